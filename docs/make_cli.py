@@ -61,7 +61,7 @@ set -e
 fastresp load users.csv "HSET user:{id} {**}" --json > report.json
 ```
 
-Say something about some codes, and pass all of them on:
+Print a message for some codes, and pass each code on:
 
 ```sh
 cat > load.sh <<'END'

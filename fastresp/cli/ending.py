@@ -46,14 +46,14 @@ class Ending:
         json_file: where to print JSON; None for stdout.
         log: logs the end, instead of printing it.
         traceback: of the exception that ended the command, for the log.
-        resumable: whether the command can go on later, as it has a checkpoint.
+        resuming: the options with which the same command goes on later; empty without a checkpoint.
     """
 
     def __init__(self, as_json: bool, log: JsonLog | None = None) -> None:
         self.as_json = as_json
         self.log = log
         self.traceback = ""
-        self.resumable = False
+        self.resuming = ""
         self.report: Report | None = None
         self.fields: dict[str, Any] | None = None
         self.verified: VerifyReport | None = None
@@ -123,8 +123,8 @@ def ending(*, as_json: bool = False, log: JsonLog | None = None) -> Iterator[End
         if end.verified is None:
             end.report = getattr(error, "report", None) or end.report
         code, words = _code(error, end.verified or end.report), _words(error)
-        if end.resumable and code in LEFT and not isinstance(error, CheckpointError):
-            words += " (the same command with --resume goes on where this one has stopped)"
+        if end.resuming and code in UNFINISHED and not isinstance(error, CheckpointError):
+            words += f" (the same command with {end.resuming} goes on where this one has stopped)"
         end.end(code, words)
     end.end_well()
 
@@ -139,8 +139,8 @@ WRONG_PATH = (
 )
 
 
-# The load can go on later, if it has a checkpoint.
-LEFT = (Exit.LOST, Exit.INTERRUPTED, Exit.TERMINATED)
+# The codes after which a load with a checkpoint can go on.
+UNFINISHED = (Exit.LOST, Exit.INTERRUPTED, Exit.TERMINATED)
 
 
 def _code(error: BaseException, report: Report | VerifyReport | None) -> Exit:

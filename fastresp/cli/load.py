@@ -330,9 +330,11 @@ def _run(
                 from ..encode.payload.creating import check_creating
 
                 check_creating(whole)
-        end.resumable = how.checkpoint is not None
         if how.dry_run:
             end.fields = {"dry_run": True}
+        elif how.checkpoint is not None:
+            instead = " instead of --checkpoint-clear" if how.checkpoint_clear else ""
+            end.resuming = f"--resume{instead}"
         with source as data, counted_bad_rows(data, end):
             template = template_for(data, texts)
             what = partial(deletes, data, template, how.server, how.timeout)

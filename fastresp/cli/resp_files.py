@@ -88,6 +88,8 @@ def pack(
     An RDB file holds whole keys, for a server that reads it when it starts, or a managed service's
     import. Each key is made by neighbouring SET, HSET, RPUSH, LPUSH, SADD or ZADD commands.
     """
+    if output == Path("-"):
+        output = None
     with ending() as end:
         rdb = "rdb" in formats
         inputs = [cast(Format, name) for name in formats if name != "rdb"]

@@ -18,6 +18,8 @@ __all__ = ["counting", "fraction_read", "known_rows", "reporting"]
 # Interval between updates of the bar. The speed shown is that of the last 1,000 updates or of 30
 # seconds.
 SHOWN_SECONDS = 0.1
+# The length of the bar.
+WHOLE = 1_000_000
 
 
 @contextmanager
@@ -71,9 +73,8 @@ def fraction_read(data: Any) -> float | None:
 def fraction_done(data: Any, total: int | None, report: Report) -> float | None:
     """Return the share of a source that the server has answered, from 0 to 1; None if unknown.
 
-    Rows of a load before, which this one goes on with, are among them.
-
-    The share read or sent would be too high: a source is read megabytes ahead.
+    The share read or sent would be too high: a source is read megabytes ahead. Rows that were
+    loaded before, which a resumed load leaves out, count, too.
 
     Args:
         total: the source's number of rows, or None.
@@ -127,14 +128,15 @@ def _bar(data: Any) -> Iterator[Callable[[Report], object]]:
                 return
             shown = time.monotonic()
             part = fraction_done(data, total, report)
+            done = None if part is None else round(part * WHOLE)
             if not begun:  # the time left is computed from the rows of this load
-                bar.reset(task, total=1.0, completed=part or 0)  # type: ignore[arg-type]
+                bar.reset(task, total=WHOLE, completed=done or 0)
                 begun = True
             waiting = report.index_waiting
             bar.update(
                 task,
-                total=None if part is None else 1.0,
-                completed=part,
+                total=None if done is None else WHOLE,
+                completed=done,
                 rows=counted(report.resumed_at + rows_done(report), "row"),
                 rates=f"{report.commands_per_second:,.0f} commands/s  "
                 f"{report.bytes_per_second / 1e6:,.1f} MB/s  {counted(report.failed, 'error')}"

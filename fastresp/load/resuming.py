@@ -44,8 +44,8 @@ NOTED_S = 1.0
 RENEWED_S = 5.0
 # How often all is waited for, so that the row can be written down where there are several markers.
 LEVELLED_S = 20.0
-# Commands that may remove the checkpoint.
-OF_ALL_KEYS = frozenset(("FLUSHALL", "FLUSHDB", "SWAPDB", "QUIT", "RESET", "HELLO"))
+# Commands that change or end the connection, or remove the marker with all other keys.
+REFUSED = OF_A_CONNECTION | {"QUIT", "RESET", "HELLO", "FLUSHALL", "FLUSHDB", "SWAPDB"}
 
 
 class Resuming:
@@ -278,15 +278,10 @@ class Resuming:
 
 
 def _refused_names(names: Sequence[str] | None) -> str:
-    """Return which commands can't be used with a checkpoint, and what to do; "" if all can.
-
-    SELECT would send the rows after it, and the marker, to another database; FLUSHALL deletes it.
-    """
+    """Return which commands can't be used with a checkpoint, and what to do; "" if all can."""
     if names is None:
         return "command names that depend on the rows; begin the template with the name"
     if "MULTI" in names:
         return "MULTI and EXEC; leave them out: it makes transactions itself"
-    found = sorted((OF_A_CONNECTION | OF_ALL_KEYS).intersection(names))
-    if not found:
-        return ""
-    return f"{', '.join(found)}, which would change where its marker is, or remove it"
+    found = ", ".join(sorted(REFUSED.intersection(names)))
+    return f"commands that change the connection or remove all keys: {found}" if found else ""

@@ -106,10 +106,12 @@ class DecodeError(FastrespError, ValueError):
 class CheckpointError(FastrespError, ValueError):
     """A load can't begin, or go on, under the name of its checkpoint.
 
-    Nothing was sent, unless another loader took over meanwhile, or the checkpoint was deleted.
+    Nothing was sent, unless it happened meanwhile: another loader took over, the checkpoint was
+    deleted, or a server was started again.
 
     Attributes:
-        again: whether the same call may succeed later, since another loader is at work.
+        again: whether the same load may go on later, with ``resume``: another loader is at work, or
+            a server was started again, or another one took its place.
     """
 
     again = False

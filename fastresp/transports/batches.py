@@ -7,7 +7,7 @@ import bisect
 from ..outcome.report import counted
 from ..resp.batches import BatchedChunk
 from ..resp.split import arguments
-from .causes import NotMarked, NotRun, of_the_server
+from .causes import NotMarked, NotRun, remedy_for
 from .resend import ResendingWindow
 from .retries import REFUSED
 from .window import Sending
@@ -97,7 +97,7 @@ class BatchedWindow(ResendingWindow):
         rows = self._rows(held, chunk, number)
         text = words.decode(errors="replace")
         where = "the server" if self.node is None else f"the node at {self.node}"
-        advice = of_the_server(words.removeprefix(ABORTED)) or "see to that"
+        advice = remedy_for(words.removeprefix(ABORTED)) or "see to that"
         if REFUSED.match(words):
             advice = "wait until no slots are moved"
         if nested - chunk.opening > len(chunk.elements(at)):

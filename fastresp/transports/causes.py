@@ -11,7 +11,7 @@ __all__ = [
     "NotMarked",
     "NotRun",
     "idle_cause",
-    "of_the_server",
+    "remedy_for",
     "with_second_look",
 ]
 
@@ -26,18 +26,18 @@ LIKELY_CAUSES = (
 # Source: the shared replies in server.c of Redis and Valkey.
 REMEDIES = {
     "OOM": "raise its maxmemory, or make room",
-    "READONLY": "it is a replica; write to its primary",
-    "MISCONF": "see to its disk, where it can't save its data",
-    "NOREPLICAS": "see to its replicas; it wants more of them than it has (min-replicas-to-write)",
-    "MASTERDOWN": "see to its replication",
-    "CLUSTERDOWN": "see to the cluster",
+    "READONLY": "it is a replica now: pass its primary",
+    "MISCONF": "it can't save its data: look at its log and its disk",
+    "NOREPLICAS": "connect its replicas, or lower its min-replicas-to-write",
+    "MASTERDOWN": "restore its link to its primary",
+    "CLUSTERDOWN": "look at redis-cli --cluster check",
     "LOADING": "wait until it has loaded its data",
     "BUSY": "wait until its script has ended",
-    "NOAUTH": "see to the user and the password",
+    "NOAUTH": "check the user and the password",
 }
 
 
-def of_the_server(words: bytes) -> str:
+def remedy_for(words: bytes) -> str:
     """Return what to do about an error reply; "" if it is about the command."""
     return REMEDIES.get(words.partition(b" ")[0].decode(errors="replace"), "")
 

@@ -165,7 +165,7 @@ class Nodes:
         fresh = [node for node in wanted if node not in self._nodes]
         back = [node for node in wanted if node in lost]
         if fresh and self._lanes.resumable:
-            # Who takes over the checkpoint can close only the connections that it knows of.
+            # A loader that takes over can close only the connections that the checkpoint names.
             [server, *_] = self._server.nodes_of(fresh, 1)
             raise TransportError(
                 f"the node at {server} has become a primary since the load began; resume the load",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 
-from .causes import NotRun, of_the_server
+from .causes import NotRun, remedy_for
 from .resend import ResendingWindow
 
 __all__ = ["RepeatableWindow"]
@@ -20,11 +20,8 @@ class RepeatableWindow(ResendingWindow):
 
     # Why the load can't go on, and the reply from which on nothing is acknowledged.
     refused_at = None
-
-    def __init__(self, *args: int) -> None:
-        super().__init__(*args)  # type: ignore[arg-type]
-        # The replies after that which are errors. Those that can be counted twice are none.
-        self._not_counted: set[int] = set()
+    # The error replies from there on: they do not count, as their commands run again.
+    _not_counted: frozenset[int] = frozenset()
 
     @property
     def refused(self) -> int:
@@ -37,18 +34,18 @@ class RepeatableWindow(ResendingWindow):
                 self._note(index, words)
         if self.refused_at is not None:
             end = self.refused_at[1]
-            self._not_counted.update(index for index, _, _ in errors if index >= end)
+            self._not_counted |= {index for index, _, _ in errors if index >= end}
             errors[:] = errors[: bisect.bisect_left(errors, end, key=lambda error: error[0])]
 
     def _note(self, index: int, words: bytes) -> None:
         """Note an error that ends the load."""
-        advice = of_the_server(words)
-        if advice:
+        remedy = remedy_for(words)
+        if remedy:
             held, at = self.locate(index)
             where = "the server" if self.node is None else f"the node at {self.node}"
             row, text = held.row(held.chunk.parts(at)[0]), words.decode(errors="replace")
             self.refused_at = (
-                NotRun(f"{where} refused row {row:,}: {text} ({advice}, then resume the load)"),
+                NotRun(f"{where} refused row {row:,}: {text} ({remedy}, then resume the load)"),
                 index,
             )
 

@@ -116,10 +116,13 @@ def test_errors_before_are_raised(
 @pytest.mark.parametrize(
     ("template", "words"),
     [
-        ("SELECT 1; RPUSH list {0}", "SELECT, which would change where its marker is"),
-        ("DISCARD; RPUSH list {0}", "not for DISCARD"),
-        ("WATCH a; RPUSH list {0}", "not for WATCH"),
-        ("FLUSHALL; RPUSH list {0}", "not for FLUSHALL"),
+        (
+            "SELECT 1; RPUSH list {0}",
+            "not for commands that change the connection or remove all keys: SELECT",
+        ),
+        ("DISCARD; RPUSH list {0}", "keys: DISCARD"),
+        ("WATCH a; RPUSH list {0}", "keys: WATCH"),
+        ("FLUSHALL; RPUSH list {0}", "keys: FLUSHALL"),
         ("MULTI; RPUSH list {0}; EXEC", "leave them out"),
         ("{1} list {0}", "command names that depend on the rows"),
     ],

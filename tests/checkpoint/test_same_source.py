@@ -17,6 +17,7 @@ from fastresp.load.checkpoint.identity import identity
 from fastresp.server.options import Options
 
 COLUMNS = {f"column_{number}": [*range(300)] for number in range(30)}
+KINDS: list[Any] = [pd.DataFrame, pl.DataFrame, pa.table]
 WIDE = "HSET key:{column_0} {**}"
 
 
@@ -31,7 +32,14 @@ def source_of(data: Any, template: str = WIDE, **options: Any) -> dict[str, str]
     return identity(data, as_template(template), Options(**options))
 
 
-@pytest.mark.parametrize("kind", [pd.DataFrame, pl.DataFrame, pa.table])
+def test_columns_named_like_attributes() -> None:
+    columns = {"slice": [1, 2], "iloc": [3, 4], "num_rows": [5, 6]}
+    template = "SET {slice} {iloc}{num_rows}"
+    found = {source_of(kind(columns), template)["source"] for kind in KINDS}
+    assert len(found) == 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_not_the_width_of_the_terminal(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "40")
     narrow = source_of(kind(COLUMNS))
@@ -92,6 +100,8 @@ def test_names_what_differs(tmp_path: Path) -> None:
         ("SELECT * FROM source JOIN 'OTHER' USING (column_0)", "other.csv"),
         ("SELECT * FROM source WHERE column_0 IN (FROM read_csv('OTHER'))", r"read_csv\(\)"),
         ("WITH t AS (FROM source) SELECT * FROM t, 'OTHER'", "other.csv"),
+        ("FROM query('FROM range(3)'), source", r"query\(\)"),
+        ("PIVOT 'OTHER' ON column_0 USING count(*)", "what PIVOT names"),
     ],
 )
 def test_queries_over_other_files(tmp_path: Path, sql: str, other: str) -> None:

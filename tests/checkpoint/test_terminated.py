@@ -66,6 +66,8 @@ def test_goes_on_elsewhere(
         # All that was sent was answered, and counts in the checkpoint or is sent again.
         assert 0 < fields["replies"] == fields["commands"] < COUNT
         assert fields["in_doubt"] == 0
+    lost = run(*command[:-1], "redis://127.0.0.1:1", "--checkpoint-clear")
+    assert "with --resume instead of --checkpoint-clear goes on" in lost.stdout
     done = run(*command)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["resumed_at"] > 0

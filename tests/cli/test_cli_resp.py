@@ -34,6 +34,14 @@ class TestResp:
         assert run("send", path).returncode == 0
         assert client.hget("user:2", "mail") == b"b@x"
 
+    def test_pack_to_standard_output(
+        self, users: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A dash is no file."""
+        monkeypatch.chdir(tmp_path)
+        assert run("pack", users, HSET, "-o", "-").stdout == run("pack", users, HSET).stdout != ""
+        assert not Path("-").exists()
+
     def test_pack_sorted_rows(self, tmp_path: Path) -> None:
         path = tmp_path / "rows.csv"
         path.write_text("id\n2\n1\n")

@@ -250,7 +250,7 @@ class TestNodeIsStartedAgain:
 
 
 def test_another_primary() -> None:
-    """The load ends at once: who takes over later could not close connections to a new node."""
+    """The load ends at once: a take-over could not close connections to a new node."""
     with LocalCluster(3, 1) as nodes:
 
         def rows() -> Iterator[Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import random
 import socket
 import time
@@ -21,13 +23,17 @@ SLOTS = 16384
 READY_S = 20.0
 # The bus of the cluster uses the port plus 10,000. Both are below the ports that the system gives
 # to connections, so that none of these has it when a node restarts.
-PORTS = range(10_000, 22_000)
+# Each process of a test run has its own, and gives a port again only after all others, so that one
+# on which nothing listens stays so.
+WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+PORTS = range(10_000 + WORKER, 20_000, int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
+UNUSED = itertools.cycle(random.SystemRandom().sample(PORTS, len(PORTS)))
 
 
 def free_port() -> int:
     """Return a port that is free, as that of its bus."""
     while True:
-        port = random.SystemRandom().choice(PORTS)
+        port = next(UNUSED)
         with socket.socket() as probe, socket.socket() as bus, suppress(OSError):
             probe.bind(("", port))
             bus.bind(("", port + 10_000))

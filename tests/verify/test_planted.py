@@ -120,6 +120,9 @@ PLANTS = {
     "extra item": Plant(
         "RPUSH l:{id} {a} {b}", lambda c, i: c.rpush(f"l:{i}", "?"), "extra", wanted=2, found=3,
     ),
+    "extra item of several rows": Plant(
+        LIST, lambda c, i: c.rpush(f"l:{i // 50}", "?"), "extra", each=0
+    ),
     "list loaded twice": Plant(
         "LPUSH l:{id} {a} {b}", lambda c, i: c.rpush(f"l:{i}", *c.lrange(f"l:{i}", 0, -1)), "extra",
         wanted=2, found=4,
@@ -183,10 +186,13 @@ def test_each_is_found(
     assert report.differing == len(differences)
     if name == "list in other order":
         assert {each.row for each in differences} == {*rows, *(row + 1 for row in rows)}
-    elif name == "extra field of several rows":
-        assert {each.key for each in differences} == {b"h:%d" % (row // 50) for row in rows}
+    elif name in ("extra field of several rows", "extra item of several rows"):
+        keys = [b"%s:%d" % (b"h" if "field" in name else b"l", row // 50) for row in rows]
+        assert {each.key for each in differences} == {*keys}
         for each in differences:
-            extra = sum(b"h:%d" % (row // 50) == each.key for row in rows)
+            extra = keys.count(each.key)
+            # The last row of the key: before it, more are expected.
+            assert each.row % 50 == 49
             assert (each.wanted, each.found) == (50, 50 + extra)
     elif plant.each == 0:  # each row says it of the same member: the last counts
         assert [each.row for each in differences] == [COUNT - 1]

@@ -98,17 +98,15 @@ def samples_of(data: Any) -> tuple[int, list[Any]]:
     Raises:
         CheckpointError: it is a stream, which can be read only once.
     """
-    length = getattr(data, "num_rows", None)
-    if length is None and hasattr(data, "__len__"):
-        length = len(data)
-    cut = getattr(data, "slice", None) or getattr(data, "iloc", None)
-    if length is None or cut is None:
+    kind = type(data)  # a data frame may have columns of these names
+    if not (hasattr(kind, "slice") or hasattr(kind, "iloc")):
         what = "stream of tables" if isinstance(data, Frames) else type(data).__name__
         words = f"a {what} can be read only once, so a load of it can't go on: "
         raise CheckpointError(
             Message(words, "pass a table, or say with ", Hint("source_id", ...), " what it is")
         )
-    if hasattr(data, "slice"):
+    length = data.num_rows if hasattr(kind, "num_rows") else len(data)
+    if hasattr(kind, "slice"):
         last = max(0, length - SAMPLE_ROWS)
         return length, [data.slice(0, SAMPLE_ROWS), data.slice(last, SAMPLE_ROWS)]
     return length, [data.iloc[:SAMPLE_ROWS], data.iloc[-SAMPLE_ROWS:]]

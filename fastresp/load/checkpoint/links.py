@@ -28,6 +28,13 @@ FORMER_S = 1.0
 PORTION = 2000
 
 
+def may_lack_rows(words: str) -> CheckpointError:
+    """Return the error for a server that was started again, or that took another one's place."""
+    error = CheckpointError(words)
+    error.again = True
+    return error
+
+
 class Link:
     """A connection of a checkpoint.
 
@@ -226,7 +233,7 @@ class Links:
                     link.server, link.server.connect(self._timeout), link.address, self.name
                 )
             if again.run != link.run:
-                raise CheckpointError(
+                raise may_lack_rows(
                     f"the server at {link.server} was started again; resume the load"
                 )
             self.all[at] = again
@@ -247,7 +254,7 @@ class Links:
             with link.explained():
                 elsewhere = [number for number in numbers if link.lives([number]) is False]
             if elsewhere:
-                raise CheckpointError(f"the server at {link.server} was replaced; resume the load")
+                raise may_lack_rows(f"the server at {link.server} was replaced; resume the load")
 
     def clients(self, connections: Iterable[tuple[str, int]]) -> str:
         """Return the connections of a load, and our own, as JSON.
@@ -258,7 +265,7 @@ class Links:
         numbers = {link.address: [link.number] for link in self.all}
         for address, number in connections:
             if address not in numbers:
-                raise CheckpointError(
+                raise may_lack_rows(
                     f"the node at {address} has just become a primary; resume the load"
                 )
             numbers[address].append(number)

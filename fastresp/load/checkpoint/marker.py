@@ -18,7 +18,7 @@ from ...server.settings import Server
 from .append_only_file import remove_halves
 from .done import Done
 from .former import AtWork, check_alone, close_all
-from .links import Link, Links, check_name, name_of
+from .links import Link, Links, check_name, may_lack_rows, name_of
 from .markers import Markers
 
 __all__ = ["Checkpoint"]
@@ -293,7 +293,7 @@ class Checkpoint:
         self._links = self.markers.links = links
         for link in links.all:
             if link.run not in self._runs:
-                raise CheckpointError(
+                raise may_lack_rows(
                     f"the node at {link.server} has become a primary since the load began, or was "
                     f"started again, and may lack rows; resume checkpoint {self.name!r}"
                 )
@@ -303,7 +303,7 @@ class Checkpoint:
             if not self._is_owner():
                 raise self._taken_over()
             if not self.markers.level(rows):
-                raise CheckpointError(
+                raise may_lack_rows(
                     f"not all markers of checkpoint {self.name!r} could be set; resume the load"
                 )
         assert self._links is not None

@@ -82,7 +82,8 @@ class Table:
             if other:
                 raise SourceError(
                     f"it is unknown whether {other}, which this query reads, will be the same when "
-                    "the load goes on: pass the files, and call them source in the query"
+                    "the load goes on: pass the files, and call them source in the query, or write "
+                    "its result to a file first"
                 )
         return {
             "source": "; ".join(map(file_of, self._sources)),
