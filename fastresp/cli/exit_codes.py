@@ -31,10 +31,10 @@ MEANINGS = {
     Exit.OK: "success",
     Exit.ERRORS: "error replies, data that can't be read or sent, or differences",
     Exit.STOPPED: "stopped by --max-errors or --on-error stop",
-    Exit.LOST: "the server can't be used, or the connection was lost",
+    Exit.LOST: "the server can't be used, the connection was lost, or another loader is at work",
     Exit.INTERRUPTED: "interrupted, for example by Ctrl-C",
     Exit.ADVICE: "fastresp doctor has advice (1: it found a problem)",
-    Exit.USAGE: "wrong usage: an option, the template, a missing file",
+    Exit.USAGE: "wrong usage: an option, the template, a missing file, another source's checkpoint",
     Exit.TERMINATED: "terminated by SIGTERM, for example when a container is stopped",
 }
 # A server's words are untrusted: escape sequences would command the terminal. Shown as \x1b.

@@ -196,7 +196,7 @@ resume = option(
     "--resume",
     is_flag=True,
     section=SERVER,
-    help="Go on where the checkpoint is, if there is one: no row is lost or runs twice.",
+    help="Go on where the checkpoint is, if there is one: no row is lost or counts twice.",
 )
 take_over = option(
     "--take-over",

@@ -172,5 +172,5 @@ def _seconds(since: str | None) -> float | None:
         return datetime.fromisoformat(since).timestamp()
     except ValueError:
         raise ValueError(
-            f"--since must be a time such as 2030-12-31T23:59, or seconds since 1970, not {since!r}"
+            f"--since must be a time such as 2024-05-01T08:00, or seconds since 1970, not {since!r}"
         ) from None

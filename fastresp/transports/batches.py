@@ -97,7 +97,7 @@ class BatchedWindow(ResendingWindow):
         rows = self._rows(held, chunk, number)
         text = words.decode(errors="replace")
         where = "the server" if self.node is None else f"the node at {self.node}"
-        advice = remedy_for(words.removeprefix(ABORTED)) or "see to that"
+        advice = remedy_for(words.removeprefix(ABORTED)) or "put that right"
         if REFUSED.match(words):
             advice = "wait until no slots are moved"
         if nested - chunk.opening > len(chunk.elements(at)):

@@ -451,7 +451,6 @@ class TestRefused:
             (ROWS[:-1], PUSH, {}, "source"),
             ([*ROWS[:-1], (0, 0)], PUSH, {}, "source"),
             (ROWS, PUSH, {"mode": "merge"}, "mode"),
-            (ROWS, PUSH, {"nulls": "skip"}, "nulls"),
             (ROWS, PUSH, {"source_id": "another"}, "source"),
         ],
     )
@@ -460,6 +459,23 @@ class TestRefused:
     ) -> None:
         with pytest.raises(fastresp.CheckpointError, match=f"is of another {what}"):
             fastresp.mass_insert(rows, template, resume=True, **(begun | options))
+
+    def test_other_nulls(self, server: LocalServer, client: redis.Redis) -> None:
+        """Rows that ran while nulls were errors had none; after that, nulls stay what they are."""
+        options: dict[str, Any] = {"server": server.url, "checkpoint": NAME, "resume": True}
+        for template in ("RPUSH list {0}; INCRBY sum {1}", "SADD set {1}"):
+            client.flushall()
+            rows = [(number, None if number % 2_999 == 2_998 else 1) for number in range(6_000)]
+            with pytest.raises(fastresp.EncodeError, match=r"row 2,998"):
+                fastresp.mass_insert(rows, template, **options)
+            report = fastresp.mass_insert(rows, template, nulls="skip", **options)
+            assert (report.resumed_at, report.resumed_at + report.rows) == (2_998, 6_000)
+            if template.startswith("RPUSH"):
+                assert (client.llen("list"), client.get("sum")) == (6_000, b"5998")
+        options["checkpoint"] = "skipping"
+        fastresp.mass_insert(rows, template, nulls="skip", **options)
+        with pytest.raises(fastresp.CheckpointError, match="is of another nulls: 'skip'"):
+            fastresp.mass_insert(rows, template, nulls="empty", **options)
 
     def test_file_that_has_changed(self, server: LocalServer, tmp_path: Path) -> None:
         path = tmp_path / "rows.csv"

@@ -44,9 +44,10 @@ def test_a_full_server_ends_the_load(
     report = caught.value.report
     reached = int(client.get(MARKER) or b"")
     assert report is not None
-    assert 0 < reached < COUNT
+    assert reached < COUNT
     assert (report.failed, report.errors) == (0, [])
-    assert report.replies <= reached
+    # The full server may refuse the marker, too. Then it stays where the load began.
+    assert reached == 0 or report.replies <= reached
     report = insert_singly(ROWS, template, resume=True, **options)
     assert (report.resumed_at, report.rows, report.failed) == (reached, COUNT - reached, 0)
     assert all_there(client)

@@ -195,6 +195,18 @@ def test_transaction_that_is_not_sent_again(cluster: LocalCluster) -> None:
 
 
 def test_planned_failover() -> None:
+    for attempt in range(3):
+        try:
+            check_planned_failover()
+            break
+        except fastresp.CommandError as error:
+            # Nodes of a slow machine take each other for lost. When they answer again in the
+            # middle of a pipeline, a refused command was overtaken, and gets its error.
+            if attempt == 2 or "CLUSTERDOWN" not in str(error):
+                raise
+
+
+def check_planned_failover() -> None:
     with LocalCluster(3, 1) as cluster:
         replica = cluster.clients[3]
         cluster.until(

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ...encode.template import Template
 from ...outcome.errors import CheckpointError, EncodeError
 from ...outcome.messages import Hint, Message
-from ...server.options import Options
+from ...server.options import Nulls, Options
 from ...sources.files import Table
 from ...sources.several_tables import Frames
 from ...sources.source import encoding, released
 
-__all__ = ["identity"]
+__all__ = ["check_same", "identity"]
 
 # How much of the beginning and of the end of a file is read.
 SAMPLE_BYTES = 1 << 20
 # How many rows of the beginning and of the end of a sequence, or of columns.
 SAMPLE_ROWS = 100
+NULLS: tuple[Nulls, ...] = ("skip", "empty")
 
 
 def identity(data: Any, template: Template | None, options: Options) -> dict[str, str]:
@@ -39,6 +40,27 @@ def identity(data: Any, template: Template | None, options: Options) -> dict[str
     if options.source_id is None and isinstance(data, Table):
         return found | data.description(file_of)
     return found | {"source": source_of(data, template, options)}
+
+
+def check_same(checkpoint: str, identity: Mapping[str, str], found: Mapping[str, str]) -> None:
+    """Refuse to go on with another source, template or options.
+
+    Args:
+        checkpoint: its name.
+        identity: of the load that wants to go on.
+        found: what was written down when the load began.
+
+    Raises:
+        CheckpointError: something differs. It may be ``nulls`` if these were errors: then the rows
+            that ran had none.
+    """
+    for name, value in identity.items():
+        before = found.get(name)
+        if before != value and (name, before) != ("nulls", "error"):
+            raise CheckpointError(
+                f"checkpoint {checkpoint!r} is of another {name}: {before!r}, and this is "
+                f"{value!r} (use another name for another load)"
+            )
 
 
 def source_of(data: Any, template: Template | None, options: Options) -> str:
@@ -59,7 +81,12 @@ def source_of(data: Any, template: Template | None, options: Options) -> str:
             "read only once: pass a file, a query, a table or a list, or say with "
         )
         raise CheckpointError(Message(words, Hint("source_id", ...), " what it is"))
-    commands = (commands_of(sample, template, options) for sample in samples)
+    # Nulls may become something else when the load goes on, and must be found in the same places.
+    commands = (
+        commands_of(sample, template, Options(nulls=nulls, default=options.default))
+        for sample in samples
+        for nulls in NULLS
+    )
     return f"{length} rows, {digest(commands)}"
 
 
@@ -70,9 +97,7 @@ def commands_of(sample: Any, template: Template | None, options: Options) -> byt
     depends on the width of the terminal.
     """
     made: list[bytes] = []
-    encoder, source = encoding(
-        sample, template, Options(nulls=options.nulls, default=options.default)
-    )
+    encoder, source = encoding(sample, template, options)
     with released(source):
         try:
             made.extend(bytes(chunk.piece(0, len(chunk))) for chunk in encoder.chunks(source))

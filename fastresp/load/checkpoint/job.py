@@ -206,8 +206,8 @@ class Job:
                 raise CheckpointError(
                     f"task {task} of job {self.name!r} has loaded {part.rows:,} rows, but the "
                     f"server has only the first {kept:,} for sure: it was started again, or "
-                    "another one took its place, and lost some (run the tasks of the job again: "
-                    "each loads what is missing)"
+                    "another one took its place, and lost some (run the job again with the same "
+                    "partitions: each task loads what is missing)"
                 )
 
     def check_empty(self, task: str) -> None:

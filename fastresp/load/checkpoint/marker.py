@@ -18,6 +18,7 @@ from ...server.settings import Server
 from .append_only_file import remove_halves
 from .done import Done
 from .former import AtWork, check_alone, close_all
+from .identity import check_same
 from .links import Link, Links, check_name, may_lack_rows, name_of
 from .markers import Markers
 
@@ -134,7 +135,7 @@ class Checkpoint:
                 done.ran = self.markers.read()
             if not resume:
                 raise CheckpointError(self._exists(done))
-            self._check_same(identity, found)
+            check_same(self.name, identity, found)
             if done.ended:
                 # A server may have lost its last seconds since.
                 done.ran = self.markers.read()
@@ -403,15 +404,6 @@ class Checkpoint:
             ended=found.get("ended", ""),
             total=int(totals.get("rows", 0)),
         )
-
-    def _check_same(self, identity: Mapping[str, str], found: Mapping[str, str]) -> None:
-        """Refuse to go on with another source, template or options."""
-        for name, value in identity.items():
-            if found.get(name) != value:
-                raise CheckpointError(
-                    f"checkpoint {self.name!r} is of another {name}: {found.get(name)!r}, and this "
-                    f"is {value!r} (use another name for another load)"
-                )
 
     def _now(self) -> int:
         """Return the server's time in seconds since 1970."""
