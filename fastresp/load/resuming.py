@@ -98,7 +98,7 @@ class Resuming:
         server = as_server(options.server, None, nodes=True)
         self._batched = not may_run_twice(chunks.template, options.nulls)
         found = identity(chunks.data, chunks.template, options)
-        found["transactions"] = str(self._batched)
+        found["way of sending"] = "transactions" if self._batched else "single commands"
         self._checkpoint = Checkpoint(server, options.checkpoint, options.timeout)
         self._done = yield Blocking(partial(self._claim, self._checkpoint, found))
         self.ended = bool(self._done.ended)

@@ -472,10 +472,14 @@ class TestRefused:
             assert (report.resumed_at, report.resumed_at + report.rows) == (2_998, 6_000)
             if template.startswith("RPUSH"):
                 assert (client.llen("list"), client.get("sum")) == (6_000, b"5998")
-        options["checkpoint"] = "skipping"
-        fastresp.mass_insert(rows, template, nulls="skip", **options)
-        with pytest.raises(fastresp.CheckpointError, match="is of another nulls: 'skip'"):
-            fastresp.mass_insert(rows, template, nulls="empty", **options)
+            with pytest.raises(fastresp.CheckpointError, match="is of another nulls: 'skip'"):
+                fastresp.mass_insert(rows, template, nulls="empty", **options)
+        # EXPIRE without its SET can't run twice.
+        options["checkpoint"] = "other"
+        with pytest.raises(fastresp.EncodeError, match=r"row 2,998"):
+            fastresp.mass_insert(rows, "SET {0} {1}; EXPIRE {0} 9", **options)
+        with pytest.raises(fastresp.CheckpointError, match="another way of sending: 'single comm"):
+            fastresp.mass_insert(rows, "SET {0} {1}; EXPIRE {0} 9", nulls="skip", **options)
 
     def test_file_that_has_changed(self, server: LocalServer, tmp_path: Path) -> None:
         path = tmp_path / "rows.csv"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -16,7 +17,7 @@ from ...server.settings import Server
 
 __all__ = [
     "Link", "Links", "address_of", "check_name", "connection_error", "name_of", "redis_error",
-    "response_error",
+    "response_error", "until_freed",
 ]  # fmt: skip
 
 NAMES = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:")
@@ -24,6 +25,8 @@ MOST_NAME = 200
 # The longest wait for a reply, and for a node that is no primary any more.
 MOST_S = 5.0
 FORMER_S = 1.0
+# How long what a full server refuses at the end of a load is tried again.
+FREED_S = 0.5
 # How many commands to send before their replies are read.
 PORTION = 2000
 
@@ -33,6 +36,23 @@ def may_lack_rows(words: str) -> CheckpointError:
     error = CheckpointError(words)
     error.again = True
     return error
+
+
+def until_freed(write: Callable[[], object]) -> None:
+    """Write to a server, and try it again for a moment if it refuses that.
+
+    When a full server has ended a load, the buffers of its connections take memory until the server
+    notices that these are closed.
+    """
+    end = time.monotonic() + FREED_S
+    while True:
+        try:
+            write()
+            return
+        except response_error():
+            if time.monotonic() > end:
+                raise
+        time.sleep(0.02)
 
 
 class Link:

@@ -8,6 +8,7 @@ import socket
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from secrets import token_hex
 from typing import Any
 
@@ -19,7 +20,7 @@ from .append_only_file import remove_halves
 from .done import Done
 from .former import AtWork, check_alone, close_all
 from .identity import check_same
-from .links import Link, Links, check_name, may_lack_rows, name_of
+from .links import Link, Links, check_name, may_lack_rows, name_of, until_freed
 from .markers import Markers
 
 __all__ = ["Checkpoint"]
@@ -196,8 +197,7 @@ class Checkpoint:
             "clients": self._links.clients(()), "generation": generation, "lease": self._lease(),
             "ended": "",
         }  # fmt: skip
-        if fresh:
-            fields |= identity
+        fields |= identity
         words = [part for item in fields.items() for part in item]
         commands: list[tuple[Any, ...]] = [("HSET", self._hash, *words)]
         if fresh:
@@ -344,7 +344,7 @@ class Checkpoint:
             elif row is not None and not self.markers.several:
                 commands.append(("SET", self.markers.keys[0], row))
             with suppress(Exception):
-                self._as_owner(*commands)
+                until_freed(partial(self._as_owner, *commands))
             self._links.close()
             self._links = None
 
