@@ -27,6 +27,8 @@ from fastresp.transports.socket import SocketTransport
 
 SET = "SET key:{0} {1}"
 ROWS = 200_000
+# The last commands of a connection that a load has opened.
+LOADS = ("set", "mset", "rpush", "NULL")
 
 
 def rows(
@@ -44,8 +46,29 @@ def loaders(client: redis.Redis) -> list[str]:
     return [
         each["id"]
         for each in client.client_list()
-        if each["cmd"] in ("set", "mset", "rpush", "NULL")
+        if each["cmd"] in LOADS
     ]
+
+
+def rows_until_killed(client: redis.Redis, which: int) -> Iterator[tuple[int, str]]:
+    """Yield rows; after half of them, kill a connection that has commands in flight.
+
+    If all that a connection had is answered when it is lost, the load goes on without it. So the
+    server is paused until a command of the connection waits.
+    """
+    killed = False
+    for i, row in enumerate(rows()):
+        if i == ROWS // 2:
+            client.client_pause(10_000, all=False)
+            time.sleep(0.05)
+        if i >= ROWS // 2 and i % 100 == 0 and not killed:
+            lanes = [each for each in client.client_list() if each["cmd"] in LOADS]
+            lane = sorted(lanes, key=lambda each: int(each["id"]))[which]
+            if "b" in lane["flags"]:
+                client.client_kill_filter(_id=lane["id"])
+                client.client_unpause()
+                killed = True
+        yield row
 
 
 def test_everything_arrives(
@@ -240,9 +263,8 @@ def test_one_connection_is_lost(
     insert: Insert, server: LocalServer, client: redis.Redis, which: int
 ) -> None:
     """Wait for the replies of the others; only the lost one's commands in flight are in doubt."""
-    kill = lambda: client.client_kill_filter(_id=sorted(loaders(client), key=int)[which])  # noqa: E731
     with pytest.raises(fastresp.TransportError, match="lost the connection to") as caught:
-        insert(rows(ROWS, ROWS // 2, kill), SET, server=server.url, connections=3)
+        insert(rows_until_killed(client, which), SET, server=server.url, connections=3)
     report = caught.value.report
     assert report is not None
     assert report.in_doubt < report.acknowledged < ROWS
@@ -256,9 +278,8 @@ def test_only_the_lost_one_is_in_doubt(server: LocalServer, client: redis.Redis)
         pytest.raises(fastresp.TransportError),
         SocketTransport(Options(server=server.url, connections=3)) as transport,
     ):
-        kill = lambda: client.client_kill_filter(_id=loaders(client)[1])  # noqa: E731
         writer = fastresp.Writer(fastresp.Template(SET))
-        for chunk in writer.chunks(rows(ROWS, ROWS // 2, kill)):
+        for chunk in writer.chunks(rows_until_killed(client, 1)):
             transport.write(chunk)
     doubts = [lane.window.in_doubt for lane in transport.lanes.lanes]
     assert sum(doubt > 0 for doubt in doubts) <= 1
