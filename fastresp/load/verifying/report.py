@@ -113,7 +113,8 @@ class VerifyReport:
         written_meanwhile: values that differed at first, and not any more at the second look.
         repaired: differences that ``repair`` removed.
         sample: the share of rows that was to be looked at; None for all.
-        at_most: with a sample, the share of all rows that differs at most, with 95% confidence.
+        at_most: with a sample, the share of all rows that differs at most, with 95% confidence;
+            None if the sample was not compared as a whole.
         stopped: why not all values were compared; empty if they were.
         seconds: wall time.
     """

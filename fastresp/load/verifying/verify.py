@@ -339,8 +339,6 @@ class Verification:
             report.add(each)
             rows.add(each.row)
         report.rows_differing = len(rows)
-        if report.sample is not None and report.rows:
-            report.at_most = at_most(len(rows), report.rows_compared)
         if self._kept.left_out:
             report.stopped = Message(
                 f"{self._kept.left_out:,} more keys have items that the source does not name (a "
@@ -359,6 +357,9 @@ class Verification:
                 Hint("max_differences", ...),
                 " compares more)",
             )
+        # What was left out was not chosen by chance.
+        if report.sample is not None and report.rows and not report.stopped:
+            report.at_most = at_most(len(rows), report.rows_compared, report.rows)
 
     def end_early(self, error: BaseException) -> None:
         """Add the report so far to an exception."""
