@@ -356,7 +356,51 @@ class TestRepair:
             (3, "extra", False),
         ]
         assert not report.same and client.get("k:1") == b"other"
-        assert "1 value repaired; 2 values could not be repaired" in str(report)
+        assert "1 value repaired; 2 values could not be repaired (1 x WRONGTYPE)" in str(report)
+        assert (report.unrepaired, report.repair_errors) == (2, {"WRONGTYPE": 1})
+
+    def test_nothing_could_be_repaired(
+        self, load: Load, verify: Verify, client: redis.Redis, server: LocalServer
+    ) -> None:
+        """The report says so, and why."""
+        load(ROWS, "SET k:{0} {1}")
+        client.delete("k:1", "k:2")
+        client.acl_setuser(
+            "reader", enabled=True, passwords=["+hush"], keys=["*"],
+            categories=["+@read", "+@connection"],
+        )  # fmt: skip
+        try:
+            url = f"{server.url}?username=reader&password=hush"
+            report = verify(ROWS, "SET k:{0} {1}", server=url, repair=True)
+        finally:
+            client.acl_deluser("reader")
+        assert (report.repaired, report.unrepaired) == (0, 2) and not report.same
+        assert "0 values repaired; 2 values could not be repaired (2 x NOPERM)" in str(report)
+
+    def test_nothing_to_repair(self, load: Load, verify: Verify) -> None:
+        load(ROWS, "SET k:{0} {1}")
+        report = verify(ROWS, "SET k:{0} {1}", repair=True)
+        assert report.unrepaired == 0 and "repaired" not in str(report)
+        assert verify(ROWS, "SET k:{0} {1}").unrepaired is None
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")
+def test_full_disk(load: Load, verify: Verify) -> None:
+    """What was found is still in the report of the error."""
+    load(ROWS[:-2], "SET k:{0} {1}")
+    with pytest.raises(OSError, match="other differences are missing there: '/dev/full'") as caught:
+        verify(ROWS, "SET k:{0} {1}", differences="/dev/full")
+    assert caught.value.report.by_kind == {"missing": 2}  # type: ignore[attr-defined]
+    assert caught.value.report.stopped == ""  # type: ignore[attr-defined]
+
+
+def test_callable_that_raises(load: Load, verify: Verify) -> None:
+    def refuse(difference: fastresp.Difference) -> None:
+        raise RuntimeError("no")
+
+    with pytest.raises(RuntimeError, match="no") as caught:
+        verify(ROWS, "SET none:{0} {1}", differences=refuse)
+    assert caught.value.report.differing == 1000  # type: ignore[attr-defined]
 
 
 def test_lines(load: Load, verify: Verify, client: redis.Redis, tmp_path: Path) -> None:

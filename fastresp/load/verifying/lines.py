@@ -55,7 +55,11 @@ class DifferenceLines:
             Exception: whatever the callable raises.
         """
         if self._file is not None:
-            write_all(self._file, difference_line(difference).encode())
+            try:
+                write_all(self._file, difference_line(difference).encode())
+            except OSError as error:
+                words = f"{error.strerror}; the other differences are missing there"
+                raise OSError(error.errno, words, str(self._target)) from error
         elif callable(self._target):
             self._target(difference)
 
