@@ -126,6 +126,16 @@ def test_invalid_options(options: dict[str, Any], verify: Verify) -> None:
         verify(ROWS, "SET k:{0} {1}", **options)
 
 
+async def write_later(difference: fastresp.Difference) -> None:
+    raise AssertionError("nobody awaits it")
+
+
+@pytest.mark.parametrize("target", [[], b"differences.jsonl", 1, write_later])
+def test_differences_that_would_go_nowhere(target: Any, verify: Verify) -> None:
+    with pytest.raises(TypeError, match="differences must be a path or a"):
+        verify(ROWS, "SET k:{0} {1}", differences=target)
+
+
 def test_refused_reads(verify: Verify, start_server: Callable[..., LocalServer]) -> None:
     """An error reply that does not mean another type ends the comparison, and names the command."""
     server = start_server("--rename-command", "HMGET", "")

@@ -166,6 +166,7 @@ def verify(
     Raises:
         EncodeError, TemplateError: as ``mass_insert``; also if a command can't be verified.
         CommandError: the server refuses a read, other than for the type of a key.
+        TypeError: ``differences`` is neither a path nor a plain function.
         ValueError: an option is invalid, or a list was to be repaired.
         TransportError, TransportTimeout: as ``mass_insert``.
         OSError: the file of differences exists, or can't be written.
