@@ -24,6 +24,9 @@ LOGGER = logging.getLogger("fastresp")
 # Of the report, what could be long: the errors have lines of their own, and contain data, as
 # differences do.
 LEFT_OUT = ("errors", "rows_in_doubt", "differences")
+# Before the first arguments of an unknown command, which are data, too. Source: server.c,
+# commandCheckExistence().
+ARGUMENTS = ", with args beginning with:"
 
 
 class JsonLog(Observer):
@@ -105,7 +108,8 @@ class JsonLog(Observer):
         for error in errors:
             where = {} if error.file is None else {"file": error.file, "row": error.row_in_file}
             log(
-                "command_error", logging.WARNING, code=error.code, error=error.text,
+                "command_error", logging.WARNING, code=error.code,
+                error=error.text.partition(ARGUMENTS)[0],
                 **({"row": error.row} | where),
             )  # fmt: skip
 

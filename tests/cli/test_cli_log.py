@@ -80,6 +80,13 @@ class TestLog:
         assert end["errors_by_code"] == {"WRONGTYPE": 1}
         assert "b@x" not in done.stderr
 
+    def test_error_that_quotes_arguments(self, server, resp) -> None:
+        path = resp([("SETT", "user:2", "hush"), ("SET", "user:2", "hush")])
+        done = run("send", path, *LOG)
+        _, error, _ = lines(done.stderr)
+        assert "unknown command" in error["error"].lower() and "SETT" in error["error"]
+        assert "hush" not in done.stderr and "user:2" not in done.stderr
+
     def test_many_errors(self, server, client, resp) -> None:
         client.set("text", "x")
         path = resp([("LPUSH", "text", i) for i in range(5000)])
