@@ -193,6 +193,8 @@ def test_source_that_fails(load: Load, verify: Verify, client: redis.Redis) -> N
         verify(rows(), "SET k:{0} {1}")
     report: Any = caught.value.report  # type: ignore[attr-defined]
     assert report.values == 1000
+    # It does not say that all is well.
+    assert "rows/s): no difference was found\nnot all rows were compared" in str(report)
 
 
 def test_interruption(load: Load, server: LocalServer) -> None:

@@ -197,9 +197,9 @@ class VerifyReport:
 
     def _outcome(self) -> str:
         if not self.rows_compared:
-            return "there was nothing to compare"
+            return "nothing was compared" if self.stopped else "there was nothing to compare"
         if not self.differing:
-            return "nothing differs"
+            return "no difference was found" if self.stopped else "nothing differs"
         verb = "differs" if self.differing == 1 else "differ"
         return f"{counted(self.differing, 'value')} of {counted(self.rows_differing, 'row')} {verb}"
 
