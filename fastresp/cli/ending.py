@@ -65,7 +65,7 @@ class Ending:
         self.verified = report
         if self.report is not None:
             self.fields = _report_fields(self.report) | {"verification": report.as_json()}
-        elif self.as_json:
+        elif self.as_json or self.log is not None:
             self.fields = report.as_json()
 
     def end(self, code: Exit, error: str = "") -> NoReturn:

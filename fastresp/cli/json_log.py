@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, Self
 
 from ..load.progress import fraction_done, known_rows
+from ..load.verifying.report import VerifyReport
 from ..load.watching import Observer, Watch
 from ..outcome.report import Report
 from ..server.settings import Server
@@ -19,12 +21,16 @@ from .exit_codes import CommonOptions
 __all__ = ["JsonLog", "json_log"]
 
 LOGGER = logging.getLogger("fastresp")
-# Of the report, what could be long: the errors have lines of their own, and contain data.
-LEFT_OUT = ("errors", "rows_in_doubt")
+# Of the report, what could be long: the errors have lines of their own, and contain data, as
+# differences do.
+LEFT_OUT = ("errors", "rows_in_doubt", "differences")
+# Before the first arguments of an unknown command, which are data, too. Source: server.c,
+# commandCheckExistence().
+ARGUMENTS = ", with args beginning with:"
 
 
 class JsonLog(Observer):
-    """Logs the start, the progress, the errors and the end of a load."""
+    """Logs the start, the progress, the errors and the end of a load, or of a verification."""
 
     every_s = 5.0
 
@@ -37,14 +43,15 @@ class JsonLog(Observer):
     def of(self, data: Any, server: str | None, **facts: Any) -> Self:
         """Return itself, to look at a load of this source, of which the first line says facts."""
         self._data = data
-        self._facts = {"server": str(Server(server, nodes=True)), **facts}
+        self._total = known_rows(data)
+        server = str(Server(server, nodes=True))
+        self._facts = {"server": server, **facts, "source_rows": self._total}
         return self
 
-    def begin(self, watch: Watch) -> None:
+    def begin(self, watch: Watch | None = None) -> None:
         from importlib.metadata import version
 
-        self._total = known_rows(self._data)
-        log("start", version=version("fastresp"), **self._facts, source_rows=self._total)
+        log("start", version=version("fastresp"), **self._facts)
 
     def look(self, watch: Watch) -> Callable[[], object] | None:
         report = watch.report
@@ -67,12 +74,29 @@ class JsonLog(Observer):
         )
         return None
 
+    def verifying(self) -> Callable[[VerifyReport], object]:
+        """Return what logs the progress of a verification, called with its report so far."""
+        last = time.monotonic()
+
+        def look(report: VerifyReport) -> None:
+            nonlocal last
+            if time.monotonic() >= last + self.every_s:
+                last = time.monotonic()
+                log(
+                    "verification", rows=report.rows, rows_compared=report.rows_compared,
+                    values=report.values, seconds=round(report.seconds, 3),
+                )  # fmt: skip
+
+        return look
+
     def end(self, watch: Watch) -> None:
         self._log_errors(watch.report)
 
     def ended(self, fields: dict[str, Any], traceback: str) -> None:
         """Log the end: the report, the exit code, and the error if there was one."""
-        kept = {name: value for name, value in fields.items() if name not in LEFT_OUT}
+        kept = _without_data(fields)
+        if "verification" in kept:
+            kept["verification"] = _without_data(kept["verification"])
         if traceback:
             kept["traceback"] = traceback
         log("end", logging.ERROR if fields["exit_code"] else logging.INFO, **kept)
@@ -84,9 +108,14 @@ class JsonLog(Observer):
         for error in errors:
             where = {} if error.file is None else {"file": error.file, "row": error.row_in_file}
             log(
-                "command_error", logging.WARNING, code=error.code, error=error.text,
+                "command_error", logging.WARNING, code=error.code,
+                error=error.text.partition(ARGUMENTS)[0],
                 **({"row": error.row} | where),
             )  # fmt: skip
+
+
+def _without_data(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if name not in LEFT_OUT}
 
 
 def log(event: str, level: int = logging.INFO, **fields: Any) -> None:

@@ -321,7 +321,8 @@ def _run(
     with json_log(how.log == "json") as log, ending(as_json=how.as_json, log=log) as end:
         # Mistakes on the command line are reported before a missing file or server.
         if how.verify and again is None:
-            raise ValueError("--verify reads its source twice; give the path of a file to load")
+            words = "--verify reads its source twice; give the path of a file to load, not rejects"
+            raise ValueError(words)
         _check_options(how)
         if texts:
             check_templates(texts)

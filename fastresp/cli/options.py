@@ -306,7 +306,7 @@ skip_truncated = option(
     "--skip-truncated",
     is_flag=True,
     section=DATA,
-    help="Send the whole commands of a truncated RESP file.",
+    help="Use the whole commands of a truncated RESP file.",
 )
 VERIFY = "Verification"
 sample = option(

@@ -17,6 +17,7 @@ from . import options
 from .command_line import command
 from .ending import Ending, ending, standard_output
 from .exit_codes import Exit
+from .json_log import json_log
 from .sources import (
     Nulls,
     TextOptions,
@@ -56,6 +57,7 @@ STDOUT = Path("-")
 @options.differences
 @options.max_differences
 @options.repair
+@options.log
 @options.as_json
 def verify_command(
     source: str,
@@ -82,6 +84,7 @@ def verify_command(
     limit: int | None,
     skip_truncated: bool,
     timeout: float,
+    log: str,
     as_json: bool,
 ) -> None:
     """Compare what is in a server with a file: what fastresp load should have written.
@@ -100,12 +103,11 @@ def verify_command(
     text = TextOptions(
         delimiter, no_header, columns, encoding, null_values, bad_rows, null
     )  # fmt: skip
-    with ending(as_json=as_json) as end:
-        if as_json:
-            end.fields = VerifyReport().as_json() | {"same": None}
-            if differences == STDOUT:
-                words = "--json and --differences - both write to stdout; use --differences FILE"
-                raise ValueError(words)
+    with json_log(log == "json") as lines, ending(as_json=as_json, log=lines) as end:
+        end.fields = VerifyReport().as_json() | {"same": None}
+        if as_json and differences == STDOUT:
+            words = "--json and --differences - both write to stdout; use --differences FILE"
+            raise ValueError(words)
         how = How(
             server=server, sample=sample, seed=seed, exact=exact,
             differences=_written if differences == STDOUT else differences, repair=repair,
@@ -117,6 +119,8 @@ def verify_command(
             skip_truncated=skip_truncated,
         )  # fmt: skip
         with source_data as data, counted_bad_rows(data, end):
+            if lines is not None:
+                lines.of(data, server).begin()
             report = verified(data, template_for(data, templates), nulls, how, end)
         end.end(Exit.OK if report.same else Exit.ERRORS)
 
@@ -126,6 +130,9 @@ def verified(
 ) -> VerifyReport:
     """Verify a source, and let ``end`` print the report."""
     differences: Differences = how.differences
+    progress: Any = sys.stderr.isatty() and not end.as_json
+    if end.log is not None:
+        progress = end.log.verifying()
     try:
         report = verify(
             data,
@@ -140,7 +147,7 @@ def verified(
             since=how.since,
             nulls=nulls,
             timeout=how.timeout,
-            progress=sys.stderr.isatty() and not end.as_json,
+            progress=progress,
         )
     except BaseException as error:
         found = getattr(error, "report", None)

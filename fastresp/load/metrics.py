@@ -23,9 +23,9 @@ from .watching import Observer, Watch
 __all__ = ["Metrics"]
 
 # The package that writes the text, and the extra that installs it.
-# What their files begin with.
-BEGINNINGS = (b"# HELP fastresp_", b"# TYPE fastresp_")
 PACKAGE, EXTRA = "prometheus_client", "fastresp[metrics]"
+# What a file of metrics begins with.
+BEGINNINGS = (b"# HELP fastresp_", b"# TYPE fastresp_")
 
 
 class Metrics(Observer):

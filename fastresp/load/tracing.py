@@ -116,8 +116,10 @@ def _place(options: Options) -> dict[str, str | int]:
 
 def _counts(report: Report) -> dict[str, str | int]:
     """Return the numbers of a report as attributes."""
+    # The conventions want no batch of one.
+    batch = {"db.operation.batch.size": report.commands} if report.commands > 1 else {}
     return {
-        "db.operation.batch.size": report.commands,
+        **batch,
         "fastresp.transport": report.transport,
         "fastresp.connections": report.connections,
         "fastresp.rows": report.rows,

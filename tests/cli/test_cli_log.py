@@ -16,6 +16,7 @@ import redis
 from command_line import ENDED, HSET, PROGRAM, Endless, invoke, run, wait_for_keys
 
 from fastresp.cli.exit_codes import Exit
+from fastresp.cli.json_log import JsonLog
 
 pytestmark = pytest.mark.usefixtures("url_in_environment")
 LOG = ("--log", "json")
@@ -79,6 +80,13 @@ class TestLog:
         assert end["errors_by_code"] == {"WRONGTYPE": 1}
         assert "b@x" not in done.stderr
 
+    def test_error_that_quotes_arguments(self, server, resp) -> None:
+        path = resp([("SETT", "user:2", "hush"), ("SET", "user:2", "hush")])
+        done = run("send", path, *LOG)
+        _, error, _ = lines(done.stderr)
+        assert "unknown command" in error["error"].lower() and "SETT" in error["error"]
+        assert "hush" not in done.stderr and "user:2" not in done.stderr
+
     def test_many_errors(self, server, client, resp) -> None:
         client.set("text", "x")
         path = resp([("LPUSH", "text", i) for i in range(5000)])
@@ -138,6 +146,37 @@ class TestLog:
         users.write_text(users.read_text() + "4,too,many,fields\n")
         end = lines(run("load", users, HSET, *LOG, "--bad-rows", "skip", "--verify").stderr)[-1]
         assert (end["bad_rows"], end["verification"]["same"]) == (1, True)
+
+    def test_verification_after_a_load(self, server, client, users: Path) -> None:
+        """Differences are counted, since they are data."""
+        client.set("user:2", "x")
+        end = lines(run("load", users, HSET, *LOG, "--verify").stderr)[-1]
+        assert end["verification"]["by_kind"] == {"type": 2}
+        assert "differences" not in end["verification"] and "b@x" not in json.dumps(end)
+
+    def test_verify(self, server, client, users: Path) -> None:
+        run("load", users, HSET)
+        client.hdel("user:2", "mail")
+        done = run("verify", users, HSET, *LOG)
+        assert (done.returncode, done.stdout) == (Exit.ERRORS, "")
+        start, end = lines(done.stderr)
+        assert (start["event"], start["server"]) == ("start", server.url.removeprefix("unix://"))
+        assert (end["event"], end["level"], end["exit_code"]) == ("end", "error", 1)
+        assert (end["by_kind"], end["same"]) == ({"missing": 1}, False)
+        assert "differences" not in end and "user:2" not in done.stderr
+        done = run("verify", "none.csv", HSET, *LOG)
+        [end] = lines(done.stderr)
+        assert (end["event"], end["exit_code"], end["same"]) == ("end", 64, None)
+
+    def test_progress_of_a_verification(
+        self, server, users: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Lines replace the progress bar."""
+        monkeypatch.setattr(JsonLog, "every_s", 0.0)
+        for command in (("load", users, HSET, "--verify"), ("verify", users, HSET)):
+            found = lines(invoke(*command, *LOG).stderr)
+            looks = [each for each in found if each["event"] == "verification"]
+            assert looks and looks[-1]["rows_compared"] == 3
 
     def test_what_others_log(self, server, users: Path) -> None:
         """Warnings of other packages are lines, too."""

@@ -72,6 +72,13 @@ def test_a_load(insert: Insert, server: LocalServer, spans: Any) -> None:
     }
 
 
+def test_one_command(insert_singly: Insert, server: LocalServer, spans: Any) -> None:
+    """The conventions say that a batch has two or more."""
+    insert_singly([(1, 1)], SET, server=server.url)
+    [load] = spans()
+    assert "db.operation.batch.size" not in attributes(load)
+
+
 @pytest.mark.parametrize("on_error", ["raise", "collect"])
 def test_error_replies(
     insert_singly: Insert, server: LocalServer, client: redis.Redis, spans: Any, on_error: str

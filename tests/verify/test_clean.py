@@ -92,6 +92,20 @@ def test_every_command(
     assert "nothing differs" in str(report)
 
 
+@pytest.mark.parametrize("template", ["{0} {1} {2}", ["{0} {1} {2}", "EXPIRE {1} 100"]])
+def test_commands_of_which_the_source_has_the_name(
+    template: str | list[str],
+    load: Callable[..., fastresp.Report],
+    verify: Callable[..., fastresp.VerifyReport],
+    client: redis.Redis,
+) -> None:
+    rows = [("SET", "a", 1), ("SADD", "b", 2)]
+    load(rows, template)
+    assert verify(rows, template).same
+    client.srem("b", 2)
+    assert [each.row for each in verify(rows, template).differences] == [1]
+
+
 @pytest.mark.parametrize("mode", ["merge", "serialize"])
 @pytest.mark.parametrize(
     "template",

@@ -126,6 +126,16 @@ def test_invalid_options(options: dict[str, Any], verify: Verify) -> None:
         verify(ROWS, "SET k:{0} {1}", **options)
 
 
+async def write_later(difference: fastresp.Difference) -> None:
+    raise AssertionError("nobody awaits it")
+
+
+@pytest.mark.parametrize("target", [[], b"differences.jsonl", 1, write_later])
+def test_differences_that_would_go_nowhere(target: Any, verify: Verify) -> None:
+    with pytest.raises(TypeError, match="differences must be a path or a"):
+        verify(ROWS, "SET k:{0} {1}", differences=target)
+
+
 def test_refused_reads(verify: Verify, start_server: Callable[..., LocalServer]) -> None:
     """An error reply that does not mean another type ends the comparison, and names the command."""
     server = start_server("--rename-command", "HMGET", "")
@@ -183,6 +193,8 @@ def test_source_that_fails(load: Load, verify: Verify, client: redis.Redis) -> N
         verify(rows(), "SET k:{0} {1}")
     report: Any = caught.value.report  # type: ignore[attr-defined]
     assert report.values == 1000
+    # It does not say that all is well.
+    assert "rows/s): no difference was found\nnot all rows were compared" in str(report)
 
 
 def test_interruption(load: Load, server: LocalServer) -> None:
@@ -356,7 +368,51 @@ class TestRepair:
             (3, "extra", False),
         ]
         assert not report.same and client.get("k:1") == b"other"
-        assert "1 value repaired; 2 values could not be repaired" in str(report)
+        assert "1 value repaired; 2 values could not be repaired (1 x WRONGTYPE)" in str(report)
+        assert (report.unrepaired, report.repair_errors) == (2, {"WRONGTYPE": 1})
+
+    def test_nothing_could_be_repaired(
+        self, load: Load, verify: Verify, client: redis.Redis, server: LocalServer
+    ) -> None:
+        """The report says so, and why."""
+        load(ROWS, "SET k:{0} {1}")
+        client.delete("k:1", "k:2")
+        client.acl_setuser(
+            "reader", enabled=True, passwords=["+hush"], keys=["*"],
+            categories=["+@read", "+@connection"],
+        )  # fmt: skip
+        try:
+            url = f"{server.url}?username=reader&password=hush"
+            report = verify(ROWS, "SET k:{0} {1}", server=url, repair=True)
+        finally:
+            client.acl_deluser("reader")
+        assert (report.repaired, report.unrepaired) == (0, 2) and not report.same
+        assert "0 values repaired; 2 values could not be repaired (2 x NOPERM)" in str(report)
+
+    def test_nothing_to_repair(self, load: Load, verify: Verify) -> None:
+        load(ROWS, "SET k:{0} {1}")
+        report = verify(ROWS, "SET k:{0} {1}", repair=True)
+        assert report.unrepaired == 0 and "repaired" not in str(report)
+        assert verify(ROWS, "SET k:{0} {1}").unrepaired is None
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")
+def test_full_disk(load: Load, verify: Verify) -> None:
+    """What was found is still in the report of the error."""
+    load(ROWS[:-2], "SET k:{0} {1}")
+    with pytest.raises(OSError, match="other differences are missing there: '/dev/full'") as caught:
+        verify(ROWS, "SET k:{0} {1}", differences="/dev/full")
+    assert caught.value.report.by_kind == {"missing": 2}  # type: ignore[attr-defined]
+    assert caught.value.report.stopped == ""  # type: ignore[attr-defined]
+
+
+def test_callable_that_raises(load: Load, verify: Verify) -> None:
+    def refuse(difference: fastresp.Difference) -> None:
+        raise RuntimeError("no")
+
+    with pytest.raises(RuntimeError, match="no") as caught:
+        verify(ROWS, "SET none:{0} {1}", differences=refuse)
+    assert caught.value.report.differing == 1000  # type: ignore[attr-defined]
 
 
 def test_lines(load: Load, verify: Verify, client: redis.Redis, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 import redis
 
 import fastresp
-from fastresp.load.verifying.confidence import at_most
+from fastresp.load.verifying.confidence import CONFIDENCE, at_most, of_any_number
 
 Verify = Callable[..., fastresp.VerifyReport]
 Load = Callable[..., fastresp.Report]
@@ -49,10 +49,25 @@ def test_seed(load: Load, verify: Verify, client: redis.Redis) -> None:
     assert max(first) > 45_000 and min(first) < 5_000
 
 
-def test_all_rows_of_a_sample_of_all(load: Load, verify: Verify) -> None:
+def test_all_rows_of_a_sample_of_all(load: Load, verify: Verify, client: redis.Redis) -> None:
+    """Then it is known how many differ."""
     load(TABLE, TEMPLATE)
     report = verify(TABLE, TEMPLATE, sample="100%")
-    assert report.rows_compared == 50_000
+    assert (report.rows_compared, report.at_most) == (50_000, 0)
+    client.delete("k:7")
+    assert verify(TABLE, TEMPLATE, sample=1).at_most == 1 / 50_000
+
+
+def test_no_statistic_of_a_part_of_the_sample(
+    load: Load, verify: Verify, client: redis.Redis
+) -> None:
+    """After too many differences, the rows left out are the last ones, not any."""
+    load(TABLE, TEMPLATE)
+    for row in range(1000):
+        client.delete(f"k:{row}")
+    report = verify(TABLE, TEMPLATE, sample="50%", max_differences=100)
+    assert report.rows_compared < 1000 and report.stopped
+    assert report.at_most is None and "confidence" not in str(report)
 
 
 def test_rows_that_are_not_looked_at_still_overwrite(load: Load, verify: Verify) -> None:
@@ -102,13 +117,20 @@ def chance_of_as_few(differing: int, looked_at: int, share: float) -> float:
 def test_confidence(looked_at: int) -> None:
     """At the limit, as few differences have a chance of 5%: the definition by Clopper, Pearson."""
     for differing in {0, 1, looked_at // 10, looked_at // 2, looked_at - 1} - {looked_at}:
-        share = at_most(differing, looked_at)
+        share = of_any_number(differing, looked_at, CONFIDENCE)
         assert chance_of_as_few(differing, looked_at, share) == pytest.approx(0.05, abs=1e-9)
-    assert at_most(looked_at, looked_at) == 1.0
+        assert at_most(differing, looked_at, 10**9) == share
+    assert at_most(looked_at, looked_at, 10**9) == 1.0
 
 
 def test_confidence_of_many() -> None:
-    assert at_most(0, 10**9) == pytest.approx(2.9957e-9, rel=1e-4)  # the rule of three
-    assert at_most(10**6, 10**8) == pytest.approx(0.0100164, rel=1e-5)  # nearly normal
-    limits = [at_most(k, 1000) for k in range(1000)]
+    all_rows = 10**12
+    assert at_most(0, 10**9, all_rows) == pytest.approx(2.9957e-9, rel=1e-4)  # the rule of three
+    assert at_most(10**6, 10**8, all_rows) == pytest.approx(0.0100164, rel=1e-5)  # nearly normal
+    limits = [at_most(k, 1000, all_rows) for k in range(1000)]
     assert limits == sorted(limits)
+
+
+def test_no_more_than_are_left() -> None:
+    assert at_most(0, 9, 10) == 0.1 and at_most(1, 9, 10) == 0.2 and at_most(2, 10, 10) == 0.2
+    assert at_most(0, 0, 10) == 1.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-__all__ = ["CONFIDENCE", "at_most"]
+__all__ = ["CONFIDENCE", "at_most", "of_any_number"]
 
 CONFIDENCE = 0.95
 # Steps of the bisection: enough for all digits of a float.
@@ -15,16 +15,26 @@ MOST_TERMS = 10_000
 TINY = 1e-300
 
 
-def at_most(differing: int, looked_at: int, confidence: float = CONFIDENCE) -> float:
+def at_most(differing: int, looked_at: int, rows: int, confidence: float = CONFIDENCE) -> float:
     """Return the largest share of rows that may differ, at a confidence: its upper limit.
 
-    Exact for independent choices of rows. Source: Clopper and Pearson, "The Use of Confidence or
-    Fiducial Limits Illustrated in the Case of the Binomial", Biometrika 26 (1934).
+    No more rows differ than those that do, and all that were not looked at.
 
     Args:
         differing: rows of the sample that differ.
         looked_at: rows of the sample.
+        rows: of the source.
         confidence: above 0 and below 1.
+    """
+    certain = (differing + rows - looked_at) / rows
+    return min(certain, of_any_number(differing, looked_at, confidence))
+
+
+def of_any_number(differing: int, looked_at: int, confidence: float) -> float:
+    """Return the limit for a sample of any number of rows.
+
+    Exact for independent choices of rows. Source: Clopper and Pearson, "The Use of Confidence or
+    Fiducial Limits Illustrated in the Case of the Binomial", Biometrika 26 (1934).
     """
     if differing >= looked_at:
         return 1.0

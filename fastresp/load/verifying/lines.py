@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from inspect import iscoroutinefunction
 from types import TracebackType
 from typing import IO, Self, TypeAlias
 
+from ...outcome.messages import Hint, Message
 from ...server.descriptors import needed_for
 from ...sources.blocking import write_all
 from .report import Difference
@@ -24,10 +26,17 @@ class DifferenceLines:
         target: the path of a file that is made, a callable, or None.
 
     Raises:
+        TypeError: there is no such target.
         OSError: the file can't be opened, or has content already.
     """
 
     def __init__(self, target: Differences) -> None:
+        if iscoroutinefunction(target):
+            words = " must be a path or a plain function, not an async one"
+            raise TypeError(Message(Hint("differences"), words))
+        if not (target is None or isinstance(target, str | os.PathLike) or callable(target)):
+            words = f" must be a path or a callable, not a {type(target).__name__}"
+            raise TypeError(Message(Hint("differences"), words))
         self._target = target
         self._file: IO[bytes] | None = None
 
@@ -55,7 +64,11 @@ class DifferenceLines:
             Exception: whatever the callable raises.
         """
         if self._file is not None:
-            write_all(self._file, difference_line(difference).encode())
+            try:
+                write_all(self._file, difference_line(difference).encode())
+            except OSError as error:
+                words = f"{error.strerror}; the other differences are missing there"
+                raise OSError(error.errno, words, str(self._target)) from error
         elif callable(self._target):
             self._target(difference)
 

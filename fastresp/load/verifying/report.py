@@ -112,8 +112,11 @@ class VerifyReport:
         differences: the first 100 of them.
         written_meanwhile: values that differed at first, and not any more at the second look.
         repaired: differences that ``repair`` removed.
+        unrepaired: those that it could not remove; None if it was not wanted, or not completed.
+        repair_errors: number of error replies to the repairs by code, such as ``{"NOPERM": 5}``.
         sample: the share of rows that was to be looked at; None for all.
-        at_most: with a sample, the share of all rows that differs at most, with 95% confidence.
+        at_most: with a sample, the share of all rows that differs at most, with 95% confidence;
+            None if the sample was not compared as a whole.
         stopped: why not all values were compared; empty if they were.
         seconds: wall time.
     """
@@ -127,6 +130,8 @@ class VerifyReport:
     differences: list[Difference] = field(default_factory=list)
     written_meanwhile: int = 0
     repaired: int = 0
+    unrepaired: int | None = None
+    repair_errors: dict[str, int] = field(default_factory=dict)
     sample: float | None = None
     at_most: float | None = None
     stopped: str = ""
@@ -173,10 +178,8 @@ class VerifyReport:
         for kind, count in sorted(self.by_kind.items(), key=lambda each: -each[1]):
             one = next((each for each in self.differences if each.kind == kind), None)
             lines.append(f"{count:>6,} x {WORDS[kind]}{'' if one is None else _place(one)}")
-        if self.repaired:
-            left = self.differing - self.repaired
-            rest = f"; {counted(left, 'value')} could not be repaired" if left else ""
-            lines.append(f"{counted(self.repaired, 'value')} repaired{rest}")
+        if self.repaired or self.unrepaired:
+            lines.append(self._repairs())
         if self.written_meanwhile:
             lines.append(
                 f"{counted(self.written_meanwhile, 'value')} differed at first, not at the "
@@ -194,11 +197,19 @@ class VerifyReport:
 
     def _outcome(self) -> str:
         if not self.rows_compared:
-            return "there was nothing to compare"
+            return "nothing was compared" if self.stopped else "there was nothing to compare"
         if not self.differing:
-            return "nothing differs"
+            return "no difference was found" if self.stopped else "nothing differs"
         verb = "differs" if self.differing == 1 else "differ"
         return f"{counted(self.differing, 'value')} of {counted(self.rows_differing, 'row')} {verb}"
+
+    def _repairs(self) -> str:
+        words = f"{counted(self.repaired, 'value')} repaired"
+        if self.unrepaired:
+            words += f"; {counted(self.unrepaired, 'value')} could not be repaired"
+            codes = ", ".join(f"{count:,} x {code}" for code, count in self.repair_errors.items())
+            words += f" ({codes})" if codes else ""
+        return words
 
 
 def _percent(share: float) -> str:

@@ -86,7 +86,8 @@ def _check_times(template: Template) -> None:
     made: set[object] = set()
     for command in template.commands:
         name, key, *_ = (*map(_comparable, command), (), ())
-        verb = name[0].decode(errors="replace").upper() if len(name) == 1 else ""
+        known = len(name) == 1 and isinstance(name[0], bytes)  # and no placeholder
+        verb = name[0].decode(errors="replace").upper() if known else ""
         if verb in TIMES and key not in made:
             early[key] = verb
         elif verb in ("DEL", "UNLINK"):

@@ -166,11 +166,13 @@ def verify(
     Raises:
         EncodeError, TemplateError: as ``mass_insert``; also if a command can't be verified.
         CommandError: the server refuses a read, other than for the type of a key.
+        TypeError: ``differences`` is neither a path nor a plain function.
         ValueError: an option is invalid, or a list was to be repaired.
         TransportError, TransportTimeout: as ``mass_insert``.
         OSError: the file of differences exists, or can't be written.
 
-        An exception during the comparison has the report so far as its ``report`` attribute.
+        An exception during the comparison, or while the differences are written, has the report so
+        far as its ``report`` attribute.
 
     Lists need 32 bytes of memory for each key, since the index of an item is counted, and about 300
     more until the last of their rows; keys that have expired need 32 bytes. What is not followed:
@@ -220,8 +222,12 @@ def verifying(
             verification.end_early(error)
             raise
         verification.conclude()
-        for each in verification.differences():
-            lines.write(each)
+        try:
+            for each in verification.differences():
+                lines.write(each)
+        except BaseException as error:
+            error.report = verification.report  # type: ignore[attr-defined]
+            raise
     return verification.report
 
 
@@ -320,9 +326,10 @@ class Verification:
         some = [each for each, _, _ in self._differing]
         if not any(each.repairing() for each in some):
             return
-        yield from repairing(
+        repairs = yield from repairing(
             some, self.how.server, self.how.timeout, in_event_loop=self.how.in_event_loop
         )
+        self.report.repair_errors = repairs.errors_by_code
         kept = Kept(len(some) + 1, sys.maxsize)
         yield from self._looking_at(some, kept)
         left = {each.row for each in kept}
@@ -339,8 +346,7 @@ class Verification:
             report.add(each)
             rows.add(each.row)
         report.rows_differing = len(rows)
-        if report.sample is not None and report.rows:
-            report.at_most = at_most(len(rows), report.rows_compared)
+        report.unrepaired = report.differing - report.repaired if self.how.repair else None
         if self._kept.left_out:
             report.stopped = Message(
                 f"{self._kept.left_out:,} more keys have items that the source does not name (a "
@@ -359,6 +365,9 @@ class Verification:
                 Hint("max_differences", ...),
                 " compares more)",
             )
+        # What was left out was not chosen by chance.
+        if report.sample is not None and report.rows and not report.stopped:
+            report.at_most = at_most(len(rows), report.rows_compared, report.rows)
 
     def end_early(self, error: BaseException) -> None:
         """Add the report so far to an exception."""
@@ -367,7 +376,7 @@ class Verification:
             (each, False, False) for each in self._kept.candidates()
         ]
         self.conclude()
-        self.report.at_most = None
+        self.report.at_most = self.report.unrepaired = None
         self.report.stopped = self.stopped
         if self._comparison.replies or getattr(error, "report", None) is not None:
             error.report = self.report  # type: ignore[attr-defined]
