@@ -43,11 +43,7 @@ def rows(
 
 def loaders(client: redis.Redis) -> list[str]:
     """The ids of the connections of the load."""
-    return [
-        each["id"]
-        for each in client.client_list()
-        if each["cmd"] in LOADS
-    ]
+    return [each["id"] for each in client.client_list() if each["cmd"] in LOADS]
 
 
 def rows_until_killed(client: redis.Redis, which: int) -> Iterator[tuple[int, str]]:
