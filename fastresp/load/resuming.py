@@ -21,6 +21,7 @@ from ..sources.files.rejects import RejectsFile
 from ..sources.files.resp import RespFile
 from ..sources.pushed import Pushed
 from ..transports.base import Transport
+from ..transports.confirming import confirmation_of
 from ..transports.driver import Blocking, Steps
 from ..transports.pace import PORTION_S
 from .checkpoint.done import Done
@@ -259,6 +260,7 @@ class Resuming:
         Raises:
             CheckpointError: the source has fewer rows than were loaded before, or another loader
                 has taken over.
+            TransportTimeout: what was loaded before is not durable.
         """
         if self._checkpoint is None:
             return
@@ -273,6 +275,10 @@ class Resuming:
                 f"the source has {rows:,} rows, but {self._done.most:,} were loaded before: it is "
                 "another source (use another name for another load)"
             )
+        confirmation = confirmation_of(self._options.durability)
+        if confirmation is not None and self._batched and self._done.going_on:
+            # The marker of rows that ran before was set with them, durable or not.
+            yield Blocking(partial(self._checkpoint.confirm, rows, confirmation))
         yield Blocking(partial(self._checkpoint.finish, report, rows))
         self._levelled = rows
 

@@ -11,9 +11,11 @@ from typing import Any
 from ...outcome.errors import CheckpointError, TransportError
 from ...outcome.messages import Hint, Message
 from ...resp.slots import Rules
+from ...resp.split import arguments
 from ...resp.values import pack
 from ...server.answers import parse_info
 from ...server.settings import Server
+from ...transports.confirming import Confirmation
 
 __all__ = [
     "Link", "Links", "address_of", "check_name", "connection_error", "name_of", "redis_error",
@@ -27,6 +29,8 @@ MOST_S = 5.0
 FORMER_S = 1.0
 # How long what a full server refuses at the end of a load is tried again.
 FREED_S = 0.5
+# How long a server waits for its replicas, or its disk, before it is asked again.
+CONFIRMED_MS = 200
 # How many commands to send before their replies are read.
 PORTION = 2000
 
@@ -149,6 +153,12 @@ class Link:
                     except response_error() as error:
                         found.append(error)
         return found
+
+    def confirmed(self, confirmation: Confirmation) -> int:
+        """Return how many copies of what was written are durable, after a short wait at most."""
+        *words, _ = arguments(confirmation.piece.data)
+        reply = self.call(*words, CONFIRMED_MS)
+        return int(reply[0] if isinstance(reply, list) else reply)
 
     def lives(self, numbers: Iterable[int], *, named: bool = False) -> bool | None:
         """Return whether any of these connections exists; None if the user may not know.

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import socket
+import time
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -12,10 +14,12 @@ from functools import partial
 from secrets import token_hex
 from typing import Any
 
-from ...outcome.errors import CheckpointError, TransportError
+from ...outcome.errors import CheckpointError, TransportError, TransportTimeout
 from ...outcome.messages import Hint, Message
 from ...outcome.report import Report
+from ...server.forks import own
 from ...server.settings import Server
+from ...transports.confirming import Confirmation
 from .append_only_file import remove_halves
 from .done import Done
 from .former import AtWork, check_alone, close_all
@@ -87,10 +91,15 @@ class Checkpoint:
             TransportError: one can't be reached.
         """
         self._links = links = self._connect()
+        own(self, Checkpoint._let_go)
         self._runs = frozenset(link.run for link in links.all)
         self.markers = Markers(self.name, self._hash, links, connections, batched=batched)
         for link in links.all:
             link.check_keeps()
+
+    def _let_go(self) -> None:
+        """Leave the checkpoint to the parent, after a fork."""
+        self._links = None
 
     def claim(
         self,
@@ -260,6 +269,38 @@ class Checkpoint:
             if row is not None and self.markers.several and not self.markers.level(row):
                 self._look_again()  # the next time all may be set
                 self._write_clients()
+
+    def confirm(self, rows: int, confirmation: Confirmation) -> None:
+        """Wait until what the loads before have run is durable, too.
+
+        Args:
+            rows: all of the source; they have run.
+            confirmation: what to ask.
+
+        Raises:
+            CheckpointError: another loader has taken over.
+            TransportTimeout: it is not within the timeout.
+            TransportError: a server can't be reached, or can't say it.
+        """
+        assert self._links is not None
+        until = time.monotonic() + (self._timeout or math.inf)
+        # A server waits for all before the last write of the connection that asks.
+        if self.markers.several:
+            self.markers.level(rows)
+        else:
+            with self._home.explained():
+                if not self._as_owner(("SET", self.markers.keys[0], rows)):
+                    raise self._taken_over()
+        for link in self._links.all:
+            with link.explained():
+                while link.confirmed(confirmation) < confirmation.least:
+                    if time.monotonic() > until:
+                        raise TransportTimeout(
+                            f"what was loaded before is not durable after {self._timeout:g} s: "
+                            f"{confirmation.likely}the server at {link.server} is slow; resume "
+                            "the load later"
+                        )
+                    self.renew(None)
 
     def finish(self, report: Report, rows: int) -> None:
         """Write down that all was loaded, and the totals.
