@@ -120,7 +120,7 @@ def _by_link(links: Links, clients: str) -> Iterator[tuple[Link, list[int], bool
     and can't be reached: what it may still run is not kept, as another one has its slots.
     """
     for address, run, numbers in json.loads(clients or "[]"):
-        for link in links.at(address):
+        for link in links.at(address, run):
             sure = bool(run and link.run)
             if not sure or run == link.run:
                 yield link, numbers, sure

@@ -301,12 +301,17 @@ class Links:
             numbers[address].append(number)
         return json.dumps([(link.address, link.run, numbers[link.address]) for link in self.all])
 
-    def at(self, address: str) -> Iterator[Link]:
-        """Yield the connection to an address, if there is a server.
+    def at(self, address: str, run: str) -> Iterator[Link]:
+        """Yield the connection to a server, if it is there.
 
         One that is no primary now gets a new connection.
+
+        Args:
+            address: as another loader knows it; nodes can have other addresses elsewhere.
+            run: of its process; empty if it is unknown.
         """
-        found = [link for link in self.all if link.address == address]
+        same = [link for link in self.all if run and link.run == run]
+        found = same or [link for link in self.all if link.address == address]
         if found:
             yield found[0]
             return
