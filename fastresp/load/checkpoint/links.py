@@ -18,8 +18,8 @@ from ...server.settings import Server
 from ...transports.confirming import Confirmation
 
 __all__ = [
-    "Link", "Links", "address_of", "check_name", "connection_error", "name_of", "redis_error",
-    "response_error", "until_freed",
+    "Link", "Links", "address_of", "check_name", "connection_error", "name_of",
+    "possible_later", "redis_error", "response_error", "until_freed",
 ]  # fmt: skip
 
 NAMES = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:")
@@ -37,6 +37,11 @@ PORTION = 2000
 
 def may_lack_rows(words: str) -> CheckpointError:
     """Return the error for a server that was started again, or that took another one's place."""
+    return possible_later(words)
+
+
+def possible_later(words: str | Message) -> CheckpointError:
+    """Return an error after which the load can go on later."""
     error = CheckpointError(words)
     error.again = True
     return error
@@ -373,7 +378,7 @@ def check_name(name: str, option: str) -> None:
     Raises:
         CheckpointError: it has other characters than letters, digits, and ``-_.:``.
     """
-    if not name or len(name) > MOST_NAME or not NAMES.issuperset(name):
+    if not isinstance(name, str) or not 1 <= len(name) <= MOST_NAME or not NAMES.issuperset(name):
         words = f" must be 1 to {MOST_NAME} letters, digits, or -_.: characters, not {name!r}"
         raise CheckpointError(Message(Hint(option), words))
 

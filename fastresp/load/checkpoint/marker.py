@@ -21,10 +21,18 @@ from ...server.forks import own
 from ...server.settings import Server
 from ...transports.confirming import Confirmation
 from .append_only_file import remove_halves
-from .done import Done
+from .done import Done, is_whole
 from .former import AtWork, check_alone, close_all
 from .identity import check_same
-from .links import Link, Links, check_name, may_lack_rows, name_of, until_freed
+from .links import (
+    Link,
+    Links,
+    check_name,
+    may_lack_rows,
+    name_of,
+    response_error,
+    until_freed,
+)  # fmt: skip
 from .markers import Markers
 
 __all__ = ["Checkpoint"]
@@ -421,8 +429,23 @@ class Checkpoint:
     # Reading what is there.
 
     def _state(self) -> dict[str, str]:
-        flat = [part.decode(errors="replace") for part in self._home.call("HGETALL", self._hash)]
-        return dict(zip(flat[::2], flat[1::2], strict=True))
+        try:
+            reply = self._home.call("HGETALL", self._hash)
+        except response_error() as error:
+            if not str(error).startswith("WRONGTYPE"):
+                raise
+            raise self._damaged() from error
+        flat = [part.decode(errors="replace") for part in reply]
+        found = dict(zip(flat[::2], flat[1::2], strict=True))
+        if not is_whole(found):
+            raise self._damaged()
+        return found
+
+    def _damaged(self) -> CheckpointError:
+        return CheckpointError(
+            f"{self._hash.decode()} is not a description of a checkpoint that fastresp has "
+            "written: look whose it is, and use another name, or delete it"
+        )
 
     def _done(self, found: Mapping[str, str]) -> Done:
         """Return what was done, by the hash; the markers are not read yet."""
