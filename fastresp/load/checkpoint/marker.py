@@ -308,7 +308,6 @@ class Checkpoint:
                             f"{confirmation.likely}the server at {link.server} is slow; resume "
                             "the load later"
                         )
-                    self.renew(None)
 
     def finish(self, report: Report, rows: int) -> None:
         """Write down that all was loaded, and the totals.
