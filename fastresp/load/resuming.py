@@ -76,6 +76,14 @@ class Resuming:
         return self
 
     def __exit__(self, *error: object) -> None:
+        self._close()
+
+    def closing(self) -> Steps[None]:
+        """Give up the checkpoint. Leaving the ``with`` statement does, too, but waits itself."""
+        if self._checkpoint is not None:
+            yield Blocking(self._close)
+
+    def _close(self) -> None:
         if self._checkpoint is not None:
             self._checkpoint.close(self._repeatable_row, self._seen)
 
