@@ -323,7 +323,10 @@ def _run(
         if how.verify and again is None:
             words = "--verify reads its source twice; give the path of a file to load, not rejects"
             raise ValueError(words)
-        _check_options(how)
+        if how.checkpoint is not None and texts and again is None:
+            words = "--checkpoint needs a source that can be read again; write it to a file first"
+            raise ValueError(words)
+        asked_for = _check_options(how)
         if texts:
             check_templates(texts)
             whole = Template(*texts)
@@ -342,6 +345,10 @@ def _run(
             if how.verify:
                 check_names(command_names(data, template), template)
                 check_template(template)
+            if how.checkpoint is not None:
+                from ..load.resuming import check_possible
+
+                check_possible(data, template, asked_for)
             if how.dry_run:
                 from ..load.dry_run import dry_run
                 from .dry_run import show_dry_run
@@ -409,8 +416,12 @@ def _rejected(error: CommandError) -> None:
     write_all(standard_output(), reject_line(error).encode())
 
 
-def _check_options(how: How) -> None:
-    """Refuse bad options, and those that the transport lacks, before anything is opened."""
+def _check_options(how: How) -> Options:
+    """Refuse bad options, and those that the transport lacks, before anything is opened.
+
+    Returns:
+        Those that were looked at.
+    """
     if how.metrics == STDOUT:
         raise ValueError("--metrics - would replace a file again and again; name a file")
     if how.rejects == STDOUT and how.as_json:
@@ -430,3 +441,4 @@ def _check_options(how: How) -> None:
     beyond = beyond_any_cli(asked, policy)
     if beyond and how.transport == "redis-cli":
         raise ValueError(Message(f"{beyond}; use ", Hint("transport", "socket")))
+    return asked

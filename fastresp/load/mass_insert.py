@@ -247,10 +247,23 @@ def loading(chunks: Chunks, choose: Choose) -> Steps[Report]:
 
 def _loading(chunks: Chunks, choose: Choose, watch: Watch) -> Steps[Report]:
     """Do what ``loading()`` does, while it is watched."""
+    with closing(chunks), Resuming(chunks) as resuming:
+        try:
+            report = yield from _resumed(chunks, choose, watch, resuming)
+        except GeneratorExit:
+            raise
+        except BaseException:
+            yield from resuming.closing()
+            raise
+        yield from resuming.closing()
+        return report
+
+
+def _resumed(chunks: Chunks, choose: Choose, watch: Watch, resuming: Resuming) -> Steps[Report]:
+    """Load what was not loaded before."""
     data, template, options = chunks.data, chunks.template, chunks.options
     policy = ErrorPolicy(options.on_error, options.max_errors, options.rejects, place_of(data))
-    indexing = Indexing(template, options)
-    with closing(chunks), Resuming(chunks) as resuming, indexing:
+    with Indexing(template, options) as indexing:
         watch.row = resuming.reached
         watch.begin()
         try:

@@ -10,10 +10,12 @@ from typing import Any, Self
 
 from ..encode.chunk_writer import CHUNK_BYTES
 from ..encode.script import loading_of
+from ..encode.template import Template
 from ..outcome.errors import CheckpointError
 from ..outcome.messages import Hint, Message
 from ..outcome.report import Report
 from ..resp.batches import Batcher
+from ..server.options import Options
 from ..server.rehearsal import OF_A_CONNECTION, without_items
 from ..server.settings import as_server
 from ..sources.chunks import Chunks
@@ -21,17 +23,18 @@ from ..sources.files.rejects import RejectsFile
 from ..sources.files.resp import RespFile
 from ..sources.pushed import Pushed
 from ..transports.base import Transport
+from ..transports.confirming import confirmation_of
 from ..transports.driver import Blocking, Steps
 from ..transports.pace import PORTION_S
 from .checkpoint.done import Done
 from .checkpoint.identity import identity
 from .checkpoint.kinds import may_run_twice
-from .checkpoint.links import address_of
+from .checkpoint.links import address_of, check_name
 from .checkpoint.marker import Checkpoint
 from .checkpoint.markers import has_run
 from .command_names import command_names
 
-__all__ = ["Resuming"]
+__all__ = ["Resuming", "check_possible"]
 
 # A transaction has about this many commands, or bytes: the server runs nothing else meanwhile, for
 # about a millisecond.
@@ -73,6 +76,14 @@ class Resuming:
         return self
 
     def __exit__(self, *error: object) -> None:
+        self._close()
+
+    def closing(self) -> Steps[None]:
+        """Give up the checkpoint. Leaving the ``with`` statement does, too, but waits itself."""
+        if self._checkpoint is not None:
+            yield Blocking(self._close)
+
+    def _close(self) -> None:
         if self._checkpoint is not None:
             self._checkpoint.close(self._repeatable_row, self._seen)
 
@@ -94,7 +105,7 @@ class Resuming:
                 if getattr(options, name):
                     raise ValueError(Message(Hint(name), " needs ", Hint("checkpoint", ...)))
             return
-        self._check()
+        check_possible(chunks.data, chunks.template, options)
         server = as_server(options.server, None, nodes=True)
         self._batched = not may_run_twice(chunks.template, options.nulls)
         found = identity(chunks.data, chunks.template, options)
@@ -126,26 +137,6 @@ class Resuming:
             # Who pushes batches is an engine, as far as we know.
             attempts=isinstance(self._chunks.data, Pushed),
         )
-
-    def _check(self) -> None:
-        """Refuse what a checkpoint is not for."""
-        options, chunks = self._options, self._chunks
-        refused = ""
-        if isinstance(chunks.data, AsyncIterable):
-            refused = "asynchronous sources"
-        elif chunks.template is None or isinstance(chunks.data, RespFile | RejectsFile):
-            refused = "loads of whole commands; it needs a template"
-        else:
-            refused = _refused_names(command_names(chunks.data, chunks.template))
-        if refused:
-            raise CheckpointError(Message(Hint("checkpoint"), f" is not for {refused}"))
-        if options.mode == "serialize":
-            words = " is not for serialised loads; if one ends early, load all again with "
-            raise CheckpointError(Message(Hint("checkpoint"), words, Hint("exists", "replace")))
-        if options.retry not in (None, "never"):
-            raise CheckpointError(
-                Message(Hint("checkpoint"), " is not for retry; resume the load instead")
-            )
 
     @property
     def report(self) -> Report:
@@ -259,6 +250,7 @@ class Resuming:
         Raises:
             CheckpointError: the source has fewer rows than were loaded before, or another loader
                 has taken over.
+            TransportTimeout: what was loaded before is not durable.
         """
         if self._checkpoint is None:
             return
@@ -273,8 +265,47 @@ class Resuming:
                 f"the source has {rows:,} rows, but {self._done.most:,} were loaded before: it is "
                 "another source (use another name for another load)"
             )
+        confirmation = confirmation_of(self._options.durability)
+        if confirmation is not None and self._batched and self._done.going_on:
+            # The marker of rows that ran before was set with them, durable or not.
+            yield Blocking(partial(self._checkpoint.confirm, rows, confirmation))
         yield Blocking(partial(self._checkpoint.finish, report, rows))
         self._levelled = rows
+
+
+def check_possible(data: Any, template: Template | None, options: Options) -> None:
+    """Check that a load can have a checkpoint, as far as that can be said without a server.
+
+    Raises:
+        CheckpointError: it can't.
+    """
+    assert options.checkpoint is not None
+    check_name(options.checkpoint, "checkpoint")
+    source_id = options.source_id
+    if source_id is not None and not (isinstance(source_id, str) and _is_text(source_id)):
+        words = f" must be a text that is not empty, not {source_id!r}"
+        raise CheckpointError(Message(Hint("source_id"), words))
+    refused = ""
+    if isinstance(data, AsyncIterable):
+        refused = "asynchronous sources"
+    elif template is None or isinstance(data, RespFile | RejectsFile):
+        refused = "loads of whole commands; it needs a template"
+    else:
+        refused = _refused_names(command_names(data, template))
+    if refused:
+        raise CheckpointError(Message(Hint("checkpoint"), f" is not for {refused}"))
+    if options.mode == "serialize":
+        words = " is not for serialised loads; if one ends early, load all again with "
+        raise CheckpointError(Message(Hint("checkpoint"), words, Hint("exists", "replace")))
+    if options.retry not in (None, "never"):
+        raise CheckpointError(
+            Message(Hint("checkpoint"), " is not for retry; resume the load instead")
+        )
+
+
+def _is_text(value: str) -> bool:
+    """Return whether there is something that UTF-8 can hold."""
+    return bool(value) and not any(0xD800 <= ord(character) < 0xE000 for character in value)
 
 
 def _refused_names(names: Sequence[str] | None) -> str:

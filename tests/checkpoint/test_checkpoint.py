@@ -309,11 +309,25 @@ def test_nothing_is_lost_when_commands_may_run_twice(
         ("HINCRBY {k} a 1", False), ("RENAME a b", False),
         ("SET {k} {*v}", False), ("SADD {k} {*v}", True), ("JSON.SET {k} $ {v}", True),
         ("JSON.SET {k} {p} {v}", False), ("JSON.SET {k} $.a[?(@.b==1)].c {v}", False),
-        ("JSON.SET {k}", False),
+        ("JSON.SET {k}", False), ("JSON.SET {k} $..a {v}", False), ("ZADD {k} {*v}", False),
+        ("ZADD {k} {**}", False),
     ],
 )  # fmt: skip
 def test_which_templates_may_run_twice(template: str, twice: bool) -> None:
     assert may_run_twice(fastresp.Template(template)) is twice
+
+
+def test_options_in_a_row(server: LocalServer, client: redis.Redis) -> None:
+    """Items may begin with INCR, so ZADD with items goes in transactions."""
+    options: dict[str, Any] = {
+        "server": server.url, "checkpoint": NAME, "source_id": "scores", "resume": True,
+    }  # fmt: skip
+    rows = [("scores", ["INCR", 1, "member"])] * 9
+    with pytest.raises(OSError, match="the source has failed"):
+        fastresp.mass_insert(failing(rows, 5), "ZADD {0} {*1}", **options)
+    assert marker(client) == 5
+    fastresp.mass_insert(iter(rows), "ZADD {0} {*1}", **options)
+    assert client.zscore("scores", "member") == 9
 
 
 def test_time_without_its_command_may_not_run_twice() -> None:
@@ -499,6 +513,10 @@ class TestRefused:
             (ROWS, PUSH, {"retry": "always"}, "resume the load instead"),
             (ROWS, "RPUSH a {1}", {"mode": "serialize"}, "serialised loads"),
             (ROWS, PUSH, {"checkpoint": "a b"}, "must be 1 to 200 letters"),
+            (ROWS, PUSH, {"checkpoint": 5}, "must be 1 to 200 letters"),
+            (ROWS, PUSH, {"source_id": ""}, "source_id must be a text"),
+            (ROWS, PUSH, {"source_id": 5}, "source_id must be a text"),
+            (ROWS, PUSH, {"source_id": "\ud800"}, "source_id must be a text"),
         ],
     )
     def test_what_it_is_not_for(

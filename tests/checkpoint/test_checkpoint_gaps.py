@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
@@ -61,6 +62,48 @@ def test_description_is_gone(server: LocalServer, client: redis.Redis, connectio
     report = load(server.url, connections=connections, checkpoint_clear=True)
     assert report.rows == COUNT
     check(server)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("seen", "x"), ("failed", "-4"), ("lease", "1.5"), ("ended", "x"), ("totals", "{"),
+        ("totals", "[]"), ("clients", "{"), ("clients", '[["", 1]]'),
+        ("clients", '[["", "", "x"]]'), (None, "no hash"),
+    ],
+)  # fmt: skip
+def test_description_of_somebody_else(
+    server: LocalServer, client: redis.Redis, field: str | None, value: str
+) -> None:
+    key = f"fastresp:{{{NAME}}}"
+    fail(server.url, 9_000)
+    if field is None:
+        client.set(key, value)
+    else:
+        client.hset(key, field, value)
+    for options in ({}, {"take_over": True}, {"checkpoint_clear": True}):
+        with pytest.raises(fastresp.CheckpointError, match="not a description of a checkpoint"):
+            load(server.url, **options)
+    check(server, 9_000)
+
+
+@pytest.mark.parametrize("connections", [1, 3])
+@pytest.mark.parametrize("value", ["x", "-5", "1" * 30, "1.5", "", None])
+def test_marker_of_somebody_else(
+    server: LocalServer, client: redis.Redis, connections: int, value: str | None
+) -> None:
+    fail(server.url, 9_000, connections=connections)
+    key = f"fastresp:{{{NAME}}}:row" + (":0" if connections > 1 else "")
+    generation, colon, _ = (client.get(key) or b"").decode().rpartition(":")
+    client.delete(key)
+    if value is None:
+        client.rpush(key, "x")
+    else:
+        client.set(key, generation + colon + value)
+    words = rf"is not a number of rows: {re.escape(key)}"
+    with pytest.raises(fastresp.CheckpointError, match=words):
+        load(server.url, connections=connections)
+    check(server, 9_000)
 
 
 @pytest.mark.parametrize("connections", [1, 3])

@@ -158,6 +158,27 @@ def test_commands_that_would_break_it(
     assert client.dbsize() == 0
 
 
+@pytest.mark.parametrize(
+    ("source", "template", "name", "words"),
+    [
+        ("rows.csv", "RPUSH {k} {v}", "a b", "must be 1 to 200 letters"),
+        ("rows.csv", "FLUSHALL; RPUSH {k} {v}", NAME, "remove all keys: FLUSHALL"),
+        ("-", "RPUSH {k} {v}", NAME, "needs a source that can be read again"),
+    ],
+)
+@pytest.mark.parametrize("dry", [True, False])
+def test_wrong_use_is_named(
+    server: LocalServer, tmp_path: Path, source: str, template: str, name: str, words: str,
+    dry: bool,
+) -> None:  # fmt: skip
+    """Also in a dry run, which would otherwise promise what the load refuses."""
+    (tmp_path / "rows.csv").write_text("k,v\n1,a\n")
+    path = "-" if source == "-" else str(tmp_path / source)
+    options = ["--format", "csv", "--server", server.url, "--checkpoint", name, "--yes"]
+    ended = run("load", path, template, *options, *["--dry-run"] * dry, stdin=b"k,v\n1,a\n")
+    assert (ended.returncode, words in ended.stderr) == (64, True), ended.stderr
+
+
 def test_exit_codes(server: LocalServer, client: redis.Redis, tmp_path: Path) -> None:
     """Errors of loads before end with 1, another loader at work with 3, and wrong use with 64."""
     path = tmp_path / "rows.csv"

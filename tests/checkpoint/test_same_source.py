@@ -101,6 +101,10 @@ def test_names_what_differs(tmp_path: Path) -> None:
         ("SELECT * FROM source WHERE column_0 IN (FROM read_csv('OTHER'))", r"read_csv\(\)"),
         ("WITH t AS (FROM source) SELECT * FROM t, 'OTHER'", "other.csv"),
         ("FROM query('FROM range(3)'), source", r"query\(\)"),
+        ("SELECT column_0, random() AS r FROM source", r"random\(\)"),
+        ("FROM source ORDER BY gen_random_uuid()", r"gen_random_uuid\(\)"),
+        ("SELECT * FROM source USING SAMPLE 50%", "a sample"),
+        ("WITH t AS (FROM source TABLESAMPLE 3 ROWS) FROM t", "a sample"),
         ("PIVOT 'OTHER' ON column_0 USING count(*)", "what PIVOT names"),
     ],
 )

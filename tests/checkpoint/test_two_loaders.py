@@ -197,6 +197,7 @@ class TestTwoLoaders:
                 with pytest.raises(fastresp.CheckpointError, match=r"\+client\|kill") as caught:
                     self.load(loads, take_over=True, timeout=1)
                 assert "secret" not in str(caught.value)
+                assert caught.value.again
                 first.kill()
             report = self.load(loads, take_over=True)
             assert 0 < report.resumed_at < loads.count

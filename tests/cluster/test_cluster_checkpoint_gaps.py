@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -16,7 +17,9 @@ from server_programs import need
 
 import fastresp
 from fastresp.load import resuming
+from fastresp.load.checkpoint.marker import Checkpoint
 from fastresp.resp.slots import SLOTS
+from fastresp.server.settings import as_server
 from fastresp.sources.chunks import Chunks
 
 PUSH = "RPUSH list:{0} {1}"
@@ -77,6 +80,23 @@ def fail(nodes: LocalCluster, at: int, pause: int = 0, **options: Any) -> None:
 def load(nodes: LocalCluster, **options: Any) -> fastresp.Report:
     """Load all that has not run."""
     return fastresp.mass_insert(iter(ROWS), PUSH, server=nodes.url, **(OPTIONS | options))
+
+
+def test_nodes_have_other_addresses_elsewhere(cluster: LocalCluster) -> None:
+    """As behind NAT: the connections of the first loader are found by the nodes' run IDs."""
+    first, second = (Checkpoint(as_server(cluster.url, None, nodes=True), NAME, 10) for _ in "ab")
+    for each in (first, second):
+        each.open(1, batched=True)
+    first.claim({"source": "a"}, resume=True, take_over=False, clear=False)
+    key = f"fastresp:{{{NAME}}}"
+    home = cluster.client_of(key)
+    clients = [["127.0.0.1:1", run, ids] for _, run, ids in json.loads(home.hget(key, "clients"))]
+    home.hset(key, "clients", json.dumps(clients))
+    second.claim({"source": "a"}, resume=True, take_over=True, clear=False)
+    left = [each for client in cluster.clients for each in client.client_list(_type="normal")]
+    assert sum(each["name"] == f"fastresp:{NAME}" for each in left) == len(clients)
+    for each in (first, second):
+        each.close()
 
 
 def test_level_sets_no_marker_back(

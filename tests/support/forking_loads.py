@@ -28,6 +28,23 @@ def lanes(fork: Fork) -> bool:
         return exact(report) and sorted(map(int, asked.lrange("q", 0, -1))) == [*range(COUNT)]
 
 
+def checkpoint(fork: Fork) -> bool:
+    """The child does not give up the lease."""
+    leases: list[bytes | None] = []
+
+    def forking() -> None:
+        fork()
+        if os.getpid() == fork.parent:
+            with client() as asked:
+                leases.append(asked.hget("fastresp:{jobs}", "lease"))
+
+    rows = ((row[2],) for row in commands(forking))
+    report = fastresp.mass_insert(
+        rows, "RPUSH q {0}", server=URL, checkpoint="jobs", source_id="numbers"
+    )
+    return exact(report) and stored() and leases not in ([None], [b"0"])
+
+
 def redis_cli(fork: Fork) -> bool:
     report = fastresp.mass_insert(commands(fork), server=URL, transport="redis-cli")
     return exact(report) and stored()

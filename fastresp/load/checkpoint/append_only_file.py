@@ -12,7 +12,7 @@ import json
 import time
 
 from ...outcome.errors import CheckpointError
-from .links import Link, Links, response_error
+from .links import Link, Links, possible_later, response_error
 
 __all__ = ["remove_halves"]
 
@@ -62,7 +62,7 @@ def _rewrite(link: Link) -> None:
 
 
 def _failed(link: Link, words: str = "") -> CheckpointError:
-    return CheckpointError(
+    return possible_later(
         f"the server at {link.server} could not write its append-only file anew{words}; half a "
         "transaction may be in it since the server was started again: look at its log and its "
         "disk, then resume the load"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from array import array
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["Done"]
+__all__ = ["Done", "is_whole"]
 
 
 @dataclass
@@ -43,3 +45,16 @@ class Done:
         """The rows, from the first to the end, that ran without all their replies being seen."""
         end = max(self.ran)
         return (self.seen, end) if end > self.seen and not self.ended else None
+
+
+def is_whole(found: Mapping[str, str]) -> bool:
+    """Return whether the numbers and the connections of a description can be read."""
+    try:
+        numbers = [int(found.get(name) or 0) for name in ("seen", "failed", "ended", "lease")]
+        numbers.append(int(json.loads(found.get("totals") or "{}").get("rows", 0)))
+        for address, run, clients in json.loads(found.get("clients") or "[]"):
+            numbers += map(int, clients)
+            address.encode(), run.encode()
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        return False
+    return min(numbers) >= 0 and max(numbers) < 1 << 63

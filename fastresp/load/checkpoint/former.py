@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from ...outcome.errors import CheckpointError
 from ...outcome.messages import Hint, Message
-from .links import Link, Links, response_error
+from .links import Link, Links, possible_later, response_error
 
 __all__ = ["AtWork", "check_alone", "close_all"]
 
@@ -106,7 +106,7 @@ def _wait_for_end(link: Link, number: int, sure: bool, error: str, seconds: floa
             break
         time.sleep(LOOK_S)
     if lives is not False:
-        raise CheckpointError(
+        raise possible_later(
             "can't close the connections of the loader before, which may still have commands "
             f"under way: {error} (allow it with ACL SETUSER ... +client|kill +client|list +info, "
             f"end that loader, or end them: CLIENT KILL ID {number})"
@@ -120,7 +120,7 @@ def _by_link(links: Links, clients: str) -> Iterator[tuple[Link, list[int], bool
     and can't be reached: what it may still run is not kept, as another one has its slots.
     """
     for address, run, numbers in json.loads(clients or "[]"):
-        for link in links.at(address):
+        for link in links.at(address, run):
             sure = bool(run and link.run)
             if not sure or run == link.run:
                 yield link, numbers, sure

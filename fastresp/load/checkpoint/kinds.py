@@ -71,11 +71,19 @@ def _is_plain(name: bytes, command: Sequence[Sequence[object]]) -> bool:
         return True
     after = command[2:]
     if any(isinstance(part, Items | Pairs) for parts in after for part in parts):
-        return name == b"ZADD" and len(after) == 1
-    # A path with a condition finds other values the second time.
-    if name == b"JSON.SET" and after and (not _fixed(after[0]) or b"?" in _text(after[0])):
+        return False
+    if name == b"JSON.SET" and after and not _is_place(after[0]):
         return False
     return len(after) == count or (name == b"SET" and _are_times(after[1:]))
+
+
+def _is_place(path: Sequence[object]) -> bool:
+    """Return whether a path finds the same places the second time.
+
+    One with a condition may not; nor one for any depth, as a value may have such a name, too.
+    """
+    text = _text(path)
+    return _fixed(path) and b"?" not in text and b".." not in text
 
 
 def _are_times(options: Sequence[Sequence[object]]) -> bool:

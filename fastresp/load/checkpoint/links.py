@@ -11,13 +11,15 @@ from typing import Any
 from ...outcome.errors import CheckpointError, TransportError
 from ...outcome.messages import Hint, Message
 from ...resp.slots import Rules
+from ...resp.split import arguments
 from ...resp.values import pack
 from ...server.answers import parse_info
 from ...server.settings import Server
+from ...transports.confirming import Confirmation
 
 __all__ = [
-    "Link", "Links", "address_of", "check_name", "connection_error", "name_of", "redis_error",
-    "response_error", "until_freed",
+    "Link", "Links", "address_of", "check_name", "connection_error", "name_of",
+    "possible_later", "redis_error", "response_error", "until_freed",
 ]  # fmt: skip
 
 NAMES = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:")
@@ -27,12 +29,19 @@ MOST_S = 5.0
 FORMER_S = 1.0
 # How long what a full server refuses at the end of a load is tried again.
 FREED_S = 0.5
+# How long a server waits for its replicas, or its disk, before it is asked again.
+CONFIRMED_MS = 200
 # How many commands to send before their replies are read.
 PORTION = 2000
 
 
 def may_lack_rows(words: str) -> CheckpointError:
     """Return the error for a server that was started again, or that took another one's place."""
+    return possible_later(words)
+
+
+def possible_later(words: str | Message) -> CheckpointError:
+    """Return an error after which the load can go on later."""
     error = CheckpointError(words)
     error.again = True
     return error
@@ -149,6 +158,12 @@ class Link:
                     except response_error() as error:
                         found.append(error)
         return found
+
+    def confirmed(self, confirmation: Confirmation) -> int:
+        """Return how many copies of what was written are durable, after a short wait at most."""
+        *words, _ = arguments(confirmation.piece.data)
+        reply = self.call(*words, CONFIRMED_MS)
+        return int(reply[0] if isinstance(reply, list) else reply)
 
     def lives(self, numbers: Iterable[int], *, named: bool = False) -> bool | None:
         """Return whether any of these connections exists; None if the user may not know.
@@ -291,12 +306,17 @@ class Links:
             numbers[address].append(number)
         return json.dumps([(link.address, link.run, numbers[link.address]) for link in self.all])
 
-    def at(self, address: str) -> Iterator[Link]:
-        """Yield the connection to an address, if there is a server.
+    def at(self, address: str, run: str) -> Iterator[Link]:
+        """Yield the connection to a server, if it is there.
 
         One that is no primary now gets a new connection.
+
+        Args:
+            address: as another loader knows it; nodes can have other addresses elsewhere.
+            run: of its process; empty if it is unknown.
         """
-        found = [link for link in self.all if link.address == address]
+        same = [link for link in self.all if run and link.run == run]
+        found = same or [link for link in self.all if link.address == address]
         if found:
             yield found[0]
             return
@@ -358,7 +378,7 @@ def check_name(name: str, option: str) -> None:
     Raises:
         CheckpointError: it has other characters than letters, digits, and ``-_.:``.
     """
-    if not name or len(name) > MOST_NAME or not NAMES.issuperset(name):
+    if not isinstance(name, str) or not 1 <= len(name) <= MOST_NAME or not NAMES.issuperset(name):
         words = f" must be 1 to {MOST_NAME} letters, digits, or -_.: characters, not {name!r}"
         raise CheckpointError(Message(Hint(option), words))
 

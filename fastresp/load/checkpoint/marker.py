@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import socket
+import time
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -12,15 +14,25 @@ from functools import partial
 from secrets import token_hex
 from typing import Any
 
-from ...outcome.errors import CheckpointError, TransportError
+from ...outcome.errors import CheckpointError, TransportError, TransportTimeout
 from ...outcome.messages import Hint, Message
 from ...outcome.report import Report
+from ...server.forks import own
 from ...server.settings import Server
+from ...transports.confirming import Confirmation
 from .append_only_file import remove_halves
-from .done import Done
+from .done import Done, is_whole
 from .former import AtWork, check_alone, close_all
 from .identity import check_same
-from .links import Link, Links, check_name, may_lack_rows, name_of, until_freed
+from .links import (
+    Link,
+    Links,
+    check_name,
+    may_lack_rows,
+    name_of,
+    response_error,
+    until_freed,
+)  # fmt: skip
 from .markers import Markers
 
 __all__ = ["Checkpoint"]
@@ -87,10 +99,15 @@ class Checkpoint:
             TransportError: one can't be reached.
         """
         self._links = links = self._connect()
+        own(self, Checkpoint._let_go)
         self._runs = frozenset(link.run for link in links.all)
         self.markers = Markers(self.name, self._hash, links, connections, batched=batched)
         for link in links.all:
             link.check_keeps()
+
+    def _let_go(self) -> None:
+        """Leave the checkpoint to the parent, after a fork."""
+        self._links = None
 
     def claim(
         self,
@@ -261,6 +278,37 @@ class Checkpoint:
                 self._look_again()  # the next time all may be set
                 self._write_clients()
 
+    def confirm(self, rows: int, confirmation: Confirmation) -> None:
+        """Wait until what the loads before have run is durable, too.
+
+        Args:
+            rows: all of the source; they have run.
+            confirmation: what to ask.
+
+        Raises:
+            CheckpointError: another loader has taken over.
+            TransportTimeout: it is not within the timeout.
+            TransportError: a server can't be reached, or can't say it.
+        """
+        assert self._links is not None
+        until = time.monotonic() + (self._timeout or math.inf)
+        # A server waits for all before the last write of the connection that asks.
+        if self.markers.several:
+            self.markers.level(rows)
+        else:
+            with self._home.explained():
+                if not self._as_owner(("SET", self.markers.keys[0], rows)):
+                    raise self._taken_over()
+        for link in self._links.all:
+            with link.explained():
+                while link.confirmed(confirmation) < confirmation.least:
+                    if time.monotonic() > until:
+                        raise TransportTimeout(
+                            f"what was loaded before is not durable after {self._timeout:g} s: "
+                            f"{confirmation.likely}the server at {link.server} is slow; resume "
+                            "the load later"
+                        )
+
     def finish(self, report: Report, rows: int) -> None:
         """Write down that all was loaded, and the totals.
 
@@ -380,8 +428,23 @@ class Checkpoint:
     # Reading what is there.
 
     def _state(self) -> dict[str, str]:
-        flat = [part.decode(errors="replace") for part in self._home.call("HGETALL", self._hash)]
-        return dict(zip(flat[::2], flat[1::2], strict=True))
+        try:
+            reply = self._home.call("HGETALL", self._hash)
+        except response_error() as error:
+            if not str(error).startswith("WRONGTYPE"):
+                raise
+            raise self._damaged() from error
+        flat = [part.decode(errors="replace") for part in reply]
+        found = dict(zip(flat[::2], flat[1::2], strict=True))
+        if not is_whole(found):
+            raise self._damaged()
+        return found
+
+    def _damaged(self) -> CheckpointError:
+        return CheckpointError(
+            f"{self._hash.decode()} is not a description of a checkpoint that fastresp has "
+            "written: look whose it is, and use another name, or delete it"
+        )
 
     def _done(self, found: Mapping[str, str]) -> Done:
         """Return what was done, by the hash; the markers are not read yet."""

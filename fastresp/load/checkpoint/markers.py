@@ -16,6 +16,10 @@ from .links import Link, Links, redis_error
 __all__ = ["Markers", "has_run"]
 
 
+# Of a number of rows, so that it has 64 bits.
+MOST_DIGITS = 18
+
+
 class Markers:
     """The markers of a checkpoint.
 
@@ -67,7 +71,12 @@ class Markers:
         rows = array("q", bytes(8 * len(self.keys)))
         for link, numbers in self._by_link():
             with link.explained():
-                values = link.together(*[("GET", self.keys[number]) for number in numbers])
+                values = link.replies([("GET", self.keys[number]) for number in numbers])
+                for number, value in zip(numbers, values, strict=True):
+                    if isinstance(value, Exception):
+                        if str(value).startswith("WRONGTYPE"):
+                            raise self._damaged(number)
+                        raise value
             for number, value in zip(numbers, values, strict=True):
                 rows[number] = self._row(number, value)
         self._ran = rows
@@ -84,13 +93,16 @@ class Markers:
     def _row(self, number: int, value: bytes | None) -> int:
         if self.several and (value is None or not value.startswith(self.prefix)):
             return 0  # nothing of the load has run there
-        try:
-            return int((value or b"")[len(self.prefix) :])
-        except ValueError:
-            raise CheckpointError(
-                f"the marker of checkpoint {self._name!r} is not a number: "
-                f"{self.keys[number].decode()}"
-            ) from None
+        digits = (value or b"")[len(self.prefix) :]
+        if not digits.isdigit() or len(digits) > MOST_DIGITS:
+            raise self._damaged(number)
+        return int(digits)
+
+    def _damaged(self, number: int) -> CheckpointError:
+        return CheckpointError(
+            f"the marker of checkpoint {self._name!r} is not a number of rows: "
+            f"{self.keys[number].decode()}"
+        )
 
     def level(self, row: int) -> bool:
         """Set all markers to a row up to which all have run; return whether all could be set.

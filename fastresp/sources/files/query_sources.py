@@ -1,4 +1,4 @@
-"""What a query reads besides its ``source``."""
+"""What a query reads besides its ``source``, or makes at random."""
 
 from __future__ import annotations
 
@@ -12,10 +12,14 @@ __all__ = ["reads_others"]
 
 # In the names of DuckDB's functions that read files.
 READING = ("read", "scan", "glob", "sniff", "query")
+# Those that return something else each time.
+RANDOM = frozenset(("random", "uuid", "uuidv4", "uuidv7", "gen_random_uuid", "nextval"))
 
 
 def reads_others(sql: str) -> str:
     """Return what a query reads besides ``source``: a table, a file or a function; "" if nothing.
+
+    What is random counts, too: it is other rows each time.
 
     A query with an error is left to DuckDB, which reports it.
     """
@@ -32,8 +36,10 @@ def reads_others(sql: str) -> str:
         if node.get("type") == "BASE_TABLE" and node["table_name"] not in own:
             return str(node["table_name"])
         name = node.get("function_name", "") if node.get("type") == "FUNCTION" else ""
-        if any(part in name for part in READING):
+        if name.lower() in RANDOM or any(part in name for part in READING):
             return f"{name}()"
+        if isinstance(node.get("sample"), dict):
+            return "a sample"
     return ""
 
 

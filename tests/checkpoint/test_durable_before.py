@@ -1,0 +1,56 @@
+"""A resumed load waits until the rows of the loads before are durable, too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import redis
+from local_cluster import free_port
+from resumed_loads import NAME
+
+import fastresp
+from fastresp.server.local_server import LocalServer
+
+ROWS = [(number % 10, number) for number in range(5_000)]
+
+
+@pytest.mark.parametrize("connections", [1, 2])
+@pytest.mark.parametrize("template", ["RPUSH list:{0} {1}", "SADD set:{0} {1}"])
+def test_rows_that_no_replica_has(
+    start_server: Callable[..., LocalServer], template: str, connections: int
+) -> None:
+    """The marker is set together with them, so nothing is left to send."""
+    server = start_server()
+    options: dict[str, Any] = {
+        "server": server.url, "checkpoint": NAME, "resume": True, "durable": 1, "timeout": 1,
+        "connections": connections,
+    }  # fmt: skip
+    for _ in range(2):
+        with pytest.raises(fastresp.TransportTimeout, match="replica"):
+            fastresp.mass_insert(ROWS, template, **options)
+    with redis.Redis.from_url(server.url) as client:
+        assert not client.hget(f"fastresp:{{{NAME}}}", "ended")
+    report = fastresp.mass_insert(ROWS, template, **(options | {"durable": "acknowledged"}))
+    assert report.resumed_at + report.rows == len(ROWS)
+
+
+@pytest.mark.parametrize("connections", [1, 2])
+def test_replica_that_comes_later(
+    start_server: Callable[..., LocalServer], connections: int
+) -> None:
+    port = free_port()
+    server = start_server("--port", str(port), "--repl-diskless-sync-delay", "0")
+    options: dict[str, Any] = {
+        "server": server.url, "checkpoint": NAME, "resume": True, "durable": 1,
+        "connections": connections,
+    }  # fmt: skip
+    with pytest.raises(fastresp.TransportTimeout, match="replica"):
+        fastresp.mass_insert(ROWS, "RPUSH list:{0} {1}", timeout=1, **options)
+    start_server("--port", str(free_port()), "--replicaof", f"127.0.0.1 {port}")
+    report = fastresp.mass_insert(ROWS, "RPUSH list:{0} {1}", timeout=30, **options)
+    assert report.resumed_at + report.rows <= len(ROWS)
+    with redis.Redis.from_url(server.url) as client:
+        assert client.hget(f"fastresp:{{{NAME}}}", "ended")
+        assert sum(client.llen(f"list:{key}") for key in range(10)) == len(ROWS)
