@@ -53,9 +53,14 @@ def to_redis(
         The totals of all partitions.
 
     Raises:
-        TypeError: the server is no URL, or an option is unknown.
+        TypeError: the server is no URL, an option is unknown, or the data is no DataFrame of Dask.
         others: as ``fastresp.sink.Sink`` and ``fastresp.mass_insert``.
     """
+    if getattr(ddf, "ndim", 0) != 2 or not hasattr(ddf, "npartitions"):
+        raise TypeError(
+            f"to_redis loads a DataFrame of Dask, not a {type(ddf).__name__} of "
+            f"{type(ddf).__module__.partition('.')[0]} (fastresp.mass_insert loads one of pandas)"
+        )
     chosen = dict(compute_kwargs or {})
     sink = Sink(
         server,

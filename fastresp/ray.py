@@ -65,8 +65,8 @@ class RedisDatasink(Datasink[Totals]):
     def write(self, blocks: Iterable[Block], ctx: TaskContext) -> Totals:
         """Load the rows of a write task."""
         tables = [BlockAccessor.for_block(block).to_arrow() for block in blocks]
-        if not sum(table.num_rows for table in tables):
-            return Totals(str(ctx.task_idx))
+        if not sum(table.num_rows for table in tables):  # perhaps no columns either
+            return self._sink.load([], ctx.task_idx)
         table = without_tensors(pa.concat_tables(tables, promote_options="permissive"))
         # Ray does not tell a task which attempt it is.
         return self._sink.load_table(table, ctx.task_idx, attempt=time.time_ns())

@@ -9,9 +9,8 @@ from secrets import token_hex
 from typing import Any
 
 from pyspark import TaskContext
-from pyspark.sql import SparkSession, datasource
+from pyspark.sql import SparkSession, datasource, types
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
 
 from .sink import Sink, Totals
 from .sink.listening import Address, announce, listen
@@ -32,13 +31,14 @@ def register(spark: SparkSession, listener: Callable[..., object] | None = None)
     Args:
         spark: its setting ``spark.fastresp.password`` is the password of the server.
         listener: called here with the Totals of each job that ends, and ``epoch=``, the number of
-            its batch if it is one of a stream, else None.
+            its batch in a stream, else None. Not with Spark Connect, whose driver is elsewhere.
     """
-    found = {
-        "password": spark.conf.get("spark.fastresp.password", None),
-        "tasks": spark.sparkContext.defaultParallelism,
-        "address": None if listener is None else listen(listener),
-    }
+    context = getattr(spark, "sparkContext", None)  # Spark Connect does not have it
+    if context is None and listener is not None:
+        raise ValueError("Spark Connect can't call a listener; the totals are in its driver's log")
+    found = {"password": spark.conf.get("spark.fastresp.password", None)}
+    found["tasks"] = None if context is None else context.defaultParallelism
+    found["address"] = None if listener is None else listen(listener)
     # Spark copies a class that it can't import: so the password is in no plan.
     spark.dataSource.register(type("Registered", (FastrespDataSource,), found))
 
@@ -46,7 +46,7 @@ def register(spark: SparkSession, listener: Callable[..., object] | None = None)
 class FastrespDataSource(datasource.DataSource):
     """The format ``fastresp``; its options are those of ``Sink`` and ``Reading``, as text."""
 
-    password, tasks, address = None, 1, None
+    password, tasks, address = None, None, None
 
     @classmethod
     def name(cls) -> str:
@@ -55,7 +55,7 @@ class FastrespDataSource(datasource.DataSource):
     def schema(self) -> str:
         raise ValueError("name the columns to read, as in .schema('id LONG, name STRING')")
 
-    def writer(self, schema: StructType, overwrite: bool) -> Writer:
+    def writer(self, schema: types.StructType, overwrite: bool) -> Writer:
         if overwrite:
             raise ValueError("mode('overwrite') would have to empty the server; use mode('append')")
         # Python's tasks do not know how many partitions there are, so another run may have others.
@@ -64,14 +64,14 @@ class FastrespDataSource(datasource.DataSource):
         sink.check(to_arrow_schema(schema, **ZONE).empty_table())
         return Writer(sink, self.address)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> Writer:  # noqa: N802
+    def streamWriter(self, schema: types.StructType, overwrite: bool) -> Writer:  # noqa: N802
         if StreamWriter is object:
             raise ValueError("streams need Spark 4.1 or later")
         return replace(self.writer(schema, False), stream=True)
 
-    def reader(self, schema: StructType) -> Reader:
+    def reader(self, schema: types.StructType) -> Reader:
         # Each partition looks through all keys of a single server.
-        known = {"password": self.password, "partitions": min(self.tasks, 4)}
+        known = {"password": self.password, "partitions": min(self.tasks or 4, 4)}
         known["schema"] = to_arrow_schema(schema, **ZONE)
         return Reader(Reading(**known | reading_options(self.options)))
 

@@ -80,6 +80,11 @@ class Sink:
                 "server must be a URL or None (REDIS_URL), since tasks may run elsewhere, not "
                 f"{type(server).__name__}"
             )
+        if not isinstance(exactly_once, str | None):
+            raise TypeError(
+                "exactly_once must be the name of the job, such as 'visits-2026-11', not "
+                f"{exactly_once!r}"
+            )
         found = as_template(template)
         if found is None:
             raise TypeError("a sink needs a template, such as 'HSET user:{id} {**}'")

@@ -20,6 +20,7 @@ WORDS = {"true": True, "false": False, "none": None}
 # Those that are for the engine itself, and what others call ours.
 ENGINES_OWN = frozenset(("checkpointlocation",))
 OTHER_NAMES = {"command": "template", "url": "server", "numpartitions": "partitions"}
+ELSEWHERE = "set REDIS_URL where the tasks run, or spark.fastresp.password"
 
 
 def sink_options(texts: Mapping[str, str]) -> dict[str, Any]:
@@ -57,16 +58,19 @@ def _options(texts: Mapping[str, str], known: Iterable[str]) -> dict[str, Any]:
             continue
         if given.lower() == "path":
             raise ValueError("save() and load() have no path here; name the server by 'server'")
+        if given.lower() == "password":
+            raise ValueError(f"no option may have a password; {ELSEWHERE}")
         name = names.get(given.replace("_", "").lower())
         if name is None:
             every = ", ".join(sorted(set(names.values())))
             raise ValueError(f"the option {given!r} is unknown; there are {every}")
         found[name] = text if name in TEXTS else _value(text)
     server = found.get("server")
-    if server is not None and Server(server, nodes=True).settings.get("password"):
+    settings = {} if server is None else Server(server, nodes=True).settings
+    if any(settings[name] for name in settings if name.endswith("password")):  # ssl_password, too
         raise ValueError(
             "the URL in the option 'server' has a password, which the engine would show; leave it "
-            "out there, and set REDIS_URL where the tasks run, or spark.fastresp.password"
+            f"out there, and {ELSEWHERE}"
         )
     if urlsplit(found.get("rejects", "")).password:
         raise ValueError("the URL in 'rejects' has a password, which the engine would show")

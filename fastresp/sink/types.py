@@ -11,13 +11,26 @@ __all__ = ["check_types", "in_utc", "parsed"]
 def in_utc(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return a batch with its points in time in UTC, and no longer in the zone of a session.
 
+    Those in lists, maps and structs, too.
     Before there were time zones, offsets had seconds, which others can't read.
     """
-    for at, each in enumerate(batch.schema):
-        if pa.types.is_timestamp(each.type) and each.type.tz is not None:
-            column = batch.column(at).cast(pa.timestamp(each.type.unit, "UTC"))
-            batch = batch.set_column(at, each.name, column)
-    return batch
+    fields = [each.with_type(_type_in_utc(each.type)) for each in batch.schema]
+    wanted = pa.schema(fields, batch.schema.metadata)
+    return batch if wanted == batch.schema else batch.cast(wanted)
+
+
+def _type_in_utc(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(kind):
+        return kind if kind.tz is None else pa.timestamp(kind.unit, "UTC")
+    inner = [kind.field(at) for at in range(kind.num_fields)]
+    inner = [each.with_type(_type_in_utc(each.type)) for each in inner]
+    if pa.types.is_struct(kind):
+        return pa.struct(inner)
+    if pa.types.is_map(kind):
+        return pa.map_(*inner[0].type.fields, keys_sorted=kind.keys_sorted)
+    if pa.types.is_list(kind):
+        return pa.list_(inner[0])
+    return kind
 
 
 def check_types(schema: pa.Schema) -> None:

@@ -225,3 +225,6 @@ def test_refused() -> None:
         to_redis(partitions(10, 1), HASH, resume=True)
     with pytest.raises(TypeError, match="server must be a URL or None"):
         to_redis(partitions(10, 1), HASH, redis.Redis())  # type: ignore[arg-type]
+    for other in (frame(10), partitions(10, 1)["id"], [1]):
+        with pytest.raises(TypeError, match="to_redis loads a DataFrame of Dask, not a "):
+            to_redis(other, HASH)

@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import redis
 from engine_jobs import HASH, INCREMENT, check_hashes, frame, killing, total, total_of
@@ -99,6 +101,17 @@ def test_second_run(server: LocalServer, client: redis.Redis) -> None:
     with pytest.raises(fastresp.CheckpointError, match=r"'other' was begun with run .* of Ray"):
         other()
     assert total(client) == before
+
+
+def test_task_without_rows(server: LocalServer) -> None:
+    """An attempt that has no rows is refused if an attempt before had some."""
+    sink = RedisDatasink(server.url, INCREMENT, exactly_once="job")
+    task = SimpleNamespace(task_idx=0)
+    assert sink.write([pa.table({})], task).rows == 0
+    assert sink.write([pa.table({"id": [1, 2]})], task).rows == 2
+    for blocks_of_task in ([], [pa.table({})]):
+        with pytest.raises(fastresp.CheckpointError, match="no rows now, and 2 were loaded"):
+            sink.write(blocks_of_task, task)
 
 
 def test_errors(server: LocalServer, client: redis.Redis, tmp_path: Path) -> None:

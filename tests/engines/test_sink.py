@@ -119,6 +119,7 @@ class TestOptions:
                 "exactly_once is not for retry",
             ),
             ({"rejects": "nothing://x"}, ValueError, "nothing"),
+            ({"template": "INCR a", "exactly_once": True}, TypeError, "the name of the job"),
         ):  # fmt: skip
             arguments: dict[str, Any] = {"server": server.url, "template": SET} | wrong
             with pytest.raises(error, match=words.replace("{", r"\{")):
