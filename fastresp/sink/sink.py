@@ -47,7 +47,7 @@ class Sink:
             what those before have loaded, by the markers of a checkpoint for each task, and goes on
             there. For that, a task must have the same rows in the same order each time. Without it,
             only commands are accepted that may run twice, such as SET, HSET or SADD.
-        tasks: how many tasks load at the same time, to share ``rate_limit``.
+        tasks: how many tasks load at the same time, to share ``rate_limit`` and ``index_backlog``.
         password: of the server, instead of one in the URL.
         split: what divides the rows between the tasks, such as ``"8 partitions"``. With
             ``exactly_once``, tasks of another split are refused before they send anything, until
@@ -131,10 +131,12 @@ class Sink:
             )
 
     def _share(self, tasks: int | None) -> None:
-        """Divide the rate limit between the tasks."""
-        rate = self._options.rate
+        """Divide the rate limit, and the backlog of indexes, between the tasks."""
+        rate, backlog = self._options.rate, self._options.index_backlog
         if tasks is not None and (not isinstance(tasks, int) or tasks < 1):
             raise ValueError(f"tasks must be a number of 1 or more, not {tasks!r}")
+        if backlog is not None and tasks is not None:
+            self._options = replace(self._options, index_backlog=max(1, backlog // tasks))
         if rate is None:
             return
         if tasks is None:

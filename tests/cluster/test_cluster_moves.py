@@ -352,8 +352,8 @@ def test_moved_in_circles(insert: Insert) -> None:
         ids = [client.execute_command("CLUSTER", "MYID") for client in cluster.clients]
         for number, client in enumerate(cluster.clients):
             client.execute_command("CLUSTER", "SETSLOT", slot, "NODE", ids[1 - number])
-        with pytest.raises(fastresp.TransportError, match=r"refused for 1 s.*MOVED") as caught:
-            insert(rows(), PUSH, server=cluster.url, timeout=1)
+        with pytest.raises(fastresp.TransportError, match=r"refused for 3 s.*MOVED") as caught:
+            insert(rows(), PUSH, server=cluster.url, timeout=3)
         report = caught.value.report
         assert report is not None
         assert report.unsent >= 1

@@ -124,9 +124,9 @@ def test_commands_that_may_not_run_twice(execute: Execute, replicated: LocalClus
     def source() -> Iterator[str]:
         yield from keys_of(replicated, 0, 20)
         freeze(replicated, 1)
-        timer.start()
         yield from [dead, dead]
         yield from keys_of(replicated, 0, 20)
+        timer.start()  # all is sent meanwhile
 
     timer = threading.Timer(0.5, kill, (replicated, 1))
     words = rf"127.0.0.1:{replicated.ports[1]}.*the INCR of row 20 may have run"

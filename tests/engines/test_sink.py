@@ -133,6 +133,13 @@ class TestOptions:
         assert sink._options.rate == Rate.of(share)
         assert sink.load([batch(10)], 0).rows == 10
 
+    @pytest.mark.parametrize(("tasks", "share"), [(None, 100), (3, 33), (1000, 1)])
+    def test_backlog_of_indexes_is_shared(
+        self, server: LocalServer, tasks: int | None, share: int
+    ) -> None:
+        sink = Sink(server.url, SET, index_backlog=100, tasks=tasks)
+        assert sink._options.index_backlog == share
+
     def test_modes(self, server: LocalServer, client: redis.Redis) -> None:
         rows = [batch(1000), batch(1000, 1000)]
         totals = Sink(server.url, "SADD s:{key} {id}", mode="merge").load(rows, 0)
