@@ -14,7 +14,7 @@ from fastresp.server.local_server import LocalServer
 
 pytest.importorskip("pyspark")
 pytest.importorskip("grpc", reason="pip install 'pyspark[connect]'")
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 # A process of its own: one that has another session can't connect.
 PROGRAM = """
