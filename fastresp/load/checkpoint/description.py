@@ -13,6 +13,7 @@ from ...outcome.messages import Hint, Message
 from ...server.forks import own
 from ...server.settings import Server
 from .done import Done, is_whole
+from .fencing import may_fence
 from .links import Link, Links, check_name, may_lack_rows, name_of, response_error
 from .markers import Markers
 
@@ -49,6 +50,8 @@ class Description:
         self._connections: Sequence[tuple[str, int]] = ()
         # The servers' processes at the beginning.
         self._runs: frozenset[str] = frozenset()
+        # Whether the load is fenced by scripts: see fencing.
+        self.fenced = False
         # Whether nothing was there before, and nothing was sent yet.
         self._unused = False
         # Returns how many commands have failed, of the rows whose replies were seen.
@@ -67,12 +70,13 @@ class Description:
         """Whether each slot of a cluster has a marker."""
         return self._links is not None and self._links.topology is not None
 
-    def open(self, connections: int, *, batched: bool) -> None:
+    def open(self, connections: int, *, batched: bool, names: Sequence[str] = ()) -> None:
         """Connect to the server, or to all primaries of its cluster.
 
         Args:
             connections: of the load.
             batched: whether its commands go in transactions.
+            names: of these, if there will be any.
 
         Raises:
             CheckpointError: a server can't keep a checkpoint.
@@ -84,6 +88,8 @@ class Description:
         self.markers = Markers(self.name, self._hash, links, connections, batched=batched)
         for link in links.all:
             link.check_keeps()
+        if batched and names:
+            self.fenced = self.markers.fenced = may_fence(links, names)
 
     def _let_go(self) -> None:
         """Leave the checkpoint to the parent, after a fork."""
@@ -140,7 +146,7 @@ class Description:
                     Hint("checkpoint_clear", True),
                 )
             )
-        self.markers.begin(found.get("generation", ""))
+        self.markers.begin(found.get("generation", ""), found.get("fence", ""))
         totals = json.loads(found.get("totals") or "{}")
         return Done(
             self._nothing,

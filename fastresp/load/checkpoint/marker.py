@@ -20,9 +20,10 @@ from ...transports.confirming import Confirmation
 from .append_only_file import remove_halves
 from .description import Description
 from .done import Done
+from .fencing import FENCE_BYTES
 from .former import AtWork, check_alone, close_all
 from .identity import check_same
-from .links import may_lack_rows, until_freed
+from .links import may_lack_rows, possible_later, until_freed
 
 __all__ = ["Checkpoint"]
 
@@ -112,12 +113,14 @@ class Checkpoint(Description):
         """Become the owner instead of the loader before.
 
         Its connections are closed first: whoever finds our name there need not know its numbers. It
-        can't have written down others meanwhile, because of WATCH.
+        can't have written down others meanwhile, because of WATCH. If they may stay, as scripts do
+        nothing after this, its own commands do neither, because it watches its name.
         """
         assert self._links is not None
         if not take_over:
             check_alone(self._links, self.name, found, self._now, by_lease=by_lease)
-        close_all(self._links, found.get("clients", ""), self._timeout)
+        if not (self.fenced and found.get("fenced")):
+            close_all(self._links, found.get("clients", ""), self._timeout)
         remove_halves(self._links, found.get("clients", ""))
         self._enter(identity, found, fresh=fresh)
 
@@ -125,19 +128,23 @@ class Checkpoint(Description):
         """Write down who loads what, unless another loader did so since WATCH."""
         assert self._links is not None
         generation = token_hex(4) if fresh else found.get("generation", "")
-        self.markers.begin(generation)
+        fence = token_hex(FENCE_BYTES) if self.fenced else "" if fresh else found.get("fence", "")
         fields: dict[str, Any] = {
             "owner": self._token, "loader": f"{socket.gethostname()}, process {os.getpid()}",
             "clients": self._links.clients(()), "generation": generation, "lease": self._lease(),
-            "ended": "",
+            "ended": "", "fence": fence, "fenced": "by scripts" if self.fenced else "",
         }  # fmt: skip
         fields |= identity
         words = [part for item in fields.items() for part in item]
         commands: list[tuple[Any, ...]] = [("HSET", self._hash, *words)]
+        before = self.markers.prefix
+        self.markers.begin(generation, fence)
         if fresh:
             commands = [("DEL", self._hash), *commands]
-            if not self.markers.several:
-                commands.append(("SET", self.markers.keys[0], 0))
+            if self.fenced or not self.markers.several:
+                commands += self.markers.setting(0)
+        elif self.fenced:
+            commands.append(self.markers.fencing(before))
         if not self._transaction(*commands):
             raise AtWork(
                 f"another loader has just begun or ended checkpoint {self.name!r}; look whether "
@@ -168,12 +175,15 @@ class Checkpoint(Description):
         if not self._as_owner(("HSET", self._hash, "clients", clients)):
             raise self.taken_over()
 
-    def renew(self, row: int | None, seen: int | None = None) -> None:
+    def renew(self, row: int | None, seen: int | None = None) -> bool:
         """Renew the lease. Does nothing if the server can't be reached.
 
         Args:
             row: also set the markers to it; None if the load does.
             seen: up to which row replies were seen; None if that is unknown.
+
+        Returns:
+            Whether all is written down.
 
         Raises:
             CheckpointError: another loader has taken over, or the server was started again.
@@ -188,12 +198,18 @@ class Checkpoint(Description):
                 words += ["seen", seen, "failed", self.failed()]
             commands: list[tuple[Any, ...]] = [("HSET", self._hash, *words)]
             if row is not None and not self.markers.several:
-                commands.append(("SET", self.markers.keys[0], row))
+                commands += self.markers.setting(row)
             if not self._as_owner(*commands):
                 raise self.taken_over()
-            if row is not None and self.markers.several and not self.markers.level(row):
-                self._look_again()  # the next time all may be set
-                self._write_clients()
+            if row is None or not self.markers.several or self.markers.level(row):
+                return True
+            if self.fenced:  # which values they have now is unknown
+                raise possible_later(
+                    f"not all markers of checkpoint {self.name!r} could be set; resume the load"
+                )
+            self._look_again()  # the next time all may be set
+            self._write_clients()
+        return False
 
     def confirm(self, rows: int, confirmation: Confirmation) -> None:
         """Wait until what the loads before have run is durable, too.
@@ -214,7 +230,7 @@ class Checkpoint(Description):
             self.markers.level(rows)
         else:
             with self._home.explained():
-                if not self._as_owner(("SET", self.markers.keys[0], rows)):
+                if not self._as_owner(*self.markers.setting(rows)):
                     raise self.taken_over()
         for link in self._links.all:
             with link.explained():
@@ -266,7 +282,7 @@ class Checkpoint(Description):
             ("HSET", self._hash, *(part for item in words.items() for part in item))
         ]
         if not self.markers.several:
-            commands.append(("SET", self.markers.keys[0], rows))
+            commands += self.markers.setting(rows)
         if not self._as_owner(*commands):
             raise self.taken_over()
 
@@ -282,10 +298,10 @@ class Checkpoint(Description):
             words = () if seen is None else ("seen", seen, "failed", self.failed())
             commands: list[tuple[Any, ...]] = [("HSET", self._hash, "lease", 0, *words)]
             if self._unused:
-                left = () if self.markers.several else self.markers.keys
+                left = self.markers.keys if self.fenced or not self.markers.several else ()
                 commands = [("DEL", self._hash, *left)]
             elif row is not None and not self.markers.several:
-                commands.append(("SET", self.markers.keys[0], row))
+                commands += self.markers.setting(row)
             with suppress(Exception):
                 until_freed(partial(self._as_owner, *commands))
             self._links.close()
