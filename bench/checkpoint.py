@@ -4,7 +4,7 @@
 checkpoint and with one, in turn. A value is wall time; the server's CPU time is beside it.
 
 - INCRBY, RPUSH, HSETNX: with a checkpoint in transactions of about 2,000 commands, which set the
-  marker as well;
+  marker as well; and in scripts, by a user who may not close connections;
 - HSET: may run twice, so the commands are sent as always, and the marker is set once a second;
 - the same into a cluster of three nodes, where each transaction has keys of one slot.
 
@@ -40,6 +40,8 @@ TEMPLATES = {
     "HSETNX": "HSETNX h:{key} f{id} {id}",
     "HSET": "HSET h:{key} f{id} {id}",
 }
+# Who may not close connections.
+USER, WITHOUT = "scripts", "-client|kill"
 # Each load has a checkpoint of its own.
 NUMBERS = count()
 
@@ -57,7 +59,8 @@ def compare(rows: int, rounds: int) -> list[Result]:
     table = pa.table({"id": range(rows), "key": [number % KEYS for number in range(rows)]})
     with LocalServer() as server, redis.Redis.from_url(server.url) as client:
         process = psutil.Process(server.process.pid)
-        made = in_turn(table, "", server.url, rounds, [process], client.flushall)
+        client.execute_command("ACL", "SETUSER", USER, "on", ">pass", "~*", "+@all", WITHOUT)
+        made = in_turn(table, "", server.url, rounds, [process], client.flushall, scripts=True)
     with LocalCluster(3) as cluster:
         processes = [psutil.Process(node.process.pid) for node in cluster.nodes]
         return made + in_turn(
@@ -72,8 +75,10 @@ def in_turn(
     rounds: int,
     servers: list[psutil.Process],
     between: Contender,
+    *,
+    scripts: bool = False,
 ) -> list[Result]:
-    """Load each template with and without a checkpoint."""
+    """Load each template with and without a checkpoint, and in scripts."""
     made = []
     for name, template in TEMPLATES.items():
         without, with_it = (
@@ -82,8 +87,12 @@ def in_turn(
         )
         run = partial(load, table, template, url)
         contenders = [(without, partial(run, kept=False)), (with_it, partial(run, kept=True))]
-        measure(contenders, rounds, servers, between=between)
         made += [without, with_it]
+        if scripts and name != "HSET":
+            made.append(Result("checkpoint", f"{name}{where}, scripts", "", table.num_rows))
+            user = f"{url}?username={USER}&password=pass"
+            contenders.append((made[-1], partial(load, table, template, user, kept=True)))
+        measure(contenders, rounds, servers, between=between)
     return made
 
 

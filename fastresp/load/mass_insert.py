@@ -17,11 +17,7 @@ from ..server.rehearsal import RESTORE, over_any_keys
 from ..server.settings import Server, ServerLike, as_server
 from ..sources.chunks import Chunks
 from ..sources.pushed import Pushed
-from ..sources.source import (
-    Data,
-    as_source,
-    place_of,
-)
+from ..sources.source import Data, as_source, place_of
 from ..transports.base import Transport, add_report
 from ..transports.choice import choose
 from ..transports.connection import LostConnection
@@ -252,8 +248,9 @@ def _loading(chunks: Chunks, choose: Choose, watch: Watch) -> Steps[Report]:
             report = yield from _resumed(chunks, choose, watch, resuming)
         except GeneratorExit:
             raise
-        except BaseException:
+        except BaseException as error:
             yield from resuming.closing()
+            resuming.explain(error)
             raise
         yield from resuming.closing()
         return report

@@ -11,7 +11,7 @@ from typing import Any, Self
 from ..encode.chunk_writer import CHUNK_BYTES
 from ..encode.script import loading_of
 from ..encode.template import Template
-from ..outcome.errors import CheckpointError
+from ..outcome.errors import CheckpointError, TransportError
 from ..outcome.messages import Hint, Message
 from ..outcome.report import Report
 from ..resp.batches import Batcher
@@ -22,11 +22,13 @@ from ..sources.chunks import Chunks
 from ..sources.files.rejects import RejectsFile
 from ..sources.files.resp import RespFile
 from ..sources.pushed import Pushed
-from ..transports.base import Transport
+from ..transports.base import Transport, add_report
+from ..transports.causes import TakenOver
 from ..transports.confirming import confirmation_of
 from ..transports.driver import Blocking, Steps
 from ..transports.pace import PORTION_S
 from .checkpoint.done import Done
+from .checkpoint.fencing import RUN
 from .checkpoint.identity import identity
 from .checkpoint.kinds import may_run_twice
 from .checkpoint.links import address_of, check_name
@@ -87,6 +89,22 @@ class Resuming:
         if self._checkpoint is not None:
             self._checkpoint.close(self._repeatable_row, self._seen)
 
+    def explain(self, error: BaseException) -> None:
+        """Explain an error that only means that another loader has taken over.
+
+        Raises:
+            CheckpointError: it does: a script has found that out.
+        """
+        if self._checkpoint is None or self._carrier is None or self._carrier.lanes is None:
+            return
+        causes = [lane.window.refused_at for lane in self._carrier.lanes.lanes]
+        if isinstance(error, TransportError) and any(
+            cause is not None and isinstance(cause[0], TakenOver) for cause in causes
+        ):
+            explained = self._checkpoint.taken_over()
+            add_report(explained, self._carrier.report, str(error))
+            raise explained from error
+
     def reached(self) -> int | None:
         """Return up to which row all have run, as far as is known; None before it is."""
         if self._checkpoint is None or self._carrier is None:
@@ -124,11 +142,13 @@ class Resuming:
             chunks.batcher = Batcher(
                 markers.keys, markers.prefix, BATCH_COMMANDS, BATCH_BYTES, BATCHED_BYTES, lacking,
                 [] if chunks.template is None else loading_of(chunks.template.scripts), moment,
+                RUN if self._checkpoint.fenced else None, self._done.ran[:],
             )  # fmt: skip
 
     def _claim(self, checkpoint: Checkpoint, found: dict[str, str]) -> Done:
         options = self._options
-        checkpoint.open(options.connections, batched=self._batched)
+        names = command_names(self._chunks.data, self._chunks.template) or ()
+        checkpoint.open(options.connections, batched=self._batched, names=names)
         return checkpoint.claim(
             found,
             resume=options.resume or options.take_over,
@@ -204,7 +224,9 @@ class Resuming:
         assert self._checkpoint is not None
         self._noted = self._renewed = time.monotonic()
         rows = self._chunks.writer.rows
-        yield Blocking(partial(self._checkpoint.renew, rows, rows))
+        levelled = yield Blocking(partial(self._checkpoint.renew, rows, rows))
+        if levelled and self._chunks.batcher is not None:
+            self._chunks.batcher.reached = self._checkpoint.markers.reached(rows)
         self._levelled = rows
 
     def renewing(self) -> Steps[None]:

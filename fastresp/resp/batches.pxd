@@ -1,6 +1,7 @@
 from cpython.array cimport array
 
 from .buffer cimport Buffer, Chunk
+from .out cimport Reference
 
 
 cdef class BatchedChunk(Chunk):
@@ -21,8 +22,19 @@ cdef class Batcher:
     cdef dict lacking
     cdef list opening
     cdef Py_ssize_t few_words
+    cdef bytes script                   # None: MULTI and EXEC
+    cdef public array reached           # 'q': for a script, the rows of each marker
+    cdef Py_ssize_t header              # of the call that is being written: where it begins,
+    cdef int header_digits              # how long its number may be,
+    cdef Py_ssize_t words               # and its words so far
     cpdef BatchedChunk batch(
         self, Chunk inner, list ends=*, list numbers=*, bint first=*
     )
     cdef bint lacks(self, const char *command) except *
+    cdef int open(self, Py_ssize_t marker) except -1
+    cdef int pass_on(
+        self, Chunk inner, const char *start, const char *end, const Reference *first,
+        const Reference *stop, long long row,
+    ) except -1
+    cdef int append_value(self, Py_ssize_t row) except -1
     cdef int finish(self, Py_ssize_t marker, Py_ssize_t row) except -1

@@ -21,6 +21,7 @@ class BatchedChunk(Chunk):
 
 @disjoint_base
 class Batcher:
+    reached: array[int] | None
     def __new__(
         cls,
         markers: list[bytes],
@@ -31,6 +32,8 @@ class Batcher:
         lacking: dict[bytes, int] | None = ...,
         opening: list[bytes] | None = ...,
         most_of_source: int | None = ...,
+        script: bytes | None = ...,
+        reached: array[int] | None = ...,
     ) -> Self: ...
     def batch(
         self,

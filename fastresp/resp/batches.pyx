@@ -3,31 +3,54 @@
 
 Redis runs the commands of a transaction together, or none of them, and so are they replicated and
 persisted. So the marker always says exactly which rows have run.
+
+A transaction is MULTI to EXEC, or a call of a script that runs the commands if the marker has the
+value that it is to have before them.
 """
 
 import bisect
 
-from .buffer cimport PY_SSIZE_T_MAX, append, append_bulk, end_command, put_with_large, rollback
+from ..outcome.errors import CheckpointError
+from .buffer cimport (
+    PY_SSIZE_T_MAX,
+    append,
+    append_bulk,
+    end_command,
+    end_header,
+    open_header,
+    put_with_large,
+    rollback,
+)
 from .grammar cimport known_length_end
 from .merge cimport MergedChunk
-from .out cimport Reference, full_size, put_copy, put_digits
+from .out cimport Reference, full_size, own_size, put_copy, put_digits
 from .slots cimport end_of
 
 cdef enum:
     MOST_PREFIX = 32
     VALUE_ROOM = 64
+    # Lua's unpack() returns less than 8,000 values. Source: LUAI_MAXCSTACK in luaconf.h of Lua 5.1.
+    SCRIPTED_WORDS = 7000
+    # A server accepts so many arguments. Source: processMultibulkBuffer in networking.c of Redis.
+    EVAL_WORDS = 1 << 20
+    # Those of a call that belong to no command: EVAL, script, 1, marker, old value, new value.
+    OWN_WORDS = 6
 
 cdef bytes OPENS = b"*1\r\n$5\r\nMULTI\r\n"
 cdef bytes SETS = b"*3\r\n$3\r\nSET\r\n"
 # Its error reply gets the name of the command that it stands for: see BatchedWindow.
 cdef bytes FAILS = b"*3\r\n$4\r\nPING\r\n$1\r\n1\r\n$1\r\n2\r\n"
+cdef bytes SCRIPTED_FAILS = b"$1\r\n3\r\n" + FAILS[4:]
+cdef Py_ssize_t FAILS_WORDS = 4
 cdef bytes CLOSES = b"*1\r\n$4\r\nEXEC\r\n"
+cdef bytes CALLS = b"$4\r\nEVAL\r\n"
+cdef bytes ONE_KEY = b"$1\r\n1\r\n"
 
 
 cdef class BatchedChunk(Chunk):
     """Commands in transactions. Each has the replies to MULTI, to its commands, and to EXEC.
 
-    Only the reply to EXEC answers commands: all of its transaction.
+    Only the reply to EXEC answers commands: all of its transaction. A script has only that reply.
 
     Attributes:
         inner: the commands without transactions.
@@ -96,12 +119,19 @@ cdef class Batcher:
             the source, of which several may be merged into one; None for no limit.
         opening: commands that each transaction begins with, such as SCRIPT LOAD: a script may be
             forgotten at any time, and NOSCRIPT would not stop the rest of the transaction.
+        script: makes each transaction a call of this script. Its key is the marker; its arguments
+            are the value that this must have, for each command the number of its words and these,
+            and the marker's new value.
+        reached: array of int64, for each marker the number of rows in it; needed for a script.
+
+    Attributes:
+        reached: the same, after all that was made.
     """
 
     def __cinit__(
         self, list markers not None, bytes prefix not None, Py_ssize_t most_commands,
         Py_ssize_t most_bytes, Py_ssize_t start_bytes, dict lacking=None, list opening=None,
-        most_of_source=None,
+        most_of_source=None, script=None, array reached=None,
     ):
         if len(prefix) > MOST_PREFIX:
             raise ValueError(f"a prefix of {len(prefix)} bytes is too long")
@@ -112,6 +142,9 @@ cdef class Batcher:
         self.most_of_source = PY_SSIZE_T_MAX if most_of_source is None else most_of_source
         self.lacking = lacking or {}
         self.few_words = max(self.lacking.values(), default=0)
+        self.script, self.reached, self.header_digits = script, reached, 4
+        if script is not None and (reached is None or len(reached) != len(markers)):
+            raise ValueError("a script needs the rows that each marker has reached")
 
     cpdef BatchedChunk batch(self, Chunk inner, list ends=None, list numbers=None, bint first=True):
         """Return a chunk of the transactions with the commands of one, which it keeps.
@@ -120,6 +153,9 @@ cdef class Batcher:
             ends: the end of each run of commands with one marker; None if there is one only.
             numbers: the marker of each.
             first: whether the commands of the first run may follow others with its marker.
+
+        Raises:
+            CheckpointError: a command has too many arguments for a script.
         """
         cdef Buffer out = self.out
         cdef BatchedChunk chunk = BatchedChunk()
@@ -142,20 +178,19 @@ cdef class Batcher:
         for i in range(count):
             if i == begun:
                 begin = full_size(&out.out)
-                append(out, OPENS, len(OPENS))
-                end_command(out, 0)
-                for each in self.opening:
-                    append(out, each, len(<bytes>each))
-                    end_command(out, 0)
+                self.open(0 if numbers is None else numbers[run])
             own = large
             end = end_of(inner, i, &large, &extra)
-            if self.lacks(start):
-                append(out, FAILS, len(FAILS))
-            else:
-                put_with_large(out, inner.data, start, end, own, large)
-            end_command(out, 0)
-            start = end
             last = i if lasts is NULL else lasts[i] - 1
+            if self.script is not None:
+                self.pass_on(inner, start, end, own, large, rows[last])
+            else:
+                if self.lacks(start):
+                    append(out, FAILS, len(FAILS))
+                else:
+                    put_with_large(out, inner.data, start, end, own, large)
+                end_command(out, 0)
+            start = end
             if last + 1 < run_end:
                 if rows[last + 1] == rows[last]:
                     continue
@@ -165,7 +200,7 @@ cdef class Batcher:
                         continue
             self.finish(0 if numbers is None else numbers[run], rows[last] + 1)
             execs.append(out.commands - 1)
-            if follows:
+            if follows and self.script is None:
                 waits.append(out.commands - 1)
             follows = True
             firsts.append(i + 1)
@@ -177,7 +212,7 @@ cdef class Batcher:
         out.take_as(chunk)
         chunk.inner, chunk.rows = inner, inner.rows
         chunk.first_command, chunk.lane = inner.first_command, inner.lane
-        chunk.opening = len(self.opening)
+        chunk.opening = len(self.opening) if self.script is None else 0
         chunk.execs, chunk.firsts = array("q", execs), array("q", firsts)
         chunk.waits = chunk.execs if len(waits) == len(execs) else array("q", waits)
         return chunk
@@ -194,15 +229,66 @@ cdef class Batcher:
         name = known_length_end(name + 1, &size)
         return words <= self.lacking.get(name[:size].upper(), 0)
 
-    cdef int finish(self, Py_ssize_t marker, Py_ssize_t row) except -1:
-        """End a transaction, after which this many rows of a marker have run."""
+    cdef int open(self, Py_ssize_t marker) except -1:
+        """Begin a transaction."""
+        cdef Buffer out = self.out
+        cdef bytes script = self.script
+        cdef bytes key
+        if script is None:
+            append(out, OPENS, len(OPENS))
+            end_command(out, 0)
+            for each in self.opening:
+                append(out, each, len(<bytes>each))
+                end_command(out, 0)
+            return 0
+        self.header, self.words = own_size(&out.out), OWN_WORDS
+        open_header(out, self.header_digits)
+        append(out, CALLS, len(CALLS))
+        append_bulk(out, script, len(script))
+        append(out, ONE_KEY, len(ONE_KEY))
+        key = self.markers[marker]
+        append_bulk(out, key, len(key))
+        return self.append_value(self.reached.data.as_longlongs[marker])
+
+    cdef int pass_on(
+        self, Chunk inner, const char *start, const char *end, const Reference *first,
+        const Reference *stop, long long row,
+    ) except -1:
+        """Append a command to the arguments of a script."""
+        cdef char[VALUE_ROOM] text
+        cdef long long words
+        if self.lacks(start):
+            self.words += FAILS_WORDS
+            return append(self.out, SCRIPTED_FAILS, len(SCRIPTED_FAILS))
+        start = known_length_end(start + 1, &words)
+        self.words += words + 1
+        if words > SCRIPTED_WORDS or self.words > EVAL_WORDS:
+            raise CheckpointError(
+                f"row {row:,} has a command of {words:,} arguments, and a script can run one of "
+                f"{SCRIPTED_WORDS:,} at most: allow the user +client|kill, so that commands are "
+                "sent in transactions without a script, then resume the load"
+            )
+        append_bulk(self.out, text, put_digits(text, words) - text)
+        return put_with_large(self.out, inner.data, start, end, first, stop)
+
+    cdef int append_value(self, Py_ssize_t row) except -1:
+        """Append the value of a marker."""
         cdef char[VALUE_ROOM] value
         cdef char *end = put_copy(value, self.prefix, len(self.prefix))
-        cdef bytes key = self.markers[marker]
         end = put_digits(end, row)
+        return append_bulk(self.out, value, end - value)
+
+    cdef int finish(self, Py_ssize_t marker, Py_ssize_t row) except -1:
+        """End a transaction, after which this many rows of a marker have run."""
+        cdef bytes key = self.markers[marker]
+        if self.script is not None:
+            self.append_value(row)
+            end_header(self.out, self.header, c'*', self.words, &self.header_digits)
+            self.reached.data.as_longlongs[marker] = row
+            return end_command(self.out, 0)
         append(self.out, SETS, len(SETS))
         append_bulk(self.out, key, len(key))
-        append_bulk(self.out, value, end - value)
+        self.append_value(row)
         end_command(self.out, 0)
         append(self.out, CLOSES, len(CLOSES))
         return end_command(self.out, 0)

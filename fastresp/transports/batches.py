@@ -7,7 +7,7 @@ import bisect
 from ..outcome.report import counted
 from ..resp.batches import BatchedChunk
 from ..resp.split import arguments
-from .causes import NotMarked, NotRun, remedy_for
+from .causes import TAKEN_OVER, NotMarked, NotRun, TakenOver, remedy_for
 from .resend import ResendingWindow
 from .retries import REFUSED
 from .window import Sending
@@ -23,7 +23,8 @@ class BatchedWindow(ResendingWindow):
     """A window of transactions, each of which needs those before it with its marker to have run.
 
     So EXEC is sent when the one before was answered; the commands before it are queued meanwhile,
-    and the server does not wait. A transaction that is refused ends the load.
+    and the server does not wait. A transaction that is refused ends the load. A script looks itself
+    whether the one before has run, so it is sent at once.
     """
 
     batched = True
@@ -107,7 +108,8 @@ class BatchedWindow(ResendingWindow):
             )
             end = held.first_reply + at + 1
         elif not nested:
-            cause = NotRun(
+            kind = TakenOver if words.startswith(TAKEN_OVER) else NotRun
+            cause = kind(
                 f"{where} refused {rows}, and ran none of them: {text} ({advice}, then resume "
                 "the load)"
             )

@@ -8,12 +8,17 @@ from ..server.settings import Server
 
 __all__ = [
     "LIKELY_CAUSES",
+    "TAKEN_OVER",
     "NotMarked",
     "NotRun",
+    "TakenOver",
     "idle_cause",
     "remedy_for",
     "with_second_look",
 ]
+
+# How the reply of a script begins that has run nothing, as another loader has taken over.
+TAKEN_OVER = b"TAKENOVER "
 
 # The server's 'timeout' setting is in whole seconds.
 LEAST_IDLE_S = 1.0
@@ -44,6 +49,10 @@ def remedy_for(words: bytes) -> str:
 
 class NotRun(Exception):
     """The server refused a transaction, and ran none of its commands."""
+
+
+class TakenOver(NotRun):
+    """It did so because another loader has taken over the checkpoint."""
 
 
 class NotMarked(Exception):

@@ -185,7 +185,9 @@ class TestTwoLoaders:
         self, loads: Loads, client: redis.Redis, rights: list[str]
     ) -> None:
         """A loader that has died is waited for; one that is frozen can't be cut off."""
-        client.execute_command("ACL", "SETUSER", "some", "on", ">secret", "~*", "+@all", *rights)
+        client.execute_command(
+            "ACL", "SETUSER", "some", "on", ">secret", "~*", "+@all", "-eval", *rights
+        )
         loads.server.url += "?username=some&password=secret"
         try:
             with loads.process(RATE) as first:

@@ -17,7 +17,7 @@ import redis
 from local_cluster import LocalCluster
 from sink_attempts import Attempt, Plan, batch, hurry
 
-import fastresp.load.checkpoint.marker
+import fastresp.load.checkpoint.description
 import fastresp.load.resuming
 import fastresp.sink.task
 from fastresp import CheckpointError, FastrespError, LoadErrors
@@ -90,7 +90,7 @@ def one(server: LocalServer, client: redis.Redis) -> Place:
 @pytest.fixture
 def short_lease(monkeypatch: pytest.MonkeyPatch) -> int:
     for module, name in (
-        (fastresp.load.checkpoint.marker, "LEASE_S"), (fastresp.load.resuming, "NOTED_S"),
+        (fastresp.load.checkpoint.description, "LEASE_S"), (fastresp.load.resuming, "NOTED_S"),
         (fastresp.load.resuming, "RENEWED_S"), (fastresp.sink.task, "LOOK_S"),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, getattr(module, name))

@@ -17,7 +17,7 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-import fastresp.load.checkpoint.marker
+import fastresp.load.checkpoint.description
 import fastresp.load.resuming
 import fastresp.sink.task
 from fastresp.sink import Sink, Totals
@@ -37,7 +37,7 @@ def batch(count: int, first: int = 0) -> pa.RecordBatch:
 
 def hurry(lease: int) -> None:
     """Let a lease be this many seconds, and be renewed and looked at often."""
-    fastresp.load.checkpoint.marker.LEASE_S = lease
+    fastresp.load.checkpoint.description.LEASE_S = lease
     fastresp.load.resuming.NOTED_S = fastresp.load.resuming.RENEWED_S = 0.1
     fastresp.sink.task.LOOK_S = 0.05
 

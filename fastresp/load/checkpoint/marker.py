@@ -8,106 +8,28 @@ import os
 import socket
 import time
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from secrets import token_hex
 from typing import Any
 
 from ...outcome.errors import CheckpointError, TransportError, TransportTimeout
-from ...outcome.messages import Hint, Message
 from ...outcome.report import Report
-from ...server.forks import own
-from ...server.settings import Server
 from ...transports.confirming import Confirmation
 from .append_only_file import remove_halves
-from .done import Done, is_whole
+from .description import Description
+from .done import Done
+from .fencing import FENCE_BYTES
 from .former import AtWork, check_alone, close_all
 from .identity import check_same
-from .links import (
-    Link,
-    Links,
-    check_name,
-    may_lack_rows,
-    name_of,
-    response_error,
-    until_freed,
-)  # fmt: skip
-from .markers import Markers
+from .links import may_lack_rows, possible_later, until_freed
 
 __all__ = ["Checkpoint"]
 
-# A loader that is alive renews its lease more often than this many seconds.
-LEASE_S = 30
 
-
-class Checkpoint:
-    """The checkpoint of a load under a name.
-
-    ``fastresp:{NAME}`` is a hash: what is loaded, by whom, and the numbers of its connections.
-    The lease is in it, too: a key that expires would cost the server 2% for each command, if it has
-    no others. See Markers for the other keys.
-
-    Args:
-        server: where the load goes.
-        name: of the checkpoint.
-        timeout: seconds to connect, and to wait for each reply.
-
-    Raises:
-        CheckpointError: the name has other characters than letters, digits, and ``-_.:``.
-    """
-
-    def __init__(self, server: Server, name: str, timeout: float | None) -> None:
-        check_name(name, "checkpoint")
-        self.name = name
-        self._server = server
-        self._timeout = timeout
-        self._hash = f"fastresp:{{{name}}}".encode()
-        self._token = token_hex(16).encode()
-        self._links: Links | None = None
-        self.markers: Markers
-        self._connections: Sequence[tuple[str, int]] = ()
-        # The servers' processes at the beginning.
-        self._runs: frozenset[str] = frozenset()
-        # Whether nothing was there before, and nothing was sent yet.
-        self._unused = False
-        # Returns how many commands have failed, of the rows whose replies were seen.
-        self.failed: Callable[[], int] = int
-
-    def _connect(self) -> Links:
-        return Links(self._server, self._timeout, self._hash, name_of(self.name))
-
-    @property
-    def _home(self) -> Link:
-        assert self._links is not None
-        return self._links.home
-
-    @property
-    def of_slots(self) -> bool:
-        """Whether each slot of a cluster has a marker."""
-        return self._links is not None and self._links.topology is not None
-
-    def open(self, connections: int, *, batched: bool) -> None:
-        """Connect to the server, or to all primaries of its cluster.
-
-        Args:
-            connections: of the load.
-            batched: whether its commands go in transactions.
-
-        Raises:
-            CheckpointError: a server can't keep a checkpoint.
-            TransportError: one can't be reached.
-        """
-        self._links = links = self._connect()
-        own(self, Checkpoint._let_go)
-        self._runs = frozenset(link.run for link in links.all)
-        self.markers = Markers(self.name, self._hash, links, connections, batched=batched)
-        for link in links.all:
-            link.check_keeps()
-
-    def _let_go(self) -> None:
-        """Leave the checkpoint to the parent, after a fork."""
-        self._links = None
+class Checkpoint(Description):
+    """The checkpoint of a load under a name."""
 
     def claim(
         self,
@@ -179,10 +101,6 @@ class Checkpoint:
                 found[name] = max(len(words), found.get(name, 0))
         return found
 
-    @property
-    def _nothing(self) -> array[int]:
-        return array("q", bytes(8 * len(self.markers.keys)))
-
     def _replace(
         self,
         identity: dict[str, str],
@@ -195,12 +113,14 @@ class Checkpoint:
         """Become the owner instead of the loader before.
 
         Its connections are closed first: whoever finds our name there need not know its numbers. It
-        can't have written down others meanwhile, because of WATCH.
+        can't have written down others meanwhile, because of WATCH. If they may stay, as scripts do
+        nothing after this, its own commands do neither, because it watches its name.
         """
         assert self._links is not None
         if not take_over:
             check_alone(self._links, self.name, found, self._now, by_lease=by_lease)
-        close_all(self._links, found.get("clients", ""), self._timeout)
+        if not (self.fenced and found.get("fenced")):
+            close_all(self._links, found.get("clients", ""), self._timeout)
         remove_halves(self._links, found.get("clients", ""))
         self._enter(identity, found, fresh=fresh)
 
@@ -208,19 +128,23 @@ class Checkpoint:
         """Write down who loads what, unless another loader did so since WATCH."""
         assert self._links is not None
         generation = token_hex(4) if fresh else found.get("generation", "")
-        self.markers.begin(generation)
+        fence = token_hex(FENCE_BYTES) if self.fenced else "" if fresh else found.get("fence", "")
         fields: dict[str, Any] = {
             "owner": self._token, "loader": f"{socket.gethostname()}, process {os.getpid()}",
             "clients": self._links.clients(()), "generation": generation, "lease": self._lease(),
-            "ended": "",
+            "ended": "", "fence": fence, "fenced": "by scripts" if self.fenced else "",
         }  # fmt: skip
         fields |= identity
         words = [part for item in fields.items() for part in item]
         commands: list[tuple[Any, ...]] = [("HSET", self._hash, *words)]
+        before = self.markers.prefix
+        self.markers.begin(generation, fence)
         if fresh:
             commands = [("DEL", self._hash), *commands]
-            if not self.markers.several:
-                commands.append(("SET", self.markers.keys[0], 0))
+            if self.fenced or not self.markers.several:
+                commands += self.markers.setting(0)
+        elif self.fenced:
+            commands.append(self.markers.fencing(before))
         if not self._transaction(*commands):
             raise AtWork(
                 f"another loader has just begun or ended checkpoint {self.name!r}; look whether "
@@ -249,14 +173,17 @@ class Checkpoint:
         assert self._links is not None
         clients = self._links.clients(self._connections)
         if not self._as_owner(("HSET", self._hash, "clients", clients)):
-            raise self._taken_over()
+            raise self.taken_over()
 
-    def renew(self, row: int | None, seen: int | None = None) -> None:
+    def renew(self, row: int | None, seen: int | None = None) -> bool:
         """Renew the lease. Does nothing if the server can't be reached.
 
         Args:
             row: also set the markers to it; None if the load does.
             seen: up to which row replies were seen; None if that is unknown.
+
+        Returns:
+            Whether all is written down.
 
         Raises:
             CheckpointError: another loader has taken over, or the server was started again.
@@ -271,12 +198,18 @@ class Checkpoint:
                 words += ["seen", seen, "failed", self.failed()]
             commands: list[tuple[Any, ...]] = [("HSET", self._hash, *words)]
             if row is not None and not self.markers.several:
-                commands.append(("SET", self.markers.keys[0], row))
+                commands += self.markers.setting(row)
             if not self._as_owner(*commands):
-                raise self._taken_over()
-            if row is not None and self.markers.several and not self.markers.level(row):
-                self._look_again()  # the next time all may be set
-                self._write_clients()
+                raise self.taken_over()
+            if row is None or not self.markers.several or self.markers.level(row):
+                return True
+            if self.fenced:  # which values they have now is unknown
+                raise possible_later(
+                    f"not all markers of checkpoint {self.name!r} could be set; resume the load"
+                )
+            self._look_again()  # the next time all may be set
+            self._write_clients()
+        return False
 
     def confirm(self, rows: int, confirmation: Confirmation) -> None:
         """Wait until what the loads before have run is durable, too.
@@ -297,8 +230,8 @@ class Checkpoint:
             self.markers.level(rows)
         else:
             with self._home.explained():
-                if not self._as_owner(("SET", self.markers.keys[0], rows)):
-                    raise self._taken_over()
+                if not self._as_owner(*self.markers.setting(rows)):
+                    raise self.taken_over()
         for link in self._links.all:
             with link.explained():
                 while link.confirmed(confirmation) < confirmation.least:
@@ -330,27 +263,10 @@ class Checkpoint:
         with self._home.explained():
             self._finish(totals, rows)
 
-    def _look_again(self) -> None:
-        """Connect to the cluster as it is now.
-
-        Raises:
-            CheckpointError: a node was started again, or replaced, and may lack rows.
-        """
-        assert self._links is not None
-        links = self._connect()
-        self._links.close()
-        self._links = self.markers.links = links
-        for link in links.all:
-            if link.run not in self._runs:
-                raise may_lack_rows(
-                    f"the node at {link.server} has become a primary since the load began, or was "
-                    f"started again, and may lack rows; resume checkpoint {self.name!r}"
-                )
-
     def _finish(self, totals: dict[str, int], rows: int) -> None:
         if self.markers.several:
             if not self._is_owner():
-                raise self._taken_over()
+                raise self.taken_over()
             if not self.markers.level(rows):
                 raise may_lack_rows(
                     f"not all markers of checkpoint {self.name!r} could be set; resume the load"
@@ -366,14 +282,9 @@ class Checkpoint:
             ("HSET", self._hash, *(part for item in words.items() for part in item))
         ]
         if not self.markers.several:
-            commands.append(("SET", self.markers.keys[0], rows))
+            commands += self.markers.setting(rows)
         if not self._as_owner(*commands):
-            raise self._taken_over()
-
-    def _taken_over(self) -> CheckpointError:
-        return CheckpointError(
-            f"another loader has taken over checkpoint {self.name!r}, or it was deleted"
-        )
+            raise self.taken_over()
 
     def close(self, row: int | None = None, seen: int | None = None) -> None:
         """Give up the lease if it is ours, and close the connections.
@@ -387,10 +298,10 @@ class Checkpoint:
             words = () if seen is None else ("seen", seen, "failed", self.failed())
             commands: list[tuple[Any, ...]] = [("HSET", self._hash, "lease", 0, *words)]
             if self._unused:
-                left = () if self.markers.several else self.markers.keys
+                left = self.markers.keys if self.fenced or not self.markers.several else ()
                 commands = [("DEL", self._hash, *left)]
             elif row is not None and not self.markers.several:
-                commands.append(("SET", self.markers.keys[0], row))
+                commands += self.markers.setting(row)
             with suppress(Exception):
                 until_freed(partial(self._as_owner, *commands))
             self._links.close()
@@ -424,82 +335,3 @@ class Checkpoint:
         finally:
             self._links.close()
             self._links = None
-
-    # Reading what is there.
-
-    def _state(self) -> dict[str, str]:
-        try:
-            reply = self._home.call("HGETALL", self._hash)
-        except response_error() as error:
-            if not str(error).startswith("WRONGTYPE"):
-                raise
-            raise self._damaged() from error
-        flat = [part.decode(errors="replace") for part in reply]
-        found = dict(zip(flat[::2], flat[1::2], strict=True))
-        if not is_whole(found):
-            raise self._damaged()
-        return found
-
-    def _damaged(self) -> CheckpointError:
-        return CheckpointError(
-            f"{self._hash.decode()} is not a description of a checkpoint that fastresp has "
-            "written: look whose it is, and use another name, or delete it"
-        )
-
-    def _done(self, found: Mapping[str, str]) -> Done:
-        """Return what was done, by the hash; the markers are not read yet."""
-        if not found or not (self.markers.several or self.markers.exist()):
-            what = "marker" if found else "description"
-            raise CheckpointError(
-                Message(
-                    f"the {what} of checkpoint {self.name!r} is gone, so it is unknown which rows "
-                    "were loaded: look at the data, and begin anew with ",
-                    Hint("checkpoint_clear", True),
-                )
-            )
-        self.markers.begin(found.get("generation", ""))
-        totals = json.loads(found.get("totals") or "{}")
-        return Done(
-            self._nothing,
-            seen=int(found.get("seen", 0)),
-            failed=int(found.get("failed", 0)),
-            going_on=True,
-            ended=found.get("ended", ""),
-            total=int(totals.get("rows", 0)),
-        )
-
-    def _now(self) -> int:
-        """Return the server's time in seconds since 1970."""
-        return int(self._home.call("TIME")[0])
-
-    def _lease(self) -> int:
-        """Return until when another loader takes us for alive without seeing our connections."""
-        return self._now() + LEASE_S
-
-    def _exists(self, done: Done) -> Message:
-        where = f"is at row {done.rows:,}" if not done.ended else f"has ended, {done.rows:,} rows"
-        return Message(
-            f"there is a checkpoint {self.name!r}, which {where}: ",
-            Hint("resume", True),
-            " goes on with it, ",
-            Hint("checkpoint_clear", True),
-            " begins anew",
-        )
-
-    # As the owner.
-
-    def _as_owner(self, *commands: tuple[Any, ...]) -> bool:
-        """Run commands together, unless another loader has taken over; return whether they ran."""
-        if self._is_owner():
-            return self._transaction(*commands)
-        self._home.call("UNWATCH")
-        return False
-
-    def _is_owner(self) -> bool:
-        """Return whether no other loader has taken over; watch whether one does."""
-        _, owner = self._home.together(("WATCH", self._hash), ("HGET", self._hash, "owner"))
-        return bool(owner == self._token)
-
-    def _transaction(self, *commands: tuple[Any, ...]) -> bool:
-        """Run commands together, unless what is watched has changed; return whether they ran."""
-        return self._home.together(("MULTI",), *commands, ("EXEC",))[-1] is not None

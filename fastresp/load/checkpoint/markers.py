@@ -11,6 +11,7 @@ from ...outcome.errors import CheckpointError, TransportError
 from ...resp.slots import UNKNOWN, Rules, tags
 from ...resp.values import pack
 from ...sources.files.rejects import argument_of
+from .fencing import FENCE, LEVEL
 from .links import Link, Links, redis_error
 
 __all__ = ["Markers", "has_run"]
@@ -48,6 +49,7 @@ class Markers:
             self.keys = [b"%s:row:%d" % (hash_key, number) for number in range(connections)]
         # Written before each number, so that markers of a load that was forgotten are not counted.
         self.prefix = b""
+        self.fenced = False  # whether scripts set them, so that they have one from the beginning
         self._ran = array("q", bytes(8 * len(self.keys)))
         self.links = links
         self._name = name
@@ -57,9 +59,28 @@ class Markers:
         """Whether there are several; each is then made when it is first set."""
         return len(self.keys) > 1
 
-    def begin(self, generation: str) -> None:
-        """Count only the markers of this generation."""
-        self.prefix = f"{generation}:".encode() if self.several else b""
+    def begin(self, generation: str, fence: str) -> None:
+        """Count only the markers of this generation, and of this loader if it has a fence."""
+        texts = [generation] if self.several else []
+        texts += [fence] if fence else []
+        self.prefix = "".join(f"{text}:" for text in texts).encode()
+
+    def setting(self, row: int) -> list[tuple[Any, ...]]:
+        """Return the commands that set all markers to a row."""
+        return [("SET", key, self.prefix + str(row).encode()) for key in self.keys]
+
+    def fencing(self, before: bytes) -> tuple[Any, ...]:
+        """Return the command after which the scripts of the loader before do nothing.
+
+        Args:
+            before: the prefix of its markers.
+        """
+        words = "several" if self.several else "one"
+        return ("EVAL", FENCE, len(self.keys), *self.keys, before, self.prefix, words)
+
+    def reached(self, row: int) -> array[int]:
+        """Return for each marker the row that ``level()`` sets it to."""
+        return array("q", [max(row, ran) for ran in self._ran])
 
     def read(self) -> array[int]:
         """Return for each marker how many rows have run.
@@ -110,7 +131,12 @@ class Markers:
         One that could not be set only makes a resumed load begin earlier. One that was further
         already, when the load began, stays there.
         """
-        values = [self.prefix + str(max(row, ran)).encode() for ran in self._ran]
+        values = [self.prefix + str(each).encode() for each in self.reached(row)]
+        if self.fenced:
+            words = ("EVAL", LEVEL, len(self.keys), *self.keys, self.prefix, *values)
+            with suppress(OSError, redis_error()):
+                return not self.links.home.call(*words)
+            return False
         failed = 0
         for link, numbers in self._by_link():
             failed += 1

@@ -1,0 +1,200 @@
+"""The description of a checkpoint: what is loaded, by whom, and whether that is still so."""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from secrets import token_hex
+from typing import Any
+
+from ...outcome.errors import CheckpointError
+from ...outcome.messages import Hint, Message
+from ...server.forks import own
+from ...server.settings import Server
+from .done import Done, is_whole
+from .fencing import may_fence
+from .links import Link, Links, check_name, may_lack_rows, name_of, response_error
+from .markers import Markers
+
+__all__ = ["Description"]
+
+# A loader that is alive renews its lease more often than this many seconds.
+LEASE_S = 30
+
+
+class Description:
+    """The hash ``fastresp:{NAME}``: what is loaded, by whom, and the numbers of its connections.
+
+    The lease is in it, too: a key that expires would cost the server 2% for each command, if it has
+    no others. See Markers for the other keys.
+
+    Args:
+        server: where the load goes.
+        name: of the checkpoint.
+        timeout: seconds to connect, and to wait for each reply.
+
+    Raises:
+        CheckpointError: the name has other characters than letters, digits, and ``-_.:``.
+    """
+
+    def __init__(self, server: Server, name: str, timeout: float | None) -> None:
+        check_name(name, "checkpoint")
+        self.name = name
+        self._server = server
+        self._timeout = timeout
+        self._hash = f"fastresp:{{{name}}}".encode()
+        self._token = token_hex(16).encode()
+        self._links: Links | None = None
+        self.markers: Markers
+        self._connections: Sequence[tuple[str, int]] = ()
+        # The servers' processes at the beginning.
+        self._runs: frozenset[str] = frozenset()
+        # Whether the load is fenced by scripts: see fencing.
+        self.fenced = False
+        # Whether nothing was there before, and nothing was sent yet.
+        self._unused = False
+        # Returns how many commands have failed, of the rows whose replies were seen.
+        self.failed: Callable[[], int] = int
+
+    def _connect(self) -> Links:
+        return Links(self._server, self._timeout, self._hash, name_of(self.name))
+
+    @property
+    def _home(self) -> Link:
+        assert self._links is not None
+        return self._links.home
+
+    @property
+    def of_slots(self) -> bool:
+        """Whether each slot of a cluster has a marker."""
+        return self._links is not None and self._links.topology is not None
+
+    def open(self, connections: int, *, batched: bool, names: Sequence[str] = ()) -> None:
+        """Connect to the server, or to all primaries of its cluster.
+
+        Args:
+            connections: of the load.
+            batched: whether its commands go in transactions.
+            names: of these, if there will be any.
+
+        Raises:
+            CheckpointError: a server can't keep a checkpoint.
+            TransportError: one can't be reached.
+        """
+        self._links = links = self._connect()
+        own(self, Description._let_go)
+        self._runs = frozenset(link.run for link in links.all)
+        self.markers = Markers(self.name, self._hash, links, connections, batched=batched)
+        for link in links.all:
+            link.check_keeps()
+        if batched and names:
+            self.fenced = self.markers.fenced = may_fence(links, names)
+
+    def _let_go(self) -> None:
+        """Leave the checkpoint to the parent, after a fork."""
+        self._links = None
+
+    @property
+    def _nothing(self) -> array[int]:
+        return array("q", bytes(8 * len(self.markers.keys)))
+
+    def _look_again(self) -> None:
+        """Connect to the cluster as it is now.
+
+        Raises:
+            CheckpointError: a node was started again, or replaced, and may lack rows.
+        """
+        assert self._links is not None
+        links = self._connect()
+        self._links.close()
+        self._links = self.markers.links = links
+        for link in links.all:
+            if link.run not in self._runs:
+                raise may_lack_rows(
+                    f"the node at {link.server} has become a primary since the load began, or was "
+                    f"started again, and may lack rows; resume checkpoint {self.name!r}"
+                )
+
+    def _state(self) -> dict[str, str]:
+        try:
+            reply = self._home.call("HGETALL", self._hash)
+        except response_error() as error:
+            if not str(error).startswith("WRONGTYPE"):
+                raise
+            raise self._damaged() from error
+        flat = [part.decode(errors="replace") for part in reply]
+        found = dict(zip(flat[::2], flat[1::2], strict=True))
+        if not is_whole(found):
+            raise self._damaged()
+        return found
+
+    def _damaged(self) -> CheckpointError:
+        return CheckpointError(
+            f"{self._hash.decode()} is not a description of a checkpoint that fastresp has "
+            "written: look whose it is, and use another name, or delete it"
+        )
+
+    def _done(self, found: Mapping[str, str]) -> Done:
+        """Return what was done, by the hash; the markers are not read yet."""
+        if not found or not (self.markers.several or self.markers.exist()):
+            what = "marker" if found else "description"
+            raise CheckpointError(
+                Message(
+                    f"the {what} of checkpoint {self.name!r} is gone, so it is unknown which rows "
+                    "were loaded: look at the data, and begin anew with ",
+                    Hint("checkpoint_clear", True),
+                )
+            )
+        self.markers.begin(found.get("generation", ""), found.get("fence", ""))
+        totals = json.loads(found.get("totals") or "{}")
+        return Done(
+            self._nothing,
+            seen=int(found.get("seen", 0)),
+            failed=int(found.get("failed", 0)),
+            going_on=True,
+            ended=found.get("ended", ""),
+            total=int(totals.get("rows", 0)),
+        )
+
+    def _now(self) -> int:
+        """Return the server's time in seconds since 1970."""
+        return int(self._home.call("TIME")[0])
+
+    def _lease(self) -> int:
+        """Return until when another loader takes us for alive without seeing our connections."""
+        return self._now() + LEASE_S
+
+    def _exists(self, done: Done) -> Message:
+        where = f"is at row {done.rows:,}" if not done.ended else f"has ended, {done.rows:,} rows"
+        return Message(
+            f"there is a checkpoint {self.name!r}, which {where}: ",
+            Hint("resume", True),
+            " goes on with it, ",
+            Hint("checkpoint_clear", True),
+            " begins anew",
+        )
+
+    def taken_over(self) -> CheckpointError:
+        """Return the error for a loader whose checkpoint has another owner."""
+        return CheckpointError(
+            f"another loader has taken over checkpoint {self.name!r}, or it was deleted"
+        )
+
+    # As the owner.
+
+    def _as_owner(self, *commands: tuple[Any, ...]) -> bool:
+        """Run commands together, unless another loader has taken over; return whether they ran."""
+        if self._is_owner():
+            return self._transaction(*commands)
+        self._home.call("UNWATCH")
+        return False
+
+    def _is_owner(self) -> bool:
+        """Return whether no other loader has taken over; watch whether one does."""
+        _, owner = self._home.together(("WATCH", self._hash), ("HGET", self._hash, "owner"))
+        return bool(owner == self._token)
+
+    def _transaction(self, *commands: tuple[Any, ...]) -> bool:
+        """Run commands together, unless what is watched has changed; return whether they ran."""
+        return self._home.together(("MULTI",), *commands, ("EXEC",))[-1] is not None

@@ -1,0 +1,135 @@
+"""Fence off the loader before by scripts, for users who may not close its connections.
+
+Each transaction is a call of a script that compares the marker first. A marker begins with a random
+text, which the next loader replaces: so whatever the loader before has sent, and is still under
+way, finds another value and does nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from ...transports.causes import TAKEN_OVER
+from .links import Link, Links, response_error
+
+__all__ = ["FENCE", "FENCE_BYTES", "LEVEL", "RUN", "may_fence"]
+
+# Of the random text, which has two characters for each.
+FENCE_BYTES = 8
+# No connection has this CLIENT ID. Not 0: Redis 6.2 closes all others then.
+NOBODY = (1 << 63) - 1
+
+# Runs commands if the marker has the value that it must have before them; see Batcher for the
+# arguments. Its reply is an array up to the last error; empty if there is none.
+#
+# The marker is set first: a server that refuses writes (OOM, READONLY, MISCONF ...) refuses this
+# one, and nothing has run. After a write it refuses no others of the script, and SCRIPT KILL does
+# nothing. Source: luaRedisGenericCommand() in scripting.c of Redis 6.2, script.c of Redis 7.
+# Redis 6.2 puts the place in the script before errors of its own.
+RUN = (
+    b"""redis.replicate_commands()
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then
+  return {err = '%sthe marker has another value'}
+end
+local function told(reply)
+  local text, places = string.gsub(reply.err, '^@user_script: %%d+: ', '')
+  text = string.gsub(text, ' script: %%x+, on @user_script:%%d+%%.$', '')
+  if places > 0 then
+    text = string.gsub(string.gsub(text, '%%s+$', ''), '^%%-', '')
+    if not string.find(text, '^%%u+ ') then
+      text = 'ERR ' .. text
+    end
+  end
+  return {err = text}
+end
+local set = redis.pcall('SET', KEYS[1], ARGV[#ARGV])
+if set.err then
+  return told(set)
+end
+local errors, count, at = {}, 0, 2
+while at < #ARGV do
+  local last = at + ARGV[at]
+  local reply = redis.pcall(unpack(ARGV, at + 1, last))
+  count = count + 1
+  if type(reply) == 'table' and reply.err then
+    for number = #errors + 1, count - 1 do
+      errors[number] = 0
+    end
+    errors[count] = told(reply)
+  end
+  at = last + 1
+end
+return errors
+"""
+    % TAKEN_OVER
+)
+
+# Puts another text before the rows of each marker. Arguments: the text before; the new one; and
+# "several" if a marker with another text has no rows of this load.
+FENCE = b"""for _, key in ipairs(KEYS) do
+  local value = redis.call('GET', key)
+  if value and string.sub(value, 1, #ARGV[1]) == ARGV[1] then
+    redis.call('SET', key, ARGV[2] .. string.sub(value, #ARGV[1] + 1))
+  elseif ARGV[3] == 'several' then
+    redis.call('SET', key, ARGV[2] .. '0')
+  end
+end
+"""
+
+# Sets the markers that begin with a text; returns how many do not. Arguments: the text, the values.
+LEVEL = b"""local others = 0
+for number, key in ipairs(KEYS) do
+  if string.sub(redis.call('GET', key) or '', 1, #ARGV[1]) == ARGV[1] then
+    redis.call('SET', key, ARGV[number + 1])
+  else
+    others = others + 1
+  end
+end
+return others
+"""
+
+# Does what a batch needs, and changes nothing: other servers may not know a function, or may want
+# each key to be declared.
+PROBE = "redis.replicate_commands() return redis.call('EXISTS', ARGV[1])"
+
+
+def may_fence(links: Links, names: Iterable[str]) -> bool:
+    """Return whether a load is to be fenced by scripts: it may run them, but not CLIENT KILL.
+
+    Not in a cluster. Only the marker's key could be declared, so while a slot is moved, a node
+    would run a script, and refuse some of its commands.
+
+    Args:
+        links: our connections.
+        names: of its commands.
+
+    Raises:
+        TransportError: the server can't be reached.
+    """
+    home = links.home
+    if links.topology is not None:
+        return False
+    with home.explained():
+        if _answer(home, "CLIENT", "KILL", "ID", NOBODY) is not None:
+            return False
+        if _answer(home, "EVAL", PROBE, 0, links.name) is None:
+            return False
+        found = _answer(home, "COMMAND", "INFO", *names)
+    return found is not None and all(map(_runs_in_scripts, found))
+
+
+def _answer(link: Link, *words: Any) -> Any:
+    """Return the reply to a command; None if the server refuses it."""
+    try:
+        return link.call(*words)
+    except response_error():
+        return None
+
+
+def _runs_in_scripts(info: Any) -> bool:
+    """Return whether a script may run a command, and all its subcommands."""
+    if not isinstance(info, list):
+        return False
+    flags, subcommands = info[2], info[9] if len(info) > 9 else []
+    return b"noscript" not in flags and all(map(_runs_in_scripts, subcommands))
