@@ -31,7 +31,7 @@ cdef enum:
     VALUE_ROOM = 64
     # Lua's unpack() returns less than 8,000 values. Source: LUAI_MAXCSTACK in luaconf.h of Lua 5.1.
     SCRIPTED_WORDS = 7000
-    # The most arguments that a server accepts. Source: processMultibulkBuffer in networking.c of Redis.
+    # The most arguments that a server accepts. Source: processMultibulkBuffer() of Redis.
     EVAL_WORDS = 1 << 20
     # Those of a call that belong to no command: EVAL, script, 1, marker, old value, new value.
     OWN_WORDS = 6

@@ -43,14 +43,15 @@ local function told(reply)
   end
   return {err = text}
 end
-local set = redis.pcall('SET', KEYS[1], ARGV[#ARGV])
+local run, unpack, words, stop = redis.pcall, unpack, ARGV, #ARGV
+local set = run('SET', KEYS[1], words[stop])
 if set.err then
   return told(set)
 end
 local errors, count, at = {}, 0, 2
-while at < #ARGV do
-  local last = at + ARGV[at]
-  local reply = redis.pcall(unpack(ARGV, at + 1, last))
+while at < stop do
+  local last = at + words[at]
+  local reply = run(unpack(words, at + 1, last))
   count = count + 1
   if type(reply) == 'table' and reply.err then
     for number = #errors + 1, count - 1 do
