@@ -191,6 +191,9 @@ def test_what_the_server_refuses_is_not_lost(
 
     def rows() -> Iterator[Any]:
         for row in ROWS:
+            # What was gathered is sent while the source is slow.
+            if COUNT // 4 <= row[1] < COUNT // 2 and row[1] % 100 == 0 and marker(client) == 0:
+                time.sleep(0.2)
             if row[1] == COUNT // 2 and state == "full":
                 client.config_set("maxmemory", 1)
             elif row[1] == COUNT // 2:
@@ -208,7 +211,7 @@ def test_what_the_server_refuses_is_not_lost(
     assert report is not None
     assert (report.failed, report.errors) == (0, [])
     reached = marker(client)
-    assert reached <= COUNT // 2
+    assert 0 < reached <= COUNT // 2
     assert sum(client.llen(f"list:{key}") for key in range(10)) == reached
     report = insert_singly(iter(ROWS), template, resume=True, **options)
     assert (report.resumed_at, report.rows, report.failed) == (reached, COUNT - reached, 0)
