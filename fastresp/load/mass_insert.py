@@ -236,31 +236,16 @@ def loading(chunks: Chunks, choose: Choose) -> Steps[Report]:
     except BaseException:
         chunks.close()
         raise
-    watch = Watch(looking)
-    steps = _loading(chunks, choose, watch)
+    watch, resuming = Watch(looking), Resuming(chunks)
+    steps = resuming.over(_loading(chunks, choose, watch, resuming))
     return watch.over(steps) if looking else steps
 
 
-def _loading(chunks: Chunks, choose: Choose, watch: Watch) -> Steps[Report]:
+def _loading(chunks: Chunks, choose: Choose, watch: Watch, resuming: Resuming) -> Steps[Report]:
     """Do what ``loading()`` does, while it is watched."""
-    with closing(chunks), Resuming(chunks) as resuming:
-        try:
-            report = yield from _resumed(chunks, choose, watch, resuming)
-        except GeneratorExit:
-            raise
-        except BaseException as error:
-            yield from resuming.closing()
-            resuming.explain(error)
-            raise
-        yield from resuming.closing()
-        return report
-
-
-def _resumed(chunks: Chunks, choose: Choose, watch: Watch, resuming: Resuming) -> Steps[Report]:
-    """Load what was not loaded before."""
     data, template, options = chunks.data, chunks.template, chunks.options
     policy = ErrorPolicy(options.on_error, options.max_errors, options.rejects, place_of(data))
-    with Indexing(template, options) as indexing:
+    with closing(chunks), Indexing(template, options) as indexing:
         watch.row = resuming.reached
         watch.begin()
         try:

@@ -6,7 +6,7 @@ import time
 from collections.abc import AsyncIterable, Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Self
+from typing import Any
 
 from ..encode.chunk_writer import CHUNK_BYTES
 from ..encode.script import loading_of
@@ -25,7 +25,7 @@ from ..sources.pushed import Pushed
 from ..transports.base import Transport, add_report
 from ..transports.causes import TakenOver
 from ..transports.confirming import confirmation_of
-from ..transports.driver import Blocking, Steps
+from ..transports.driver import Blocking, Steps, wrap
 from ..transports.pace import PORTION_S
 from .checkpoint.done import Done
 from .checkpoint.fencing import RUN
@@ -74,34 +74,36 @@ class Resuming:
         self._levelled = 0  # up to which row all had run, when that was last known
         self.ended = False
 
-    def __enter__(self) -> Self:
-        return self
+    def over(self, steps: Steps[Report]) -> Steps[Report]:
+        """Run the steps of a load, and give up the checkpoint at the end.
 
-    def __exit__(self, *error: object) -> None:
-        self._close()
+        Raises:
+            CheckpointError: another loader has taken over: a script has found that out.
+        """
+        return wrap(steps, self._end)
 
-    def closing(self) -> Steps[None]:
-        """Give up the checkpoint. Leaving the ``with`` statement does, too, but waits itself."""
-        if self._checkpoint is not None:
-            yield Blocking(self._close)
+    def _end(self, error: BaseException | None, report: Report | None) -> Steps[None]:
+        if self._checkpoint is None:
+            return
+        try:
+            if not isinstance(error, GeneratorExit):  # after which an event loop awaits nothing
+                yield Blocking(self._close)
+        finally:
+            self._close()
+        if isinstance(error, TransportError):
+            self._explain(self._checkpoint, error)
 
     def _close(self) -> None:
         if self._checkpoint is not None:
             self._checkpoint.close(self._repeatable_row, self._seen)
 
-    def explain(self, error: BaseException) -> None:
-        """Explain an error that only means that another loader has taken over.
-
-        Raises:
-            CheckpointError: it does: a script has found that out.
-        """
-        if self._checkpoint is None or self._carrier is None or self._carrier.lanes is None:
+    def _explain(self, checkpoint: Checkpoint, error: TransportError) -> None:
+        """Explain an error that only means that another loader has taken over."""
+        if self._carrier is None or self._carrier.lanes is None:
             return
         causes = [lane.window.refused_at for lane in self._carrier.lanes.lanes]
-        if isinstance(error, TransportError) and any(
-            cause is not None and isinstance(cause[0], TakenOver) for cause in causes
-        ):
-            explained = self._checkpoint.taken_over()
+        if any(cause is not None and isinstance(cause[0], TakenOver) for cause in causes):
+            explained = checkpoint.taken_over()
             add_report(explained, self._carrier.report, str(error))
             raise explained from error
 

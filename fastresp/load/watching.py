@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 from ..outcome.report import Report
 from ..server.forks import is_own, own
 from ..transports.base import Transport
-from ..transports.driver import Asking, Blocking, Steps, Wanted
+from ..transports.driver import Asking, Blocking, Steps, Wanted, wrap
 
 __all__ = ["Observer", "Watch"]
 
@@ -70,40 +71,29 @@ class Watch:
             self._begun.append((observer, time.monotonic()))
 
     def over(self, steps: Steps[Report]) -> Steps[Report]:
-        """Run the steps of a load, and have it looked at before each wait, and at the end.
+        """Run the steps of a load, and have it looked at before each wait, and at the end."""
+        return wrap(steps, self._end, self._waiting)
 
-        It does what ``yield from`` does, except that a GeneratorExit, which a source may raise, is
-        raised in the steps like any other exception: they still send what came before.
-        """
-        answer: object = None
-        error: BaseException | None = None
+    def _waiting(self, wanted: Wanted) -> Steps[Any]:
+        """Have the load looked at, then wait."""
+        for work in self._due():
+            yield Blocking(work)
+        return (yield self._meanwhile(wanted))
+
+    def _end(self, error: BaseException | None, report: Report | None) -> Iterable[Wanted]:
+        """Have the load looked at for the last time."""
+        found = getattr(error, "report", report)
+        if isinstance(found, Report) and (error is None or self.carrier is not None):
+            self._report = found
+        self.error = error
+        self.ended = True
         try:
-            while True:
-                wanted = steps.send(answer) if error is None else steps.throw(error)
-                answer = error = None
-                try:
-                    for work in self._due():
-                        yield Blocking(work)
-                    answer = yield self._meanwhile(wanted)
-                except BaseException as caught:
-                    error = caught
-        except StopIteration as end:
-            self._report = end.value
-            return end.value  # type: ignore[no-any-return]
-        except BaseException as raised:
-            self.error = raised
-            found = getattr(raised, "report", None)
-            if isinstance(found, Report) and self.carrier is not None:
-                self._report = found
-            raise
-        finally:
-            error = None  # its traceback would keep this frame, and so the data, alive
-            steps.close()
-            self.ended = True
             for observer, _ in self._begun:
                 if is_own(self):
                     observer.end(self)
+        finally:
             self.error = None
+        return ()
 
     def _due(self) -> Iterator[Callable[[], object]]:
         """Have those look whose time has come; yield what they have to do that may block."""

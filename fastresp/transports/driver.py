@@ -20,7 +20,7 @@ from .stream import Stream, Wait, wait_for
 
 __all__ = [
     "Asking", "Blocking", "Carrier", "Giving", "Source", "Steps", "Waits", "Wanted",
-    "next_chunk", "open_source", "run", "stream",
+    "next_chunk", "open_source", "run", "stream", "wrap",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -146,6 +146,46 @@ def stream(
                 if isinstance(caught, GeneratorExit) and isinstance(wanted, Giving):
                     raise  # the reader has closed this generator
                 answer, error = None, caught
+    finally:
+        error = None  # its traceback would keep this frame, and so the data, alive
+        steps.close()
+
+
+def wrap(
+    steps: Steps[T],
+    ending: Callable[[BaseException | None, T | None], Iterable[Wanted]],
+    waiting: Callable[[Wanted], Steps[Any]] | None = None,
+) -> Steps[T]:
+    """Run the steps of a core, and do more at each wait, and at the end.
+
+    ``yield from`` closes the steps on a GeneratorExit. A source may raise one, and the steps have
+    to wait for the replies to what came before, so here it is raised in them like any other
+    exception. For that nothing may delegate to this generator by ``yield from`` either.
+
+    Args:
+        steps: the steps; closed at the end.
+        ending: called at the end with the exception, and with what the steps returned; returns
+            what has to be waited for.
+        waiting: called for each wait; has to yield it, and to return the answer.
+    """
+    answer: Any = None
+    error: BaseException | None = None
+    try:
+        while True:
+            try:
+                while True:  # in the try, as in stream()
+                    wanted = steps.send(answer) if error is None else steps.throw(error)
+                    answer = error = None
+                    answer = (yield wanted) if waiting is None else (yield from waiting(wanted))
+            except BaseException as caught:
+                if getgeneratorstate(steps) != GEN_CLOSED:
+                    answer, error = None, caught
+                elif isinstance(caught, StopIteration):
+                    yield from ending(None, caught.value)
+                    return caught.value  # type: ignore[no-any-return]
+                else:
+                    yield from ending(caught, None)
+                    raise
     finally:
         error = None  # its traceback would keep this frame, and so the data, alive
         steps.close()

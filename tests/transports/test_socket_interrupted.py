@@ -193,6 +193,41 @@ def test_source_raises_what_ends_a_task(
     assert client.llen("q") == 5
 
 
+@pytest.mark.parametrize("failure", [GeneratorExit, SystemExit])
+@pytest.mark.parametrize("observed", [False, True])
+@pytest.mark.parametrize("template", ["SET key:{0} {1}", "INCRBY key:{0} {1}"])
+def test_source_raises_what_ends_a_task_with_a_checkpoint(
+    server: LocalServer,
+    client: redis.Redis,
+    template: str,
+    observed: bool,
+    failure: type[BaseException],
+) -> None:
+    def rows(*, whole: bool) -> Iterator[tuple[int, int]]:
+        yield from ((i, i) for i in range(5))
+        if not whole:
+            raise failure
+        yield 5, 5
+
+    def load(*, whole: bool, resume: bool) -> fastresp.Report:
+        return fastresp.mass_insert(
+            rows(whole=whole),
+            template,
+            server=server.url,
+            metrics=[].append if observed else None,
+            checkpoint="load",
+            source_id="rows",
+            resume=resume,
+        )
+
+    with pytest.raises(failure) as caught:
+        load(whole=False, resume=False)
+    assert caught.value.report.rows == 5  # type: ignore[attr-defined]
+    report = load(whole=True, resume=True)
+    assert (report.resumed_at, report.rows) == (5, 1)
+    assert [client.get(f"key:{i}") for i in range(6)] == [b"%d" % i for i in range(6)]
+
+
 def test_transport_in_a_generator_that_is_closed(server: LocalServer, client: redis.Redis) -> None:
     def load() -> Iterator[None]:
         with fastresp.RedisCli(server.url) as cli:
