@@ -46,7 +46,7 @@ def pytest_configure() -> None:
 
 
 # How many more cases of a test run before a release, and in CI.
-SLOW_CASES = 8
+SLOW_CASES = 4
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by marks

@@ -35,6 +35,7 @@ def sent(client: redis.Redis) -> int:
     return count
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize(
     "template", ["INCRBY k:{key} {n}", "RPUSH k:{key} {n}", "ZADD k:{key} {n} {n}"]
@@ -46,7 +47,7 @@ def test_goes_on_elsewhere(
     path.write_text("key,n\n" + "".join(f"{i % KEYS},{i}\n" for i in range(COUNT)))
     command = ["load", str(path), template, "--checkpoint", "jobs", "--resume", "--json"]
     command += ["--server", server.url]
-    for _ in range(3):
+    for _ in range(2):
         before = sent(client)
         with subprocess.Popen(
             [*PROGRAM, *command, "--rate-limit", "15000"],

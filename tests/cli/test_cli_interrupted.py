@@ -100,6 +100,7 @@ class TestInterruptions:
         with Endless("send", "-", "--server", server.url) as process:
             wait_for_keys(server.url)
             os.kill(server.process.pid, signal.SIGSTOP)
+            time.sleep(0.5)  # so that commands wait for replies
             process.process.send_signal(number)
             time.sleep(0.5)
             process.process.send_signal(number)

@@ -52,6 +52,7 @@ def listed(cluster: LocalCluster, alive: int) -> dict[int, list[int]]:
         }
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("connections", [1, 2])
 @pytest.mark.parametrize("mode", ["commands", "merge"])
 def test_primary_that_is_killed(

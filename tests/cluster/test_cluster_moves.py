@@ -311,6 +311,7 @@ def moving(cluster: LocalCluster) -> Iterator[int]:
     cluster.clients[target].flushall()
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("mode", ["commands", "merge"])
 @pytest.mark.parametrize("template", [PUSH, f"MULTI; {PUSH}; EXEC"])
 def test_slot_that_is_being_moved(

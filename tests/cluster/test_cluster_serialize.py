@@ -118,6 +118,7 @@ def test_large_key_whose_slot_moves(cluster: LocalCluster) -> None:
         assert client.hlen("user:7") == 50_000
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("exists", ["error", "replace"])
 def test_connections_that_are_closed(cluster: LocalCluster, exists: str) -> None:
     """RESTORE may be sent again only with REPLACE."""

@@ -98,7 +98,7 @@ VALUES = st.sampled_from([b"", b"1", b"v" * 60, b"x" * 3000, LARGE])
 
 @pytest.mark.parametrize("merges", [False, True])
 @pytest.mark.parametrize("cluster", [False, True])
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(
     rows=st.lists(st.tuples(KEYS, VALUES), min_size=1, max_size=60), lanes=st.integers(1, 5),
     start_row=st.integers(0, 3), ahead=st.lists(st.integers(0, 60), min_size=7, max_size=7),

@@ -314,7 +314,7 @@ class TestCheckpoint:
         def slowly() -> Iterator[int]:
             # The row is written down once a second.
             for number in rows(paused):
-                time.sleep(0.0005 if number < 4_000 or number > ROWS // 2 else 0)
+                time.sleep(0.0005 if number < 4_000 or 0 < number - ROWS // 2 < 4_000 else 0)
                 yield number
 
         _, report = failed(insert_singly, slowly(), template, timeout=3, **options)

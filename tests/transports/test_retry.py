@@ -42,6 +42,7 @@ def cut(client: redis.Redis) -> None:
     client.client_kill_filter(_type="normal", skipme=True)
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("connections", [1, 3])
 @pytest.mark.parametrize("mode", ["commands", "merge"])
 def test_connections_that_are_closed(
@@ -49,7 +50,7 @@ def test_connections_that_are_closed(
 ) -> None:
     with redis.Redis.from_url(server.url) as client:
         report = insert(
-            rows(lambda: cut(client), 7_000), "HSET hash:{0} f{1} {1}", server=server.url,
+            rows(lambda: cut(client), 20_000), "HSET hash:{0} f{1} {1}", server=server.url,
             retry="idempotent", connections=connections, mode=mode,
         )  # fmt: skip
         assert (report.rows, report.commands, report.replies) == (ROWS,) * 3
@@ -62,7 +63,7 @@ def test_in_doubt(server: LocalServer, connections: int) -> None:
     """Commands that are not idempotent run at most once, and in order; the report names rows."""
     with redis.Redis.from_url(server.url) as client:
         report = insert_sync(
-            rows(lambda: cut(client), 7_000), "RPUSH list:{0} {1}", server=server.url,
+            rows(lambda: cut(client), 20_000), "RPUSH list:{0} {1}", server=server.url,
             retry="idempotent", connections=connections, on_error="collect",
         )  # fmt: skip
         doubtful = set(report.rows_in_doubt)
@@ -80,7 +81,7 @@ def test_server_that_restarts(insert: Insert, server: LocalServer) -> None:
         server.process.wait()
         server.start()
 
-    report = insert(rows(restart, 20_000), "SET key:{1} {1}", server=server.url, retry="idempotent")
+    report = insert(rows(restart, 40_000), "SET key:{1} {1}", server=server.url, retry="idempotent")
     assert (report.rows, report.replies, report.in_doubt, report.unsent) == (ROWS, ROWS, 0, 0)
     with redis.Redis.from_url(server.url) as client:
         assert client.dbsize() == ROWS
