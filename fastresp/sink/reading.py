@@ -83,4 +83,4 @@ class Reading:
         )
         with hashes:
             for batch in pa.RecordBatchReader.from_stream(hashes):
-                yield parsed(batch, self.schema)
+                yield parsed(batch, self.schema, column)

@@ -48,29 +48,50 @@ def check_types(schema: pa.Schema) -> None:
             ) from None
 
 
-def parsed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+def parsed(batch: pa.RecordBatch, schema: pa.Schema, key: str) -> pa.RecordBatch:
     """Return a batch of text as one of the types of a schema, with its columns in that order.
 
+    Args:
+        key: the column that has the keys, or parts of them.
+
     Raises:
-        ValueError: a value is no text of its type; the message names the column.
+        ValueError: a value is no text of its type; the message names the column and the key.
     """
-    return pa.record_batch([_parsed(batch.column(each.name), each) for each in schema], schema)
+    keys = batch.column(key)
+    return pa.record_batch(
+        [_parsed(batch.column(each.name), each, keys) for each in schema], schema
+    )
 
 
-def _parsed(column: pa.Array, wanted: pa.Field) -> pa.Array:
+def _parsed(column: pa.Array, wanted: pa.Field, keys: pa.Array) -> pa.Array:
     if column.null_count and not wanted.nullable:
+        key = keys[column.is_null().index(True).as_py()]
         raise ValueError(
-            f"column {wanted.name!r} is missing in a hash, and the schema says that it never is; "
-            "make the column nullable"
+            f"column {wanted.name!r} is missing in the hash of {key.as_py()!r}, and the schema "
+            "says that it never is; make the column nullable"
         )
     try:
-        if pa.types.is_timestamp(wanted.type):
-            return _times(column, wanted.type)
-        return column.cast(wanted.type)
+        return _as_type(column, wanted.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        first = _first_refused(column, wanted.type)
+        where = "" if first is None else f" in the hash of {keys[first].as_py()!r}"
         raise ValueError(
-            f"column {wanted.name!r} can't be read as {wanted.type}: {error}"
+            f"column {wanted.name!r}{where} can't be read as {wanted.type}: {error}"
         ) from None
+
+
+def _as_type(column: pa.Array, wanted: pa.DataType) -> pa.Array:
+    return _times(column, wanted) if pa.types.is_timestamp(wanted) else column.cast(wanted)
+
+
+def _first_refused(column: pa.Array, wanted: pa.DataType) -> int | None:
+    """Return the place of the first value that can't be converted."""
+    for at in range(len(column)):
+        try:
+            _as_type(column.slice(at, 1), wanted)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            return at
+    return None
 
 
 def _times(column: pa.Array, wanted: pa.DataType) -> pa.Array:

@@ -116,13 +116,18 @@ def test_refused(spark: Any, heard: list[Any], server: LocalServer, client: redi
     assert "makes a column 'key', which the schema lacks" in refusal(
         lambda: reader.option("pattern", "*").schema("id LONG").load().count()
     )
+    client.hset("text:7", "number", 7)
     client.hset("text:1", "number", "many")
     reader = reader.option("server", server.url).option("pattern", "text:{id}")
-    assert "column 'number' can't be read as int64" in refusal(
+    assert "column 'number' in the hash of '1' can't be read as int64" in refusal(
         reader.schema("id LONG, number LONG").load().count
     )
+    client.hset("text:1", mapping={"number": 1, "name": "x"})
+    assert "column 'name' is missing in the hash of '7'" in refusal(
+        reader.schema("id LONG, number LONG, name STRING NOT NULL").load().count
+    )
     assert not heard
-    assert client.dbsize() == 1
+    assert client.dbsize() == 2
 
 
 def test_errors(spark: Any, heard: list[Any], server: LocalServer, client: redis.Redis) -> None:
