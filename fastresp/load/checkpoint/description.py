@@ -196,5 +196,14 @@ class Description:
         return bool(owner == self._token)
 
     def _transaction(self, *commands: tuple[Any, ...]) -> bool:
-        """Run commands together, unless what is watched has changed; return whether they ran."""
-        return self._home.together(("MULTI",), *commands, ("EXEC",))[-1] is not None
+        """Run commands together, unless what is watched has changed; return whether they ran.
+
+        Raises:
+            CheckpointError: one of them has failed; the others have run.
+        """
+        replies = self._home.together(("MULTI",), *commands, ("EXEC",))[-1]
+        for reply in replies or ():
+            if isinstance(reply, Exception):
+                words = f"checkpoint {self.name!r} can't be written: {reply}"
+                raise CheckpointError(words) from reply
+        return replies is not None

@@ -137,14 +137,14 @@ class Checkpoint(Description):
         fields |= identity
         words = [part for item in fields.items() for part in item]
         commands: list[tuple[Any, ...]] = [("HSET", self._hash, *words)]
-        before = self.markers.prefix
         self.markers.begin(generation, fence)
         if fresh:
-            commands = [("DEL", self._hash), *commands]
+            # The scripts of a loader that had other markers would find what they expect.
+            commands = [("DEL", self._hash, *self.markers.of_all), *commands]
             if self.fenced or not self.markers.several:
                 commands += self.markers.setting(0)
         elif self.fenced:
-            commands.append(self.markers.fencing(before))
+            commands = [self.markers.fencing(words)]
         if not self._transaction(*commands):
             raise AtWork(
                 f"another loader has just begun or ended checkpoint {self.name!r}; look whether "
@@ -254,13 +254,12 @@ class Checkpoint(Description):
         }  # fmt: skip
         if self.of_slots:
             self._look_again()
-            # So that a loader which takes over now can close the new connections.
-            with self._home.explained():
-                self._write_clients()
         assert self._links is not None
         # After a restart some of the rows may be gone.
         self._links.check()
         with self._home.explained():
+            # So that a loader which takes over now can close new connections.
+            self._write_clients()
             self._finish(totals, rows)
 
     def _finish(self, totals: dict[str, int], rows: int) -> None:
