@@ -168,6 +168,8 @@ class Resuming:
         ended = datetime.fromtimestamp(int(self._done.ended), UTC)
         report = Report("socket", reason="all was loaded before")
         report.resumed_at, report.failed_before = self._done.rows, self._done.failed
+        if self._batched:
+            report.errors_unknown = self._done.unseen
         report.ended_before = f"{ended:%Y-%m-%d %H:%M} UTC"
         return report
 
@@ -208,7 +210,7 @@ class Resuming:
                 (address_of(lane.server) if of_slots else "", number)
                 for lane, number in zip(lanes, numbers, strict=True)
             ]
-            yield Blocking(partial(self._checkpoint.register, found))
+            yield Blocking(partial(self._checkpoint.register, found, self._done))
 
     @property
     def levels(self) -> bool:

@@ -148,6 +148,7 @@ class Description:
             )
         self.markers.begin(found.get("generation", ""), found.get("fence", ""))
         totals = json.loads(found.get("totals") or "{}")
+        unknown = json.loads(found.get("unknown") or "null")
         return Done(
             self._nothing,
             seen=int(found.get("seen", 0)),
@@ -155,6 +156,7 @@ class Description:
             going_on=True,
             ended=found.get("ended", ""),
             total=int(totals.get("rows", 0)),
+            unknown=None if unknown is None else (int(unknown[0]), int(unknown[1])),
         )
 
     def _now(self) -> int:

@@ -152,11 +152,13 @@ class Checkpoint(Description):
             )
         self._unused = fresh
 
-    def register(self, connections: Sequence[tuple[str, int]]) -> None:
+    def register(self, connections: Sequence[tuple[str, int]], done: Done) -> None:
         """Write down the connections of the load, and our own, before anything is sent.
 
         Args:
             connections: the address of a node, empty for the one server, and the CLIENT ID.
+            done: what was done before. The rows whose replies nobody saw are written down, too: it
+                may be another load that reports them.
 
         Raises:
             CheckpointError: another loader has taken over, or the cluster has changed.
@@ -165,14 +167,18 @@ class Checkpoint(Description):
         self._connections = connections
         self._links.check()
         self._links.check_places(connections)
+        words: list[Any] = ["seen", done.seen_now]
+        if done.unseen is not None:
+            words += ["unknown", json.dumps(done.unseen)]
         with self._home.explained():
-            self._write_clients()
+            self._write_clients(*words)
         self._unused = False
 
-    def _write_clients(self) -> None:
+    def _write_clients(self, *words: Any) -> None:
+        """Write down the connections, and other fields of the description."""
         assert self._links is not None
         clients = self._links.clients(self._connections)
-        if not self._as_owner(("HSET", self._hash, "clients", clients)):
+        if not self._as_owner(("HSET", self._hash, "clients", clients, *words)):
             raise self.taken_over()
 
     def renew(self, row: int | None, seen: int | None = None) -> bool:
@@ -275,7 +281,7 @@ class Checkpoint(Description):
         clients = json.dumps([(link.address, link.run, ()) for link in self._links.all])
         words = {
             "ended": self._now(), "totals": json.dumps(totals), "clients": clients, "lease": 0,
-            "failed": self.failed(),
+            "failed": self.failed(), "seen": rows,
         }  # fmt: skip
         commands: list[tuple[Any, ...]] = [
             ("HSET", self._hash, *(part for item in words.items() for part in item))
