@@ -28,7 +28,7 @@ from ..transports.confirming import confirmation_of
 from ..transports.driver import Blocking, Steps, wrap
 from ..transports.pace import PORTION_S
 from .checkpoint.done import Done
-from .checkpoint.fencing import RUN
+from .checkpoint.fencing import MERGED_ITEMS, RUN
 from .checkpoint.identity import identity
 from .checkpoint.kinds import may_run_twice
 from .checkpoint.links import address_of, check_name
@@ -137,6 +137,8 @@ class Resuming:
         if self._batched:
             markers = self._checkpoint.markers
             chunks.ran = self._done.ran
+            if self._checkpoint.fenced:
+                chunks.most_merged = MERGED_ITEMS
             ask = partial(self._checkpoint.lacking, without_items(chunks.template))
             lacking: dict[bytes, int] = {} if self.ended else (yield Blocking(ask))
             # With a rate limit, what a moment allows: a transaction is sent as a whole.
@@ -166,6 +168,8 @@ class Resuming:
         ended = datetime.fromtimestamp(int(self._done.ended), UTC)
         report = Report("socket", reason="all was loaded before")
         report.resumed_at, report.failed_before = self._done.rows, self._done.failed
+        if self._batched:
+            report.errors_unknown = self._done.unseen
         report.ended_before = f"{ended:%Y-%m-%d %H:%M} UTC"
         return report
 
@@ -206,7 +210,7 @@ class Resuming:
                 (address_of(lane.server) if of_slots else "", number)
                 for lane, number in zip(lanes, numbers, strict=True)
             ]
-            yield Blocking(partial(self._checkpoint.register, found))
+            yield Blocking(partial(self._checkpoint.register, found, self._done))
 
     @property
     def levels(self) -> bool:

@@ -10,6 +10,7 @@ cdef class BatchedChunk(Chunk):
     cdef readonly array waits
     cdef readonly array firsts
     cdef readonly Py_ssize_t opening
+    cdef readonly dict lacking
 
 
 cdef class Batcher:
@@ -34,7 +35,8 @@ cdef class Batcher:
     cdef int open(self, Py_ssize_t marker) except -1
     cdef int pass_on(
         self, Chunk inner, const char *start, const char *end, const Reference *first,
-        const Reference *stop, long long row,
+        const Reference *stop, long long row, Py_ssize_t marker,
     ) except -1
+    cdef int end_failing(self, Py_ssize_t marker) except -1
     cdef int append_value(self, Py_ssize_t row) except -1
     cdef int finish(self, Py_ssize_t marker, Py_ssize_t row) except -1

@@ -38,10 +38,12 @@ cdef enum:
 
 cdef bytes OPENS = b"*1\r\n$5\r\nMULTI\r\n"
 cdef bytes SETS = b"*3\r\n$3\r\nSET\r\n"
-# Its error reply gets the name of the command that it stands for: see BatchedWindow.
-cdef bytes FAILS = b"*3\r\n$4\r\nPING\r\n$1\r\n1\r\n$1\r\n2\r\n"
-cdef bytes SCRIPTED_FAILS = b"$1\r\n3\r\n" + FAILS[4:]
-cdef Py_ssize_t FAILS_WORDS = 4
+# An HSET of a marker with a field that has no value: a server queues it, and refuses to run it. Its
+# error reply gets the name of the command that it stands for: see BatchedWindow.
+cdef bytes FAILS = b"*5\r\n$4\r\nHSET\r\n"
+cdef bytes SCRIPTED_FAILS = b"$1\r\n5\r\n" + FAILS[4:]
+cdef bytes FAILS_END = b"$1\r\n1\r\n$1\r\n2\r\n$1\r\n3\r\n"
+cdef Py_ssize_t FAILS_WORDS = 6
 cdef bytes CLOSES = b"*1\r\n$4\r\nEXEC\r\n"
 cdef bytes CALLS = b"$4\r\nEVAL\r\n"
 cdef bytes ONE_KEY = b"$1\r\n1\r\n"
@@ -60,6 +62,7 @@ cdef class BatchedChunk(Chunk):
         firsts: array of int64, for each transaction its first reply in ``inner``; one more at the
             end.
         opening: how many commands each begins with that are none of these.
+        lacking: as for Batcher.
     """
 
     @property
@@ -113,8 +116,8 @@ cdef class Batcher:
         most_commands: a transaction ends with the row that reaches this number of commands,
         most_bytes: or this size.
         lacking: commands with too few arguments would make the server refuse their transaction: the
-            names in capitals, and the number of arguments of each that is too small. PING with too
-            many takes their place, which fails when it runs.
+            names in capitals, and the number of arguments of each that is too small. An HSET takes
+            their place, which fails when it runs; a user of checkpoints may run that.
         most_of_source: a transaction also ends with the row that reaches this number of commands of
             the source, of which several may be merged into one; None for no limit.
         opening: commands that each transaction begins with, such as SCRIPT LOAD: a script may be
@@ -183,10 +186,14 @@ cdef class Batcher:
             end = end_of(inner, i, &large, &extra)
             last = i if lasts is NULL else lasts[i] - 1
             if self.script is not None:
-                self.pass_on(inner, start, end, own, large, rows[last])
+                self.pass_on(
+                    inner, start, end, own, large, rows[last],
+                    0 if numbers is None else numbers[run],
+                )
             else:
                 if self.lacks(start):
                     append(out, FAILS, len(FAILS))
+                    self.end_failing(0 if numbers is None else numbers[run])
                 else:
                     put_with_large(out, inner.data, start, end, own, large)
                 end_command(out, 0)
@@ -213,6 +220,7 @@ cdef class Batcher:
         chunk.inner, chunk.rows = inner, inner.rows
         chunk.first_command, chunk.lane = inner.first_command, inner.lane
         chunk.opening = len(self.opening) if self.script is None else 0
+        chunk.lacking = self.lacking
         chunk.execs, chunk.firsts = array("q", execs), array("q", firsts)
         chunk.waits = chunk.execs if len(waits) == len(execs) else array("q", waits)
         return chunk
@@ -252,14 +260,15 @@ cdef class Batcher:
 
     cdef int pass_on(
         self, Chunk inner, const char *start, const char *end, const Reference *first,
-        const Reference *stop, long long row,
+        const Reference *stop, long long row, Py_ssize_t marker,
     ) except -1:
         """Append a command to the arguments of a script."""
         cdef char[VALUE_ROOM] text
         cdef long long words
         if self.lacks(start):
             self.words += FAILS_WORDS
-            return append(self.out, SCRIPTED_FAILS, len(SCRIPTED_FAILS))
+            append(self.out, SCRIPTED_FAILS, len(SCRIPTED_FAILS))
+            return self.end_failing(marker)
         start = known_length_end(start + 1, &words)
         self.words += words + 1
         if words > SCRIPTED_WORDS or self.words > EVAL_WORDS:
@@ -270,6 +279,12 @@ cdef class Batcher:
             )
         append_bulk(self.out, text, put_digits(text, words) - text)
         return put_with_large(self.out, inner.data, start, end, first, stop)
+
+    cdef int end_failing(self, Py_ssize_t marker) except -1:
+        """Append the arguments of a command that fails."""
+        cdef bytes key = self.markers[marker]
+        append_bulk(self.out, key, len(key))
+        return append(self.out, FAILS_END, len(FAILS_END))
 
     cdef int append_value(self, Py_ssize_t row) except -1:
         """Append the value of a marker."""

@@ -65,6 +65,7 @@ class Chunks:
         start_row: of the source; those before it are left out.
         batcher: puts the commands into transactions; None to send them as they are.
         ran: for each marker of these how many rows have run, if there are several.
+        most_merged: a merged command has no more items, whatever ``merge_items`` is.
         in_order: whether replies are wanted in the order of the source, so that of a cluster no
             command may be kept back while later ones are sent to other nodes.
 
@@ -98,6 +99,7 @@ class Chunks:
         self.start_row = 0
         self.batcher: Batcher | None = None
         self.ran = array("q")
+        self.most_merged = MOST_MERGED
         self._ready: deque[Chunk] = deque()
         self._given = False  # whether the first of them was returned
         self._more = True
@@ -224,7 +226,7 @@ class Chunks:
         elif topology is not None or self.options.connections > 1:
             make = None
             if self.options.mode == "merge":
-                make = partial(merger, self.options, answers)
+                make = partial(merger, self.options, answers, self.most_merged)
             if self.batcher is not None:
                 self._gatherer = Gatherer(
                     self.batcher,
@@ -243,7 +245,7 @@ class Chunks:
                 gathers=self.batcher is not None,
             )
         elif self.options.mode == "merge":
-            self._merger = merger(self.options, answers)
+            self._merger = merger(self.options, answers, self.most_merged)
 
     @property
     def refused(self) -> bool:
@@ -366,15 +368,19 @@ def router(
     )  # fmt: skip
 
 
-def merger(options: Options, answers: Answers | None) -> Merger:
-    """Return what merges commands, as the options say and the server accepts."""
+def merger(options: Options, answers: Answers | None, most: int) -> Merger:
+    """Return what merges commands, as the options say and the server accepts.
+
+    Args:
+        most: items of a merged command.
+    """
     items = options.merge_items or MERGE_ITEMS
     if options.rate is not None:
         items = min(items, options.rate.commands_in(LIMITED_S) or items)
     lacking = OVER_ANY_KEYS if answers is None else answers.lacking
     by_slot = answers is not None and answers.cluster
     size = options.merge_bytes or MERGE_BYTES
-    return Merger(min(items, MOST_MERGED), min(size, MOST_MERGED), lacking, by_slot=by_slot)
+    return Merger(min(items, most), min(size, MOST_MERGED), lacking, by_slot=by_slot)
 
 
 def serializer(options: Options, answers: Answers | None) -> Serializer:

@@ -80,12 +80,14 @@ class BatchedWindow(ResendingWindow):
         return True
 
     def _named(self, index: int, words: bytes, nested: int) -> tuple[int, bytes, int]:
-        """Put the name of a command into the error of a PING that stands for it: see Batcher."""
-        if nested and words == FAILED % b"ping":
+        """Put the name of a command into the error of an HSET that stands for it: see Batcher."""
+        parts = self.failing(index, nested) if nested and words == FAILED % b"hset" else ()
+        for part in parts[:1]:
             held, at = self.locate(index)
-            parts = self.failing(index, nested)
-            name = held.command(at, parts[0]).split(b"\r\n", 3)[2] if parts else b"ping"
-            words = FAILED % name.lower()
+            assert isinstance(held.chunk, BatchedChunk)
+            command = arguments(held.command(at, part))
+            if len(command) <= held.chunk.lacking.get(command[0].upper(), 0):
+                words = FAILED % command[0].lower()
         return index, words, nested
 
     def _note(self, index: int, words: bytes, nested: int) -> bool:

@@ -433,11 +433,40 @@ class TestErrors:
         assert client.hget(f"fastresp:{{{NAME}}}", "seen") == b"5000"
         # As if the loader had died before it read them.
         client.hset(f"fastresp:{{{NAME}}}", "seen", 4_000)
-        report = fastresp.mass_insert(iter(ROWS), PUSH, **options)
-        assert report.errors_unknown == (4_000, 5_000)
-        assert "of the rows from 4,000 to 4,999 some ran before, and their replies" in str(report)
-        report = fastresp.mass_insert(iter(ROWS), PUSH, **options)
-        assert report.errors_unknown is None
+        with pytest.raises(OSError, match="the source has failed"):
+            fastresp.mass_insert(failing(ROWS, 8_000), PUSH, **options)
+        # As if this one had died, too, so that nobody has its report.
+        for seen, unknown in ((8_000, (4_000, 5_000)), (7_000, (4_000, 8_000))):
+            client.hset(f"fastresp:{{{NAME}}}", "seen", seen)
+            with pytest.raises(OSError, match="the source has failed") as caught:
+                fastresp.mass_insert(failing(ROWS, 8_000), PUSH, **options)
+            assert caught.value.report.errors_unknown == unknown  # type: ignore[attr-defined]
+        for _ in range(2):
+            report = fastresp.mass_insert(iter(ROWS), PUSH, **options)
+            assert report.errors_unknown == (4_000, 8_000)
+        assert report.ended_before
+        assert "of the rows from 4,000 to 7,999 some ran before, and their replies" in str(report)
+
+    def test_rows_that_a_server_has_lost_are_not_seen(
+        self, server: LocalServer, client: redis.Redis
+    ) -> None:
+        """They run again, and a loader that dies then has not seen their replies."""
+        options: dict[str, Any] = {
+            "server": server.url, "checkpoint": NAME, "source_id": "numbers", "resume": True,
+        }  # fmt: skip
+        seen = []
+
+        def rows() -> Iterator[Any]:
+            for row in ROWS:
+                if row[1] == 3_500:
+                    seen.append(client.hget(f"fastresp:{{{NAME}}}", "seen"))
+                yield row
+
+        with pytest.raises(OSError, match="the source has failed"):
+            fastresp.mass_insert(failing(ROWS, 5_000), PUSH, **options)
+        client.set(MARKER, 3_000)
+        fastresp.mass_insert(rows(), PUSH, **options)
+        assert seen == [b"3000"]
 
     def test_loader_that_was_killed(self, server: LocalServer, client: redis.Redis) -> None:
         loads = Loads(server, PUSH, 1, 1)

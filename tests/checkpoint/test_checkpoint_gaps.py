@@ -29,6 +29,7 @@ RIGHTS = [
     "+exec", "+discard", "+hset", "+hget", "+hgetall", "+set", "+get", "+del", "+exists", "+time",
     "+rpush",
 ]  # fmt: skip
+FEW = "ERR wrong number of arguments for 'rpush' command"
 Start = Callable[..., LocalServer]
 
 
@@ -152,6 +153,32 @@ def test_others_have_the_numbers(start_server: Start) -> None:
         with redis.Redis.from_url(server.url) as client:
             assert others.keys() <= {int(each["id"]) for each in client.client_list()}
     check(server)
+
+
+@pytest.mark.parametrize("rights", [["+client|kill"], ["+eval", "+command|info"]])
+@pytest.mark.parametrize("connections", [1, 3])
+@pytest.mark.parametrize(
+    "name", [None, *[pytest.param(name, marks=pytest.mark.slow) for name in WHEEL_SERVERS]]
+)
+def test_rows_without_items_need_no_other_rights(
+    start_server: Start, name: str | None, connections: int, rights: list[str]
+) -> None:
+    """Such as that to PING."""
+    others = [right for right in RIGHTS if right != "+client|kill"]
+    server = start_server(
+        "--user", "u", "on", ">p", "~list:*", "~fastresp:*", *others, *rights,
+        program=None if name is None else located(name, WHEEL_SERVERS),
+    )  # fmt: skip
+    rows = [{"key": number % 9, "v": [number][: number % 4]} for number in range(4_000)]
+    report = fastresp.mass_insert(
+        rows, "RPUSH list:{key} {*v}", server=server.url.replace("unix://", "unix://u:p@"),
+        checkpoint=NAME, connections=connections, on_error="collect",
+    )  # fmt: skip
+    assert report.failed == 1_000
+    assert {each.text for each in report.errors} == {FEW}
+    with redis.Redis.from_url(server.url) as client:
+        stored = [int(each) for key in range(9) for each in client.lrange(f"list:{key}", 0, -1)]
+    assert sorted(stored) == [number for number in range(4_000) if number % 4]
 
 
 def connect(stack: ExitStack, server: LocalServer, highest: int) -> dict[int, redis.Redis]:

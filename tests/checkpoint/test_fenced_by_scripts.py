@@ -9,11 +9,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
 from loads import Insert
+from module_server import module_options
 from resumed_loads import MARKER, NAME, Loads, check_lists, failing
 from server_programs import WHEEL_SERVERS, located
 
@@ -131,6 +133,99 @@ def test_a_script_finds_that_another_has_taken_over(
     assert "the marker has another value" in str(caught.value.__cause__)
     report = insert_singly(iter(ROWS), PUSH, resume=True, **options)
     assert (report.rows, report.resumed_at) == (0, COUNT)
+
+
+@pytest.mark.parametrize(("first", "second"), [(3, 1), (1, 3), (3, 2)])
+def test_another_begins_anew_with_other_markers(
+    insert_singly: Insert, client: redis.Redis, url: str, first: int, second: int
+) -> None:
+    """No marker is left that the scripts of the first expect."""
+    options: dict[str, Any] = {"server": url, "checkpoint": NAME, "source_id": "numbers"}
+    counts: list[int] = []
+
+    def count() -> int:
+        return sum(client.llen(f"before:{key}") for key in range(10))
+
+    def rows() -> Iterator[Any]:
+        for row in ROWS:
+            yield row
+            if row[1] == COUNT // 2:
+                fastresp.mass_insert(
+                    iter(ROWS), PUSH, checkpoint_clear=True, take_over=True, connections=second,
+                    **options,
+                )  # fmt: skip
+                counts.append(count())
+
+    with pytest.raises(fastresp.CheckpointError, match=TAKEN):
+        insert_singly(rows(), "RPUSH before:{0} {1}", connections=first, **options)
+    assert [count()] == counts
+    check_lists(client, 10, COUNT)
+    markers = [MARKER] if second == 1 else [f"{MARKER}:{number}" for number in range(second)]
+    assert sorted(client.keys(f"{MARKER}*")) == [key.encode() for key in markers]
+
+
+@pytest.mark.parametrize("connections", [1, 3])
+def test_a_user_who_may_not_fence_changes_nothing(
+    insert_singly: Insert, client: redis.Redis, url: str, connections: int
+) -> None:
+    """The checkpoint stays that of the loader before, which then goes on."""
+    options: dict[str, Any] = {
+        "server": url, "checkpoint": NAME, "source_id": "numbers", "connections": connections,
+    }  # fmt: skip
+    with pytest.raises(OSError, match="the source has failed"):
+        insert_singly(failing(ROWS, COUNT // 2), PUSH, **options)
+    before = client.hgetall(f"fastresp:{{{NAME}}}")
+    add_user(client, "-client|kill", "-set")
+    words = r"can't be written: .*(can't run|permission)"
+    with pytest.raises(fastresp.CheckpointError, match=words):
+        insert_singly(iter(ROWS), PUSH, resume=True, **options)
+    assert client.hgetall(f"fastresp:{{{NAME}}}") == before
+    add_user(client, "-client|kill", "+set")
+    report = insert_singly(iter(ROWS), PUSH, resume=True, **options)
+    assert report.resumed_at > 0
+    check_lists(client, 10, COUNT)
+
+
+@pytest.mark.parametrize(
+    "name", [None, *[pytest.param(name, marks=pytest.mark.slow) for name in WHEEL_SERVERS]]
+)
+def test_errors_inside_a_reply(start_server: Start, tmp_path: Path, name: str | None) -> None:
+    """A command that has failed in part has failed."""
+    program = None if name is None else located(name, WHEEL_SERVERS)
+    server = start_server(*module_options(tmp_path, "bloom"), program=program)
+    rows = [{"f": number % 3, "v": [number, -number - 1]} for number in range(900)]
+    options: dict[str, Any] = {"on_error": "collect", "checkpoint": NAME}
+    found = []
+    with redis.Redis.from_url(server.url) as client:
+        add_user(client, "-client", "+client|id", "+client|setname", "+client|list")
+        for url in (server.url, server.url + USER):
+            client.flushdb()
+            client.execute_command("BF.RESERVE", "filter:1", 0.01, 2, "NONSCALING")
+            client.set("filter:2", "of another type")
+            rejects: list[fastresp.CommandError] = []
+            report = fastresp.mass_insert(
+                rows, "BF.MADD filter:{f} {*v}", server=url, rejects=rejects.append, **options
+            )
+            errors = [(each.row, each.index, each.text, each.arguments) for each in rejects]
+            found.append((report.replies, report.failed, report.errors_by_code, errors))
+        assert calls(client, "eval") > 0
+    assert found[0] == found[1]
+    assert {row % 3 for row, *_ in errors} == {1, 2}
+
+
+@pytest.mark.parametrize("template", [PUSH, "GEOADD list:{0} 1 2 {1}"])
+@pytest.mark.parametrize("connections", [1, 3])
+def test_merged_commands_are_not_too_long_for_scripts(
+    client: redis.Redis, url: str, template: str, connections: int
+) -> None:
+    report = fastresp.mass_insert(
+        [(0, number) for number in range(COUNT)], template, server=url, checkpoint=NAME,
+        mode="merge", merge_items=COUNT, merge_bytes=10 * 1024 * 1024, connections=connections,
+    )  # fmt: skip
+    assert report.replies == COUNT
+    count = client.llen("list:0") if template == PUSH else client.zcard("list:0")
+    assert count == COUNT
+    assert calls(client, "eval") > 1
 
 
 @pytest.mark.parametrize("connections", [1, 3])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import time
 from collections.abc import Callable
@@ -115,6 +116,26 @@ class TestTwoLoaders:
         assert float(client.hget(f"fastresp:{{{NAME}}}", "lease") or 0) > time.time()
         assert not client.hget(f"fastresp:{{{NAME}}}", "ended")
         second.close()
+
+    def test_connections_that_are_opened_at_the_end_are_known(
+        self, server: LocalServer, client: redis.Redis
+    ) -> None:
+        """So that a second loader can close them before the first sets its markers."""
+        client.execute_command("ACL", "SETUSER", "some", "on", ">secret", "~*", "+@all")
+        url = f"{server.url}?username=some&password=secret"
+        checkpoint = Checkpoint(as_server(url, None), NAME, 10)
+        checkpoint.open(3, batched=True)
+        checkpoint.claim({"source": "a"}, resume=True, take_over=False, clear=False)
+        [before] = [each["id"] for each in client.client_list() if each["user"] == "some"]
+        client.client_kill_filter(_id=before)
+        client.execute_command("ACL", "SETUSER", "some", "-set")
+        with pytest.raises(fastresp.CheckpointError, match="not all markers"):
+            checkpoint.finish(fastresp.Report("socket"), 7)
+        [after] = [each["id"] for each in client.client_list() if each["user"] == "some"]
+        written = client.hget(f"fastresp:{{{NAME}}}", "clients")
+        assert json.loads(written or "")[0][2] == [int(after)]
+        checkpoint.close()
+        client.execute_command("ACL", "DELUSER", "some")
 
     def test_server_is_started_again_before_the_end(
         self, start_server: Callable[..., LocalServer]

@@ -148,6 +148,7 @@ class Description:
             )
         self.markers.begin(found.get("generation", ""), found.get("fence", ""))
         totals = json.loads(found.get("totals") or "{}")
+        unknown = json.loads(found.get("unknown") or "null")
         return Done(
             self._nothing,
             seen=int(found.get("seen", 0)),
@@ -155,6 +156,7 @@ class Description:
             going_on=True,
             ended=found.get("ended", ""),
             total=int(totals.get("rows", 0)),
+            unknown=None if unknown is None else (int(unknown[0]), int(unknown[1])),
         )
 
     def _now(self) -> int:
@@ -196,5 +198,14 @@ class Description:
         return bool(owner == self._token)
 
     def _transaction(self, *commands: tuple[Any, ...]) -> bool:
-        """Run commands together, unless what is watched has changed; return whether they ran."""
-        return self._home.together(("MULTI",), *commands, ("EXEC",))[-1] is not None
+        """Run commands together, unless what is watched has changed; return whether they ran.
+
+        Raises:
+            CheckpointError: one of them has failed; the others have run.
+        """
+        replies = self._home.together(("MULTI",), *commands, ("EXEC",))[-1]
+        for reply in replies or ():
+            if isinstance(reply, Exception):
+                words = f"checkpoint {self.name!r} can't be written: {reply}"
+                raise CheckpointError(words) from reply
+        return replies is not None

@@ -21,6 +21,7 @@ class Done:
         going_on: whether a load before had begun.
         ended: when all had run, in seconds since 1970; empty if they have not.
         total: how many rows there were then.
+        unknown: as ``unseen``, of the loads before the last one.
     """
 
     ran: array[int] = field(default_factory=lambda: array("q", [0]))
@@ -29,6 +30,7 @@ class Done:
     going_on: bool = False
     ended: str = ""
     total: int = 0
+    unknown: tuple[int, int] | None = None
 
     @property
     def rows(self) -> int:
@@ -44,7 +46,15 @@ class Done:
     def unseen(self) -> tuple[int, int] | None:
         """The rows, from the first to the end, that ran without all their replies being seen."""
         end = max(self.ran)
-        return (self.seen, end) if end > self.seen and not self.ended else None
+        if self.ended or end <= self.seen:
+            return self.unknown
+        first, last = self.unknown or (self.seen, end)
+        return min(first, self.seen), max(last, end)
+
+    @property
+    def seen_now(self) -> int:
+        """What ``seen`` is for a load that goes on: a server may have lost rows since."""
+        return self.rows if max(self.ran) < self.seen else self.seen
 
 
 def is_whole(found: Mapping[str, str]) -> bool:
@@ -52,6 +62,8 @@ def is_whole(found: Mapping[str, str]) -> bool:
     try:
         numbers = [int(found.get(name) or 0) for name in ("seen", "failed", "ended", "lease")]
         numbers.append(int(json.loads(found.get("totals") or "{}").get("rows", 0)))
+        first, end = json.loads(found.get("unknown") or "[0, 0]")
+        numbers += int(first), int(end)
         for address, run, clients in json.loads(found.get("clients") or "[]"):
             numbers += map(int, clients)
             address.encode(), run.encode()

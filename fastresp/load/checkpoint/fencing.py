@@ -13,15 +13,19 @@ from typing import Any
 from ...transports.causes import TAKEN_OVER
 from .links import Link, Links, response_error
 
-__all__ = ["FENCE", "FENCE_BYTES", "LEVEL", "RUN", "may_fence"]
+__all__ = ["FENCE", "FENCE_BYTES", "LEVEL", "MERGED_ITEMS", "RUN", "may_fence"]
 
 # Of the random text, which has two characters for each.
 FENCE_BYTES = 8
+# A merged command has at most three times as many arguments, and a few more, and so less than
+# SCRIPTED_WORDS of resp/batches.pyx.
+MERGED_ITEMS = 2_000
 # No connection has this CLIENT ID. Not 0: Redis 6.2 closes all others then.
 NOBODY = (1 << 63) - 1
 
 # Runs commands if the marker has the value that it must have before them; see Batcher for the
-# arguments. Its reply is an array up to the last error; empty if there is none.
+# arguments. Its reply is an array up to the last error; empty if there is none. A reply of several
+# elements, such as that of BF.MADD, is in it if one of them is an error.
 #
 # The marker is set first: a server that refuses writes (OOM, READONLY, MISCONF ...) refuses this
 # one, and nothing has run. After a write it refuses no others of the script, and SCRIPT KILL does
@@ -43,6 +47,17 @@ local function told(reply)
   end
   return {err = text}
 end
+local function fails(reply)
+  if reply.err then
+    return true
+  end
+  for _, each in ipairs(reply) do
+    if type(each) == 'table' and fails(each) then
+      return true
+    end
+  end
+  return false
+end
 local run, unpack, words, stop = redis.pcall, unpack, ARGV, #ARGV
 local set = run('SET', KEYS[1], words[stop])
 if set.err then
@@ -53,11 +68,11 @@ while at < stop do
   local last = at + words[at]
   local reply = run(unpack(words, at + 1, last))
   count = count + 1
-  if type(reply) == 'table' and reply.err then
+  if type(reply) == 'table' and fails(reply) then
     for number = #errors + 1, count - 1 do
       errors[number] = 0
     end
-    errors[count] = told(reply)
+    errors[count] = reply.err and told(reply) or reply
   end
   at = last + 1
 end
@@ -66,16 +81,20 @@ return errors
     % TAKEN_OVER
 )
 
-# Puts another text before the rows of each marker. Arguments: the text before; the new one; and
-# "several" if a marker with another text has no rows of this load.
-FENCE = b"""for _, key in ipairs(KEYS) do
+# Puts another text before the rows of each marker, then changes the description: if it can't do the
+# first, the loader before stays the owner. The last key is that of the description. Arguments: what
+# markers of this load begin with, whoever has set them; the new text; "several" if one that begins
+# with something else has no rows of this load; and the fields of the description.
+FENCE = b"""for number = 1, #KEYS - 1 do
+  local key = KEYS[number]
   local value = redis.call('GET', key)
   if value and string.sub(value, 1, #ARGV[1]) == ARGV[1] then
-    redis.call('SET', key, ARGV[2] .. string.sub(value, #ARGV[1] + 1))
+    redis.call('SET', key, ARGV[2] .. string.match(value, '[^:]*$'))
   elseif ARGV[3] == 'several' then
     redis.call('SET', key, ARGV[2] .. '0')
   end
 end
+redis.call('HSET', KEYS[#KEYS], unpack(ARGV, 4))
 """
 
 # Sets the markers that begin with a text; returns how many do not. Arguments: the text, the values.

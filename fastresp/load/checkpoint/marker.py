@@ -137,14 +137,14 @@ class Checkpoint(Description):
         fields |= identity
         words = [part for item in fields.items() for part in item]
         commands: list[tuple[Any, ...]] = [("HSET", self._hash, *words)]
-        before = self.markers.prefix
         self.markers.begin(generation, fence)
         if fresh:
-            commands = [("DEL", self._hash), *commands]
+            # The scripts of a loader that had other markers would find what they expect.
+            commands = [("DEL", self._hash, *self.markers.of_all), *commands]
             if self.fenced or not self.markers.several:
                 commands += self.markers.setting(0)
         elif self.fenced:
-            commands.append(self.markers.fencing(before))
+            commands = [self.markers.fencing(words)]
         if not self._transaction(*commands):
             raise AtWork(
                 f"another loader has just begun or ended checkpoint {self.name!r}; look whether "
@@ -152,11 +152,13 @@ class Checkpoint(Description):
             )
         self._unused = fresh
 
-    def register(self, connections: Sequence[tuple[str, int]]) -> None:
+    def register(self, connections: Sequence[tuple[str, int]], done: Done) -> None:
         """Write down the connections of the load, and our own, before anything is sent.
 
         Args:
             connections: the address of a node, empty for the one server, and the CLIENT ID.
+            done: what was done before. The rows whose replies nobody saw are written down, too: it
+                may be another load that reports them.
 
         Raises:
             CheckpointError: another loader has taken over, or the cluster has changed.
@@ -165,14 +167,18 @@ class Checkpoint(Description):
         self._connections = connections
         self._links.check()
         self._links.check_places(connections)
+        words: list[Any] = ["seen", done.seen_now]
+        if done.unseen is not None:
+            words += ["unknown", json.dumps(done.unseen)]
         with self._home.explained():
-            self._write_clients()
+            self._write_clients(*words)
         self._unused = False
 
-    def _write_clients(self) -> None:
+    def _write_clients(self, *words: Any) -> None:
+        """Write down the connections, and other fields of the description."""
         assert self._links is not None
         clients = self._links.clients(self._connections)
-        if not self._as_owner(("HSET", self._hash, "clients", clients)):
+        if not self._as_owner(("HSET", self._hash, "clients", clients, *words)):
             raise self.taken_over()
 
     def renew(self, row: int | None, seen: int | None = None) -> bool:
@@ -254,13 +260,12 @@ class Checkpoint(Description):
         }  # fmt: skip
         if self.of_slots:
             self._look_again()
-            # So that a loader which takes over now can close the new connections.
-            with self._home.explained():
-                self._write_clients()
         assert self._links is not None
         # After a restart some of the rows may be gone.
         self._links.check()
         with self._home.explained():
+            # So that a loader which takes over now can close new connections.
+            self._write_clients()
             self._finish(totals, rows)
 
     def _finish(self, totals: dict[str, int], rows: int) -> None:
@@ -276,7 +281,7 @@ class Checkpoint(Description):
         clients = json.dumps([(link.address, link.run, ()) for link in self._links.all])
         words = {
             "ended": self._now(), "totals": json.dumps(totals), "clients": clients, "lease": 0,
-            "failed": self.failed(),
+            "failed": self.failed(), "seen": rows,
         }  # fmt: skip
         commands: list[tuple[Any, ...]] = [
             ("HSET", self._hash, *(part for item in words.items() for part in item))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections.abc import Sequence
 from contextlib import suppress
@@ -10,15 +11,16 @@ from typing import Any
 from ...outcome.errors import CheckpointError, TransportError
 from ...resp.slots import UNKNOWN, Rules, tags
 from ...resp.values import pack
+from ...server.options import MOST_CONNECTIONS
 from ...sources.files.rejects import argument_of
-from .fencing import FENCE, LEVEL
+from .fencing import FENCE, FENCE_BYTES, LEVEL
 from .links import Link, Links, redis_error
 
 __all__ = ["Markers", "has_run"]
 
 
-# Of a number of rows, so that it has 64 bits.
-MOST_DIGITS = 18
+# The text of a loader, if it has one, and the number of rows, which has 64 bits.
+ROWS = re.compile(rb"(?:[0-9a-f]{%d}:)?([0-9]{1,18})" % (2 * FENCE_BYTES))
 
 
 class Markers:
@@ -41,18 +43,24 @@ class Markers:
     ) -> None:
         self.kind = "one"
         self.keys = [hash_key + b":row"]
+        of_connections = [b"%s:row:%d" % (hash_key, number) for number in range(MOST_CONNECTIONS)]
+        # Those that a load of this name may have had, with other connections, too.
+        self.of_all = self.keys + of_connections
         if links.topology is not None:
             self.kind = "of slots"
             self.keys = [b"fastresp:{%s}:%s:row" % (tag, name.encode()) for tag in tags()]
         elif batched and connections > 1:
             self.kind = f"of {connections} connections"
-            self.keys = [b"%s:row:%d" % (hash_key, number) for number in range(connections)]
-        # Written before each number, so that markers of a load that was forgotten are not counted.
+            self.keys = of_connections[:connections]
+        # What those of this load begin with; others are of a load that was forgotten.
+        self._generation = b""
+        # Written before each number: the generation, and the text of the loader, if it has one.
         self.prefix = b""
         self.fenced = False  # whether scripts set them, so that they have one from the beginning
         self._ran = array("q", bytes(8 * len(self.keys)))
         self.links = links
         self._name = name
+        self._hash = hash_key
 
     @property
     def several(self) -> bool:
@@ -60,23 +68,22 @@ class Markers:
         return len(self.keys) > 1
 
     def begin(self, generation: str, fence: str) -> None:
-        """Count only the markers of this generation, and of this loader if it has a fence."""
-        texts = [generation] if self.several else []
-        texts += [fence] if fence else []
-        self.prefix = "".join(f"{text}:" for text in texts).encode()
+        """Count only the markers of this generation; set them with this fence, if there is one."""
+        self._generation = f"{generation}:".encode() if self.several else b""
+        self.prefix = self._generation + (f"{fence}:".encode() if fence else b"")
 
     def setting(self, row: int) -> list[tuple[Any, ...]]:
         """Return the commands that set all markers to a row."""
         return [("SET", key, self.prefix + str(row).encode()) for key in self.keys]
 
-    def fencing(self, before: bytes) -> tuple[Any, ...]:
+    def fencing(self, words: Sequence[Any]) -> tuple[Any, ...]:
         """Return the command after which the scripts of the loader before do nothing.
 
         Args:
-            before: the prefix of its markers.
+            words: fields and values to set in the description.
         """
-        words = "several" if self.several else "one"
-        return ("EVAL", FENCE, len(self.keys), *self.keys, before, self.prefix, words)
+        keys, several = (*self.keys, self._hash), "several" if self.several else "one"
+        return ("EVAL", FENCE, len(keys), *keys, self._generation, self.prefix, several, *words)
 
     def reached(self, row: int) -> array[int]:
         """Return for each marker the row that ``level()`` sets it to."""
@@ -112,12 +119,12 @@ class Markers:
         return False
 
     def _row(self, number: int, value: bytes | None) -> int:
-        if self.several and (value is None or not value.startswith(self.prefix)):
+        if self.several and (value is None or not value.startswith(self._generation)):
             return 0  # nothing of the load has run there
-        digits = (value or b"")[len(self.prefix) :]
-        if not digits.isdigit() or len(digits) > MOST_DIGITS:
+        found = ROWS.fullmatch((value or b"").removeprefix(self._generation))
+        if found is None:
             raise self._damaged(number)
-        return int(digits)
+        return int(found[1])
 
     def _damaged(self, number: int) -> CheckpointError:
         return CheckpointError(
