@@ -33,7 +33,10 @@ def test_rows_that_no_replica_has(
     with redis.Redis.from_url(server.url) as client:
         assert not client.hget(f"fastresp:{{{NAME}}}", "ended")
     report = fastresp.mass_insert(ROWS, template, **(options | {"durable": "acknowledged"}))
-    assert report.resumed_at + report.rows == len(ROWS)
+    # One marker may have the last row, and the other an earlier one.
+    assert report.resumed_at + report.rows in range(
+        len(ROWS) - 100 * (connections - 1), 1 + len(ROWS)
+    )
 
 
 @pytest.mark.parametrize("connections", [1, 2])

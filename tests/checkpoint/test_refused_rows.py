@@ -68,9 +68,10 @@ def test_a_marker_that_is_refused(server: LocalServer, client: redis.Redis, temp
             fastresp.mass_insert(rows(), template, **options)
     finally:
         client.config_set("maxmemory", 0)
-    assert client.get(MARKER) == b"0"
+    reached = int(client.get(MARKER) or b"")  # 0, unless the first half has taken a second
+    assert reached <= COUNT // 2
     report = fastresp.mass_insert(ROWS, template, resume=True, **options)
-    assert (report.resumed_at, report.rows) == (0, COUNT)
+    assert (report.resumed_at, report.rows) == (reached, COUNT - reached)
     assert all_there(client)
 
 

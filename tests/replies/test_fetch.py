@@ -12,6 +12,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 import duckdb
@@ -305,21 +307,33 @@ def test_interrupted(server: LocalServer, client: redis.Redis) -> None:
     """A library raises its own error for a Ctrl-C."""
     hashes = fetch_hashes(itertools.repeat("none"), ["f"], server=server.url)
 
-    def interrupt() -> None:
-        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+    @contextmanager
+    def interrupt() -> Iterator[None]:
+        """Press Ctrl-C. Python drops one that comes during a __del__, so perhaps once more."""
+        over = threading.Event()
 
-    interrupt()
-    with pytest.raises(KeyboardInterrupt):
+        def press() -> None:
+            wait = 0.3
+            while not over.wait(wait):
+                os.kill(os.getpid(), signal.SIGINT)
+                wait = 10
+
+        with ThreadPoolExecutor() as pool:
+            pool.submit(press)
+            try:
+                yield
+            finally:
+                over.set()
+
+    with interrupt(), pytest.raises(KeyboardInterrupt):
         list(hashes.batches())
     assert isinstance(hashes.error, KeyboardInterrupt)
     only_we_are_connected(client)
-    interrupt()
-    with pytest.raises(KeyboardInterrupt):
+    with interrupt(), pytest.raises(KeyboardInterrupt):
         list(fetch_hashes(itertools.repeat("none"), ["f"], server=server.url))
     only_we_are_connected(client)
     hashes = fetch_hashes(itertools.repeat("none"), ["f"], server=server.url)
-    interrupt()
-    with pytest.raises(OSError, match="KeyboardInterrupt"):
+    with interrupt(), pytest.raises(OSError, match="KeyboardInterrupt"):
         pa.table(hashes)
     assert isinstance(hashes.error, KeyboardInterrupt)
     only_we_are_connected(client)
