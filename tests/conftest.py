@@ -45,7 +45,7 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
-# How many more cases of a test run before a release, and in CI.
+# How many more cases of a test run before a release.
 SLOW_CASES = 4
 
 

@@ -62,7 +62,7 @@ def markers(client: Any, nodes: LocalCluster) -> dict[bytes, bytes]:
     return {key: client.get(key) for key in keys}
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("mode", ["commands", "merge"])
 @pytest.mark.parametrize("connections", [1, 2])
 def test_goes_on_after_the_source_has_failed(
@@ -252,7 +252,7 @@ def random_events(seed: int, template: str, keys: int, kinds: list[str]) -> None
             check(everyone, template, keys, len(rows))
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("template", "keys"), TEMPLATES)
 def test_random_events(template: str, keys: int) -> None:
     """Replicas that lag behind take over, slots are moved: every row runs exactly once."""

@@ -52,7 +52,7 @@ def listed(cluster: LocalCluster, alive: int) -> dict[int, list[int]]:
         }
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("connections", [1, 2])
 @pytest.mark.parametrize("mode", ["commands", "merge"])
 def test_primary_that_is_killed(
@@ -70,6 +70,7 @@ def test_primary_that_is_killed(
             assert client.hlen(f"hash:{key}") == ROWS // KEYS
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("retry", [None, "never"])
 @pytest.mark.parametrize("replicas", [0, 1])
 def test_commands_that_are_not_idempotent(

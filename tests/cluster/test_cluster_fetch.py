@@ -82,7 +82,7 @@ def test_keys_in_their_order(fetch: Fetch, cluster: LocalCluster, at: int) -> No
         assert fetch(async_keys(keys), FIELDS, server=server) == wanted
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("at", range(3))
 def test_pattern(fetch: Fetch, cluster: LocalCluster, at: int) -> None:
     users = loaded(cluster)

@@ -186,6 +186,7 @@ def grown() -> Iterator[tuple[LocalCluster, Any]]:
         assert fresh.dbsize() >= 20
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_nodes_that_are_added(library: str) -> None:
     with grown() as (cluster, grow), speed_up(client_of(library, cluster)) as client:
@@ -195,6 +196,7 @@ def test_nodes_that_are_added(library: str) -> None:
         assert len(client.get_primaries()) == 3
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_nodes_that_are_added_in_asyncio(library: str) -> None:
     async def main(cluster: LocalCluster, grow: Any) -> None:
@@ -218,6 +220,7 @@ def test_connections_that_are_lost(cluster: LocalCluster, library: str) -> None:
         use(client, library)
 
 
+@pytest.mark.few(1)
 @pytest.mark.filterwarnings("ignore:.*read_from_replicas:DeprecationWarning")
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_replicas_are_fast_too(library: str) -> None:

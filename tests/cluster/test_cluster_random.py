@@ -64,7 +64,7 @@ def load(
     return report
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("seed", range(4))
 def test_random_events(seed: int) -> None:
     need("server")

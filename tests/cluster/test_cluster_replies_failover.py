@@ -253,6 +253,7 @@ def test_random_events(seed: int) -> None:
         assert got == [b"%d" % (i % KEYS) for i in range(count)]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("seed", range(2))
 def test_commands_of_a_key_stay_in_order(seed: int) -> None:
     """Slots move, and replicas take over as planned: each GET returns what was set before it."""

@@ -206,6 +206,7 @@ class Loading(LocalCluster):
         )  # fmt: skip
 
 
+@pytest.mark.few(1)
 def test_node_that_loads_its_data(execute: Execute) -> None:
     """LOADING is waited for."""
     with Loading() as cluster:

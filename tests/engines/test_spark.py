@@ -168,6 +168,7 @@ def test_password(spark: Any, start_server: Any, capfd: pytest.CaptureFixture[st
     assert "x" * 8 not in message
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("how", ["process", "connection"])
 def test_killed(
     spark: Any,
@@ -257,6 +258,7 @@ def test_stream(
     assert set(client.mget([f"n:{row}" for row in range(3000)])) == {b"1"}
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("split", [None, "3 partitions"])
 def test_a_second_run(
     spark: Any, heard: list[Any], start_server: Callable[..., LocalServer], split: str | None

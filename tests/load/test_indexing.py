@@ -155,7 +155,7 @@ def test_waits(insert_singly: Insert, scanning: redis.Redis, module_server: Loca
     assert (int(said["num_docs"]), int(said["indexing"])) == (MANY + 10, 0)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 def test_backlog(insert_singly: Insert, scanning: redis.Redis, module_server: LocalServer) -> None:
     """Nothing is sent while more documents wait than are allowed."""
     seen = []

@@ -42,7 +42,7 @@ def cut(client: redis.Redis) -> None:
     client.client_kill_filter(_type="normal", skipme=True)
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("connections", [1, 3])
 @pytest.mark.parametrize("mode", ["commands", "merge"])
 def test_connections_that_are_closed(
@@ -58,6 +58,7 @@ def test_connections_that_are_closed(
         assert sum(client.hlen(f"hash:{key}") for key in range(KEYS)) == ROWS
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("connections", [1, 3])
 def test_in_doubt(server: LocalServer, connections: int) -> None:
     """Commands that are not idempotent run at most once, and in order; the report names rows."""
@@ -291,6 +292,7 @@ def test_newest_value_wins(server: LocalServer, mode: str) -> None:
         assert client.mget([f"key:{key}" for key in range(KEYS)]) == newest
 
 
+@pytest.mark.slow
 def test_connections_that_were_lost_need_no_memory(server: LocalServer) -> None:
     with redis.Redis.from_url(server.url) as client:
         mass = Counted(server, client)
