@@ -47,6 +47,8 @@ def pytest_configure() -> None:
 
 # How many more cases of a test run before a release.
 SLOW_CASES = 4
+# How many cases of a test of clusters run by default, unless it says so itself: each takes seconds.
+OF_CLUSTERS = 3
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by marks
@@ -54,15 +56,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark as slow all cases of a test but the first few, in the order of their names' checksums.
 
     ``@pytest.mark.few(3)`` leaves three, which are then spread over all parameters. What is beyond
-    SLOW_CASES of them is long.
+    SLOW_CASES of them is long. Tests of clusters have that mark without saying so.
     """
     cases: defaultdict[tuple[str, int], list[pytest.Item]] = defaultdict(list)
     for item in items:
         slow, long = item.get_closest_marker("slow"), item.get_closest_marker("long")
         if slow and long:
             raise pytest.UsageError(f"{item.nodeid} is slow and long; mark it as one of them")
-        if (mark := item.get_closest_marker("few")) and not slow and not long:
-            cases[item.nodeid.partition("[")[0], mark.args[0]].append(item)
+        mark = item.get_closest_marker("few")
+        count = mark.args[0] if mark else OF_CLUSTERS if item.path.parent.name == "cluster" else 0
+        if count and not slow and not long:
+            cases[item.nodeid.partition("[")[0], count].append(item)
     for (_, count), found in cases.items():
         ordered = sorted(found, key=lambda item: crc32(item.name.encode()))
         for number, item in enumerate(ordered[count:]):
