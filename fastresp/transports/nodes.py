@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import Iterable
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -17,6 +18,7 @@ from ..server.answers import Answers
 from ..server.cluster import Topology
 from ..server.options import Options
 from ..server.settings import Server, topology_from
+from .connection import LostConnection
 from .driver import Blocking, Steps
 from .lane import Lane
 from .lanes import Lanes
@@ -90,6 +92,16 @@ class Nodes:
             TransportError: commands can't be sent for longer than the timeout, or not in order.
             LostConnection: a connection was lost that nothing can replace.
         """
+        try:
+            return (yield from self._preparing())
+        except TransportError:
+            # What is under way at other nodes is answered soon; it would count as in doubt.
+            with suppress(LostConnection, TransportError):
+                yield from self._lanes.finishing()
+            raise
+
+    def _preparing(self) -> Steps[bool]:
+        """Do what ``preparing()`` does, but leave replies unread if commands can't be sent."""
         lanes, retries = self._lanes, self._retries
         entered = time.monotonic()
         if retries:

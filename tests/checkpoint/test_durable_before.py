@@ -37,6 +37,13 @@ def test_rows_that_no_replica_has(
     assert report.resumed_at + report.rows in range(
         len(ROWS) - 100 * (connections - 1), 1 + len(ROWS)
     )
+    with redis.Redis.from_url(server.url) as client:
+        assert client.hget(f"fastresp:{{{NAME}}}", "ended")
+        if template.startswith("RPUSH"):
+            found = [item for key in range(10) for item in client.lrange(f"list:{key}", 0, -1)]
+        else:
+            found = [item for key in range(10) for item in client.smembers(f"set:{key}")]
+    assert sorted(map(int, found)) == [number for _, number in ROWS]
 
 
 @pytest.mark.parametrize("connections", [1, 2])
