@@ -206,6 +206,8 @@ class Description:
         replies = self._home.together(("MULTI",), *commands, ("EXEC",))[-1]
         for reply in replies or ():
             if isinstance(reply, Exception):
-                words = f"checkpoint {self.name!r} can't be written: {reply}"
-                raise CheckpointError(words) from reply
+                raise CheckpointError(
+                    f"checkpoint {self.name!r} can't be written: {reply} (remove what stands in "
+                    "the way, such as a missing right, then resume the load)"
+                ) from reply
         return replies is not None
