@@ -1,5 +1,6 @@
 """Compile the extensions; all metadata is in pyproject.toml."""
 
+import multiprocessing
 import os
 import sys
 from pathlib import Path
@@ -26,5 +27,7 @@ setup(
         ],
         # docs/reference/threads.md says why this holds for every module.
         compiler_directives={"freethreading_compatible": True},
+        # Processes that are not forked would run this file again.
+        nthreads=os.cpu_count() if multiprocessing.get_start_method() == "fork" else 0,
     ),
 )
