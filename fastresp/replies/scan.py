@@ -6,14 +6,15 @@ import random
 import socket
 import time
 from collections import deque
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, suppress
+from functools import partial
 from typing import Any, NamedTuple
 
 from ..outcome.errors import CommandError, FastrespError, ProtocolError, TransportError
 from ..outcome.excerpts import shown_reply
 from ..resp.slots import SLOTS, keys_in, mask_of
-from ..server.cluster import Topology, importing_of
+from ..server.cluster import Held, Topology, held_of
 from ..server.forks import Inherited, is_own
 from ..server.settings import Server, topology_from
 from ..transports.nodes import LOOK_S, MOST_ASKED, MOST_KNOWN, REOPEN_S
@@ -34,11 +35,13 @@ class Part(NamedTuple):
         server: the server.
         slots: those of the node whose keys are wanted; None for all keys of a single server.
         wanted: for each slot whether its keys are taken; None to take all.
+        connection: to the server.
         pages: yields the keys.
         restarts: how often its slots were searched from the first key again.
     """
 
     server: Server
+    connection: Any
     slots: frozenset[int] | None
     wanted: bytes | None
     pages: Generator[list[bytes], None, None]
@@ -50,6 +53,8 @@ class Scan:
 
     A cursor is valid on one server only. So if a node of a cluster is lost, the keys of its slots
     are looked for from the first one again, on the node that serves them then: they may come twice.
+    So are those of slots that have moved, or are being moved, when a node has listed all its keys:
+    some may have left it before they were listed.
 
     Args:
         server: the server, or a node of a cluster.
@@ -64,6 +69,8 @@ class Scan:
         self._slots = slots
         self._connections: list[Any] = []
         self._known: list[tuple[str, int]] = []
+        # Nodes that get slots; they may serve none yet.
+        self._getting: dict[tuple[str, int], None] = {}
         self._stopped = False
 
     def pages(self, glob: str, kind: str | None) -> Generator[list[bytes], None, None]:
@@ -91,6 +98,7 @@ class Scan:
                 part = parts[0]
                 try:
                     page = next(part.pages, None)
+                    moved = self._moved(part) if page is None else None
                 except ProtocolError as error:
                     words = f"can't read from the server at {part.server}: {error.args[0]}"
                     raise TransportError(words) from error
@@ -101,10 +109,13 @@ class Scan:
                     if part.slots is None or self._stopped or part.restarts >= MOST_RESTARTS:
                         raise failed from error
                     parts.popleft()
-                    parts.extend(self._again(part, failed, glob, kind))
+                    parts.extend(self._again(part, failed, partial(self._taken, part, glob, kind)))
                     continue
                 if page is None:
                     parts.popleft()
+                    part.connection.disconnect()
+                    if moved:
+                        parts.extend(self._follow(part, moved, glob, kind))
                     continue
                 yield page if part.wanted is None else keys_in(page, part.wanted)
                 parts.rotate(-1)
@@ -132,9 +143,11 @@ class Scan:
                 if self._slots is not None:
                     slots &= frozenset(self._slots)
                     if not slots and self._slots:
-                        slots = importing(server, connection).intersection(self._slots)
+                        held = held_by(server, connection)
+                        getting = frozenset(range(SLOTS)) if held is None else held.getting
+                        slots = getting.intersection(self._slots)
             if self._slots is None or slots or (slots is None and self._slots):
-                yield Part(server, slots, wanted, scan(connection, glob, kind))
+                yield Part(server, connection, slots, wanted, scan(connection, glob, kind))
             else:
                 connection.disconnect()
 
@@ -143,8 +156,10 @@ class Scan:
             known = [*topology.nodes, *topology.replicas, *self._known]
             self._known = list(dict.fromkeys(known))[:MOST_KNOWN]
 
-    def _again(self, part: Part, failed: TransportError, glob: str, kind: str | None) -> list[Part]:
-        """Return the searches that replace one whose node was lost.
+    def _again(
+        self, part: Part, failed: TransportError, opened: Callable[[], list[Part]]
+    ) -> list[Part]:
+        """Return the searches that replace one, as soon as they can be opened.
 
         Raises:
             TransportError: no node serves its slots for too long.
@@ -155,7 +170,7 @@ class Scan:
         words = ""
         while not self._stopped and time.monotonic() < end:
             try:
-                return self._opened(part, glob, kind)
+                return opened()
             except TransportError as error:
                 words = str(error)
             time.sleep(LOOK_S)
@@ -164,24 +179,87 @@ class Scan:
             f"{words}"
         ) from failed
 
-    def _opened(self, part: Part, glob: str, kind: str | None) -> list[Part]:
-        """Open connections to the nodes that serve the slots of a search now."""
+    def _taken(self, part: Part, glob: str, kind: str | None) -> list[Part]:
+        """Search the slots of a lost node on those that serve them now."""
         assert part.slots is not None
-        known = random.sample(self._known, min(len(self._known), MOST_ASKED))
-        topology = topology_from(self._server.nodes_of(known, 1), REOPEN_S)
-        self._know(topology)
+        topology = self._topology()
         if any(topology.slots[slot] < 0 for slot in part.slots):
             raise TransportError("some of them have no node")
         parts = []
         for owner in {topology.slots[slot] for slot in part.slots}:
             [server] = self._server.nodes_of([topology.nodes[owner]], 1)
-            connection = server.connect(min(self._timeout or REOPEN_S, REOPEN_S))
-            connection._sock.settimeout(self._timeout)
-            self._connections.append(connection)
             slots = frozenset(slot for slot in part.slots if topology.slots[slot] == owner)
-            found = scan(connection, glob, kind)
-            parts.append(Part(server, slots, mask_of(slots), found, part.restarts + 1))
+            parts.append(self._next(part, server, self._connect(server), slots, glob, kind))
         return parts
+
+    def _moved(self, part: Part) -> frozenset[int]:
+        """Return the slots of a search that the node does not have any more, or not alone.
+
+        Raises:
+            redis.RedisError, OSError: the connection was lost, or the server does not reply.
+        """
+        held = None if part.slots is None else asked(part.server, part.connection)
+        if held is None or part.slots is None:
+            return frozenset()
+        self._getting |= dict.fromkeys(held.to)
+        return (part.slots - held.own - held.getting) | (part.slots & held.giving)
+
+    def _follow(self, part: Part, moved: frozenset[int], glob: str, kind: str | None) -> list[Part]:
+        """Search slots on the nodes that they have moved, or are being moved to.
+
+        Raises:
+            TransportError: no node has them for too long, or they move again and again.
+        """
+        words = f"slots {ranges(sorted(moved))} have left the node at {part.server}"
+        failed = TransportError(words)
+        if part.restarts >= MOST_RESTARTS:
+            raise TransportError(f"{words}, and move again and again (wait until they stay)")
+        moving = part._replace(slots=moved)
+        return self._again(moving, failed, partial(self._followed, moving, glob, kind))
+
+    def _followed(self, part: Part, glob: str, kind: str | None) -> list[Part]:
+        """Ask all other nodes which of the slots they have keys of, and search these."""
+        assert part.slots is not None
+        left, parts = set(part.slots), []
+        words = "no node says that it has them"
+        nodes = dict.fromkeys(self._topology().nodes) | self._getting
+        for server in self._server.nodes_of(nodes, 1):
+            try:
+                connection = self._connect(server)
+                held = held_by(server, connection) or Held()
+            except TransportError as error:  # another node may have them
+                words = str(error)
+                continue
+            if str(server) == str(part.server):
+                left -= held.giving  # another node may have none of their keys yet
+            elif slots := part.slots & (held.own | held.getting):
+                left -= slots
+                parts.append(self._next(part, server, connection, slots, glob, kind))
+                continue
+            connection.disconnect()
+        if left:
+            raise TransportError(words)
+        return parts
+
+    def _next(
+        self, part: Part, server: Server, connection: Any, slots: frozenset[int], glob: str,
+        kind: str | None,
+    ) -> Part:  # fmt: skip
+        """Return a search of some slots of another one, on another node."""
+        found = scan(connection, glob, kind)
+        return Part(server, connection, slots, mask_of(slots), found, part.restarts + 1)
+
+    def _topology(self) -> Topology:
+        known = random.sample(self._known, min(len(self._known), MOST_ASKED))
+        topology = topology_from(self._server.nodes_of(known, 1), REOPEN_S)
+        self._know(topology)
+        return topology
+
+    def _connect(self, server: Server) -> Any:
+        connection = server.connect(min(self._timeout or REOPEN_S, REOPEN_S))
+        connection._sock.settimeout(self._timeout)
+        self._connections.append(connection)
+        return connection
 
     def _close(self) -> None:
         for connection in self._connections:
@@ -195,8 +273,8 @@ class Scan:
                 connection._sock.shutdown(socket.SHUT_RDWR)
 
 
-def importing(server: Server, connection: Any) -> frozenset[int]:
-    """Return the slots that a node is getting from others; all if it may not be asked.
+def held_by(server: Server, connection: Any) -> Held | None:
+    """Return which slots a node has keys of; None if it may not be asked.
 
     Raises:
         TransportError: the connection was lost, or the node does not reply.
@@ -204,19 +282,27 @@ def importing(server: Server, connection: Any) -> frozenset[int]:
     import redis
 
     try:
-        connection.send_command("CLUSTER", "NODES")
-        return frozenset(importing_of(connection.read_response()))
-    except redis.ResponseError:  # no permission
-        return frozenset(range(SLOTS))
+        return asked(server, connection)
     except (redis.RedisError, OSError) as error:
         raise server.failure(error) from error
+
+
+def asked(server: Server, connection: Any) -> Held | None:
+    """Do the same; raises redis.RedisError or OSError."""
+    import redis
+
+    connection.send_command("CLUSTER", "NODES")
+    try:
+        return held_of(connection.read_response(), server.remap)
+    except redis.ResponseError:  # no permission
+        return None
 
 
 def scan(connection: Any, glob: str, kind: str | None) -> Generator[list[bytes], None, None]:
     """Yield pages of keys found with SCAN; the next page is requested ahead.
 
     Args:
-        connection: an unused redis-py connection; closed at the end.
+        connection: an unused redis-py connection.
         glob, kind: as for ``Scan.pages()``.
 
     Raises:
@@ -242,8 +328,6 @@ def scan(connection: Any, glob: str, kind: str | None) -> Generator[list[bytes],
             yield found
     except redis.ResponseError as error:
         raise CommandError(f"SCAN: {error}") from error
-    finally:
-        connection.disconnect()
 
 
 def _page_of(reply: Any) -> tuple[bytes, list[bytes]]:

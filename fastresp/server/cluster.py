@@ -12,8 +12,8 @@ from ..outcome.excerpts import shown_reply
 from ..resp.slots import SLOTS
 
 __all__ = [
-    "MOST_NODES", "Redirect", "Remap", "Topology", "importing_of", "positions_of", "redirect_of",
-    "topology_of",
+    "MOST_NODES", "Held", "Redirect", "Remap", "Topology", "held_of", "positions_of",
+    "redirect_of", "topology_of",
 ]  # fmt: skip
 
 # From the host and port that a node announces to those where it can be reached: redis-py's
@@ -30,8 +30,11 @@ MOST_PORT = 65535
 # MOVED: another node has the slot. ASK: the slot is being moved there, and the key is no longer
 # here. Source: clusterRedirectClient() of Redis.
 REDIRECT = re.compile(r"(MOVED|ASK) (\d{1,5}) (\S*):(\d{1,5})")
-# In CLUSTER NODES, at the end of the node's own line: a slot that it is getting from another.
-IMPORTING = re.compile(rb"\[(\d{1,5})-<-")
+# In CLUSTER NODES, from the ninth word of a node's own line on: a slot that it has, or a range of
+# them, or one that it is getting from another (<) or giving to another (>).
+HELD = re.compile(rb"(\d{1,5})(?:-(\d{1,5}))?|\[(\d{1,5})-([<>])-(\w+)\]")
+# In the second word of each line of CLUSTER NODES.
+ADDRESS = re.compile(rb"([0-9A-Za-z.:-]+):(\d{1,5})(?=[@,]|$)")
 
 
 @dataclass
@@ -168,14 +171,48 @@ def positions_of(reply: Any) -> dict[bytes, tuple[int, int, int]]:
     return found
 
 
-def importing_of(reply: Any) -> set[int]:
-    """Return the slots that a node is getting from others, and has keys of already.
+class Held(NamedTuple):
+    """Which slots a node has keys of, as it says itself.
+
+    Attributes:
+        own: those that it serves.
+        getting: those that are being moved to it.
+        giving: those of its own that are being moved to another node.
+        to: the host and port of the nodes that get these; they may serve no slot yet.
+    """
+
+    own: frozenset[int] = frozenset()
+    getting: frozenset[int] = frozenset()
+    giving: frozenset[int] = frozenset()
+    to: tuple[tuple[str, int], ...] = ()
+
+
+def held_of(reply: Any, remap: Remap = None) -> Held:
+    """Return which slots a node has keys of, by its own reply to CLUSTER NODES.
 
     Args:
-        reply: of the node, to CLUSTER NODES.
+        remap: as for ``topology_of()``.
     """
     text = reply.encode() if isinstance(reply, str) else reply
-    return {int(slot) for slot in IMPORTING.findall(text if isinstance(text, bytes) else b"")}
+    lines = [line.split() for line in text.splitlines()] if isinstance(text, bytes) else []
+    addresses = {words[0]: ADDRESS.match(words[1]) for words in lines if len(words) > 2}
+    own: set[int] = set()
+    getting: set[int] = set()
+    giving: dict[int, bytes] = {}
+    for words in lines:
+        if len(words) < 3 or b"myself" not in words[2].split(b","):
+            continue
+        for found in filter(None, map(HELD.fullmatch, words[8:])):
+            first, last, slot, direction, node = found.groups()
+            if slot is None:
+                own.update(range(int(first), min(int(last or first), SLOTS - 1) + 1))
+            elif direction == b"<":
+                getting.add(int(slot))
+            else:
+                giving[int(slot)] = node
+    known = filter(None, map(addresses.get, sorted({*giving.values()})))
+    to = [remapped((each[1].decode(), int(each[2])), remap) for each in known]
+    return Held(frozenset(own), frozenset(getting), frozenset(giving), tuple(to))
 
 
 class Redirect(NamedTuple):

@@ -1,0 +1,141 @@
+"""Keys that leave a node before it has listed them are found on the node that gets them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from local_cluster import LocalCluster
+
+import fastresp
+from fastresp.replies.scan import Scan
+from fastresp.resp.slots import SLOTS
+from fastresp.server.settings import Server
+
+# Keys of one slot among others of all nodes; each node lists them in several pages.
+OTHERS, MOVED = 30_000, 4_000
+EXPECTED = {f"key:{number}" for number in range(OTHERS)} | {f"{{a}}:{n}" for n in range(MOVED)}
+
+Move = Callable[[LocalCluster, int], None]
+
+
+def start_moving(cluster: LocalCluster, slot: int, source: int, target: int) -> None:
+    """Move the first keys of a slot, and leave it half moved."""
+    ids = [client.execute_command("CLUSTER", "MYID").decode() for client in cluster.clients]
+    here, there = cluster.clients[source], cluster.clients[target]
+    there.execute_command("CLUSTER", "SETSLOT", slot, "IMPORTING", ids[source])
+    here.execute_command("CLUSTER", "SETSLOT", slot, "MIGRATING", ids[target])
+    keys = here.execute_command("CLUSTER", "GETKEYSINSLOT", slot, MOVED // 2)
+    port = cluster.ports[target]
+    here.execute_command("MIGRATE", "127.0.0.1", port, "", 0, 5000, "KEYS", *keys)
+
+
+def owner(cluster: LocalCluster, slot: int) -> int:
+    return next(each for each in range(cluster.primaries) if cluster.serves(each, slot))
+
+
+def moved(cluster: LocalCluster, slot: int) -> None:
+    cluster.move_slot(slot, (owner(cluster, slot) + 1) % cluster.primaries, keys_at_once=1000)
+
+
+def moved_twice(cluster: LocalCluster, slot: int) -> None:
+    moved(cluster, slot)
+    moved(cluster, slot)
+
+
+def half_moved(cluster: LocalCluster, slot: int) -> None:
+    source = owner(cluster, slot)
+    start_moving(cluster, slot, source, (source + 1) % cluster.primaries)
+
+
+def found(cluster: LocalCluster, move: Callable[[], None], slots: range | None = None) -> list[str]:
+    """Return the keys that are found while keys are moved, after the first page of each node."""
+    keys: list[str] = []
+    scan = Scan(Server(cluster.url, reading=True, nodes=True), 30, slots)
+    for number, page in enumerate(scan.pages("*", None)):
+        if number == cluster.primaries:
+            move()
+        keys += map(bytes.decode, page)
+    return keys
+
+
+def load(cluster: LocalCluster) -> int:
+    """Store the keys; return the slot of those that move."""
+    fastresp.mass_insert(([key] for key in EXPECTED), "SET {0} 1", server=cluster.url)
+    slot: int = cluster.clients[0].execute_command("CLUSTER", "KEYSLOT", "{a}")
+    return slot
+
+
+@pytest.mark.few(3)
+@pytest.mark.parametrize("slots", [None, range(8000, SLOTS)], ids=["all", "some"])
+@pytest.mark.parametrize("move", [moved, moved_twice, half_moved])
+def test_all_keys_are_found(move: Move, slots: range | None) -> None:
+    with LocalCluster() as cluster:
+        slot = load(cluster)
+        keys = found(cluster, lambda: move(cluster, slot), slots)
+        wanted = EXPECTED
+        if slots is not None:
+            assert slot in slots
+            of = cluster.clients[0].execute_command
+            wanted = {key for key in EXPECTED if of("CLUSTER", "KEYSLOT", key) in slots}
+        assert set(keys) == wanted
+        # Only keys of the slot that moved may come twice.
+        assert len(keys) <= len(wanted) + 2 * MOVED
+
+
+@pytest.mark.few(1)
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_node_without_slots_gets_some(whole: bool) -> None:
+    with LocalCluster() as cluster, LocalCluster(1) as other:
+        everyone = cluster.joined_by(other)
+        slot = load(cluster)
+        source = owner(cluster, slot)
+
+        def move() -> None:
+            if whole:
+                everyone.move_slot_between(slot, source, 3, [0, 1, 2, 3], keys_at_once=1000)
+            else:
+                start_moving(everyone, slot, source, 3)
+
+        assert set(found(cluster, move)) == EXPECTED
+
+
+def test_who_may_not_ask() -> None:
+    """A user without CLUSTER NODES finds what does not move."""
+    with LocalCluster() as cluster:
+        load(cluster)
+        for client in cluster.clients:
+            client.execute_command(
+                "ACL", "SETUSER", "reader", "on", ">secret", "~*", "+@read", "+@connection",
+                "+cluster|slots", "+command", "+info",
+            )  # fmt: skip
+        server = Server(f"{cluster.url}?username=reader&password=secret", reading=True, nodes=True)
+        keys = [key.decode() for page in Scan(server, 30).pages("*", None) for key in page]
+        assert sorted(keys) == sorted(EXPECTED)
+
+
+def test_slots_that_nobody_has() -> None:
+    with LocalCluster() as cluster:
+        slot = load(cluster)
+
+        def remove() -> None:
+            for client in cluster.clients:
+                client.execute_command("CLUSTER", "DELSLOTS", slot)
+
+        scan = Scan(Server(cluster.url, reading=True, nodes=True), 1)
+        pages = scan.pages("*", None)
+        next(pages)
+        remove()
+        words = (
+            rf"slots {slot:,} have left the node at .*; no node serves .* after 1 s: no node says"
+        )
+        with pytest.raises(fastresp.TransportError, match=words):
+            list(pages)
+
+
+def test_slot_that_never_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fastresp.replies.scan.MOST_RESTARTS", 0)
+    with LocalCluster() as cluster:
+        slot = load(cluster)
+        with pytest.raises(fastresp.TransportError, match="and move again and again"):
+            found(cluster, lambda: moved(cluster, slot))
