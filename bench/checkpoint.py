@@ -8,7 +8,7 @@ checkpoint and with one, in turn. A value is wall time; the server's CPU time is
 - HSET: may run twice, so the commands are sent as always, and the marker is set once a second;
 - the same into a cluster of three nodes, where each transaction has keys of one slot.
 
-    python bench/checkpoint.py -o checkpoint.json   # about 4 minutes
+    python bench/checkpoint.py -o checkpoint.json   # about 6 minutes
     python bench/checkpoint.py --rows 100000 --rounds 1
 """
 
