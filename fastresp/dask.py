@@ -92,7 +92,9 @@ def as_table(frame: pd.DataFrame, index: bool) -> pa.Table:
 
 def end_job(sink: Sink, parts: list[Totals]) -> Totals:
     """End the job, when all partitions are loaded."""
-    return sink.finish(parts)
+    totals = sink.finish(parts)
+    totals.log("Dask")
+    return totals
 
 
 def threads_of(ddf: DataFrame, scheduler: Any = None, num_workers: int = 0, **_: Any) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterable
 from typing import Any
@@ -19,8 +18,6 @@ from .encode.template import TemplateLike
 from .sink import Sink, Totals
 
 __all__ = ["RedisDatasink"]
-
-logger = logging.getLogger(__name__)
 
 
 class RedisDatasink(Datasink[Totals]):
@@ -74,7 +71,7 @@ class RedisDatasink(Datasink[Totals]):
     def on_write_complete(self, write_result: WriteResult[Totals]) -> None:
         """End the job, when all tasks have ended."""
         self.totals = self._sink.finish(write_result.write_returns)
-        logger.info("%s: %s", self.get_name(), self.totals)
+        self.totals.log("Ray")
 
     def get_name(self) -> str:
         """Return the name of the write tasks."""

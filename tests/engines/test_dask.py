@@ -157,6 +157,16 @@ def test_other_rows(server: LocalServer, client: redis.Redis) -> None:
     assert total(client) == before
 
 
+def test_failed_commands_are_logged(
+    server: LocalServer, client: redis.Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    client.set("user:5", "text")
+    to_redis(partitions(10, 2), HASH, server.url, on_error="collect")
+    assert [each.levelname for each in caplog.records if "1 x WRONGTYPE" in each.message] == [
+        "WARNING"
+    ]
+
+
 def test_errors(server: LocalServer, client: redis.Redis, workers: Any, tmp_path: Path) -> None:
     """Errors of the workers reach the caller with their text and report."""
     client.set("user:500", "text")

@@ -101,6 +101,7 @@ def test_rows_are_lost_before_the_end(place: Any) -> None:
         CheckpointError, match=r"task 0 .* has loaded 1,000 rows, but .* first 0"
     ) as caught:
         sink.finish(totals)
+    assert caught.value.again
     totals = [load(sink, 0), load(sink, 1), sink.load([], 2)]
     assert sink.finish(totals).rows == 2 * ROWS
     assert counts(client, 2) == {b"1"}
@@ -204,6 +205,16 @@ def test_errors_unknown_are_summed() -> None:
     totals = Totals.sum([Totals("0", errors_unknown=2), Totals("1", errors_unknown=3)])
     assert totals.errors_unknown == 5
     assert "5 rows whose errors are unknown" in str(totals)
+
+
+@pytest.mark.parametrize("name", ["failed", "in_doubt", "errors_unknown", "skipped"])
+def test_log(caplog: pytest.LogCaptureFixture, name: str) -> None:
+    """What may have failed is a warning, which Python shows by default."""
+    caplog.set_level("INFO")
+    Totals(**{name: 1}).log("Ray")
+    [record] = caplog.records
+    assert record.levelname == ("INFO" if name == "skipped" else "WARNING")
+    assert record.message.startswith("Ray: 0 rows, 0 commands")
 
 
 def test_no_thread(server: LocalServer, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from ...outcome.errors import CheckpointError, TransportError
 from ...server.options import Options
 from ...server.settings import as_server
 from .kinds import may_run_twice
-from .links import Link, Links, check_name, name_of
+from .links import Link, Links, check_name, name_of, possible_later
 from .marker import Checkpoint
 
 __all__ = ["Epoch", "Job", "Part"]
@@ -203,7 +203,7 @@ class Job:
         def check(task: str, checkpoint: Checkpoint) -> None:
             kept, part = min(checkpoint.ran()), parts[task]
             if kept < part.rows:
-                raise CheckpointError(
+                raise possible_later(
                     f"task {task} of job {self.name!r} has loaded {part.rows:,} rows, but the "
                     f"server has only the first {kept:,} for sure: it was started again, or "
                     "another one took its place, and lost some (run the job again with the same "
