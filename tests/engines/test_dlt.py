@@ -7,6 +7,7 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -165,6 +166,32 @@ def test_tried_again(
     monkeypatch.setattr(adapter.SinkOfNamedJob, "finish", losing)
     pipeline(INCREMENT, exactly_once=True).run(rows(1000))
     assert lost and total(client) == total_of(1000)
+
+
+def test_next_run_after_errors(
+    server: LocalServer, client: redis_py.Redis, pipeline: Pipeline, tmp_path: Path
+) -> None:
+    """The files of a package wait for it; what failed under exactly_once does not run again."""
+    client.set("user:5", "text")
+    with pytest.raises(PipelineStepFailed, match="1 x WRONGTYPE"):
+        pipeline(HASH).run(rows(10))
+    client.delete("user:5")
+    pipeline(HASH).run([])
+    check_hashes(client, 10)
+
+    wrong = pa.table({"id": [1, 2, 4], "key": ["total", "wrong", "total"]})
+    client.set("wrong", "text")
+    once = partial(pipeline, "INCRBY {key} {id}", exactly_once=True, rejects=tmp_path / "rejects")
+    with pytest.raises(PipelineStepFailed, match="1 x ERR value is not an integer"):
+        once(name="q").run(dlt.resource(wrong, name="wrong"))
+    client.set("wrong", 0)
+    with pytest.raises(PipelineStepFailed, match=r"3 rows were loaded before \(1 error\)"):
+        once(name="q").run([])
+    once(name="q", on_error="collect").run([])
+    assert (total(client), client.get("wrong")) == (5, b"0")
+    [rejects] = (tmp_path / "rejects").iterdir()
+    fastresp.mass_insert(fastresp.read_rejects(rejects), server=server.url)
+    assert (total(client), client.get("wrong")) == (5, b"2")
 
 
 @pytest.mark.parametrize("secrets", [True, False])
