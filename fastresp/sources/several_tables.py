@@ -30,19 +30,30 @@ def frames_of(data: Any) -> Any:
 
     Raises:
         ImportError: pyarrow, which joins several tables, is not installed.
-        SourceError: this version of polars can't stream a LazyFrame.
+        SourceError: this version of polars can't stream a LazyFrame; or there are several.
     """
     if hasattr(data, "to_reader") and not is_table(data):  # a Scanner
         return data.to_reader()
     if hasattr(data, "scanner"):  # a Dataset
         return data.scanner().to_reader()
-    if hasattr(data, "sink_parquet"):  # a LazyFrame
+    if is_lazy(data):
         return Frames(LazyBatches(data))
     if hasattr(data, "get_chunk"):  # read_csv(chunksize=)
         return Frames(data)
-    if isinstance(data, list | tuple) and data and all(map(is_table, data)):
-        return Frames(data)
+    if isinstance(data, list | tuple) and data:
+        if is_lazy(data[0]) or (is_table(data[0]) and any(map(is_lazy, data))):
+            raise SourceError(
+                f"a {type(data).__name__} with LazyFrames can't be loaded; pass one LazyFrame: "
+                "pl.concat(frames), after lazy() for a DataFrame"
+            )
+        if all(map(is_table, data)):
+            return Frames(data)
     return None
+
+
+def is_lazy(value: object) -> bool:
+    """Return whether a value is a polars LazyFrame."""
+    return hasattr(value, "sink_parquet")
 
 
 class LazyBatches:
