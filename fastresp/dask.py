@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -15,12 +14,19 @@ from dask.system import CPU_COUNT
 
 from .encode.template import TemplateLike
 from .sink import Sink, Totals
+from .sink.early import check_early
+from .sink.whole import load_whole
 
 if TYPE_CHECKING:
     import pandas as pd
     from dask.dataframe import DataFrame
 
 __all__ = ["to_redis"]
+
+CONVERTED = (
+    "fastresp: Dask turns lists and dicts into text; to keep them, call "
+    "dask.config.set({'dataframe.convert-string': False}) before the frame is made"
+)
 
 
 def to_redis(
@@ -69,20 +75,21 @@ def to_redis(
         split=f"{ddf.npartitions} partitions",
         **options,
     )
-    sink.check(as_table(ddf._meta, index))
+    converted = dask.config.get("dataframe.convert-string", None) is not False
+    check_early(sink, as_table(ddf._meta, index), CONVERTED if converted else "")
     load, finish = dask.delayed(load_into_redis), dask.delayed(end_job)
     parts = [load(sink, part, number, index) for number, part in enumerate(ddf.to_delayed())]
-    loaded = finish(sink, parts)
+    loaded = finish(sink, parts, logged=not compute)
     if not compute:
         return loaded
     (totals,) = dask.compute(loaded, **chosen)
+    totals.log("Dask")  # here, not at the worker
     return totals
 
 
 def load_into_redis(sink: Sink, frame: pd.DataFrame, number: int, index: bool) -> Totals:
     """Load a partition."""
-    # Dask does not tell a task which attempt it is.
-    return sink.load_table(as_table(frame, index), number, attempt=time.time_ns())
+    return load_whole(sink, as_table(frame, index), number)
 
 
 def as_table(frame: pd.DataFrame, index: bool) -> pa.Table:
@@ -90,9 +97,12 @@ def as_table(frame: pd.DataFrame, index: bool) -> pa.Table:
     return pa.Table.from_pandas(frame, preserve_index=index and frame.index.name is not None)
 
 
-def end_job(sink: Sink, parts: list[Totals]) -> Totals:
+def end_job(sink: Sink, parts: list[Totals], *, logged: bool) -> Totals:
     """End the job, when all partitions are loaded."""
-    return sink.finish(parts)
+    totals = sink.finish(parts)
+    if logged:
+        totals.log("Dask")
+    return totals
 
 
 def threads_of(ddf: DataFrame, scheduler: Any = None, num_workers: int = 0, **_: Any) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,11 +15,9 @@ from dlt.common.typing import TSecretStrValue
 
 from .encode.template import TemplateLike
 from .outcome.errors import FastrespError, TransportError
-from .sink import Sink
+from .sink.of_named_job import SinkOfNamedJob
 
 __all__ = ["by_primary_key", "redis"]
-
-logger = logging.getLogger(__name__)
 
 Templates = TemplateLike | Mapping[str, TemplateLike] | Callable[[TTableSchema], TemplateLike]
 
@@ -69,14 +66,15 @@ def redis(
 
     Raises:
         CheckpointError: the commands may not run twice, and ``exactly_once`` is not given.
+        TypeError: ``exactly_once`` is neither True nor False.
         others: as ``fastresp.sink.Sink``.
     """
     options.setdefault("nulls", "skip")
     given = server  # dlt would show it, if it were an argument of the destination
 
-    def sink(server: str | None, template: TemplateLike, load_id: str) -> Sink:
-        job = f"dlt:{load_id}" if exactly_once else None
-        return Sink(given or server, template, exactly_once=job, tasks=tasks, **options)
+    def sink(server: str | None, template: TemplateLike, load_id: str) -> SinkOfNamedJob:
+        where, job = given or server, f"dlt:{load_id}"
+        return SinkOfNamedJob(where, template, job, exactly_once, tasks=tasks, **options)
 
     def load(path: str, table: TTableSchema, server: TSecretStrValue | None = None) -> None:
         try:
@@ -87,10 +85,10 @@ def redis(
                 columns = [each for each in parquet.schema_arrow.names if each in table["columns"]]
                 batches = parquet.iter_batches(columns=columns)
                 totals = job.load(batches, file.file_id, file.retry_count)
-            logger.info("%s, %s: %s", table["name"], file.file_id, job.finish([totals]))
-        except TransportError:
-            raise  # dlt tries again
+            job.finish([totals]).log(f"table {table['name']}, file {file.file_id}")
         except (FastrespError, ValueError, TypeError) as error:
+            if isinstance(error, TransportError) or getattr(error, "again", False):
+                raise  # dlt tries again
             raise DestinationTerminalException(f"{type(error).__name__}: {error}") from error
 
     for each in template.values() if isinstance(template, Mapping) else [template]:

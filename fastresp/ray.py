@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import time
 from collections.abc import Iterable
 from typing import Any
 from uuid import uuid4
@@ -17,10 +15,14 @@ from ray.data.datasource import WriteResult
 
 from .encode.template import TemplateLike
 from .sink import Sink, Totals
+from .sink.joining import joined
+from .sink.whole import load_whole
 
 __all__ = ["RedisDatasink"]
 
-logger = logging.getLogger(__name__)
+ADVICE = (
+    'such as with map_batches(lambda part: part.astype({"id": "Int64"}), batch_format="pandas")'
+)
 
 
 class RedisDatasink(Datasink[Totals]):
@@ -65,16 +67,15 @@ class RedisDatasink(Datasink[Totals]):
     def write(self, blocks: Iterable[Block], ctx: TaskContext) -> Totals:
         """Load the rows of a write task."""
         tables = [BlockAccessor.for_block(block).to_arrow() for block in blocks]
-        if not sum(table.num_rows for table in tables):  # perhaps no columns either
-            return self._sink.load([], ctx.task_idx)
-        table = without_tensors(pa.concat_tables(tables, promote_options="permissive"))
-        # Ray does not tell a task which attempt it is.
-        return self._sink.load_table(table, ctx.task_idx, attempt=time.time_ns())
+        # One without rows may have no columns.
+        whole = [without_tensors(table) for table in tables if table.num_rows]
+        table = joined(whole or [pa.table({})], ADVICE)
+        return load_whole(self._sink, table, ctx.task_idx)
 
     def on_write_complete(self, write_result: WriteResult[Totals]) -> None:
         """End the job, when all tasks have ended."""
         self.totals = self._sink.finish(write_result.write_returns)
-        logger.info("%s: %s", self.get_name(), self.totals)
+        self.totals.log("Ray")
 
     def get_name(self) -> str:
         """Return the name of the write tasks."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -10,6 +11,8 @@ from typing import Self
 from ..outcome.report import Report, counted, size_text
 
 __all__ = ["Totals"]
+
+logger = logging.getLogger("fastresp.sink")
 
 
 @dataclass
@@ -74,6 +77,17 @@ class Totals:
             errors.update(each.errors_by_code)
         found.errors_by_code = dict(errors)
         return found
+
+    def log(self, name: str) -> None:
+        """Write the totals to the log ``fastresp.sink``.
+
+        As a warning if commands failed, or may have failed: Python shows these by default.
+
+        Args:
+            name: of what was loaded.
+        """
+        warned = self.failed or self.in_doubt or self.errors_unknown
+        logger.log(logging.WARNING if warned else logging.INFO, "%s: %s", name, self)
 
     def __str__(self) -> str:
         before = f" ({self.rows_before:,} of them before)" if self.rows_before else ""

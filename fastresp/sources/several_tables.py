@@ -30,19 +30,30 @@ def frames_of(data: Any) -> Any:
 
     Raises:
         ImportError: pyarrow, which joins several tables, is not installed.
-        SourceError: this version of polars can't stream a LazyFrame.
+        SourceError: this version of polars can't stream a LazyFrame; or there are several.
     """
     if hasattr(data, "to_reader") and not is_table(data):  # a Scanner
         return data.to_reader()
     if hasattr(data, "scanner"):  # a Dataset
         return data.scanner().to_reader()
-    if hasattr(data, "sink_parquet"):  # a LazyFrame
+    if is_lazy(data):
         return Frames(LazyBatches(data))
     if hasattr(data, "get_chunk"):  # read_csv(chunksize=)
         return Frames(data)
-    if isinstance(data, list | tuple) and data and all(map(is_table, data)):
-        return Frames(data)
+    if isinstance(data, list | tuple) and data:
+        if is_lazy(data[0]) or (is_table(data[0]) and any(map(is_lazy, data))):
+            raise SourceError(
+                f"a {type(data).__name__} with LazyFrames can't be loaded; pass one LazyFrame: "
+                "pl.concat(frames), after lazy() for a DataFrame"
+            )
+        if all(map(is_table, data)):
+            return Frames(data)
     return None
+
+
+def is_lazy(value: object) -> bool:
+    """Return whether a value is a polars LazyFrame."""
+    return hasattr(value, "sink_parquet")
 
 
 class LazyBatches:
@@ -141,11 +152,14 @@ class Frames:
             raise
 
 
-def check_columns(found: Any, wanted: Any, noun: str, number: int) -> None:
+def check_columns(
+    found: Any, wanted: Any, noun: str, number: int, advice: str = "as with read_csv(dtype=)"
+) -> None:
     """Refuse a table whose columns differ from those of the first.
 
     Args:
         noun, number: which table it is.
+        advice: how to cast a column.
 
     Raises:
         SourceError: a name or a type differs; an integer would become a float, or be cut.
@@ -157,12 +171,22 @@ def check_columns(found: Any, wanted: Any, noun: str, number: int) -> None:
         )
     for field in wanted:
         other = found.field(field.name).type
-        nothing = str(other) == "null"  # a column of only nulls may have any type
-        if other != field.type and not (nothing or (is_text(other) and is_text(field.type))):
+        if other != field.type and not may_be(other, field.type):
             raise SourceError(
                 f"column {field.name!r} is {field.type} in the first {noun} and {other} in "
-                f"{noun} {number:,}; cast it to one type, as with read_csv(dtype=)"
+                f"{noun} {number:,}; cast it to one type, {advice}"
             )
+
+
+def may_be(kind: Any, wanted: Any) -> bool:
+    """Return whether all values of an Arrow type are the same in another one.
+
+    A column of only nulls, or of lists without elements, may have any type.
+    """
+    if all(str(each).startswith("list<") for each in (kind, wanted)):
+        inner, other = kind.value_type, wanted.value_type
+        return bool(inner == other) or may_be(inner, other)
+    return str(kind) == "null" or (is_text(kind) and is_text(wanted))
 
 
 def is_text(kind: Any) -> bool:

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 import redis
@@ -141,7 +142,10 @@ def test_other_split(server: LocalServer, client: redis.Redis) -> None:
     stop_in_the_middle(server, client, "job")
     before = total(client)
     with pytest.raises(fastresp.CheckpointError, match="begun with 2 partitions, and this is 3"):
-        to_redis(partitions(1000, 3), "INCRBY total {id}", server.url, exactly_once="job")
+        to_redis(
+            partitions(1000, 3), "INCRBY total {id}", server.url, exactly_once="job",
+            compute_kwargs={"scheduler": "sync"},
+        )  # fmt: skip
     assert total(client) == before
 
 
@@ -155,6 +159,18 @@ def test_other_rows(server: LocalServer, client: redis.Redis) -> None:
     with pytest.raises(fastresp.CheckpointError, match="is of another source"):
         load(dd.from_pandas(broken.astype({"id": str}).iloc[::-1], npartitions=1, sort=False))
     assert total(client) == before
+
+
+def test_failed_commands_are_logged(
+    server: LocalServer, client: redis.Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    client.set("user:5", "text")
+    to_redis(partitions(10, 2), HASH, server.url, on_error="collect")
+    to_redis(partitions(10, 2), HASH, server.url, on_error="collect", compute=False).compute(
+        scheduler="sync"
+    )
+    found = [each.levelname for each in caplog.records if "1 x WRONGTYPE" in each.message]
+    assert found == ["WARNING", "WARNING"]
 
 
 def test_errors(server: LocalServer, client: redis.Redis, workers: Any, tmp_path: Path) -> None:
@@ -206,6 +222,45 @@ def test_index(
     to_redis(dd.from_pandas(source, npartitions=1), "HSET h {**}", server.url, index=index)
     assert sorted(client.hkeys("h")) == fields
     assert client.hget("h", "name") == source["name"].iloc[-1].encode()
+
+
+LISTS = pd.DataFrame({"id": [0, 1, 2, 3], "v": [[1.0, n + 0.5] for n in range(4)]})
+OBJECTS = LISTS.assign(d=[{"a": n} for n in range(4)])
+
+
+@pytest.mark.parametrize(
+    "template", ["SET v:{id} {v!f32}", "RPUSH v:{id} {*v}", "SET v:{id} {d.a}"]
+)
+@pytest.mark.parametrize("empty", [False, True])
+def test_columns_of_objects(
+    server: LocalServer, client: redis.Redis, template: str, empty: bool
+) -> None:
+    """Dask does not know that they are lists or dicts; an empty partition does not either."""
+    with dask.config.set({"dataframe.convert-string": False}):
+        source = dd.from_pandas(OBJECTS, npartitions=2)
+    if empty:
+        source = source[source["id"] >= 2]
+    for _ in range(2):
+        found = to_redis(source, template, server.url, exactly_once="job")
+        assert found.rows == (2 if empty else 4)
+    vector = np.array([1.0, 3.5], "<f4").tobytes()
+    found = client.lrange("v:3", 0, -1) if "*" in template else client.get("v:3")
+    assert found == ([b"1.0", b"3.5"] if "*" in template else b"3" if "a" in template else vector)
+
+
+def test_lists_as_text(server: LocalServer, client: redis.Redis) -> None:
+    """By default Dask turns them into text; the error says how to keep them."""
+    load = partial(to_redis, template="SET v:{id} {v!f32}", server=server.url)
+    with pytest.raises(fastresp.TemplateError, match="is of type string") as caught:
+        load(dd.from_pandas(LISTS, npartitions=1))
+    assert "{'dataframe.convert-string': False}" in "".join(caught.value.__notes__)
+    with dask.config.set({"dataframe.convert-string": False}):
+        with pytest.raises(fastresp.TemplateError, match="is of type string") as caught:
+            load(dd.from_pandas(frame(3).astype({"name": "string"}).rename(columns={"name": "v"})))
+        assert not hasattr(caught.value, "__notes__")
+        with pytest.raises(fastresp.TemplateError, match=r"is of type null|is of type string"):
+            load(dd.from_pandas(frame(3).rename(columns={"name": "v"}), npartitions=1))
+    assert client.dbsize() == 0
 
 
 def test_threads(workers: Any) -> None:

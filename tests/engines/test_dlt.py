@@ -7,6 +7,7 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -112,8 +113,12 @@ def test_refused(
 
 
 def test_refused_at_once() -> None:
-    with pytest.raises(fastresp.CheckpointError, match="an engine may run a task twice"):
+    with pytest.raises(
+        fastresp.CheckpointError, match=r"run a task twice.*pass exactly_once=True$"
+    ):
         redis({"users": HASH, "visits": INCREMENT})
+    with pytest.raises(TypeError, match="exactly_once must be True or False here, not 'my-job'"):
+        redis(INCREMENT, exactly_once="my-job")
     with pytest.raises(TypeError, match="the option resume is not for tasks"):
         redis(resume=True)
 
@@ -130,6 +135,63 @@ def test_errors(client: redis_py.Redis, pipeline: Pipeline, tmp_path: Path) -> N
     found = fastresp.read_rejects(rejects)
     assert fastresp.mass_insert(found, server=os.environ["DESTINATION__REDIS__SERVER"]).rows == 1
     check_hashes(client, 1000)
+
+
+def test_failed_commands_are_logged(
+    client: redis_py.Redis, pipeline: Pipeline, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As a warning, which Python shows by default; dlt only says that no jobs failed."""
+    caplog.set_level("INFO", "fastresp.sink")
+    client.set("user:5", "text")
+    pipeline(HASH, on_error="collect").run([rows(10), rows(4, "others")])
+    [failed] = [each for each in caplog.records if each.levelname == "WARNING"]
+    assert "table users, file " in failed.message and "10 commands" in failed.message
+    assert "1 error\n1 x WRONGTYPE" in failed.message
+    loaded = [each for each in caplog.records if each.levelname == "INFO"]
+    assert any("table others, file " in each.message for each in loaded)
+
+
+def test_tried_again(
+    client: redis_py.Redis, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file is loaded again if the server had lost rows at its end."""
+    finish = adapter.SinkOfNamedJob.finish
+    lost = []
+
+    def losing(self: Any, totals: Any) -> Any:
+        if not lost:
+            lost.append(client.flushall())
+        return finish(self, totals)
+
+    monkeypatch.setattr(adapter.SinkOfNamedJob, "finish", losing)
+    pipeline(INCREMENT, exactly_once=True).run(rows(1000))
+    assert lost and total(client) == total_of(1000)
+
+
+def test_next_run_after_errors(
+    server: LocalServer, client: redis_py.Redis, pipeline: Pipeline, tmp_path: Path
+) -> None:
+    """The files of a package wait for it; what failed under exactly_once does not run again."""
+    client.set("user:5", "text")
+    with pytest.raises(PipelineStepFailed, match="1 x WRONGTYPE"):
+        pipeline(HASH).run(rows(10))
+    client.delete("user:5")
+    pipeline(HASH).run([])
+    check_hashes(client, 10)
+
+    wrong = pa.table({"id": [1, 2, 4], "key": ["total", "wrong", "total"]})
+    client.set("wrong", "text")
+    once = partial(pipeline, "INCRBY {key} {id}", exactly_once=True, rejects=tmp_path / "rejects")
+    with pytest.raises(PipelineStepFailed, match="1 x ERR value is not an integer"):
+        once(name="q").run(dlt.resource(wrong, name="wrong"))
+    client.set("wrong", 0)
+    with pytest.raises(PipelineStepFailed, match=r"3 rows were loaded before \(1 error\)"):
+        once(name="q").run([])
+    once(name="q", on_error="collect").run([])
+    assert (total(client), client.get("wrong")) == (5, b"0")
+    [rejects] = (tmp_path / "rejects").iterdir()
+    fastresp.mass_insert(fastresp.read_rejects(rejects), server=server.url)
+    assert (total(client), client.get("wrong")) == (5, b"2")
 
 
 @pytest.mark.parametrize("secrets", [True, False])

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 import redis
@@ -140,6 +141,50 @@ def test_blocks(server: LocalServer, client: redis.Redis) -> None:
     vectors = ray.data.from_numpy(np.arange(8, dtype=np.float32).reshape(2, 4))
     load(vectors, server.url, "SET vector {data!f32}")
     assert client.get("vector") == np.arange(4, 8, dtype=np.float32).tobytes()
+
+
+def written(server: LocalServer, template: str, *several: pa.Table) -> fastresp.sink.Totals:
+    """Load blocks in one task."""
+    sink = RedisDatasink(server.url, template, nulls="skip")
+    return sink.write(several, SimpleNamespace(task_idx=0))
+
+
+def test_blocks_of_other_types(server: LocalServer, client: redis.Redis) -> None:
+    """A value does not depend on which blocks come together, so these must have one type."""
+    integers, floats = pa.table({"ref": [5, 7]}), pa.table({"ref": [8.0, None]})
+    words = r"'ref' is int64 in the first block and double in block 2; cast it .* map_batches"
+    for several in ((integers, floats), (pa.table({"ref": [1 << 60]}), floats)):
+        with pytest.raises(fastresp.SourceError, match=words):
+            written(server, "SET r:{ref} {ref}", *several)
+    with pytest.raises(fastresp.SourceError, match="block 2 has the columns other"):
+        written(server, "SET r:{ref} {ref}", integers, pa.table({"other": [1]}))
+    assert client.dbsize() == 0
+    with pytest.raises(fastresp.SourceError, match="map_batches"):
+        frames = [pd.DataFrame({"ref": [5, 7]}), pd.DataFrame({"ref": [8, None]})]
+        load(ray.data.from_pandas(frames), server.url, "SET r:{ref} {ref}", min_rows_per_write=100)
+    assert client.dbsize() == 0
+    fixed = ray.data.from_pandas(frames).map_batches(
+        lambda part: part.astype({"ref": "Int64"}), batch_format="pandas"
+    )
+    load(fixed, server.url, "SET r:{ref} {ref}", nulls="skip", min_rows_per_write=100)
+    assert sorted(client.keys()) == [b"r:5", b"r:7", b"r:8"]
+
+
+def test_blocks_of_nulls(server: LocalServer, client: redis.Redis) -> None:
+    """A column of only nulls, or of empty lists, may have any type, also in the first block."""
+    tables = [
+        pa.table({"id": [0], "v": pa.nulls(1), "w": pa.nulls(1)}),
+        pa.table({"id": [], "v": pa.array([], pa.string()), "w": []}),
+        pa.table({"w": pa.array(["a"], pa.large_string()), "id": [1], "v": [[]]}),
+        pa.table({"id": [2], "v": [[4, 5]], "w": pa.array(["b"], pa.string())}),
+        pa.table({"id": [3], "v": pa.nulls(1), "w": pa.nulls(1)}),
+        pa.table({"id": [4], "v": [[]], "w": ["c"]}),
+    ]
+    assert written(server, "HSET h:{id} v {v!json} w {w}", *tables).rows == 5
+    assert client.hgetall("h:1") == {b"v": b"[]", b"w": b"a"}
+    assert client.hgetall("h:2") == {b"v": b"[4,5]", b"w": b"b"}
+    assert client.hgetall("h:4") == {b"v": b"[]", b"w": b"c"}
+    assert client.dbsize() == 3
 
 
 def test_password(session: Path) -> None:

@@ -97,8 +97,11 @@ def test_rows_are_lost_before_the_end(place: Any) -> None:
     totals = [load(sink, 0), sink.load([], 2)]
     client.flushall()
     totals.append(load(sink, 1))
-    with pytest.raises(CheckpointError, match=r"task 0 .* has loaded 1,000 rows, but .* first 0"):
+    with pytest.raises(
+        CheckpointError, match=r"task 0 .* has loaded 1,000 rows, but .* first 0"
+    ) as caught:
         sink.finish(totals)
+    assert caught.value.again
     totals = [load(sink, 0), load(sink, 1), sink.load([], 2)]
     assert sink.finish(totals).rows == 2 * ROWS
     assert counts(client, 2) == {b"1"}
@@ -133,6 +136,55 @@ def test_end_breaks_off(place: Any, monkeypatch: pytest.MonkeyPatch, calls: int)
     assert own == {b"fastresp:{job}:job"}
 
 
+def connections_to(client: Any) -> int:
+    """Return how many connections the server, or all nodes of a cluster, have received."""
+    if not isinstance(client, redis.RedisCluster):
+        return int(client.info("stats")["total_connections_received"])
+    found = client.info("stats", target_nodes="all").values()
+    return sum(each["total_connections_received"] for each in found)
+
+
+def test_connections_of_the_end(place: Any) -> None:
+    """Their number does not depend on how many tasks there are."""
+    make, client = place
+    opened = []
+    for number, tasks in enumerate((2, 20)):
+        sink = make().part(number)
+        totals = [load(sink, task, 10) for task in range(tasks)]
+        before = connections_to(client)
+        sink.finish(totals)
+        opened.append(connections_to(client) - before)
+    assert opened[0] == opened[1]
+    assert {*client.scan_iter("*fastresp:*", count=10_000)} == {
+        b"fastresp:{job:0}:job", b"fastresp:{job:1}:job",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("method", ["ran", "delete"])
+def test_connections_are_lost_at_the_end(
+    place: Any, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    """As after a failover: it goes on over new ones, once for each loss."""
+    make, client = place
+    sink = make()
+    totals = [load(sink, task) for task in range(3)]
+    function = getattr(Checkpoint, method)
+    nodes = {"target_nodes": "all"} if isinstance(client, redis.RedisCluster) else {}
+    seen = 0
+
+    def losing(self: Checkpoint) -> Any:
+        nonlocal seen
+        seen += 1
+        if seen == 2:
+            client.execute_command("CLIENT", "KILL", "TYPE", "normal", **nodes)
+        return function(self)
+
+    monkeypatch.setattr(Checkpoint, method, losing)
+    assert sink.finish(totals).rows == 3 * ROWS
+    assert seen == 4
+    assert {*client.scan_iter("*fastresp:*", count=10_000)} == {b"fastresp:{job}:job"}
+
+
 def test_fewer_rows_than_some_marker(place: Any) -> None:
     """A later attempt has fewer rows, or none, and rows of the first have run in some places."""
     make, client = place
@@ -153,6 +205,16 @@ def test_errors_unknown_are_summed() -> None:
     totals = Totals.sum([Totals("0", errors_unknown=2), Totals("1", errors_unknown=3)])
     assert totals.errors_unknown == 5
     assert "5 rows whose errors are unknown" in str(totals)
+
+
+@pytest.mark.parametrize("name", ["failed", "in_doubt", "errors_unknown", "skipped"])
+def test_log(caplog: pytest.LogCaptureFixture, name: str) -> None:
+    """What may have failed is a warning, which Python shows by default."""
+    caplog.set_level("INFO")
+    Totals(**{name: 1}).log("Ray")
+    [record] = caplog.records
+    assert record.levelname == ("INFO" if name == "skipped" else "WARNING")
+    assert record.message.startswith("Ray: 0 rows, 0 commands")
 
 
 def test_no_thread(server: LocalServer, monkeypatch: pytest.MonkeyPatch) -> None:

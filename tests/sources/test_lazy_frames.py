@@ -100,6 +100,18 @@ def test_python_objects_are_refused() -> None:
             dumped(data, "SET k:{id} {o}")
 
 
+def test_several_are_refused() -> None:
+    """The error says how to make one of them."""
+    lazy = pl.LazyFrame({"id": [1, 2]})
+    frame = pl.DataFrame({"id": [3]})
+    several: list[Any] = [[lazy, lazy], (lazy,), [frame, lazy]]
+    for data in several:
+        words = rf"a {type(data).__name__} with LazyFrames can't be loaded; .* pl.concat\(frames\)"
+        with pytest.raises(SourceError, match=words):
+            dumped(data, "SET k:{id} x")
+    assert dumped(pl.concat([frame.lazy(), lazy]), "SET k:{id} x").count(b"SET") == 3
+
+
 @pytest.mark.parametrize("version", ["1.20.0", "1.33.1", "1.34.0b2", "1.37.1", "0.20.31"])
 def test_old_polars(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """1.34 to 1.36 would end at an error of the query as if all rows were there."""

@@ -70,19 +70,28 @@ class Description:
         """Whether each slot of a cluster has a marker."""
         return self._links is not None and self._links.topology is not None
 
-    def open(self, connections: int, *, batched: bool, names: Sequence[str] = ()) -> None:
+    def open(
+        self,
+        connections: int,
+        *,
+        batched: bool,
+        names: Sequence[str] = (),
+        links: Links | None = None,
+    ) -> None:
         """Connect to the server, or to all primaries of its cluster.
 
         Args:
             connections: of the load.
             batched: whether its commands go in transactions.
             names: of these, if there will be any.
+            links: connections to use; they stay open. None to open them.
 
         Raises:
             CheckpointError: a server can't keep a checkpoint.
             TransportError: one can't be reached.
         """
-        self._links = links = self._connect()
+        links = self._connect() if links is None else links.at_home_of(self._hash)
+        self._links = links
         own(self, Description._let_go)
         self._runs = frozenset(link.run for link in links.all)
         self.markers = Markers(self.name, self._hash, links, connections, batched=batched)

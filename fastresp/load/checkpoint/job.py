@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
 
 from ...encode.template import Template
-from ...outcome.errors import CheckpointError
+from ...outcome.errors import CheckpointError, TransportError
 from ...server.options import Options
 from ...server.settings import as_server
 from .kinds import may_run_twice
-from .links import Link, Links, check_name, name_of
+from .links import Link, Links, check_name, name_of, possible_later
 from .marker import Checkpoint
 
 __all__ = ["Epoch", "Job", "Part"]
@@ -183,8 +183,7 @@ class Job:
             new = {task: part for task, part in parts.items() if task not in known}
             self._check_kept(new)
             self._write_down(new)
-            for task in parts:
-                self._checkpoint_of(task).delete()
+            self._with_each(parts, lambda _, checkpoint: checkpoint.delete())
         if self._epoch is not None:
             with self._home(self._epoch.key) as home:
                 last = int(home.call("GET", self._epoch.key) or 0)
@@ -200,15 +199,18 @@ class Job:
 
     def _check_kept(self, parts: Mapping[str, Part]) -> None:
         """Check that the server still has all rows of the tasks, by their markers."""
-        for task, part in parts.items():
-            kept = min(self._ran(task))
+
+        def check(task: str, checkpoint: Checkpoint) -> None:
+            kept, part = min(checkpoint.ran()), parts[task]
             if kept < part.rows:
-                raise CheckpointError(
+                raise possible_later(
                     f"task {task} of job {self.name!r} has loaded {part.rows:,} rows, but the "
                     f"server has only the first {kept:,} for sure: it was started again, or "
                     "another one took its place, and lost some (run the job again with the same "
                     "partitions: each task loads what is missing)"
                 )
+
+        self._with_each(parts, check)
 
     def check_empty(self, task: str) -> None:
         """Check that no attempt of a task without rows has had any.
@@ -234,19 +236,41 @@ class Job:
         finally:
             checkpoint.close()
 
-    def _checkpoint_of(self, task: str) -> Checkpoint:
-        """Return a task's checkpoint, connected."""
+    def _with_each(self, tasks: Iterable[str], act: Callable[[str, Checkpoint], object]) -> None:
+        """Call a function with the checkpoint of each task, all over the same connections.
+
+        If these were lost since, or a slot has moved, it is called again over new ones.
+        """
+        links: Links | None = None
+        try:
+            for task in tasks:
+                if links is not None:
+                    try:
+                        act(task, self._checkpoint_of(task, links))
+                        continue
+                    except TransportError:
+                        links.close()
+                links = self._connect(self._hash)
+                act(task, self._checkpoint_of(task, links))
+        finally:
+            if links is not None:
+                links.close()
+
+    def _checkpoint_of(self, task: str, links: Links | None = None) -> Checkpoint:
+        """Return a task's checkpoint, connected; by default over connections of its own."""
         options = self._options
         checkpoint = Checkpoint(self._server, self.checkpoint(task), options.timeout)
         batched = not may_run_twice(self._template, options.nulls)
-        checkpoint.open(options.connections, batched=batched)
+        checkpoint.open(options.connections, batched=batched, links=links)
         return checkpoint
+
+    def _connect(self, key: bytes) -> Links:
+        return Links(self._server, self._options.timeout, key, name_of(self.name))
 
     @contextmanager
     def _home(self, key: bytes | None = None) -> Iterator[Link]:
         """Connect to the server, or to the node of a key; by default of the job's hash."""
-        timeout = self._options.timeout
-        links = Links(self._server, timeout, key or self._hash, name_of(self.name))
+        links = self._connect(key or self._hash)
         try:
             with links.home.explained():
                 yield links.home

@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from copy import copy
 from typing import Any
 
 from ...outcome.errors import CheckpointError, TransportError
@@ -221,6 +222,7 @@ class Links:
         self.server = server
         self.name = name
         self._timeout = min(timeout or MOST_S, MOST_S)
+        self._shared = False
         opened, self.topology = server.open_primaries(self._timeout)
         self.all: list[Link] = []
         try:
@@ -231,7 +233,20 @@ class Links:
             for _, connection in opened:
                 connection.disconnect()
             raise
-        self.home = self.all[0] if self.topology is None else self.link_of(slot_of(key))
+        self.home = self._home_of(key)
+
+    def _home_of(self, key: bytes) -> Link:
+        return self.all[0] if self.topology is None else self.link_of(slot_of(key))
+
+    def at_home_of(self, key: bytes) -> Links:
+        """Return the same connections for another key, whose node is ``home``.
+
+        Only these links close the connections, not what is returned.
+        """
+        other = copy(self)
+        other.home = self._home_of(key)
+        other._shared = True
+        return other
 
     def _address(self, server: Server) -> str:
         return "" if self.topology is None else address_of(server)
@@ -333,9 +348,10 @@ class Links:
                 connection.disconnect()
 
     def close(self) -> None:
-        """Close all connections."""
-        for link in self.all:
-            link.close()
+        """Close all connections, unless they are those of other links."""
+        if not self._shared:
+            for link in self.all:
+                link.close()
 
 
 def address_of(server: Server) -> str:

@@ -1,0 +1,48 @@
+"""Joins the blocks of a task without changing their values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pyarrow as pa
+
+from ..sources.several_tables import check_columns
+
+__all__ = ["joined"]
+
+
+def joined(blocks: Iterable[pa.Table], advice: str) -> pa.Table:
+    """Return blocks with the same columns as one table.
+
+    A column of only nulls, or of empty lists, may have any type. Else a value would depend on which
+    blocks come together: with floats, an integer becomes one.
+
+    Args:
+        blocks: at least one.
+        advice: how to get columns of one type.
+
+    Raises:
+        SourceError: a name or a type differs.
+    """
+    tables = list(blocks)
+    schema = tables[0].schema.remove_metadata()
+    for number, table in enumerate(tables[1:], 2):
+        schema = with_types(schema, table.schema)
+        check_columns(table.schema, schema, "block", number, advice)
+    return pa.concat_tables([table.select(schema.names).cast(schema) for table in tables])
+
+
+def with_types(schema: pa.Schema, other: pa.Schema) -> pa.Schema:
+    """Return a schema with the types of another one where its own are those of nulls."""
+    fields = {field.name: field.type for field in other}
+    kinds = [with_type(field.type, fields.get(field.name, field.type)) for field in schema]
+    return pa.schema(list(zip(schema.names, kinds, strict=True)))
+
+
+def with_type(kind: pa.DataType, other: pa.DataType) -> pa.DataType:
+    """Return a type, or another one if it is that of nulls; also in lists."""
+    if pa.types.is_null(kind):
+        return other
+    if pa.types.is_list(kind) and pa.types.is_list(other):
+        return pa.list_(with_type(kind.value_type, other.value_type))
+    return kind

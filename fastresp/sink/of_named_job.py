@@ -1,0 +1,45 @@
+"""A sink for an engine whose jobs have names, so that the user only says whether to use them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..encode.template import TemplateLike
+from ..outcome.errors import CheckpointError
+from .sink import Sink
+
+__all__ = ["SinkOfNamedJob"]
+
+
+class SinkOfNamedJob(Sink):
+    """A sink whose job the engine has named.
+
+    Args:
+        job: its name.
+        exactly_once: whether each row is loaded once, even if a task runs again.
+        server, template, options: as for ``Sink``.
+
+    Raises:
+        TypeError: ``exactly_once`` is neither True nor False.
+        others: as ``Sink``.
+    """
+
+    def __init__(
+        self,
+        server: str | None,
+        template: TemplateLike,
+        job: str,
+        exactly_once: bool,
+        **options: Any,
+    ) -> None:
+        if not isinstance(exactly_once, bool):
+            raise TypeError(
+                f"exactly_once must be True or False here, not {exactly_once!r}: the job has a "
+                "name already"
+            )
+        name = job if exactly_once else None
+        try:
+            super().__init__(server, template, exactly_once=name, **options)
+        except CheckpointError as error:
+            words = str(error).replace("exactly_once='NAME-OF-THE-JOB'", "exactly_once=True")
+            raise CheckpointError(words) from None

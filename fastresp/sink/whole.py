@@ -1,0 +1,30 @@
+"""Tasks of engines that pass all their rows at once, and do not say which attempt it is."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from .sink import Sink
+from .totals import Totals
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["load_whole"]
+
+
+def load_whole(sink: Sink, table: pa.Table, task_id: int) -> Totals:
+    """Load all rows of a task, and commit it; return what became of them.
+
+    Args:
+        table: the rows. Without any, its columns do not matter: their types may be unknown.
+        task_id: as for ``Sink.open()``.
+
+    Raises:
+        CheckpointError: with ``exactly_once``, an attempt before had other rows.
+        others: as ``Sink.load_table()``.
+    """
+    if not table.num_rows:
+        return sink.load([], task_id)
+    return sink.load_table(table, task_id, attempt=time.time_ns())
