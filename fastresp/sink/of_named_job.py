@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from ..encode.template import TemplateLike
-from ..outcome.errors import CheckpointError
 from .sink import Sink
 
 __all__ = ["SinkOfNamedJob"]
@@ -24,6 +23,8 @@ class SinkOfNamedJob(Sink):
         others: as ``Sink``.
     """
 
+    how_once = "exactly_once=True"
+
     def __init__(
         self,
         server: str | None,
@@ -38,8 +39,4 @@ class SinkOfNamedJob(Sink):
                 "name already"
             )
         name = job if exactly_once else None
-        try:
-            super().__init__(server, template, exactly_once=name, **options)
-        except CheckpointError as error:
-            words = str(error).replace("exactly_once='NAME-OF-THE-JOB'", "exactly_once=True")
-            raise CheckpointError(words) from None
+        super().__init__(server, template, exactly_once=name, **options)

@@ -63,6 +63,9 @@ class Sink:
         TemplateError, ValueError, TypeError: an argument is invalid.
     """
 
+    # What to pass so that each row is loaded once.
+    how_once = "exactly_once='NAME-OF-THE-JOB'"
+
     def __init__(
         self,
         server: str | None,
@@ -122,7 +125,7 @@ class Sink:
             if options.retry not in (None, "never"):
                 raise CheckpointError("exactly_once is not for retry; the engine tries again")
         elif not again:
-            how = "exactly_once='NAME-OF-THE-JOB'"
+            how = self.how_once
             if options.mode == "serialize":
                 how = "exists='replace'"
             raise CheckpointError(
