@@ -46,7 +46,8 @@ class Sink:
             twice at once: with this, each row is loaded once all the same. An attempt finds out
             what those before have loaded, by the markers of a checkpoint for each task, and goes on
             there. For that, a task must have the same rows in the same order each time. Without it,
-            only commands are accepted that may run twice, such as SET, HSET or SADD.
+            only commands are accepted that may run twice, such as SET, HSET or SADD. If a key comes
+            twice within a task, its older row may then stay: a second attempt can end between them.
         tasks: how many tasks load at the same time, to share ``rate_limit`` and ``index_backlog``.
         password: of the server, instead of one in the URL.
         split: what divides the rows between the tasks, such as ``"8 partitions"``. With

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 import redis
 from local_cluster import LocalCluster
-from sink_attempts import Attempt, Plan, batch, hurry
+from sink_attempts import Attempt, Plan, batch, hurry, until
 
 import fastresp.load.checkpoint.description
 import fastresp.load.resuming
@@ -286,6 +286,28 @@ def test_after_end(one: Place) -> None:
     sink.forget()
     load(sink, 1000)
     assert one.client.get("n:0") == b"2"
+
+
+@pytest.mark.parametrize("job", ["job", None])
+@pytest.mark.parametrize("template", ["SET k {v}", "HSET k v {v}"])
+def test_key_twice(one: Place, template: str, job: str | None) -> None:
+    """A second attempt ends after the older row of a key: without a job, this row stays."""
+    sink = Sink(one.url, template, exactly_once=job)
+    older, newer = (pa.record_batch({"v": [value]}) for value in ("old", "new"))
+
+    def kept() -> bytes | None:
+        return one.client.get("k") if template[0] == "S" else one.client.hget("k", "v")
+
+    sink.load([older, newer], 0)
+    assert kept() == b"new"
+    with sink.open(0) as task:
+        task.write(older)
+        if job is None:
+            until(lambda: kept() == b"old")
+        else:
+            with pytest.raises(CheckpointError, match="has 1 row"):
+                task.commit()
+    assert kept() == (b"old" if job is None else b"new")
 
 
 def test_other_job_of_name(one: Place) -> None:
