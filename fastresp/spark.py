@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from inspect import signature
-from secrets import token_hex
 from typing import Any
 
 from pyspark import TaskContext
@@ -58,9 +57,7 @@ class FastrespDataSource(datasource.DataSource):
     def writer(self, schema: types.StructType, overwrite: bool) -> Writer:
         if overwrite:
             raise ValueError("mode('overwrite') would have to empty the server; use mode('append')")
-        # Python's tasks do not know how many partitions there are, so another run may have others.
-        known = {"password": self.password, "tasks": self.tasks, "split": f"run {token_hex(4)}"}
-        sink = Sink(**known | sink_options(self.options))
+        sink = Sink(**sink_options(self.options, self.password, self.tasks))
         sink.check(to_arrow_schema(schema, **ZONE).empty_table())
         return Writer(sink, self.address)
 
@@ -70,10 +67,8 @@ class FastrespDataSource(datasource.DataSource):
         return replace(self.writer(schema, False), stream=True)
 
     def reader(self, schema: types.StructType) -> Reader:
-        # Each partition looks through all keys of a single server.
-        known = {"password": self.password, "partitions": min(self.tasks or 4, 4)}
-        known["schema"] = to_arrow_schema(schema, **ZONE)
-        return Reader(Reading(**known | reading_options(self.options)))
+        options = reading_options(self.options, self.password, self.tasks)
+        return Reader(Reading(to_arrow_schema(schema, **ZONE), **options))
 
 
 @dataclass

@@ -29,3 +29,16 @@ def test_password(
     with pytest.raises(ValueError, match=r"spark\.fastresp\.password") as caught:
         options(given | shown)
     assert "s3cret" not in str(caught.value)
+
+
+def test_defaults() -> None:
+    """Options replace them; each run of a job has another split."""
+    first, second = (sink_options({"command": "SET {id} 1"}, "s3cret", 8) for _ in range(2))
+    assert first.pop("split") != second.pop("split")
+    assert first == {"server": None, "password": "s3cret", "tasks": 8, "template": "SET {id} 1"}
+    given = {"command": "SET {id} 1", "tasks": "2", "split": "8 partitions"}
+    found = sink_options(given, None, 8)
+    assert (found["tasks"], found["split"]) == (2, "8 partitions")
+    for tasks, partitions in ((None, 4), (2, 2), (8, 4)):
+        assert reading_options({"pattern": "a:*"}, None, tasks)["partitions"] == partitions
+    assert reading_options({"pattern": "a:*", "partitions": "9"}, None, 2)["partitions"] == 9
