@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import fields
@@ -38,12 +39,18 @@ def sink_options(
         tasks: how many load at the same time, unless an option says so.
 
     Raises:
-        ValueError: an option is unknown, or needed, or would show a password.
+        ValueError: an option is unknown, or needed, or would show a password; or this process,
+            which ends the job, does not know the server.
     """
     known = ("server", "template", "exactly_once", "split", "rejects", "tasks", *OPTIONS)
     found = _options(texts, known)
     if "template" not in found:
         raise ValueError("the option 'command' is needed, such as 'HSET user:{id} {**}'")
+    if "exactly_once" in found and "server" not in found and not os.environ.get("REDIS_URL"):
+        raise ValueError(
+            "with 'exactlyOnce' the driver ends the job, so REDIS_URL must be set there, too, "
+            "before its session begins; or name the server by the option 'server'"
+        )
     # Tasks may not know how many partitions there are, so another run may have others.
     split = f"run {token_hex(4)}"
     return {"server": None, "password": password, "tasks": tasks, "split": split} | found

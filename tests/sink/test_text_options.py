@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 
 import pytest
 
+from fastresp.sink import Sink
 from fastresp.sink.text_options import reading_options, sink_options
 
 
@@ -42,3 +44,16 @@ def test_defaults() -> None:
     for tasks, partitions in ((None, 4), (2, 2), (8, 4)):
         assert reading_options({"pattern": "a:*"}, None, tasks)["partitions"] == partitions
     assert reading_options({"pattern": "a:*", "partitions": "9"}, None, 2)["partitions"] == 9
+
+
+def test_server_of_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver ends a job, so that it needs the URL; a task gets a sink that was pickled."""
+    given = {"command": "INCRBY n:{id} 1", "exactlyOnce": "job"}
+    monkeypatch.setenv("REDIS_URL", "redis://localhost:1")
+    sink = pickle.dumps(Sink(**sink_options(given)))
+    monkeypatch.delenv("REDIS_URL")
+    with pytest.raises(ValueError, match=r"REDIS_URL must be set there, too"):
+        sink_options(given)
+    assert pickle.loads(sink).exactly_once == "job"
+    assert sink_options(given | {"server": "redis://localhost:1"})["exactly_once"] == "job"
+    assert sink_options({"command": "SET n:{id} 1"})["server"] is None
