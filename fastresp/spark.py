@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from inspect import signature
-from secrets import token_hex
 from typing import Any
 
 from pyspark import TaskContext
@@ -13,7 +12,8 @@ from pyspark.sql import SparkSession, datasource, types
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from .sink import Sink, Totals
-from .sink.listening import Address, announce, listen
+from .sink.ending import end_job, give_up_job
+from .sink.listening import Address, listen
 from .sink.reading import Reading
 from .sink.text_options import reading_options, sink_options
 from .sink.types import in_utc
@@ -31,7 +31,8 @@ def register(spark: SparkSession, listener: Callable[..., object] | None = None)
     Args:
         spark: its setting ``spark.fastresp.password`` is the password of the server.
         listener: called here with the Totals of each job that ends, and ``epoch=``, the number of
-            its batch in a stream, else None. Not with Spark Connect, whose driver is elsewhere.
+            its batch in a stream, else None; also of one that failed (``totals.job_failed``). Not
+            with Spark Connect, whose driver is elsewhere.
     """
     context = getattr(spark, "sparkContext", None)  # Spark Connect does not have it
     if context is None and listener is not None:
@@ -58,22 +59,21 @@ class FastrespDataSource(datasource.DataSource):
     def writer(self, schema: types.StructType, overwrite: bool) -> Writer:
         if overwrite:
             raise ValueError("mode('overwrite') would have to empty the server; use mode('append')")
-        # Python's tasks do not know how many partitions there are, so another run may have others.
-        known = {"password": self.password, "tasks": self.tasks, "split": f"run {token_hex(4)}"}
-        sink = Sink(**known | sink_options(self.options))
+        sink = Sink(**sink_options(self.options, self.password, self.tasks))
         sink.check(to_arrow_schema(schema, **ZONE).empty_table())
         return Writer(sink, self.address)
 
     def streamWriter(self, schema: types.StructType, overwrite: bool) -> Writer:  # noqa: N802
         if StreamWriter is object:
             raise ValueError("streams need Spark 4.1 or later")
-        return replace(self.writer(schema, False), stream=True)
+        writer = self.writer(schema, False)
+        if overwrite:  # outputMode("complete")
+            writer.sink.check_rewrites()
+        return replace(writer, stream=True)
 
     def reader(self, schema: types.StructType) -> Reader:
-        # Each partition looks through all keys of a single server.
-        known = {"password": self.password, "partitions": min(self.tasks or 4, 4)}
-        known["schema"] = to_arrow_schema(schema, **ZONE)
-        return Reader(Reading(**known | reading_options(self.options)))
+        options = reading_options(self.options, self.password, self.tasks)
+        return Reader(Reading(to_arrow_schema(schema, **ZONE), **options))
 
 
 @dataclass
@@ -98,12 +98,12 @@ class Writer(datasource.DataSourceArrowWriter, StreamWriter):
         return Message(sink.load(batches, context.partitionId(), context.taskAttemptId()), query)
 
     def commit(self, messages: list[Any], batchId: int | None = None) -> None:  # noqa: N803
-        every = [each.totals for each in messages]
-        if batchId is None:
-            self.sink.finish(every)
-        elif messages:
-            self.sink.finish_epoch(messages[0].query, batchId, every)
-        announce(Totals.sum(every), self.address, epoch=batchId)
+        query = messages[0].query if messages else None
+        end_job(self.sink, [each.totals for each in messages], self.address, query, batchId)
+
+    def abort(self, messages: list[Any], batchId: int | None = None) -> None:  # noqa: N803
+        # There is None for each task that has not committed.
+        give_up_job([each.totals for each in messages if each], self.address, batchId)
 
 
 @dataclass

@@ -51,11 +51,14 @@ class Address:
 def announce(totals: Totals, address: Address | None, **names: Any) -> None:
     """Write the totals of a job to the driver's log, and pass them to its function.
 
+    Those of a job that failed are a warning.
+
     Args:
         address: of the function; None if there is none.
         names: as for ``Address.tell()``.
     """
-    print(f"fastresp: {totals}", file=sys.stderr, flush=True)
+    warning = "WARNING: the job failed; its committed tasks loaded " if totals.job_failed else ""
+    print(f"fastresp: {warning}{totals}", file=sys.stderr, flush=True)
     if address is not None:
         address.tell(totals, **names)
 

@@ -46,7 +46,8 @@ class Sink:
             twice at once: with this, each row is loaded once all the same. An attempt finds out
             what those before have loaded, by the markers of a checkpoint for each task, and goes on
             there. For that, a task must have the same rows in the same order each time. Without it,
-            only commands are accepted that may run twice, such as SET, HSET or SADD.
+            only commands are accepted that may run twice, such as SET, HSET or SADD. If a key comes
+            twice within a task, its older row may then stay: a second attempt can end between them.
         tasks: how many tasks load at the same time, to share ``rate_limit`` and ``index_backlog``.
         password: of the server, instead of one in the URL.
         split: what divides the rows between the tasks, such as ``"8 partitions"``. With
@@ -114,9 +115,6 @@ class Sink:
     def _check_attempts(self) -> None:
         """Refuse what a second attempt of a task would do twice, or could not do."""
         options = self._options
-        again = may_run_twice(self.template, options.nulls)
-        if options.mode == "serialize":
-            again = options.exists == "replace"
         if self.exactly_once is not None:
             if options.mode == "serialize":
                 raise CheckpointError(
@@ -124,13 +122,33 @@ class Sink:
                 )
             if options.retry not in (None, "never"):
                 raise CheckpointError("exactly_once is not for retry; the engine tries again")
-        elif not again:
+        elif not self._again:
             how = self.how_once
             if options.mode == "serialize":
                 how = "exists='replace'"
             raise CheckpointError(
                 "an engine may run a task twice, and these commands would then change more than "
                 f"once: {self.template.text!r}; pass {how}"
+            )
+
+    @property
+    def _again(self) -> bool:
+        """Whether its commands may run twice."""
+        if self._options.mode == "serialize":
+            return self._options.exists == "replace"
+        return may_run_twice(self.template, self._options.nulls)
+
+    def check_rewrites(self) -> None:
+        """Check that the commands may run for all rows again, with new values, in each batch.
+
+        Raises:
+            ValueError: they may not.
+        """
+        if not self._again:
+            raise ValueError(
+                "outputMode('complete') writes all rows again in each batch, and these commands "
+                f"would then change more than once: {self.template.text!r}; use a command such as "
+                "SET or HSET"
             )
 
     def _share(self, tasks: int | None) -> None:

@@ -33,6 +33,8 @@ class Totals:
         seconds: wall time from the first byte sent to the last reply; of several tasks, the sum.
         errors_unknown: rows that attempts before had loaded without seeing their replies, at most;
             how many of them failed is unknown.
+        job_failed: whether these are the totals of a job that failed: of its tasks that had
+            committed until then (Spark).
     """
 
     task: str = ""
@@ -46,6 +48,7 @@ class Totals:
     bytes_sent: int = 0
     seconds: float = 0.0
     errors_unknown: int = 0
+    job_failed: bool = False
 
     @classmethod
     def of(cls, task: str, rows: int, report: Report) -> Self:
@@ -66,13 +69,17 @@ class Totals:
         )
 
     @classmethod
-    def sum(cls, several: Iterable[Totals]) -> Self:
-        """Return the totals of several tasks."""
-        found = cls()
+    def sum(cls, several: Iterable[Totals], *, job_failed: bool = False) -> Self:
+        """Return the totals of several tasks.
+
+        Args:
+            job_failed: whether their job failed.
+        """
+        found = cls(job_failed=job_failed)
         errors: Counter[str] = Counter()
         for each in several:
             for name in vars(cls()):
-                if name not in ("task", "errors_by_code"):
+                if name not in ("task", "errors_by_code", "job_failed"):
                     setattr(found, name, getattr(found, name) + getattr(each, name))
             errors.update(each.errors_by_code)
         found.errors_by_code = dict(errors)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import signal
 import threading
 import time
@@ -15,7 +16,8 @@ import pyarrow as pa
 import pytest
 import redis
 from local_cluster import LocalCluster
-from sink_attempts import Attempt, Plan, batch, hurry
+from places import ROOT
+from sink_attempts import Attempt, Plan, batch, hurry, until
 
 import fastresp.load.checkpoint.description
 import fastresp.load.resuming
@@ -25,6 +27,8 @@ from fastresp.server.local_server import LocalServer
 from fastresp.sink import Sink, Totals
 
 ROWS = 4000
+# How some of the keys end that each job leaves.
+ENDS = ("}:split", ":0}", ":1}", ":query}:epoch", ":query:7}:job", ":query:8:0}")
 COUNT, PUSH = "INCRBY n:{id} 1", "RPUSH list:{key} {id}"
 
 
@@ -286,6 +290,56 @@ def test_after_end(one: Place) -> None:
     sink.forget()
     load(sink, 1000)
     assert one.client.get("n:0") == b"2"
+
+
+@pytest.mark.few(2)
+def test_patterns_of_keys(place: Place) -> None:
+    """The patterns of the guides match all keys of a job, and none of one with a longer name."""
+    guide = (ROOT / "docs/guides/engines.md").read_text()
+    patterns = re.findall(r"^\| `(fastresp:.*?)` \|", guide, re.MULTILINE)
+    of_spark = (ROOT / "docs/guides/spark.md").read_text()
+    for each in patterns:
+        assert f"`{each.replace('NAME', 'visits-2026-11')}`" in of_spark
+
+    def found(name: str) -> set[bytes]:
+        every = [each.replace("NAME", name) for each in patterns]
+        return {key for each in every for key in place.client.scan_iter(each, count=10_000)}
+
+    keys: dict[str, set[bytes]] = {}
+    for name in ("visits-2026-1", "visits-2026-11", "2026-1", "visits-2026-1.1"):
+        before = place.own_keys()
+        sink = place.sink(job=name, split="2 partitions")
+        for task in range(2):
+            load(sink, 1000, task)
+        epoch = sink.epoch("query", 7)
+        sink.finish_epoch("query", 7, [load(epoch, 1000, 0)])
+        load(sink.epoch("query", 8), 1000, 0)
+        keys[name] = place.own_keys() - before
+        assert {f"fastresp:{{{name}{end}".encode() for end in ENDS} <= keys[name]
+    for name, of_job in keys.items():
+        assert found(name) == of_job
+
+
+@pytest.mark.parametrize("job", ["job", None])
+@pytest.mark.parametrize("template", ["SET k {v}", "HSET k v {v}"])
+def test_key_twice(one: Place, template: str, job: str | None) -> None:
+    """A second attempt ends after the older row of a key: without a job, this row stays."""
+    sink = Sink(one.url, template, exactly_once=job)
+    older, newer = (pa.record_batch({"v": [value]}) for value in ("old", "new"))
+
+    def kept() -> bytes | None:
+        return one.client.get("k") if template[0] == "S" else one.client.hget("k", "v")
+
+    sink.load([older, newer], 0)
+    assert kept() == b"new"
+    with sink.open(0) as task:
+        task.write(older)
+        if job is None:
+            until(lambda: kept() == b"old")
+        else:
+            with pytest.raises(CheckpointError, match="has 1 row"):
+                task.commit()
+    assert kept() == (b"old" if job is None else b"new")
 
 
 def test_other_job_of_name(one: Place) -> None:

@@ -221,6 +221,80 @@ def test_killed(
     assert set(client.mget([f"n:{row}" for row in range(200_000)])) == {b"1"}
 
 
+def failing(server: LocalServer) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    """Return a function that fails in partition 1, when all of the other's 100 rows are there."""
+    url = server.url
+
+    def fail(batches: Iterator[Any]) -> Iterator[Any]:
+        from pyspark import TaskContext
+
+        context: Any = TaskContext.get()
+        if context.partitionId() == 1:
+            with redis.Redis.from_url(url) as client:
+                while client.dbsize() < 100:
+                    time.sleep(0.01)
+            if context.attemptNumber() == 3:
+                time.sleep(1)  # until the other one has committed
+            raise RuntimeError("no such rows")
+        yield from batches
+
+    return fail
+
+
+def test_failed_job(spark: Any, heard: list[Any], server: LocalServer) -> None:
+    """The listener gets the totals of the tasks that had committed."""
+    frame = spark.range(0, 200, 1, 2)
+    frame = frame.mapInArrow(failing(server), frame.schema)
+    assert "no such rows" in refusal(lambda: written(frame, server, "SET n:{id} 1"))
+    [(epoch, totals)] = heard
+    assert (epoch, totals.rows, totals.commands, totals.job_failed) == (None, 100, 100, True)
+
+
+def test_failed_stream(spark: Any, heard: list[Any], server: LocalServer, tmp_path: Path) -> None:
+    stream = stream_of(spark, spark.range(0, 200, 1, 2), tmp_path)
+    stream = stream.mapInArrow(failing(server), stream.schema).writeStream.format("fastresp")
+    stream = stream.option("server", server.url).option("command", "SET n:{id} 1")
+    stream = stream.option("checkpointLocation", str(tmp_path / "state"))
+    run = stream.trigger(availableNow=True).start().awaitTermination
+    assert "no such rows" in refusal(run)
+    [(epoch, totals)] = heard
+    assert (epoch, totals.rows, totals.job_failed) == (0, 100, True)
+
+
+def stream_of(spark: Any, frame: Any, folder: Path) -> Any:
+    """Return a stream with the rows of a frame, in its partitions."""
+    from pyspark.sql import datasource
+
+    if not hasattr(datasource, "DataSourceStreamArrowWriter"):
+        pytest.skip("streams need Spark 4.1")
+    frame.write.mode("append").parquet(str(folder / "source"))
+    return spark.readStream.schema(frame.schema).parquet(str(folder / "source"))
+
+
+def test_complete_mode(
+    spark: Any, heard: list[Any], server: LocalServer, client: redis.Redis, tmp_path: Path
+) -> None:
+    """Each batch has all groups again: right for SET, and refused for commands that add up."""
+    frame = spark.range(0, 100, 1, 1)
+
+    def run(command: str, mode: str = "complete", **options: str) -> None:
+        stream = stream_of(spark, frame, tmp_path).selectExpr("id % 3 AS id").groupBy("id").count()
+        writer = stream.writeStream.format("fastresp").option("server", server.url)
+        writer = writer.option("checkpointLocation", str(tmp_path / "state")).options(**options)
+        writer = writer.option("command", command).outputMode(mode)
+        writer.trigger(availableNow=True).start().awaitTermination()
+
+    for total in (100, 200):
+        run("SET n:{id} {count}")
+        assert sum(int(client.get(f"n:{group}") or 0) for group in range(3)) == total
+    assert [epoch for epoch, _ in heard] == [0, 1]
+    assert "does not support Update mode" in refusal(lambda: run("SET n:{id} {count}", "update"))
+    message = refusal(lambda: run("INCRBY n:{id} {count}", exactlyOnce="complete"))
+    assert "outputMode('complete')" in message
+    assert "use a command such as SET or HSET" in message
+    assert client.get("n:0") == b"68"
+
+
 def test_stream(
     spark: Any, heard: list[Any], server: LocalServer, client: redis.Redis, tmp_path: Path
 ) -> None:

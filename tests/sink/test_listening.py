@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from fastresp.sink import Totals
+from fastresp.sink.ending import give_up_job
 from fastresp.sink.listening import Address, announce, listen
 
 
@@ -79,3 +80,17 @@ def test_driver_that_has_ended() -> None:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     Address("127.0.0.1", port, b"key", 0).tell(Totals())
+
+
+@pytest.mark.parametrize("address", [None, "heard"])
+def test_job_that_failed(capfd: pytest.CaptureFixture[str], address: str | None) -> None:
+    """Its log is a warning, and its totals say that it failed."""
+    found, of_function = heard()
+    give_up_job([Totals("1", 7), Totals("2", 5)], of_function if address else None, 3)
+    give_up_job([], None)
+    lines = capfd.readouterr().err.splitlines()
+    begin = "fastresp: WARNING: the job failed; its committed tasks loaded"
+    assert lines[0].startswith(f"{begin} 12 rows, 0 commands")
+    assert lines[1].startswith(f"{begin} 0 rows")
+    expected = [(Totals(rows=12, job_failed=True), {"epoch": 3})]
+    assert found == (expected if address else [])

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 
 import pytest
 
+from fastresp.sink import Sink
 from fastresp.sink.text_options import reading_options, sink_options
 
 
@@ -29,3 +31,29 @@ def test_password(
     with pytest.raises(ValueError, match=r"spark\.fastresp\.password") as caught:
         options(given | shown)
     assert "s3cret" not in str(caught.value)
+
+
+def test_defaults() -> None:
+    """Options replace them; each run of a job has another split."""
+    first, second = (sink_options({"command": "SET {id} 1"}, "s3cret", 8) for _ in range(2))
+    assert first.pop("split") != second.pop("split")
+    assert first == {"server": None, "password": "s3cret", "tasks": 8, "template": "SET {id} 1"}
+    given = {"command": "SET {id} 1", "tasks": "2", "split": "8 partitions"}
+    found = sink_options(given, None, 8)
+    assert (found["tasks"], found["split"]) == (2, "8 partitions")
+    for tasks, partitions in ((None, 4), (2, 2), (8, 4)):
+        assert reading_options({"pattern": "a:*"}, None, tasks)["partitions"] == partitions
+    assert reading_options({"pattern": "a:*", "partitions": "9"}, None, 2)["partitions"] == 9
+
+
+def test_server_of_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver ends a job, so that it needs the URL; a task gets a sink that was pickled."""
+    given = {"command": "INCRBY n:{id} 1", "exactlyOnce": "job"}
+    monkeypatch.setenv("REDIS_URL", "redis://localhost:1")
+    sink = pickle.dumps(Sink(**sink_options(given)))
+    monkeypatch.delenv("REDIS_URL")
+    with pytest.raises(ValueError, match=r"REDIS_URL must be set there, too"):
+        sink_options(given)
+    assert pickle.loads(sink).exactly_once == "job"
+    assert sink_options(given | {"server": "redis://localhost:1"})["exactly_once"] == "job"
+    assert sink_options({"command": "SET n:{id} 1"})["server"] is None
