@@ -56,6 +56,8 @@ __all__ = ["GROUPS", "PICTURE"]
 
 # Rows of hashes per second, compared with the closest peer's.
 AGAINST_ADBC = against("rate / adbc_ingest", row_named("adbc_ingest, Arrow table"))
+# Documents per second, compared with RedisVL's.
+AGAINST_REDISVL = against("rate / RedisVL", row_named("RedisVL, SearchIndex.load"))
 LATE = median_time(1e3, "99th percentile ms", 2, False)
 LONGEST = Column("longest ms", lambda row: f"{median(row.of('longest')) * 1e3:,.1f}")
 ITEMS = Column("items", lambda row: f"{row.operations:,}")
@@ -404,6 +406,18 @@ OTHERS = Group(
             "for Redis needs Python 3.12 and a server with Search; it also creates a Search index "
             "and writes a row id into each hash. fastresp loads the same table with `HSET "
             "users:{id} {**}`.",
+        ),
+        Section(
+            "Vectors into a search index, over TCP",
+            ("peers",),
+            listing("peers vectors, TCP", ["peers"], [*TURNS, AGAINST_REDISVL]),
+            bars(
+                "Vectors into a search index, over TCP", "peers vectors, TCP", ("peers",),
+                axis="documents per second", value=speed, server=True,
+            ),
+            "20,000 documents with a text and a vector of 384 float32 become a hash each, while a "
+            "search index covers them. RedisVL and the pipeline get each vector's bytes; fastresp "
+            "gets NumPy arrays or a column of lists, with `{embedding!f32}`.",
         ),
         Section(
             "Memory",
