@@ -11,7 +11,7 @@ A DataFrame of 2,000,000 rows and 10 columns, made by Spark in ``local[2]`` with
   those of its slots, and converts the values to their types. For comparison also without listing,
   as the keys are known. The rows are dropped.
 
-    python bench/engines.py -o engines.json   # about 10 minutes; needs Java 17
+    python bench/engines.py -o engines.json   # about 16 minutes; needs Java 17
     python bench/engines.py --rows 100000 --rounds 1
 """
 
