@@ -169,10 +169,12 @@ class Scan:
         end = time.monotonic() + timeout
         words = ""
         while not self._stopped and time.monotonic() < end:
+            before = len(self._connections)
             try:
                 return opened()
             except TransportError as error:
                 words = str(error)
+                self._close(before)
             time.sleep(LOOK_S)
         raise TransportError(
             f"{failed}; no node serves slots {ranges(sorted(part.slots))} after {timeout:g} s: "
@@ -193,7 +195,7 @@ class Scan:
         return parts
 
     def _moved(self, part: Part) -> frozenset[int]:
-        """Return the slots of a search that the node does not have any more, or not alone.
+        """Return the slots of a search that have left its node, or are about to.
 
         Raises:
             redis.RedisError, OSError: the connection was lost, or the server does not reply.
@@ -245,7 +247,7 @@ class Scan:
         self, part: Part, server: Server, connection: Any, slots: frozenset[int], glob: str,
         kind: str | None,
     ) -> Part:  # fmt: skip
-        """Return a search of some slots of another one, on another node."""
+        """Return the search on another node for some of the slots of this one."""
         found = scan(connection, glob, kind)
         return Part(server, connection, slots, mask_of(slots), found, part.restarts + 1)
 
@@ -261,9 +263,11 @@ class Scan:
         self._connections.append(connection)
         return connection
 
-    def _close(self) -> None:
-        for connection in self._connections:
+    def _close(self, first: int = 0) -> None:
+        """Close the connections from this one on."""
+        for connection in self._connections[first:]:
             connection.disconnect()
+        del self._connections[first:]
 
     def disconnect(self) -> None:
         """Interrupt a SCAN that another thread waits for; it then ends with an error."""
@@ -288,9 +292,16 @@ def held_by(server: Server, connection: Any) -> Held | None:
 
 
 def asked(server: Server, connection: Any) -> Held | None:
-    """Do the same; raises redis.RedisError or OSError."""
+    """Return what ``held_by()`` does, but leave errors of the connection as they are.
+
+    Raises:
+        TransportError: the connection belongs to the parent process.
+        redis.RedisError, OSError: it was lost, or the node does not reply.
+    """
     import redis
 
+    if not is_own(connection):
+        raise TransportError(str(Inherited("connection")))
     connection.send_command("CLUSTER", "NODES")
     try:
         return held_of(connection.read_response(), server.remap)
@@ -316,6 +327,8 @@ def scan(connection: Any, glob: str, kind: str | None) -> Generator[list[bytes],
     how: tuple[Any, ...] = ("MATCH", glob, "COUNT", SCAN_COUNT)
     if kind is not None:
         how += ("TYPE", kind)
+    if not is_own(connection):
+        raise TransportError(str(Inherited("connection")))
     try:
         connection.send_command("SCAN", 0, *how)
         cursor = None

@@ -205,13 +205,15 @@ def held_of(reply: Any, remap: Remap = None) -> Held:
         for found in filter(None, map(HELD.fullmatch, words[8:])):
             first, last, slot, direction, node = found.groups()
             if slot is None:
-                own.update(range(int(first), min(int(last or first), SLOTS - 1) + 1))
+                if int(first) not in own:  # a server that repeats itself would keep us busy
+                    own.update(range(int(first), min(int(last or first), SLOTS - 1) + 1))
             elif direction == b"<":
                 getting.add(int(slot))
             else:
                 giving[int(slot)] = node
-    known = filter(None, map(addresses.get, sorted({*giving.values()})))
-    to = [remapped((each[1].decode(), int(each[2])), remap) for each in known]
+    known = [each for each in map(addresses.get, sorted({*giving.values()})) if each]
+    to = [(each[1].decode(), int(each[2])) for each in known[:MOST_NODES]]
+    to = [remapped(each, remap) for each in to if 0 < each[1] <= MOST_PORT]
     return Held(frozenset(own), frozenset(getting), frozenset(giving), tuple(to))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable
 
 import pytest
@@ -10,6 +12,7 @@ from local_cluster import LocalCluster
 import fastresp
 from fastresp.replies.scan import Scan
 from fastresp.resp.slots import SLOTS
+from fastresp.server.cluster import Held, held_of
 from fastresp.server.settings import Server
 
 # Keys of one slot among others of all nodes; each node lists them in several pages.
@@ -131,6 +134,82 @@ def test_slots_that_nobody_has() -> None:
         )
         with pytest.raises(fastresp.TransportError, match=words):
             list(pages)
+
+
+def test_connections_of_a_search_that_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each look for slots closes what it has opened, if some of them have no node."""
+    sleep, opened = time.sleep, []
+
+    def count(seconds: float) -> None:
+        opened.append(len(scan._connections))
+        sleep(seconds)
+
+    with LocalCluster() as cluster:
+        slot = load(cluster)
+        source = owner(cluster, slot)
+        other = slot + 1 if cluster.serves(source, slot + 1) else slot - 1
+        scan = Scan(Server(cluster.url, reading=True, nodes=True), 2)
+        pages = scan.pages("*", None)
+        next(pages)
+        moved(cluster, slot)
+        for client in cluster.clients:
+            client.execute_command("CLUSTER", "DELSLOTS", other)
+        monkeypatch.setattr(time, "sleep", count)
+        with pytest.raises(fastresp.TransportError, match="no node says that it has them"):
+            list(pages)
+        assert len(opened) > 5
+        assert {*opened} == {cluster.primaries}
+
+
+NODES = """\
+{a} 127.0.0.1:7000@17000,,shard-id={b} myself,master - 0 0 1 connected 0-5 9 [7->-{b}] [8-<-{c}]
+{b} {address} master - 0 0 2 connected 10-16383
+{c} :7002@17002 master - 0 0 3 connected
+"""
+
+
+@pytest.mark.parametrize(
+    ("address", "to"),
+    [
+        ("10.0.0.1:7001@17001", [("10.0.0.1", 7001)]),
+        ("10.0.0.1:7001@17001,node-b.example", [("10.0.0.1", 7001)]),
+        ("10.0.0.1:7001", [("10.0.0.1", 7001)]),
+        ("2001:db8::1:7001@17001", [("2001:db8::1", 7001)]),
+        (":0@0,,noaddr", []),
+        ("10.0.0.1:99999@1", []),
+        ("10.0.0.1", []),
+    ],
+)
+def test_reply_of_a_node(address: str, to: list[tuple[str, int]]) -> None:
+    text = NODES.format(a="a" * 40, b="b" * 40, c="c" * 40, address=address)
+    wanted = Held(frozenset({0, 1, 2, 3, 4, 5, 9}), frozenset({8}), frozenset({7}), tuple(to))
+    assert held_of(text.encode()) == held_of(text) == wanted
+    for remapped in held_of(text, lambda node: ("localhost", node[1] + 1)).to:
+        assert remapped == ("localhost", to[0][1] + 1)
+
+
+def test_reply_that_lies() -> None:
+    """Slots that there are not, and slots again and again, neither fail nor take long."""
+    line = b"a 127.0.0.1:1@2 myself,master - 0 0 1 connected 16380-99999 5-3 99999 [5->-] [x] "
+    assert held_of(line + b"0-16383 " * 1_000_000).own == frozenset(range(SLOTS))
+    for reply in (None, b"", b"a", b"a b", 7, [b"a"], b"\xff \xff myself"):
+        assert held_of(reply) == Held()
+
+
+def test_after_a_fork(cluster: LocalCluster) -> None:
+    fastresp.mass_insert((("SET", number, 1) for number in range(100)), server=cluster.url)
+    pages = Scan(Server(cluster.url, reading=True, nodes=True), 5).pages("*", None)
+    keys = next(pages)
+    child = os.fork()
+    if child == 0:
+        try:
+            list(pages)
+        except fastresp.TransportError as error:
+            os._exit(0 if "belongs to the parent process" in str(error) else 1)
+        os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    keys += [key for page in pages for key in page]
+    assert len(keys) == 100
 
 
 def test_slot_that_never_stays(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -233,30 +234,54 @@ def failing(server: LocalServer) -> Callable[[Iterator[Any]], Iterator[Any]]:
             with redis.Redis.from_url(url) as client:
                 while client.dbsize() < 100:
                     time.sleep(0.01)
-            if context.attemptNumber() == 3:
-                time.sleep(1)  # until the other one has committed
+                while context.attemptNumber() == 3 and not client.exists("committed"):
+                    time.sleep(0.01)
             raise RuntimeError("no such rows")
         yield from batches
 
     return fail
 
 
-def test_failed_job(spark: Any, heard: list[Any], server: LocalServer) -> None:
+@contextmanager
+def telling(spark: Any, client: redis.Redis) -> Iterator[None]:
+    """Meanwhile, tell the tasks by a key when one of the two has committed."""
+    tracker, over = spark.sparkContext.statusTracker(), threading.Event()
+
+    def tell() -> None:
+        while not over.wait(0.05):
+            stages = map(tracker.getStageInfo, tracker.getActiveStageIds())
+            if any(stage and stage.numCompletedTasks == 1 for stage in stages):
+                client.set("committed", 1)
+
+    thread = threading.Thread(target=tell)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def test_failed_job(spark: Any, heard: list[Any], server: LocalServer, client: redis.Redis) -> None:
     """The listener gets the totals of the tasks that had committed."""
     frame = spark.range(0, 200, 1, 2)
     frame = frame.mapInArrow(failing(server), frame.schema)
-    assert "no such rows" in refusal(lambda: written(frame, server, "SET n:{id} 1"))
+    with telling(spark, client):
+        assert "no such rows" in refusal(lambda: written(frame, server, "SET n:{id} 1"))
     [(epoch, totals)] = heard
     assert (epoch, totals.rows, totals.commands, totals.job_failed) == (None, 100, 100, True)
 
 
-def test_failed_stream(spark: Any, heard: list[Any], server: LocalServer, tmp_path: Path) -> None:
+def test_failed_stream(
+    spark: Any, heard: list[Any], server: LocalServer, client: redis.Redis, tmp_path: Path
+) -> None:
     stream = stream_of(spark, spark.range(0, 200, 1, 2), tmp_path)
     stream = stream.mapInArrow(failing(server), stream.schema).writeStream.format("fastresp")
     stream = stream.option("server", server.url).option("command", "SET n:{id} 1")
     stream = stream.option("checkpointLocation", str(tmp_path / "state"))
     run = stream.trigger(availableNow=True).start().awaitTermination
-    assert "no such rows" in refusal(run)
+    with telling(spark, client):
+        assert "no such rows" in refusal(run)
     [(epoch, totals)] = heard
     assert (epoch, totals.rows, totals.job_failed) == (0, 100, True)
 
