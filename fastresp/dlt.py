@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import dlt
-import pyarrow.parquet as pq
 from dlt.common.destination.exceptions import DestinationTerminalException
 from dlt.common.schema.typing import TTableSchema
 from dlt.common.storages import ParsedLoadJobFileName
@@ -16,6 +15,7 @@ from dlt.common.typing import TSecretStrValue
 from .encode.template import TemplateLike
 from .outcome.errors import FastrespError, TransportError
 from .sink.of_named_job import SinkOfNamedJob
+from .sources.files.parquet import open_parquet
 
 __all__ = ["by_primary_key", "redis"]
 
@@ -81,7 +81,7 @@ def redis(
             load_id, _, file_name = Path(path).parts[-3:]
             file = ParsedLoadJobFileName.parse(file_name)
             job = sink(server, template_of(template, table), load_id).part(file.file_id)
-            with pq.ParquetFile(path) as parquet:
+            with open_parquet(path) as parquet:
                 columns = [each for each in parquet.schema_arrow.names if each in table["columns"]]
                 batches = parquet.iter_batches(columns=columns)
                 totals = job.load(batches, file.file_id, file.retry_count)

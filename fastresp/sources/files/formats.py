@@ -28,25 +28,20 @@ from .reading import (
     unfit,
 )
 
-__all__ = ["OpenFile", "columns_of", "open_file", "rows_about", "rows_of"]
+__all__ = ["OpenFile", "checksums_of", "columns_of", "open_file", "rows_about", "rows_of"]
 
 BATCH_ROWS = 16384
 # Number of places in a file where lines are measured to estimate their number: their length may
 # change along the file.
 PLACES = 32
 PLACE_BYTES = 1 << 16
-# Measured with 5,000,000 rows of 10 columns in row groups of 1,000,000, in a process that needs
-# 62 MiB after importing pyarrow: with this buffer, reading batches of a ParquetFile peaks at
-# 138 MiB, at 5.4 M rows/s. Peaks without it 238 MiB, with pre_buffer 383 MiB, mapped into memory
-# 385 MiB, with a dataset.Scanner 426 MiB (622 MiB with pre_buffer); none is faster. jemalloc and
-# the system's malloc need only 11 MiB less, so the memory pool is left as it is.
-PARQUET_BUFFER_BYTES = 256 << 10
 
 PACKED_BEGINNINGS = {
     "gzip": re.compile(rb"\x1f\x8b"),
     "zstd": re.compile(rb"\x28\xb5\x2f\xfd"),
     "bz2": re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"),
 }
+FEATHER_1 = b"FEA1"
 # Formats whose readers trust the lengths and offsets in a file.
 UNCHECKED = ("arrow", "parquet")
 
@@ -133,6 +128,11 @@ def _opened(data: Input, kind: str, schema: pa.Schema | None, reading: Reading) 
     if kind == "lines":
         return open_lines(data, reading)
     if kind == "arrow":
+        if data.peek().startswith(FEATHER_1):
+            raise SourceError(
+                "it is Feather version 1, which has no batches; read it with "
+                "pyarrow.feather.read_table() and pass that table, or write it again as version 2"
+            )
         reader = ipc_stream(data)
         return Batches(reader.schema, iter(reader))
     return open_delimited(data, kind, reading)
@@ -180,9 +180,10 @@ def rows_of(path: str, kind: str) -> int | None:
     """
     with _errors_converted(path, kind):
         if kind == "parquet":
-            from pyarrow import parquet
+            from .parquet import open_parquet  # which needs 20 ms
 
-            return int(parquet.read_metadata(path).num_rows)
+            with open_parquet(path) as opened:
+                return int(opened.metadata.num_rows)
         if kind == "arrow" and _begins(path, IPC_FILE):
             file = IpcFile(path)
             file.close()
@@ -196,10 +197,22 @@ def parquet_schema(path: str) -> pa.Schema:
     Raises:
         SourceError: it can't be read.
     """
-    from pyarrow import parquet
+    from .parquet import open_parquet
+
+    with _errors_converted(path, "parquet"), open_parquet(path) as file:
+        return file.schema_arrow
+
+
+def checksums_of(path: str) -> bool:
+    """Return whether a Parquet file has checksums of its pages.
+
+    Raises:
+        SourceError: it can't be read.
+    """
+    from .parquet import has_checksums
 
     with _errors_converted(path, "parquet"):
-        return parquet.read_schema(path)
+        return has_checksums(path)
 
 
 def rows_about(path: str, kind: str) -> int | None:
@@ -260,16 +273,16 @@ def _guessed(head: bytes) -> str:
     """Detect the format of a file from its first bytes."""
     if head.startswith(b"PAR1"):
         return "parquet"
-    if head.startswith((IPC_FILE, b"\xff\xff\xff\xff")):
+    if head.startswith((IPC_FILE, FEATHER_1, b"\xff\xff\xff\xff")):
         return "arrow"
     return "jsonl" if head.removeprefix(codecs.BOM_UTF8).lstrip()[:1] in (b"{", b"[") else "csv"
 
 
 def _parquet(source: Any, name: str, start_row: int) -> OpenFile:
-    from pyarrow import parquet
+    from .parquet import open_parquet
 
     with _errors_converted(name, "parquet"):
-        file = parquet.ParquetFile(source, buffer_size=PARQUET_BUFFER_BYTES, pre_buffer=False)
+        file = open_parquet(source)
     counts = [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)]
     left_out, first = 0, 0
     while first < len(counts) and left_out + counts[first] <= start_row:
@@ -282,7 +295,7 @@ def _parquet(source: Any, name: str, start_row: int) -> OpenFile:
     return OpenFile(
         name,
         file.schema_arrow,
-        _checked_batches(batches, name, "parquet"),
+        _checked_batches(batches, name, "parquet", file.metadata.num_rows - left_out),
         file.metadata.num_rows,
         None,
         file.close,
@@ -293,14 +306,19 @@ def _parquet(source: Any, name: str, start_row: int) -> OpenFile:
 def _ipc_file(path: str) -> OpenFile:
     with _errors_converted(path, "arrow"):
         file = IpcFile(path)
-    batches = _checked_batches(file.batches(), path, "arrow")
+    batches = _checked_batches(file.batches(), path, "arrow", file.rows)
     return OpenFile(path, file.schema, batches, file.rows, None, file.close)
 
 
 def _checked_batches(
-    batches: Iterable[pa.RecordBatch], name: str, kind: str
+    batches: Iterable[pa.RecordBatch], name: str, kind: str, count: int | None = None
 ) -> Generator[pa.RecordBatch, None, None]:
-    """Yield the batches, checked if Arrow does not check them, with errors converted."""
+    """Yield the batches, checked if Arrow does not check them, with errors converted.
+
+    Args:
+        count: number of rows that they must have; None if unknown. Of a file that is truncated
+            while it is read, Arrow may return fewer without an error.
+    """
     rows = 0
     batches = iter(batches)
     try:
@@ -308,6 +326,11 @@ def _checked_batches(
             with _errors_converted(name, kind, rows):
                 batch = next(batches, None)
                 if batch is None:
+                    if count not in (None, rows):
+                        raise SourceError(
+                            f"it ended after {rows:,} of {count:,} rows: it was changed while it "
+                            "was read, or it is damaged; load it again once it is complete"
+                        )
                     return
                 if kind in UNCHECKED:
                     checked(batch, rows)

@@ -19,6 +19,7 @@ from ...resp.split import CommandSplitter
 from ...server.forks import Inherited, is_own, own
 from ..blocking import read_some
 from .input import name_of
+from .unchanged import Unchanged
 
 __all__ = ["RespEncoder", "RespFile", "RespSummary"]
 
@@ -102,6 +103,7 @@ class RespFile:
         self.skip_truncated = skip_truncated
         self._read = 0
         self._summary: RespSummary | None = None
+        self._unchanged = Unchanged(source)
 
     @property
     def rows(self) -> int | None:
@@ -131,6 +133,7 @@ class RespFile:
         if self._start is None:
             return None
         if self._summary is None:
+            self._unchanged = Unchanged(self._source)
             self._summary = self.summary()
         summary = self._summary
         if summary.fault is not None and not (summary.truncated and self.skip_truncated):
@@ -188,6 +191,8 @@ class RespFile:
                 f"{self.name}: the file was truncated while it was read; load it again once it is "
                 "complete"
             )
+        if self._summary is not None:
+            self._unchanged.check()
 
     @contextmanager
     def _opened(self) -> Iterator[IO[bytes]]:

@@ -13,6 +13,7 @@ import pyarrow as pa
 from ...outcome.errors import SourceError
 from .formats import OpenFile, columns_of, open_file, parquet_schema, rows_of
 from .reading import Reading
+from .unchanged import Unchanged
 
 __all__ = ["SeveralFiles"]
 
@@ -53,6 +54,7 @@ class SeveralFiles:
         self._shares: deque[tuple[int, float]] = deque()
         self._done = (0, 0.0)
         self._part: OpenFile
+        self._unchanged: Unchanged
         self._schema: pa.Schema | None = None
 
     def open(self) -> pa.Schema:
@@ -118,6 +120,7 @@ class SeveralFiles:
                     self._note_share(count)
                     yield fitted
                 self._part.close()
+                self._unchanged.check()
         finally:
             self.close()
 
@@ -188,6 +191,7 @@ class SeveralFiles:
     def _opened(self, index: int) -> OpenFile:
         self._reading.stopped.begin()
         start = self._reading.start_row - self._rows
+        self._unchanged = Unchanged(self._sources[index])
         part = open_file(
             self._sources[index], self._kinds[index], self._schema, self._reading, start
         )

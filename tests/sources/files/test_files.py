@@ -10,6 +10,7 @@ import operator
 import os
 import threading
 import zipfile
+from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,58 @@ def test_parquet_of_file_objects(tmp_path: Path) -> None:
     assert rows_of(io.BytesIO(data), format="parquet") == ROWS
     assert "Parquet, which has its index at the end and can't be read from a pipe" in failure(
         Piped(data)
+    )
+
+
+class Raw(io.FileIO):
+    """A raw file whose reads return less than asked."""
+
+    def read(self, size: int | None = -1) -> bytes | None:
+        return super().read(min(size, 500) if size and size > 0 else 500)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet", "arrow", "arrows"])
+def test_short_reads_of_a_raw_file(tmp_path: Path, suffix: str) -> None:
+    path = write(tmp_path / f"users.{suffix}")
+    with Raw(path) as file:
+        found = rows_of(file)
+    assert found == rows_of(path)
+
+
+DAYS = [datetime(*day) for day in ((1, 1, 1), (1600, 2, 29), (2024, 1, 1), (9999, 12, 31))]
+
+
+FORMS: list[dict[str, Any]] = [{}, {"sort_by": "id"}, {"sql": "FROM source ORDER BY id"}]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_int96_has_all_years(tmp_path: Path, form: dict[str, Any]) -> None:
+    """As Spark, Hive and Impala write them; also as a file object."""
+    path = tmp_path / "x.parquet"
+    table = pa.table({"id": range(4), "at": pa.array(DAYS, pa.timestamp("us"))})
+    parquet.write_table(table, path, use_deprecated_int96_timestamps=True)
+    for source in (path, io.BytesIO(path.read_bytes())):
+        assert [row["at"] for row in rows_of(source, **form)] == DAYS
+
+
+def test_checksums_of_pages(tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet"
+    table = pa.table({"id": range(1000), "text": [f"{n * 7}.00" for n in range(1000)]})
+    parquet.write_table(
+        table, path, compression="none", use_dictionary=False, write_page_checksum=True
+    )
+    assert rows_of(path, sql="FROM source") == rows_of(path)
+    path.write_bytes(path.read_bytes().replace(b"3500.00", b"3508.00"))
+    for form in FORMS:
+        assert "x.parquet can't be read as Parquet: could not verify page integrity" in failure(
+            path, **form
+        )
+
+
+def test_feather_version_1(tmp_path: Path) -> None:
+    (tmp_path / "x.feather").write_bytes(b"FEA1" + bytes(100) + b"FEA1")
+    assert "it is Feather version 1, which has no batches; read it with pyarrow" in failure(
+        tmp_path / "x.feather"
     )
 
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import io
+import os
 import subprocess
 import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,6 +19,7 @@ from pyarrow import parquet
 
 import fastresp
 from fastresp.sources.files import own_bytes
+from fastresp.sources.files.unchanged import Unchanged
 
 TEMPLATE = "SET {id} {text}"
 
@@ -87,8 +92,61 @@ def test_arrow_file_changed_during_a_load(
             file.write(b"evil" * (size // 4))
 
     changed = Changing(overwrite)
-    fastresp.dump(fastresp.read(path), TEMPLATE, changed)
-    assert changed.getvalue() == whole.getvalue()
+    with suppress(fastresp.SourceError):  # it was not yet read to its end
+        fastresp.dump(fastresp.read(path), TEMPLATE, changed)
+    assert changed.getvalue()
+    assert whole.getvalue().startswith(changed.getvalue())
+
+
+def grown(path: Path) -> None:
+    with path.open("ab") as file:
+        file.write(path.read_bytes().splitlines(keepends=True)[-1])
+
+
+def replaced(path: Path) -> None:
+    other = path.with_suffix(".new")
+    other.write_bytes(path.read_bytes())
+    other.rename(path)
+
+
+@pytest.mark.parametrize("change", [grown, replaced, os.utime])
+@pytest.mark.parametrize("suffix", FORMS)
+def test_file_changed_during_a_load(
+    tmp_path: Path, suffix: str, change: Callable[[Path], object]
+) -> None:
+    """Also if all rows of the file as it was have been read."""
+    path = tmp_path / f"x.{suffix}"
+    write_file(path)
+    template = {"resp": None, "lines": "RPUSH k {line}"}.get(suffix, TEMPLATE)
+    source = fastresp.read(path, format="lines" if suffix == "lines" else None)
+    with pytest.raises(fastresp.SourceError) as caught:
+        fastresp.dump(source, template, Changing(lambda: change(path)))
+    assert str(caught.value).partition(": the ")[0].endswith(path.name)
+    assert "while it was read; load it again once nothing writes to it" in str(caught.value)
+
+
+@pytest.mark.parametrize("size", [0, 4])
+def test_parquet_file_truncated_to_nothing(tmp_path: Path, size: int) -> None:
+    """Arrow then ends without an error at most places, as if there were no more rows."""
+    path = tmp_path / "x.parquet"
+    write_file(path)
+    with pytest.raises(fastresp.SourceError, match=r"it ended after|can't be read as Parquet"):
+        fastresp.dump(fastresp.read(path), TEMPLATE, Changing(lambda: os.truncate(path, size)))
+
+
+def test_file_changed_during_a_query(tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet"
+    write_file(path)
+    table = fastresp.read(path, sql="FROM source")
+    with pytest.raises(fastresp.SourceError, match="while it was read"):
+        fastresp.dump(table, TEMPLATE, Changing(lambda: os.utime(path)))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="there is no /proc")
+def test_files_of_proc_may_change() -> None:
+    file = Unchanged("/proc/uptime")
+    time.sleep(0.01)
+    file.check()
 
 
 def test_arrow_file_of_one_large_batch_is_not_held_in_memory(tmp_path: Path) -> None:

@@ -1,0 +1,72 @@
+"""Notice that a file was replaced, truncated or appended to while it was read."""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import Any, NamedTuple
+
+from ...outcome.errors import SourceError
+from .input import name_of
+
+__all__ = ["Unchanged"]
+
+
+class State(NamedTuple):
+    """What changes with the contents of a file."""
+
+    device: int
+    inode: int
+    size: int
+    mtime_ns: int
+
+
+class Unchanged:
+    """The state of a file before it is read.
+
+    Only regular files are compared. Those of /proc count as empty, and are not, either.
+
+    Args:
+        source: a path or a file object.
+    """
+
+    def __init__(self, source: Any) -> None:
+        self._source = source
+        self._before = state_of(source)
+
+    def check(self) -> None:
+        """Compare the state with the one before.
+
+        Raises:
+            SourceError: it differs.
+        """
+        before = self._before
+        if before is None or not before.size:
+            return
+        now = state_of(self._source)
+        if now == before:
+            return
+        if now is None or (now.device, now.inode) != (before.device, before.inode):
+            words = "the file was replaced or removed"
+        elif now.size != before.size:
+            words = f"the size of the file changed from {before.size:,} to {now.size:,} bytes"
+        else:
+            words = "the file was written to"
+        path = isinstance(self._source, str | os.PathLike)
+        name = os.fspath(self._source) if path else name_of(self._source)
+        raise SourceError(
+            f"{name}: {words} while it was read; load it again once nothing writes to it (what "
+            "comes through a pipe is not compared)"
+        )
+
+
+def state_of(source: Any) -> State | None:
+    """Return the state of a regular file; None for anything else."""
+    try:
+        path = isinstance(source, str | os.PathLike)
+        found = os.stat(source) if path else os.fstat(source.fileno())
+    except (OSError, ValueError, AttributeError, TypeError):
+        return None
+    if not stat.S_ISREG(found.st_mode):
+        return None
+    return State(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
