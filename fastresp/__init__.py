@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         LeaseError,
         LoadErrors,
         ProtocolError,
+        PushError,
         SourceError,
         TemplateError,
         TransportError,
@@ -78,6 +79,7 @@ __all__ = [
     "SourceError",
     "CheckpointError",
     "ProtocolError",
+    "PushError",
     "CommandError",
     "LoadErrors",
     "TransportError",
@@ -97,7 +99,8 @@ MODULES = {
     "load.verifying.report": "Difference VerifyReport",
     "load.verifying.verify": "verify",
     "outcome.errors": "CheckpointError CommandError DecodeError EncodeError FastrespError "
-    "LeaseError LoadErrors ProtocolError SourceError TemplateError TransportError TransportTimeout",
+    "LeaseError LoadErrors ProtocolError PushError SourceError TemplateError TransportError "
+    "TransportTimeout",
     "outcome.index_state": "IndexState",
     "outcome.report": "Report",
     "replies.arrow_out": "StringColumn",

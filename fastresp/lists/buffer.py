@@ -87,7 +87,8 @@ class ListBuffer(BaseBuffer):
             The report, the length of the list afterwards, and how many items ``maxlen`` dropped.
 
         Raises:
-            LoadErrors: the server refused some items.
+            PushError: the server refused items, for example because its memory is full. The push
+                stops there, and ``items`` has what is not in the list.
             EncodeError: an item can't be encoded; the batches before its batch were pushed.
         """
         push = Push(self._calls.settings)

@@ -237,8 +237,10 @@ class Calls:
         checked_items(items)
         try:
             if isinstance(items, AsyncBatches):
-                while batch := (yield from push.asking(Asking(items.next))):
+                while not push.over and (batch := (yield from push.asking(Asking(items.next)))):
                     yield from self._pushing(batch, push)
+                    if push.over:
+                        push.take_rest()
             else:
                 yield from self._pushing(items, push)
         except BaseException as error:
@@ -246,12 +248,22 @@ class Calls:
                 error.report = push.current_report()
                 raise
             yield from self._finishing_after(error, push)
+            self._giving_up(push)
             located = push.located(error) if isinstance(error, EncodeError) else error
             push.add_report_to(located)
             if located is error:
                 raise
             raise located from None
+        self._giving_up(push)
         return push.outcome()
+
+    def _giving_up(self, push: Push) -> None:
+        """Hand back what the server refused, and close a connection whose commands are not sent."""
+        connection = self.connection
+        if push.over and connection.is_open and push.begun_over(connection.core):
+            if connection.core.finished:
+                push.give_up()
+            connection.close()
 
     def _pushing(self, items: Any, push: Push) -> Steps[None]:
         connection = self.connection
@@ -266,7 +278,7 @@ class Calls:
                 most_bytes = connection.max_bulk_bytes
                 yield from connection.asking(lambda: push.begin(items, most_bytes))
                 begun = True
-            while push.more:
+            while push.more and not push.over:
                 yield from connection.asking(push.fill)
                 yield from self._sending(push, lambda: core.has_room)
             push.release()
@@ -288,7 +300,7 @@ class Calls:
         yield from self.items.settling()
         core = self.connection.core
         push.resume(core)
-        while push.refused:
+        while push.refused and not push.over:
             core.add(push.again())
             yield from self._answered(push, lambda: core.finished)
 
@@ -312,7 +324,9 @@ class Calls:
             push.take(connection.take())
             if connection.lost:
                 return False
-            return connection.core.finished if push.moved else reached()
+            if push.over and connection.core.end is None:
+                connection.core.stop()
+            return connection.core.finished if push.moved or push.over else reached()
 
         yield from connection.until(noted)
         push.check()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -13,7 +14,7 @@ from ..encode.template import Template
 from ..outcome.errors import (
     CommandError,
     EncodeError,
-    LoadErrors,
+    PushError,
     TransportError,
 )
 from ..outcome.messages import with_advice
@@ -56,6 +57,7 @@ class Push:
         more: whether the source may have more items.
         source_failed: whether the source raised a TransportError, such as another buffer's.
         moved: the last refusal by a node of a cluster, until ``check()`` raises it.
+        over: whether the server has refused items, so that nothing more is sent.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -74,6 +76,8 @@ class Push:
         self._sizes: list[int] = []  # items of each row
         self._rows_sent = SentRows(self._per_row)
         self._replies: deque[Any] = deque()
+        self._held_back = 0  # commands that were encoded after a refusal
+        self._later = 0  # items pushed after a refused one
 
     def begun_over(self, core: ReplyCore) -> bool:
         """Return whether it has sent something over this connection."""
@@ -133,7 +137,20 @@ class Push:
         chunk = None if self._writer is None else self._writer.take()
         if chunk is not None:
             self._rows_sent.add(chunk)
+        if chunk is not None and self.over:
+            self._held_back += chunk.commands
+            return None
         return chunk
+
+    @property
+    def over(self) -> bool:
+        return self.report.failed > 0
+
+    def take_rest(self) -> None:
+        """Encode all items that are left, to hand them back."""
+        while self.more:
+            self.fill()
+            self.take_chunk()
 
     def _rows(self, items: Iterator[Any]) -> Iterator[tuple[list[Any]]]:
         """Yield a row for each batch."""
@@ -162,20 +179,38 @@ class Push:
             if isinstance(error, SlotMoved):
                 self._rows_sent.refuse()
                 self.moved = error
+            elif error is not None and not self._ran(row):
+                self._reject(error)
             else:
-                self._count(self._sizes[self._rows_sent.accepted()], row, error)
+                self._count(self._sizes[self._rows_sent.accepted()], row)
 
-    def _count(self, size: int, row: list[Any], error: CommandError | None) -> None:
+    def _ran(self, row: list[Any]) -> bool:
+        """Return whether RPUSH ran although the reply to another command is an error."""
+        if self._per_row == 1:
+            return False
+        # Outside a transaction if a busy server refused MULTI.
+        return isinstance(row[1], int) or (
+            isinstance(row[3], list) and bool(row[3]) and isinstance(row[3][0], int)
+        )
+
+    def _reject(self, error: CommandError) -> None:
+        """Count a row that the server refused, and keep its items."""
+        report, number = self.report, self._rows_sent.reject()
+        report.rows += self._sizes[number]
+        report.failed += 1
+        report.stopped = "stopped at the first command that the server refused"
+        report.count_error(error.text)
+        if len(report.errors) < ERRORS_KEPT:
+            at = sum(self._sizes[:number])
+            report.errors.append(CommandError(error.text, index=at, row=at))
+
+    def _count(self, size: int, row: list[Any]) -> None:
         """Count the replies to a row of this many items."""
-        report = self.report
-        report.rows += size
-        if error is not None:
-            report.failed += 1
-            if len(report.errors) < ERRORS_KEPT:
-                at = report.rows - size
-                report.errors.append(CommandError(error.text, index=at, row=at))
-            return
-        length = row[0] if self._per_row == 1 else self._executed(row[3])
+        self.report.rows += size
+        if self.over:
+            self._later += size
+        pushed = row[1] if self._per_row > 1 and isinstance(row[1], int) else None
+        length = row[0] if self._per_row == 1 else pushed or self._executed(row[3])
         if not isinstance(length, int):
             self._core.misunderstood("RPUSH", length)
         self.length = length
@@ -240,7 +275,8 @@ class Push:
             rows = self._rows_sent
             report.commands = commands - rows.refusals * self._per_row
             report.replies = report.commands - window.in_doubt
-            report.unsent = window.unsent + len(rows.refused) * self._per_row
+            again = len(rows.refused) * self._per_row
+            report.unsent = window.unsent + self._held_back + again
             report.seconds = time.monotonic() - self._started
         return report
 
@@ -253,16 +289,27 @@ class Push:
         """Add this report to an exception that lacks it; a source's may have another report."""
         if getattr(error, "report", None) is not self.report:
             add_report(error, self.current_report(), str(self.current_report()))
+            if self.over:
+                with suppress(AttributeError, TypeError):
+                    error.items = self._rows_sent.rejected()  # type: ignore[attr-defined]
+                    error.add_note("fastresp: its attribute 'items' has the items refused")
+
+    def give_up(self) -> None:
+        """Hand back what was refused or not sent; call it when all that was sent is answered."""
+        self.current_report()
+        self._held_back += len(self._rows_sent.refused) * self._per_row
+        self._rows_sent.give_up()
 
     def outcome(self) -> Pushed:
         """Return the result.
 
         Raises:
-            LoadErrors: the server refused some items.
+            PushError: the server refused items.
         """
         report = self.current_report()
         if report.failed:
-            raise LoadErrors(report, hint="")
+            sizes = self._sizes[: self._rows_sent.made]
+            raise PushError(report, self._rows_sent.rejected(), sum(sizes), self._later)
         return Pushed(report, self.length, self.dropped)
 
     def located(self, error: EncodeError) -> EncodeError:

@@ -6,19 +6,20 @@ from collections import deque
 from collections.abc import Sequence
 
 from ..resp.buffer import Chunk
-from ..resp.split import CommandSplitter
+from ..resp.split import CommandSplitter, arguments
 
 __all__ = ["SentRows"]
 
 
 class SentRows:
-    """Finds the row of each reply, and keeps the commands of rows to be sent again.
+    """Finds the row of each reply, and keeps the commands of rows that are not in the list.
 
     Args:
         per_row: commands of each row.
 
     Attributes:
         refusals: how often a row was refused.
+        made: the number of rows so far.
         overtaken: whether a row was accepted after an earlier one was refused.
     """
 
@@ -26,10 +27,11 @@ class SentRows:
         self.refusals = 0
         self.overtaken = False
         self._per_row = per_row
-        self._made = 0
+        self.made = 0
         self._in_flight: deque[tuple[Chunk, Sequence[int]]] = deque()
         self._at = 0  # how many rows of the first chunk are answered
         self._refused: dict[int, bytes] = {}
+        self._rejected: dict[int, bytes] = {}
         self._wary = False  # whether the slot may still be moving
 
     @property
@@ -39,8 +41,8 @@ class SentRows:
 
     def add(self, chunk: Chunk) -> None:
         """Add a chunk of new rows."""
-        first, self._made = self._made, self._made + chunk.commands // self._per_row
-        self._in_flight.append((chunk, range(first, self._made)))
+        first, self.made = self.made, self.made + chunk.commands // self._per_row
+        self._in_flight.append((chunk, range(first, self.made)))
 
     def accepted(self) -> int:
         """Return the number of the next row, which was not refused."""
@@ -50,19 +52,41 @@ class SentRows:
 
     def refuse(self) -> None:
         """Keep the next row, to be sent again."""
-        self._keep()
+        self._keep(self._refused)
         self.refusals += 1
         self._wary = True
 
     def lose(self) -> None:
         """Keep all rows in flight: none of them was sent."""
         while self._in_flight:
-            self._keep()
+            self._keep(self._refused)
 
-    def _keep(self) -> None:
+    def reject(self) -> int:
+        """Keep the next row, which the server refused for good; return its number."""
+        return self._keep(self._rejected)
+
+    def give_up(self) -> None:
+        """Send no row again, and none of those in flight, which were not sent."""
+        self._rejected |= self._refused
+        self._refused = {}
+        while self._in_flight:
+            self._keep(self._rejected)
+
+    def rejected(self) -> list[bytes]:
+        """Return the items of the rows that the server refused, in order."""
+        items: list[bytes] = []
+        for _, commands in sorted(self._rejected.items()):
+            chunk = CommandSplitter().feed(commands)
+            assert chunk is not None
+            push = 0 if self._per_row == 1 else 1  # the command before is MULTI
+            items += arguments(chunk.command(push, push))[2:]
+        return items
+
+    def _keep(self, kept: dict[int, bytes]) -> int:
         number, chunk, at = self._next()
         commands = (chunk.command(i, i) for i in range(at, at + self._per_row))
-        self._refused[number] = b"".join(commands)
+        kept[number] = b"".join(commands)
+        return number
 
     def again(self) -> Chunk:
         """Return a chunk of refused rows: the first one, and once that was accepted, the rest."""

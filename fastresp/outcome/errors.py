@@ -6,7 +6,7 @@ from redis import exceptions as redis_errors
 
 from .error_reply import CommandError, FastrespError
 from .messages import Message
-from .report import LoadErrors, Report
+from .report import LoadErrors, PushError, Report
 
 __all__ = [
     "CheckpointError",
@@ -17,6 +17,7 @@ __all__ = [
     "LeaseError",
     "LoadErrors",
     "ProtocolError",
+    "PushError",
     "SourceError",
     "TemplateError",
     "TransportError",

@@ -11,7 +11,7 @@ from .index_state import IndexState
 from .messages import Hint, Message
 from .passwords import without_passwords
 
-__all__ = ["ERRORS_KEPT", "LoadErrors", "Report", "counted", "size_text"]
+__all__ = ["ERRORS_KEPT", "LoadErrors", "PushError", "Report", "counted", "size_text"]
 
 # Error replies kept with their text; all are counted.
 ERRORS_KEPT = 100
@@ -263,6 +263,38 @@ class LoadErrors(FastrespError):
     def __repr__(self) -> str:
         """Return the text, which engines log; the whole report would be a hundred errors."""
         return f"{type(self).__name__}({str(self)!r})"
+
+
+class PushError(LoadErrors):
+    """The server refused items of ``ListBuffer.push()``, which then stopped.
+
+    Attributes:
+        items: the items that are not in the list, in order, as bytes: those of the commands that
+            the server refused, and those read from the source and not sent.
+        taken: how many items were read from the source. All of them are in the list, except
+            ``items``.
+        later: how many items are in the list that come after a refused one: their commands were
+            on the way when the first refusal came.
+    """
+
+    def __init__(self, report: Report, items: list[bytes], taken: int, later: int) -> None:
+        super().__init__(report)
+        self.items = items
+        self.taken = taken
+        self.later = later
+
+    def __str__(self) -> str:
+        verb = "is" if len(self.items) == 1 else "are"
+        text = (
+            f"{counted(len(self.items), 'item')} of the {self.taken:,} read from the source {verb} "
+            "not in the list"
+        )
+        if self.later:
+            text += f", but {self.later:,} after the first of these"
+        return (
+            f"{self.report}\n{text} (once the server accepts items, push the exception's 'items', "
+            "then the rest of the source)"
+        )
 
 
 def _first_row(error: CommandError | None) -> str:

@@ -12,14 +12,14 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import redis
-from buffers import DELIVERIES, Open, end_leases, numbers
+from buffers import DELIVERIES, Awaited, Open, end_leases, numbers
 
 import fastresp
 import fastresp.aio
 from fastresp.lists import push
-from fastresp.outcome.report import ERRORS_KEPT
 from fastresp.server.local_server import LocalServer
 
 
@@ -32,7 +32,7 @@ def test_key_that_is_no_list(
     delivery: str,
     slow: bool,
 ) -> None:
-    """Each error names the first item of its command; a slow machine makes more commands."""
+    """The push stops and hands all items back; a slow machine makes more commands."""
     monkeypatch.setattr(push, "CHUNK_SECONDS", 0 if slow else 60)
     client.set("q", 1)
     buffer = open_buffer(delivery=delivery)
@@ -40,16 +40,67 @@ def test_key_that_is_no_list(
         buffer.pop(5)
     with pytest.raises(fastresp.CommandError, match="WRONGTYPE"):
         list(buffer.consume())
-    with pytest.raises(fastresp.LoadErrors, match="WRONGTYPE") as caught:
-        buffer.push(map(str, range(2500)))
+    source = map(str, range(2500))
+    with pytest.raises(fastresp.PushError, match=r"WRONGTYPE.*first for row 0") as caught:
+        buffer.push(source)
     assert "=" not in str(caught.value)  # names no option that push() lacks
-    report = caught.value.report
-    assert report.failed == report.commands == (2500 if slow else 3)
-    rows = list(range(ERRORS_KEPT)) if slow else [0, 1000, 2000]
-    assert [error.row for error in report.errors] == rows
+    report, taken = caught.value.report, caught.value.taken
+    assert report.errors_by_code == {"WRONGTYPE": report.failed}
+    assert report.failed == report.commands
+    assert taken == (report.failed + report.unsent if slow else 2500)
+    assert [error.row for error in report.errors][:2] == [0, 1 if slow else 1000]
+    assert caught.value.items == numbers(taken)
     client.delete("q")
-    assert buffer.push(["a"]).length == 1
-    assert buffer.pop(5) == [b"a"]
+    assert buffer.push([*caught.value.items, *source]).length == 2500
+    assert buffer.pop(3000) == numbers(2500)
+
+
+def column(items: list[bytes]) -> Any:
+    return pa.chunked_array([items[at : at + 5000] for at in range(0, len(items), 5000)])
+
+
+async def awaited(items: list[bytes]) -> Any:
+    for item in items:
+        yield item
+
+
+@pytest.mark.parametrize("maxlen", [None, 100_000])
+@pytest.mark.parametrize("source_of", [iter, column, awaited], ids=["rows", "columns", "async"])
+def test_push_into_a_full_server_loses_nothing(
+    start_server: Callable[..., LocalServer], maxlen: int | None, source_of: Callable[..., Any]
+) -> None:
+    """Memory may be free for a later batch; its items count."""
+    server = start_server()
+    items = [b"item %05d " % i + b"x" * 200 for i in range(40_000)]
+    with (
+        redis.Redis.from_url(server.url) as client,
+        Awaited("q", server=server.url, maxlen=maxlen) as buffer,
+    ):
+        client.config_set("maxmemory", client.info("memory")["used_memory"] + 3_000_000)
+        with pytest.raises(fastresp.PushError, match=r"OOM (?s:.*)not in the list") as caught:
+            buffer.push(source_of(items))
+        error = caught.value
+        pushed = client.lrange("q", 0, -1)
+        assert error.taken < len(items)
+        assert sorted(pushed + error.items) == items[: error.taken]
+        assert error.later == sum(item > error.items[0] for item in pushed)
+        assert sum(error.report.errors_by_code.values()) == error.report.failed
+        client.config_set("maxmemory", 0)
+        buffer.push([*error.items, *items[error.taken :]])
+        assert sorted(client.lrange("q", 0, -1)) == items
+
+
+def test_items_refused_after_the_source_has_failed(client: redis.Redis, open_buffer: Open) -> None:
+    """They are in the exception of the source, which may have been read for the last time."""
+    client.set("q", 1)
+
+    def items() -> Iterator[str]:
+        yield from "abc"
+        raise ArithmeticError
+
+    with pytest.raises(ArithmeticError) as caught:
+        open_buffer().push(items())
+    assert caught.value.items == [b"a", b"b", b"c"]  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(("seconds", "pushed"), [(60, 2000), (0, 2500)])

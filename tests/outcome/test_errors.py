@@ -21,6 +21,7 @@ from fastresp import (
     LeaseError,
     LoadErrors,
     ProtocolError,
+    PushError,
     Report,
     SourceError,
     TemplateError,
@@ -73,6 +74,13 @@ EXAMPLES = [
         {"report": REPORT},
         f"{REPORT}\n(on_error='collect' returns this report instead of raising)",
     ),
+    (
+        PushError(REPORT, [b"a", b"b"], 1234, 5),
+        {"report": REPORT, "items": [b"a", b"b"], "taken": 1234, "later": 5},
+        f"{REPORT}\n2 items of the 1,234 read from the source are not in the list, but 5 after the "
+        "first of these (once the server accepts items, push the exception's 'items', then the "
+        "rest of the source)",
+    ),
     (TransportError("words"), {"report": None}, "words"),
     (TransportError("words", REPORT), {"report": REPORT}, f"words\n{REPORT}"),
     (TransportTimeout("words", REPORT), {"report": REPORT}, f"words\n{REPORT}"),
@@ -121,6 +129,7 @@ def test_notes_survive() -> None:
         (ProtocolError, (ValueError,)),
         (CommandError, (Exception,)),
         (LoadErrors, (Exception,)),
+        (PushError, (LoadErrors,)),
         (TransportError, (ConnectionError, OSError)),
         (TransportTimeout, (TransportError, TimeoutError, ConnectionError)),
     ],

@@ -31,6 +31,7 @@ ALL = [
     ERROR,
     fastresp.CommandError("ERR no", arguments=(b"AUTH", b"secret")),
     fastresp.LoadErrors(REPORT, hint="(look)"),
+    fastresp.PushError(REPORT, [b"a"], 3, 1),
     in_file(fastresp.EncodeError(MESSAGE, command=1, row=2, argument=3)),
     fastresp.TemplateError("no field", "SET {a} {b}", 4, row=9),
     fastresp.SourceError("no"),
