@@ -205,12 +205,13 @@ def _columns(
             f"a {type(data).__name__} has columns and needs a template that makes commands of its "
             "rows, such as 'HSET user:{id} {**}'"
         )
-    first_row, columns = 0, data
+    first_row = 0
     if isinstance(data, Table):
-        columns = data.for_load(_wanted(template), start_row)
-    stream = ArrowStream(columns)
-    if isinstance(data, Table):
+        loaded = data.for_load(_wanted(template), start_row)
+        stream = ArrowStream(loaded, loaded.following)
         first_row = data.first_row
+    else:
+        stream = ArrowStream(data)
     if isinstance(data, Table) and data.has_no_columns:
         stream.release_columns()
         return row_writer(template, options), iter(())
@@ -218,10 +219,32 @@ def _columns(
     try:
         writer = ColumnWriter(template, stream, nulls=options.nulls, chunk_bytes=size)
         writer.start_at(start_row, first_row)
+        if isinstance(data, Table):
+            _check_later(template, data, options)
         return writer, stream
     except BaseException:
         stream.release_columns()
         raise
+
+
+def _check_later(template: Template, table: Table, options: Options) -> None:
+    """Refuse a template that does not fit a later file, before a row of the first one is sent.
+
+    Raises:
+        TemplateError: the types of its columns, as far as they are known, do not fit.
+    """
+    from ..encode.columns.arrow import ArrowStream
+    from ..encode.columns.column_writer import ColumnWriter
+
+    checked: list[Any] = []
+    for file, schema in table.schemas:
+        if schema not in checked:
+            try:
+                ColumnWriter(template, ArrowStream(schema.empty_table()), nulls=options.nulls)
+            except TemplateError as error:
+                name_file(error, file, 0)
+                raise
+            checked.append(schema)
 
 
 def _wanted(template: Template) -> Wanted:

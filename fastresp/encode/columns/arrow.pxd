@@ -87,10 +87,12 @@ cdef class ArrowStream:
     cdef ArrowArrayStream stream        # owned; its release is NULL once released
     cdef readonly Schema schema         # None once released
     cdef object source                  # the object that exported it
+    cdef object following               # returns the stream after this one
     cdef Batch only                     # the batch of __arrow_c_array__, or None
     cdef bint waiting                   # get_next() is running
     cdef bint ended                     # no more batches are wanted
     cdef int open(self, capsule) except -1
     cdef int take(self, schema, array) except -1
     cdef Batch next(self)
+    cdef bint proceed(self) except -1
     cdef object failure(self, int code)

@@ -57,13 +57,19 @@ cdef class ArrowStream:
     Source of the protocol:
     https://arrow.apache.org/docs/format/CDataInterface/PyCapsuleInterface.html
 
+    Args:
+        data: the object.
+        following: at the end of the batches, returns a stream of others with another schema, as
+            ``__arrow_c_stream__``; None if there are no more.
+
     Raises:
         SourceError: the source can't export its columns.
     """
 
-    def __init__(self, data):
+    def __init__(self, data, following=None):
         self.schema = Schema()
         self.source = data
+        self.following = following
         self.schema.objects = object_columns(data)
         try:
             if hasattr(data, "__arrow_c_stream__"):
@@ -148,6 +154,27 @@ cdef class ArrowStream:
             memset(&batch.array, 0, sizeof(ArrowArray))
             raise self.failure(code)
         return None if batch.array.release is NULL else batch
+
+    cdef bint proceed(self) except -1:
+        """At the end of the batches, open the stream after them; return False if there is none."""
+        if self.following is None or self.ended:
+            return False
+        capsule = self.following()
+        if capsule is None:
+            return False
+        if self.stream.release is not NULL:
+            self.stream.release(&self.stream)
+            self.stream.release = NULL
+        self.schema = Schema()
+        self.schema.objects = frozenset()
+        self.waiting = True
+        try:
+            self.open(capsule)
+        finally:
+            self.waiting = False
+            if self.ended:
+                self.release_columns()
+        return not self.ended
 
     def release_columns(self):
         """Release the source, now or as soon as no thread waits for it."""

@@ -59,7 +59,8 @@ cdef class ColumnWriter(ChunkWriter):
         TemplateError: a column is missing, or its type does not fit the placeholder.
     """
 
-    cdef Steps steps
+    cdef object plan
+    cdef Steps steps                    # bound to the columns of the batches that come now
     cdef Nulls nulls
     cdef Batch batch
     cdef bint slow                      # the last batch was slow to arrive
@@ -71,6 +72,7 @@ cdef class ColumnWriter(ChunkWriter):
         self, plan, ArrowStream stream, *, nulls="error", chunk_bytes=CHUNK_BYTES
     ):
         self.nulls = nulls_policy(nulls)
+        self.plan = plan
         self.steps = Steps(plan, stream.schema, self.nulls)
         self.row_commands = self.steps.n_commands
 
@@ -118,7 +120,9 @@ cdef class ColumnWriter(ChunkWriter):
         while True:
             batch = stream.next()
             if batch is None:
-                return False
+                if not self.rebound(stream):
+                    return False
+                continue
             if self.before + batch.array.length > self.start_row:
                 break
             self.before += batch.array.length
@@ -127,6 +131,17 @@ cdef class ColumnWriter(ChunkWriter):
         self.steps.attach(batch, self.buffer.out.most)
         self.at = self.looked = max(self.start_row - self.before, 0)
         self.batch = batch
+        return True
+
+    cdef bint rebound(self, ArrowStream stream) except -1:
+        """Bind the plan to the columns that follow, of other types; return False at the end."""
+        if not stream.proceed():
+            return False
+        try:
+            self.steps = Steps(self.plan, stream.schema, self.nulls)
+        except BaseException:
+            stream.release_columns()    # the steps are those of other columns
+            raise
         return True
 
     cdef int write(self) except -1:

@@ -28,7 +28,15 @@ from .reading import (
     unfit,
 )
 
-__all__ = ["OpenFile", "checksums_of", "columns_of", "open_file", "rows_about", "rows_of"]
+__all__ = [
+    "OpenFile",
+    "checksums_of",
+    "columns_of",
+    "open_file",
+    "rows_about",
+    "rows_of",
+    "schema_of",
+]
 
 BATCH_ROWS = 16384
 # Number of places in a file where lines are measured to estimate their number: their length may
@@ -81,7 +89,7 @@ def open_file(
     Args:
         source: a path or a file object.
         kind: its format; None to detect it from the first bytes.
-        schema: the schema of the files before it, for a format without one.
+        schema: the schema of the JSON lines before it; None for other formats.
         reading: how to read it.
         start_row: rows before it are not wanted.
 
@@ -151,7 +159,7 @@ def _close(
 
 
 def columns_of(path: str, kind: str, reading: Reading) -> list[str] | None:
-    """Return the names of a file's columns; None if its beginning does not name them.
+    """Return the names in the header of CSV; None for other formats.
 
     Raises:
         SourceError: it can't be read.
@@ -165,11 +173,21 @@ def columns_of(path: str, kind: str, reading: Reading) -> list[str] | None:
                 return header_of(data, kind, reading.options)
         finally:
             file.close()
-    if kind == "parquet" or (kind == "arrow" and _begins(path, IPC_FILE)):
-        part = open_file(path, kind, None, reading)
-        part.close()
-        return list(part.schema.names)
     return None
+
+
+def schema_of(path: str, kind: str, reading: Reading) -> pa.Schema | None:
+    """Return the columns of a file; None if it has to be read for them.
+
+    Raises:
+        SourceError: it can't be read.
+        OSError: it can't be opened.
+    """
+    if kind not in ("parquet", "arrow") or not os.path.isfile(path):
+        return None
+    part = open_file(path, kind, None, reading)
+    part.close()
+    return part.schema
 
 
 def rows_of(path: str, kind: str) -> int | None:
@@ -189,18 +207,6 @@ def rows_of(path: str, kind: str) -> int | None:
             file.close()
             return file.rows
     return None
-
-
-def parquet_schema(path: str) -> pa.Schema:
-    """Return the columns of a Parquet file.
-
-    Raises:
-        SourceError: it can't be read.
-    """
-    from .parquet import open_parquet
-
-    with _errors_converted(path, "parquet"), open_parquet(path) as file:
-        return file.schema_arrow
 
 
 def checksums_of(path: str) -> bool:

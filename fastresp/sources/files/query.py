@@ -16,8 +16,10 @@ import pyarrow as pa
 from ...outcome.errors import SourceError
 from .damage import checked
 from .delimited import OTHER_DELIMITERS
-from .formats import BATCH_ROWS, checksums_of, columns_of
+from .formats import BATCH_ROWS, checksums_of, columns_of, schema_of
+from .partitions import Partitions
 from .reading import FileOptions, Reading, Wanted
+from .schemas import one_schema
 from .several_files import SeveralFiles
 from .unchanged import Unchanged
 
@@ -146,7 +148,10 @@ class Query:
         function = FUNCTIONS.get(kinds[0] or "")
         theirs = all(map(_readable, sources)) and not self._options.only_ours
         if theirs and set(kinds) == {"parquet"}:
+            _check_types(sources)
             theirs = not any(map(checksums_of, sources))  # DuckDB does not compare them
+        partitions = _partitions(sources, kinds, self._options) if theirs else None
+        theirs = theirs and partitions is not None
         if function is None or len(set(kinds)) > 1 or not theirs:
             self._source = FilesSource(sources, kinds, self._options)
             if not self._source.schema.names:
@@ -160,8 +165,11 @@ class Query:
             function += f", delim = {_quoted(delimiter)}"
         self._unchanged = list(map(Unchanged, sources))
         paths = ", ".join(map(_quoted, sources))
+        function += f", hive_partitioning = {bool(partitions)}, hive_types_autocast = false"
+        names = ", ".join(map(_name, partitions or ()))
+        columns = f"* EXCLUDE ({names}), {names}" if names else "*"
         self._connection.execute(
-            f"CREATE VIEW source AS SELECT * FROM {function.format(f'[{paths}]')})"
+            f"CREATE VIEW source AS SELECT {columns} FROM {function.format(f'[{paths}]')})"
         )
 
     def _result(self) -> duckdb.DuckDBPyRelation:
@@ -345,6 +353,43 @@ def _delimiter(sources: list[str], kind: str, given: str | None) -> str:
         if all(len(columns_of(source, "csv", reading) or ()) > 1 for source in sources):
             return each
     return usual
+
+
+def _check_types(sources: list[str]) -> None:
+    """Refuse Parquet files whose types differ, since DuckDB would cast them to a common one.
+
+    Columns may be missing.
+
+    Raises:
+        SourceError: a column has types that can't be one.
+    """
+    if len(sources) > 1:
+        schemas = ((path, schema_of(path, "parquet", Reading(FileOptions()))) for path in sources)
+        one_schema((path, schema) for path, schema in schemas if schema is not None)
+
+
+def _partitions(
+    sources: list[str], kinds: list[str | None], options: FileOptions
+) -> list[str] | None:
+    """Return the columns that folders of the files name; None if DuckDB would read others.
+
+    It prefers the name of the folder to the file's own column, and ignores case.
+    """
+    first, *others = [Partitions(source).values for source in sources]
+    if any(list(each) != list(first) for each in others):
+        return None
+    for source, kind in zip(sources, kinds, strict=True) if first else ():
+        reading = Reading(FileOptions(delimiter=options.delimiter))
+        found = schema_of(source, kind or "", reading)
+        own = columns_of(source, kind or "", reading) if found is None else found.names
+        if {name.lower() for name in own or ()} & {name.lower() for name in first}:
+            return None
+    return list(first)
+
+
+def _name(text: str) -> str:
+    """Return a text as an SQL name."""
+    return '"' + text.replace('"', '""') + '"'
 
 
 def _quoted(text: str) -> str:

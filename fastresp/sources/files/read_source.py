@@ -143,13 +143,19 @@ def read(
     by its bytes: ``10`` comes before ``9``. For another order, use ``sql`` with ORDER BY.
 
     Several files must have the same columns, in any order. If their beginnings show that the
-    columns differ, the error is raised before the first file is read. Files may have no rows.
+    columns differ, the error is raised before the first file is read. Files may have no rows. A
+    load keeps the types of each Parquet or Arrow file. Other consumers, ``sort_by`` and ``sql``
+    need one type for each column: types that can't be one without changing a value are refused.
+
+    Folders such as ``day=2024-01-01`` are columns of their files, as text. A file's own column of
+    that name is used instead, and must have the same value.
 
     Raises:
         FileNotFoundError: there is no such file.
         ValueError: an option is invalid, or the format of a file can't be recognized by its name.
-        SourceError: later, when the table is loaded: the file is not in its format, a row has too
-            many or too few fields, the columns of files differ, or the query fails.
+        SourceError: later, when the table is loaded: the file is not in its format, or changes
+            while it is read; a row has too many or too few fields; the columns of files differ; or
+            the query fails.
         ImportError: pyarrow, or DuckDB for a query or ``sort_by``, is not installed.
     """
     if format is not None and format not in FORMATS:

@@ -6,13 +6,16 @@ import bisect
 import os
 from collections import deque
 from collections.abc import Generator
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
 from ...outcome.errors import SourceError
-from .formats import OpenFile, columns_of, open_file, parquet_schema, rows_of
-from .reading import Reading
+from .formats import OpenFile, columns_of, open_file, rows_of, schema_of
+from .partitions import Partitions
+from .reading import Reading, Wanted
+from .schemas import one_schema, same_schema
 from .unchanged import Unchanged
 
 __all__ = ["SeveralFiles"]
@@ -21,13 +24,19 @@ __all__ = ["SeveralFiles"]
 class SeveralFiles:
     """One reading of files.
 
-    All files must have the columns of the first one.
+    All files must have the columns of the first one, in any order. The folders of a file can name
+    columns, too.
 
     Args:
         sources: paths, or one file object.
         kinds: the format of each; None to detect it from the first bytes.
         reading: how to read them.
         limit: stop after this many rows.
+        one: whether all batches must have the same types. Else each file keeps its own.
+
+    Attributes:
+        first_row: of the batches; those before it are left out.
+        schemas: the names and columns of files, as far as they are known before they are read.
     """
 
     def __init__(
@@ -36,17 +45,20 @@ class SeveralFiles:
         kinds: list[str | None],
         reading: Reading,
         limit: int | None,
+        *,
+        one: bool = True,
     ) -> None:
         self._sources = sources
         self._kinds = kinds
-        if len(set(kinds)) > 1:
-            reading.wanted = None  # typed columns, so that those of different formats match
+        self._one = one
+        self._partitions = [Partitions(source) for source in sources]
+        reading.wanted = self._wanted(reading.wanted)
         self._reading = reading
         self._limit = limit
         self._sizes = [os.stat(path).st_size if isinstance(path, str) else 1 for path in sources]
         self._index = 0
         self._rows = 0
-        self.first_row = 0  # of the batches; those before it are left out
+        self.first_row = 0
         # The first row and the name of each file opened so far.
         self._firsts: list[int] = []
         self._names: list[str] = []
@@ -55,10 +67,24 @@ class SeveralFiles:
         self._done = (0, 0.0)
         self._part: OpenFile
         self._unchanged: Unchanged
+        self._json: pa.Schema | None = None  # of the JSON lines so far
         self._schema: pa.Schema | None = None
+        self.schemas: list[tuple[str, pa.Schema]] = []
+
+    def _wanted(self, wanted: Wanted | None) -> Wanted | None:
+        """Return what is wanted of JSON lines that have columns in common with something else."""
+        if wanted is None or (len(set(self._kinds)) > 1 and self._one):
+            return None  # typed columns, so that those of different formats match
+        if len(set(self._kinds)) > 1:
+            wanted = replace(wanted, columns=None)
+        others = len(set(self._kinds)) > 1 or any(each.values for each in self._partitions)
+        return replace(wanted, document=wanted.document and not others)
 
     def open(self) -> pa.Schema:
         """Open the first file, and check the columns of the others if their beginnings show them.
+
+        Returns:
+            The columns of the first batch.
 
         Raises:
             SourceError: the columns differ.
@@ -77,8 +103,7 @@ class SeveralFiles:
             if rows is None or self._rows + rows > self._reading.start_row:
                 break
             # All files have the columns of the first, also if none of its rows is wanted.
-            if self._schema is None:
-                self._schema = parquet_schema(path)
+            self._look_at(self._index)
             self._firsts.append(self._rows)
             self._names.append(path)
             self._rows += rows
@@ -90,17 +115,41 @@ class SeveralFiles:
             self._part.close()
             self._part = self._opened(self._index + 1)
             self._index += 1
-        if self._schema is None:
-            self._schema = self._part.schema
         try:
+            first = self._noted(self._part.name, self._part.schema, self._index)
             for index in range(self._index + 1, len(self._sources)):
-                path, kind = self._sources[index], self._kinds[index]
-                if kind is not None and (names := columns_of(path, kind, self._reading)):
-                    self._check_names(path, names)
+                self._look_at(index)
+            if self._one:
+                first = self._schema = one_schema(self.schemas)
         except BaseException:
             self._part.close()
             raise
-        return self._schema
+        return first
+
+    def _look_at(self, index: int) -> None:
+        """Check the columns of a file if its beginning shows them.
+
+        Raises:
+            SourceError: they differ from those of the first file.
+        """
+        path, kind = self._sources[index], self._kinds[index]
+        if kind is None:
+            return
+        if (found := schema_of(path, kind, self._reading)) is not None:
+            self._noted(path, found, index)
+        elif names := columns_of(path, kind, self._reading):
+            self._fitted(
+                path, self._partitions[index].schema(pa.schema([(n, pa.null()) for n in names]))
+            )
+
+    def _noted(self, name: str, own: pa.Schema, index: int) -> pa.Schema:
+        """Return the columns of a file in the order of the first one, and remember their types."""
+        schema = self._partitions[index].schema(own)
+        if self._schema is None:
+            self._schema = schema
+        fitted = self._fitted(name, schema)
+        self.schemas.append((name, fitted))
+        return fitted
 
     def batches(self) -> Generator[pa.RecordBatch, None, None]:
         """Yield the batches of all files."""
@@ -110,7 +159,7 @@ class SeveralFiles:
                 if index > first:
                     self._part, self._index = self._opened(index), index
                 for count, batch in enumerate(self._part.batches):
-                    fitted = self._fitted(batch)
+                    fitted = self._batch(batch)
                     left = None if self._limit is None else self._limit - self._rows
                     if left is not None and left <= fitted.num_rows:
                         self._rows += left
@@ -192,9 +241,9 @@ class SeveralFiles:
         self._reading.stopped.begin()
         start = self._reading.start_row - self._rows
         self._unchanged = Unchanged(self._sources[index])
-        part = open_file(
-            self._sources[index], self._kinds[index], self._schema, self._reading, start
-        )
+        part = open_file(self._sources[index], self._kinds[index], self._json, self._reading, start)
+        if self._kinds[index] == "jsonl" and part.schema.names:
+            self._json = part.schema
         try:
             _ = part.schema.names
         except UnicodeDecodeError as error:
@@ -207,35 +256,36 @@ class SeveralFiles:
         self._rows += part.left_out
         return part
 
-    def _fitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the batch with the column order and types of the first file.
+    def _batch(self, own: pa.RecordBatch) -> pa.RecordBatch:
+        """Return a batch of the open file with all columns, in the order of the first file.
+
+        Raises:
+            SourceError: the columns differ.
+        """
+        batch = self._partitions[self._index].batch(own)
+        found = batch.schema
+        fitted = self._fitted(self._part.name, found)
+        if fitted is not found:
+            batch = batch.select(fitted.names)
+        if self._one and fitted != self._schema:
+            assert self._schema is not None
+            wanted = same_schema((self._names[0], self._schema), (self._part.name, fitted))
+            batch = batch.cast(wanted)
+        return batch
+
+    def _fitted(self, name: str, found: pa.Schema) -> pa.Schema:
+        """Return the columns of a file in the order of the first one.
 
         Raises:
             SourceError: the columns differ.
         """
         assert self._schema is not None
-        if batch.schema.equals(self._schema):
-            return batch
-        self._check_names(self._part.name, batch.schema.names)
-        wanted = self._schema.names
-        try:
-            return batch.select(wanted).cast(self._schema)
-        except pa.ArrowException as error:
+        if found.names == self._schema.names:
+            return found
+        if sorted(found.names) != sorted(self._schema.names):
             raise SourceError(
-                f"the column types of {self._part.name} differ from those of {self._names[0]}: "
-                f"{error}; load the files one by one, or cast the columns in a query over the files"
-            ) from error
-
-    def _check_names(self, name: str, names: list[str]) -> None:
-        """Refuse a file whose columns differ from those of the first file.
-
-        Raises:
-            SourceError: the columns differ.
-        """
-        assert self._schema is not None
-        if sorted(names) != sorted(self._schema.names):
-            raise SourceError(
-                f"{name} has the columns {', '.join(names)}, but {self._names[0]} has "
+                f"{name} has the columns {', '.join(found.names)}, but {self._names[0]} has "
                 f"{', '.join(self._schema.names)}; load the files one by one, or select the "
                 "columns in a query over the files"
             )
+        return pa.schema([found.field(each) for each in self._schema.names])

@@ -9,6 +9,7 @@ from typing import Any, Literal, Self
 from ...outcome.errors import SourceError
 from .input import name_of
 from .packages import imported
+from .partitions import Partitions
 from .read_ahead import ReadAhead, Run
 from .reading import AS_IT_IS, FileOptions, Reading, Wanted
 
@@ -46,6 +47,7 @@ class Table:
         self._sort_by = sort_by
         self._run: Run | None = None
         self._ahead: ReadAhead | None = None
+        self._parts: Parts | None = None
         self._rows: int | Literal[False] | None = False
 
     def __repr__(self) -> str:
@@ -85,13 +87,15 @@ class Table:
                     "the load goes on: pass the files, and call them source in the query, or write "
                     "its result to a file first"
                 )
-        return {
+        found = {
             "source": "; ".join(map(file_of, self._sources)),
             "query": str(self._sql),
             "format": repr((self._kinds, self._options)),
             "limit": str(self._limit),
             "order": repr(self._sort_by),
         }
+        partitions = [Partitions(file).values for file in self._sources]
+        return found | {"partitions": repr(partitions)} if any(partitions) else found
 
     @property
     def error(self) -> BaseException | None:
@@ -183,20 +187,24 @@ class Table:
         first: int = getattr(self._run, "first_row", 0)
         return first
 
+    @property
+    def schemas(self) -> list[tuple[str, Any]]:
+        """Names and columns of the files, as far as the last reading knew them when it began."""
+        return getattr(self._run, "schemas", [])
+
     def _stream(
         self, wanted: Wanted | None, requested_schema: object = None, start_row: int = 0
     ) -> object:
-        import pyarrow as pa
-
         self.close()
         self._run = self._new_run(wanted, start_row)
         ahead = self._ahead = ReadAhead(self._run)  # from now on other threads can close it
         ahead.wait_until_open()
-        batches = _Batches(ahead)
-        # Also at exit: an interpreter that ends while a thread is inside Arrow is aborted.
-        weakref.finalize(batches, ahead.close)
-        stream = pa.RecordBatchReader.from_batches(ahead.schema, batches)
-        return stream.__arrow_c_stream__(requested_schema)
+        self._parts = Parts(ahead)
+        return self._parts.stream(ahead.schema, None, requested_schema)
+
+    def following(self) -> object:
+        """Return a stream of the batches whose columns have other types than those before."""
+        return None if self._parts is None else self._parts.following()
 
     def close(self) -> None:
         """Stop the current reading, if any."""
@@ -224,7 +232,9 @@ class Table:
         elif self._sql is None:
             several_files = imported("pyarrow", ".several_files")
             reading = Reading(self._options, wanted, start_row=start_row)
-            run = several_files.SeveralFiles(self._sources, self._kinds, reading, self._limit)
+            run = several_files.SeveralFiles(
+                self._sources, self._kinds, reading, self._limit, one=wanted is None
+            )
         else:
             query = imported("duckdb", ".query")
             run = query.Query(
@@ -271,17 +281,69 @@ class Loaded:
         return self._table.error
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        return self._table._stream(self._wanted, requested_schema, self._start_row)
+        stream = self._table._stream(self._wanted, requested_schema, self._start_row)
+        if self._table._ahead is not None:
+            weakref.finalize(self, self._table._ahead.close)
+        return stream
+
+    def following(self) -> object:
+        """At the end of the stream, return one of the batches of other types; None if none."""
+        return self._table.following()
 
 
-class _Batches:
-    """The iterator of batches that Arrow consumes; the reading ends when Arrow releases it."""
+class Parts:
+    """The batches of a reading, as a stream for each run of batches with the same types.
+
+    The reading ends when Arrow releases the last stream.
+    """
 
     def __init__(self, ahead: ReadAhead) -> None:
         self._ahead = ahead
+        self._held: Any = None  # the first batch of the next stream
+
+    def stream(self, schema: Any, first: Any, requested_schema: object = None) -> object:
+        """Return a stream of a batch and those after it, up to one with another schema."""
+        import pyarrow as pa
+
+        batches = _Batches(self, schema, first)
+        # Also at exit: an interpreter that ends while a thread is inside Arrow is aborted.
+        weakref.finalize(batches, self._released)
+        stream = pa.RecordBatchReader.from_batches(schema, batches)
+        return stream.__arrow_c_stream__(requested_schema)
+
+    def following(self) -> object:
+        """Return the stream after the one that ended; None if there is none."""
+        held, self._held = self._held, None
+        return None if held is None else self.stream(held.schema, held)
+
+    def next(self, schema: Any) -> Any:
+        """Return the next batch; None if there is none with this schema."""
+        batch = next(self._ahead, None)
+        if batch is None or batch.schema.equals(schema, check_metadata=True):
+            return batch
+        self._held = batch
+        return None
+
+    def _released(self) -> None:
+        if self._held is None:
+            self._ahead.close()
+
+
+class _Batches:
+    """The iterator of batches that Arrow consumes."""
+
+    def __init__(self, parts: Parts, schema: Any, first: Any) -> None:
+        self._parts = parts
+        self._schema = schema
+        self._first = first
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> Any:
-        return next(self._ahead)
+        batch, self._first = self._first, None
+        if batch is None:
+            batch = self._parts.next(self._schema)
+        if batch is None:
+            raise StopIteration
+        return batch

@@ -1,0 +1,105 @@
+"""The types of columns in several files: which become one type without changing a value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import pyarrow as pa
+from pyarrow import types
+
+from ...outcome.errors import SourceError
+from ...outcome.messages import Hint, Message
+
+__all__ = ["one_schema", "same_schema"]
+
+TEXT = (types.is_string, types.is_large_string, types.is_string_view)
+BYTES = (types.is_binary, types.is_large_binary, types.is_binary_view)
+LISTS = (types.is_list, types.is_large_list)
+
+
+def one_schema(files: Iterable[tuple[str, pa.Schema]]) -> pa.Schema:
+    """Return the columns of files with types that have all their values.
+
+    Args:
+        files: the name and the columns of each; columns may be missing.
+
+    Raises:
+        SourceError: a column has types that can't be one, such as numbers and text.
+    """
+    (first, wanted), *others = files
+    if all(schema == wanted for _, schema in others):
+        return wanted  # also if two columns have the same name
+    fields = {field.name: (first, field) for field in wanted}
+    for file, schema in others:
+        for field in schema:
+            first, known = fields.setdefault(field.name, (file, field))
+            kind = one_type(known.type, field.type)
+            if kind is None:
+                raise differing(field.name, (known.type, first), (field.type, file))
+            fields[field.name] = first, known.with_type(kind)
+    return pa.schema([field for _, field in fields.values()])
+
+
+def same_schema(wanted: tuple[str, pa.Schema], found: tuple[str, pa.Schema]) -> pa.Schema:
+    """Return the columns of the first of two files, if its types have all values of the other.
+
+    Raises:
+        SourceError: a type has not.
+    """
+    for field, wider in zip(wanted[1], one_schema((wanted, found)), strict=True):
+        if wider.type != field.type:
+            other = found[1].field(field.name).type
+            raise differing(field.name, (field.type, wanted[0]), (other, found[0]))
+    return wanted[1]
+
+
+def differing(
+    name: str, one: tuple[pa.DataType, str], other: tuple[pa.DataType, str]
+) -> SourceError:
+    """Return the error for a column whose type in one file can't hold the values of another."""
+    (kind, first), (found, file) = one, other
+    return SourceError(
+        Message(
+            f"column {name!r} is {kind} in {first} and {found} in {file}; write the files with "
+            "one type, or load them without ",
+            Hint("sort_by"),
+            " and ",
+            Hint("sql"),
+            ": then each keeps its own",
+        )
+    )
+
+
+def one_type(kind: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    """Return a type in which all values of two types are the same; None if there is none."""
+    if kind == other or types.is_null(other):
+        return kind
+    if types.is_null(kind):
+        return other
+    for encoded, plain in ((kind, other), (other, kind)):
+        if types.is_dictionary(encoded):
+            return one_type(encoded.value_type, plain)
+    for group in (TEXT, BYTES):
+        if is_one_of(kind, group) and is_one_of(other, group):
+            return kind
+    if types.is_integer(kind) and types.is_integer(other):
+        return one_integer(kind, other)
+    for is_list in LISTS:
+        if is_list(kind) and is_list(other):
+            inner = one_type(kind.value_type, other.value_type)
+            make = pa.list_ if is_list is types.is_list else pa.large_list
+            return None if inner is None else make(inner)
+    return None
+
+
+def one_integer(kind: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    """Return the wider type of two of integers, if it has the values of both."""
+    narrow, wide = sorted((kind, other), key=lambda each: each.bit_width)
+    if types.is_signed_integer(narrow) == types.is_signed_integer(wide):
+        return wide
+    fits = types.is_signed_integer(wide) and narrow.bit_width < wide.bit_width
+    return wide if fits else None
+
+
+def is_one_of(kind: pa.DataType, group: Iterable[Callable[[pa.DataType], bool]]) -> bool:
+    return any(belongs(kind) for belongs in group)

@@ -1,0 +1,190 @@
+"""Several files: each keeps the types of its columns; folders name columns."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from datetime import date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import redis
+from pyarrow import parquet
+from tables import failure, rows_of
+
+import fastresp
+
+# For each a value of the first file and one of the second; a cast to the first type changes it, or
+# fails.
+TYPES = {
+    "text into int64": (pa.array([1]), pa.array(["007"])),
+    "timestamp into date": (
+        pa.array([date(2024, 1, 1)]),
+        pa.array([datetime(2024, 1, 2, 17, 45)]),
+    ),
+    "struct with one more field": (pa.array([{"a": 1}]), pa.array([{"a": 2, "b": "x"}])),
+    "list of structs": (pa.array([[{"a": 1}]]), pa.array([[{"a": 2, "b": "x"}]])),
+    "float64 into float32": (pa.array([0.5], pa.float32()), pa.array([123456789.123])),
+    "float32 into float64": (pa.array([0.5]), pa.array([0.1], pa.float32())),
+    "decimal into float64": (pa.array([1.5]), pa.array([Decimal("12345678901234567.89")])),
+    "float64 into decimal": (pa.array([1], pa.decimal128(10, 2)), pa.array([0.125])),
+    "int64 into bool": (pa.array([True]), pa.array([7])),
+    "timestamp into int64": (pa.array([1]), pa.array([datetime(2024, 1, 2)])),
+    "time zone": (pa.array([0], pa.timestamp("us")), pa.array([0], pa.timestamp("us", "UTC"))),
+    "decimal into text": (pa.array(["a"]), pa.array([Decimal("0.00000001")])),
+    "uint64 into int64": (pa.array([-1]), pa.array([2**64 - 1], pa.uint64())),
+    # One type has the values of both.
+    "int64 into int8": (pa.array([1], pa.int8()), pa.array([300])),
+    "text of other types": (pa.array(["a"]), pa.array(["b"], pa.large_string())),
+    "categories": (pa.array(["a"]), pa.array(["b"]).dictionary_encode()),
+    "nulls": (pa.nulls(1), pa.array(["x"])),
+}
+EACH = " ".join(["HSET", "{id}", *(f"{at} {{{name}!json}}" for at, name in enumerate(TYPES))])
+ONE = ("int64 into int8", "text of other types", "categories", "nulls")
+
+
+def parts(
+    folder: Path, suffix: str, columns: Mapping[str, tuple[pa.Array, pa.Array]]
+) -> list[Path]:
+    """Write two files of one row; the second has its columns in another order."""
+    first, second = (
+        {"id": [n], **{name: both[n] for name, both in columns.items()}} for n in range(2)
+    )
+    tables = [pa.table(first), pa.table(dict(reversed(second.items())))]
+    paths = [folder / f"part-{number}.{suffix}" for number in range(2)]
+    for path, table in zip(paths, tables, strict=True):
+        if suffix == "parquet":
+            parquet.write_table(table, path)
+        else:
+            with (pa.ipc.new_file if suffix == "arrow" else pa.ipc.new_stream)(
+                path, table.schema
+            ) as file:
+                file.write_table(table)
+    return paths
+
+
+def sent(source: Any, template: str, **options: Any) -> bytes:
+    """Return the commands of a load."""
+    output = io.BytesIO()
+    fastresp.dump(fastresp.read(source, **options), template, output, nulls="empty")
+    return output.getvalue()
+
+
+@pytest.mark.parametrize("template", [EACH, "RPUSH k {*!json}"])
+@pytest.mark.parametrize("suffix", ["parquet", "arrow", "arrows"])
+def test_each_file_keeps_its_types(tmp_path: Path, suffix: str, template: str) -> None:
+    paths = parts(tmp_path, suffix, TYPES)
+    alone = [sent([path], template) for path in paths]
+    if "*" in template:  # the columns have the order of those of the first file
+        names = ", ".join(f'"{name}"' for name in ("id", *TYPES))
+        alone[1] = sent([paths[1]], template, sql=f"SELECT {names} FROM source")
+    assert sent(paths, template) == b"".join(alone)
+    assert sent(tmp_path / "part-*", template, limit=2) == b"".join(alone)
+
+
+@pytest.mark.parametrize("form", [{"sort_by": "id"}, {"sql": "FROM source ORDER BY id"}])
+@pytest.mark.parametrize("kind", TYPES)
+def test_sorted_rows_and_queries_need_one_type(
+    tmp_path: Path, kind: str, form: dict[str, str]
+) -> None:
+    paths = parts(tmp_path, "parquet", {"v": TYPES[kind]})
+    if kind in ONE:
+        whole = sent(paths, "SET {id} {v}")
+        assert sent(paths, "SET {id} {v}", **form) == whole
+        assert len(rows_of(paths)) == 2
+        return
+    for options in (form, {}):
+        said = failure(paths, **options)
+        assert said.startswith("column 'v' is ")
+        assert said.endswith("load them without sort_by and sql: then each keeps its own")
+
+
+def test_verify_compares_the_types_of_each_file(tmp_path: Path, client: redis.Redis) -> None:
+    paths = parts(tmp_path, "parquet", {"v": TYPES["float64 into float32"]})
+    client.mset({"0": "0.5", "1": "123456792.0"})  # cast to the first type
+    assert not fastresp.verify(paths, "SET {id} {v}", server=client).same
+    fastresp.mass_insert(paths, "SET {id} {v}", server=client)
+    assert client.get("1") == b"123456789.123"
+    assert fastresp.verify(paths, "SET {id} {v}", server=client).same
+
+
+def test_a_later_file_that_does_not_fit_is_refused_first(tmp_path: Path) -> None:
+    paths = parts(tmp_path, "parquet", {"v": (pa.array([[1.5]]), pa.array(["x"]))})
+    output = io.BytesIO()
+    with pytest.raises(fastresp.TemplateError, match="v!f32") as caught:
+        fastresp.dump(fastresp.read(paths), "HSET {id} v {v!f32}", output)
+    assert caught.value.file == str(paths[1])
+    assert not output.getvalue()
+
+
+def test_a_table_is_loaded_twice(tmp_path: Path) -> None:
+    """The end of the first reading does not end the second."""
+    table = fastresp.read(parts(tmp_path, "parquet", {"v": TYPES["int64 into bool"]}))
+    outputs = [io.BytesIO(), io.BytesIO()]
+    for output in outputs:
+        assert fastresp.dump(table, "SET {id} {v}", output) == 2
+    assert outputs[0].getvalue() == outputs[1].getvalue()
+
+
+# Folders that name columns.
+
+WAYS: list[dict[str, Any]] = [{}, {"sort_by": "n"}, {"sql": "FROM source ORDER BY n"}]
+
+
+def write_partition(folder: Path, suffix: str, number: int, **more: str) -> Path:
+    """Write a file of one row into a new folder."""
+    folder.mkdir(parents=True)
+    path = folder / f"part.{suffix}"
+    row = {"n": number, **more}
+    if suffix == "parquet":
+        parquet.write_table(pa.table({name: [value] for name, value in row.items()}), path)
+    elif suffix == "csv":
+        path.write_text(f"{','.join(row)}\n{','.join(map(str, row.values()))}\n")
+    else:
+        path.write_text(str(row).replace("'", '"'))
+    return path
+
+
+@pytest.mark.parametrize("form", WAYS)
+@pytest.mark.parametrize("suffix", ["parquet", "csv", "jsonl"])
+def test_folders_name_columns(tmp_path: Path, suffix: str, form: dict[str, Any]) -> None:
+    """In the order of the path, as text; also one path, relative, and with !json."""
+    null = "__HIVE_DEFAULT_PARTITION__"
+    write_partition(tmp_path / "z=007" / "day=a%20b", suffix, 1)
+    second = write_partition(tmp_path / f"z={null}" / "day=2024-01-02", suffix, 2)
+    found = rows_of(tmp_path / "*" / "*" / f"*.{suffix}", **form)
+    assert [list(row) for row in found] == [["n", "z", "day"]] * 2
+    assert [(row["z"], row["day"]) for row in found] == [("007", "a b"), (None, "2024-01-02")]
+    template = "HSET {z}:{day} z {z} day {day} doc {*!json}"
+    made = sent(tmp_path / "*" / "*" / f"*.{suffix}", template, **form)
+    assert b"\r\n007:a b\r\n" in made
+    assert b'"day":"2024-01-02"}\r\n' in made
+    assert sent(second, "SET {day} {n}", **form) == sent([second], "SET 2024-01-02 {n}")
+
+
+@pytest.mark.parametrize("form", WAYS)
+@pytest.mark.parametrize("suffix", ["parquet", "csv"])
+def test_column_of_a_folder_that_the_file_has(
+    tmp_path: Path, suffix: str, form: dict[str, Any]
+) -> None:
+    """It is the file's own; but it must not differ."""
+    same = write_partition(tmp_path / "day=X", suffix, 1, day="X")
+    other = write_partition(tmp_path / "day=Y", suffix, 2, day="x")
+    assert sent(same, "RPUSH k {*!json}", **form) == sent(same, "RPUSH k {*!json}")
+    assert rows_of(same, **form)[0]["day"] == "X"
+    said = failure(other, **form)
+    assert f"{other}: its column 'day' has other values than 'Y', which its folder has" in said
+
+
+@pytest.mark.parametrize("form", WAYS)
+def test_folders_that_name_other_columns(tmp_path: Path, form: dict[str, Any]) -> None:
+    paths = [
+        write_partition(tmp_path / folder, "parquet", number)
+        for number, folder in enumerate(("day=1", "hour=1"))
+    ]
+    assert f"{paths[1]} has the columns n, hour, but {paths[0]} has n, day" in failure(
+        paths, **form
+    )
