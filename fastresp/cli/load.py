@@ -95,6 +95,8 @@ class How:
 @options.templates
 @options.format
 @options.delimiter
+@options.quote
+@options.escape
 @options.no_header
 @options.columns
 @options.encoding
@@ -157,6 +159,8 @@ def load(
     sort_by: str | None,
     format: Format | None,  # noqa: A002
     delimiter: str | None,
+    quote: str | None,
+    escape: str | None,
     no_header: bool,
     columns: str | None,
     encoding: str | None,
@@ -213,8 +217,8 @@ def load(
         import_source=import_source, log=log, wait_index=wait_index, index_backlog=index_backlog,
     )  # fmt: skip
     text = TextOptions(
-        delimiter, no_header, columns, encoding, null_values, bad_rows, null
-    )  # fmt: skip
+        delimiter, quote, escape, no_header, columns, encoding, null_values, bad_rows, null
+    )
     if retry:
         beyond = (
             sql,

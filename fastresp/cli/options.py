@@ -80,6 +80,20 @@ delimiter = option(
     help="Field separator of CSV, such as ';'.",
     show_default="a comma",
 )
+quote = option(
+    "--quote",
+    metavar="C",
+    section=DATA,
+    help="Quote of CSV fields; '' if quotes are text, the default of most TSV.",
+    show_default='"',
+)
+escape = option(
+    "--escape",
+    metavar="C",
+    section=DATA,
+    help="What comes before a quote within a quoted CSV field, such as '\\'.",
+    show_default="the quote",
+)
 no_header = option(
     "--no-header",
     is_flag=True,

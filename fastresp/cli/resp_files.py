@@ -49,6 +49,8 @@ NAMES_SHOWN = 20
 @options.formats
 @options.rdb_version
 @options.delimiter
+@options.quote
+@options.escape
 @options.no_header
 @options.columns
 @options.encoding
@@ -68,6 +70,8 @@ def pack(
     formats: tuple[str, ...],
     rdb_version: str | None,
     delimiter: str | None,
+    quote: str | None,
+    escape: str | None,
     no_header: bool,
     columns: str | None,
     encoding: str | None,
@@ -104,7 +108,9 @@ def pack(
         if output is None and sys.stdout.isatty():
             end.end(Exit.USAGE, "RESP is not for a terminal; add '> FILE' or -o FILE")
         check_templates(templates)
-        text = TextOptions(delimiter, no_header, columns, encoding, null_values, bad_rows, null)
+        text = TextOptions(
+            delimiter, quote, escape, no_header, columns, encoding, null_values, bad_rows, null
+        )
         with (
             opened(
                 source,

@@ -36,6 +36,8 @@ class TextOptions:
     """The options for text files."""
 
     delimiter: str | None = None
+    quote: str | None = None
+    escape: str | None = None
     no_header: bool = False
     columns: str | None = None
     encoding: str | None = None
@@ -68,6 +70,8 @@ def opened(
         sql=sql,
         format=format,
         delimiter="\0" if text.null else text.delimiter,
+        quote=text.quote,
+        escape=text.escape,
         header=not text.no_header,
         columns=_names(text.columns),
         encoding=text.encoding,

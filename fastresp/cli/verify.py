@@ -37,6 +37,8 @@ STDOUT = Path("-")
 @options.templates
 @options.format
 @options.delimiter
+@options.quote
+@options.escape
 @options.no_header
 @options.columns
 @options.encoding
@@ -74,6 +76,8 @@ def verify_command(
     sort_by: str | None,
     format: Format | None,  # noqa: A002
     delimiter: str | None,
+    quote: str | None,
+    escape: str | None,
     no_header: bool,
     columns: str | None,
     encoding: str | None,
@@ -101,8 +105,8 @@ def verify_command(
     --sample 1% looks at some of the rows, and says how many of all rows differ at most.
     """
     text = TextOptions(
-        delimiter, no_header, columns, encoding, null_values, bad_rows, null
-    )  # fmt: skip
+        delimiter, quote, escape, no_header, columns, encoding, null_values, bad_rows, null
+    )
     with json_log(log == "json") as lines, ending(as_json=as_json, log=lines) as end:
         end.fields = VerifyReport().as_json() | {"same": None}
         if as_json and differences == STDOUT:

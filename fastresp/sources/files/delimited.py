@@ -8,7 +8,7 @@ import io
 import re
 import secrets
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 import pyarrow as pa
@@ -18,20 +18,17 @@ from ...outcome.errors import SourceError
 from ...outcome.messages import Hint, Message
 from ...outcome.report import counted
 from .input import Input
-from .reading import (
-    BLOCK_BYTES,
-    Batches,
-    Converted,
-    FileOptions,
-    Reading,
-)
+from .quotes import CheckedText, Dialect, dialect_of
+from .reading import BLOCK_BYTES, Batches, Converted, FileOptions, Reading
 
 __all__ = ["OTHER_DELIMITERS", "header_of", "open_delimited"]
 
 # Other common delimiters.
 OTHER_DELIMITERS = ";\t|"
-HEADER = re.compile(rb'[\r\n]*(?=((?:[^"\r\n]+|"[^"]*")*))\1(?:\r\n|\n|\r(?!$))')
+HEADER = rb'[\r\n]*(?=((?:[^"\r\n]+|"[^"]*")*))\1(?:\r\n|\n|\r(?!$))'
+PLAIN_HEADER = rb"[\r\n]*([^\r\n]*)(?:\r\n|\n|\r(?!$))"
 WRONG_FIELDS = re.compile(r"Row #(\d+): Expected (\d+) columns, got (\d+): (.*)", re.DOTALL)
+STRADDLING = "straddling object"
 NOT_UTF8 = Message("convert it, for example with ", Hint("encoding", "latin-1"))
 
 
@@ -41,71 +38,85 @@ def open_delimited(data: Input, kind: str, reading: Reading) -> Batches:
     Raises:
         SourceError: the first line can't be read.
     """
-    delimiter = _delimiter(kind, reading.options)
-    names, lines = _names(data, kind, reading.options)
-    rows = _Rows(data, names, delimiter, lines, reading)
+    text = _begun(data, kind, reading.options)
+    rows = _Rows(text, _names(text, kind, reading.options), reading)
     return Batches(rows.schema, rows.batches(), rows.close)
 
 
 def header_of(data: Input, kind: str, options: FileOptions) -> list[str]:
     """Return the names of the columns, which may contain duplicates."""
-    return _taken(data, kind, options)[0]
+    return _taken(_begun(data, kind, options), kind, options)
 
 
-def _delimiter(kind: str, options: FileOptions) -> str:
-    return options.delimiter or ("\t" if kind == "tsv" else ",")
+def _begun(data: Input, kind: str, options: FileOptions) -> CheckedText:
+    """Return the text from its first character on."""
+    head = data.read(BLOCK_BYTES)
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise SourceError(Message("it is UTF-16; use ", Hint("encoding", "utf-16")))
+    head = head.removeprefix(codecs.BOM_UTF8)
+    data.put_back(head)
+    return CheckedText(data, dialect_of(head, kind, options))
 
 
 # The names of the columns.
 
 
-def _names(data: Input, kind: str, options: FileOptions) -> tuple[list[str], int]:
-    """Return the names of the columns, and the number of lines they took.
+def _names(text: CheckedText, kind: str, options: FileOptions) -> list[str]:
+    """Return the names of the columns.
 
     Raises:
         SourceError: there are no names, or two columns have the same name.
     """
-    names, lines = _taken(data, kind, options)
+    names = _taken(text, kind, options)
     twice = next((name for name, count in Counter(names).items() if name and count > 1), None)
     if twice is not None:
         where = "in the first line; rename one" if options.header else Hint("columns", ..., "in")
         raise SourceError(Message(f"two columns are named {twice!r} ", where))
-    return names, lines
+    return names
 
 
-def _taken(data: Input, kind: str, options: FileOptions) -> tuple[list[str], int]:
-    if options.header:
-        names, lines = _header(data, kind, options)
-    else:
-        names, lines = _numbered(data, kind, options), 0
+def _taken(text: CheckedText, kind: str, options: FileOptions) -> list[str]:
+    """Return the names, and put a name for the column's place where there is none.
+
+    Raises:
+        SourceError: there are no names, or a column has the name that another one would get.
+    """
+    found = _header(text, kind, options) if options.header else _numbered(text, options)
     # pandas writes its index as a column without a name.
-    return [name or f"column_{place}" for place, name in enumerate(names, 1)], lines
+    names = [f"column_{place}" if name is None else name for place, name in enumerate(found, 1)]
+    for place, (given, name) in enumerate(zip(found, names, strict=True), 1):
+        if given is None and name in found:
+            raise SourceError(
+                f"column {place:,} has no name, and another column has the name that it would get, "
+                f"{name!r}; name it in the first line"
+            )
+    return names
 
 
-def _header(data: Input, kind: str, options: FileOptions) -> tuple[list[str], int]:
-    """Read the line with the names of the columns."""
-    head = _head(data)
-    found = HEADER.match(head)
+def _header(text: CheckedText, kind: str, options: FileOptions) -> Sequence[str | None]:
+    """Read the line with the names of the columns; None for one that is empty and not quoted."""
+    data, quote = text.file, re.escape(text.dialect.quote.encode())
+    pattern = re.compile(HEADER.replace(b'"', quote) if quote else PLAIN_HEADER)
+    head = data.read(BLOCK_BYTES)
+    found = pattern.match(head)
     while not found and len(head) < BLOCK_BYTES and (piece := data.read(BLOCK_BYTES)):
         head += piece
-        found = HEADER.match(head)
+        found = pattern.match(head)
+    if not found and text.failure is not None:
+        raise text.failure
     line = found[1] if found else head
     data.put_back(head[found.end() :] if found else b"")
     try:
-        text = line.removeprefix(codecs.BOM_UTF8).decode().strip("\r\n")
+        names = line.decode().strip("\r\n")
     except UnicodeDecodeError as error:
         raise SourceError(
             Message("the first line, with the column names, is not UTF-8; ", NOT_UTF8)
         ) from error
-    if not text:
+    if not names:
         raise SourceError("it is empty; the first line must name the columns")
-    if not found and line.count(b'"') % 2:
-        raise SourceError(
-            "the quote opened in line 1, with the column names, is never closed; close it"
-        )
-    names = next(csv.reader(io.StringIO(text, newline=""), delimiter=_delimiter(kind, options)))
-    if kind == "csv" and options.delimiter is None and len(names) == 1:
-        other = next((each for each in OTHER_DELIMITERS if each in names[0]), None)
+    fields = _fields(names, text.dialect)
+    if kind == "csv" and options.delimiter is None and len(fields) == 1:
+        other = next((each for each in OTHER_DELIMITERS if each in str(fields[0])), None)
         if other is not None:
             give = Hint("format", "tsv") if other == "\t" else Hint("delimiter", other)
             words, comma = (
@@ -113,20 +124,34 @@ def _header(data: Input, kind: str, options: FileOptions) -> tuple[list[str], in
                 Hint("delimiter", ","),
             )
             raise SourceError(Message(words, give, ", or ", comma, " if it is a single column"))
-    return names, head.count(b"\n", 0, found.end()) if found else 0
+    return fields
 
 
-def _numbered(data: Input, kind: str, options: FileOptions) -> list[str]:
-    """Return the user's column names, or an empty name for each field of the first row."""
-    head = _head(data).removeprefix(codecs.BOM_UTF8)
-    data.put_back(head)
+def _fields(line: str, dialect: Dialect) -> list[str | None]:
+    """Return the fields of a line; None for one that is empty and not quoted, as Arrow does."""
+    most = line.count(dialect.delimiter) + 1
+    text = f"{line}\n".encode()
+    table = arrow_csv.read_csv(
+        io.BytesIO(text),
+        read_options=arrow_csv.ReadOptions(
+            use_threads=False, block_size=len(text), autogenerate_column_names=True
+        ),
+        parse_options=_parsing(dialect),
+        convert_options=_conversion([f"f{place}" for place in range(most)], ()),
+    )
+    return [column[0].as_py() for column in table.columns]
+
+
+def _numbered(text: CheckedText, options: FileOptions) -> Sequence[str | None]:
+    """Return the user's column names, or None for each field of the first row."""
+    head = text.file.read(BLOCK_BYTES)
+    text.file.put_back(head)
     if not head:
         return list(options.columns or ["column_1"])
-    text = io.StringIO(head.decode("latin-1"), newline="")
     csv.field_size_limit(max(csv.field_size_limit(), BLOCK_BYTES))
-    row = next((row for row in csv.reader(text, delimiter=_delimiter(kind, options)) if row), [""])
+    row = next((row for row in text.dialect.rows(head.decode("latin-1")) if row), [""])
     if options.columns is None:
-        return [""] * len(row)
+        return [None] * len(row)
     if len(row) != len(options.columns):
         names, fields = counted(len(options.columns), "name"), counted(len(row), "field")
         words = f" has {names}, but the first row has {fields}; name each field"
@@ -134,11 +159,34 @@ def _numbered(data: Input, kind: str, options: FileOptions) -> list[str]:
     return list(options.columns)
 
 
-def _head(data: Input) -> bytes:
-    head = data.read(BLOCK_BYTES)
-    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        raise SourceError(Message("it is UTF-16; use ", Hint("encoding", "utf-16")))
-    return head
+# What Arrow is told; every default that guesses or changes something is set.
+
+
+def _parsing(
+    dialect: Dialect, judge: Callable[[arrow_csv.InvalidRow], str] | None = None
+) -> arrow_csv.ParseOptions:
+    return arrow_csv.ParseOptions(
+        delimiter=dialect.delimiter,
+        quote_char=dialect.quote or False,
+        double_quote=True,
+        escape_char=False,  # it would also change fields without quotes; see ``quoting``
+        # Allowing line ends inside quotes costs 1% more CPU time.
+        newlines_in_values=bool(dialect.quote),
+        ignore_empty_lines=True,
+        invalid_row_handler=judge,
+    )
+
+
+def _conversion(names: Sequence[str], null_values: Sequence[str]) -> arrow_csv.ConvertOptions:
+    return arrow_csv.ConvertOptions(
+        # Redis accepts any bytes, so they need not be UTF-8.
+        check_utf8=False,
+        column_types=dict.fromkeys(names, pa.string()),
+        null_values=["", *null_values],
+        strings_can_be_null=True,
+        quoted_strings_can_be_null=False,
+        auto_dict_encode=False,
+    )
 
 
 # The rows.
@@ -147,41 +195,32 @@ def _head(data: Input) -> bytes:
 class _Rows:
     """The rows of a file as batches of columns.
 
-    A last row with a random text is added to the file. If the last row read is not that one, an
-    unclosed quote has swallowed it.
+    If the file ends with a wrong quote, too many fields are added to its last row, so that Arrow
+    reports that row once it has read those before it.
 
     Args:
-        data: the file, without the line of names.
+        text: the file, without the line of names.
         names: the names of the columns.
-        delimiter: the character between fields.
-        lines: number of lines before the rows.
         reading: how to read.
     """
 
-    def __init__(
-        self, data: Input, names: list[str], delimiter: str, lines: int, reading: Reading
-    ) -> None:
-        self._names = names
-        self._delimiter = delimiter
-        self._lines = lines
+    def __init__(self, text: CheckedText, names: list[str], reading: Reading) -> None:
+        self.schema = pa.schema([(name, pa.string()) for name in names])
+        self._text = text
         self._bad = reading.bad
-        self._last = secrets.token_hex(16)
-        self._end = pa.scalar(self._last)
-        row = delimiter.join([self._last, *[""] * (len(names) - 1)])
-        self._last_row = f"\n{row}".encode()
-        self._whole = False  # whether the whole file has been passed to Arrow
-        self._file = Input(Converted(data, self._counted, self._ended), data.stopped)
-        # Add a header line, which Arrow skips: it refuses to read a file without lines.
-        self._file.put_back(b"header\n")
+        self._mark = text.dialect.delimiter * len(names) + secrets.token_hex(16)
+        self._failed = False
+        same = bytes  # returns the block itself
+        self._file = Input(Converted(text.file, same, self._ended), reading.stopped)
         self._reader: pa.RecordBatchReader | None = None
         try:
-            self._reader = self._opened(reading.options)
+            if self._file.peek():  # Arrow refuses to read a file without lines
+                self._reader = self._opened(text.dialect, reading.options)
         except BaseException:
             self.close()
             raise
-        self.schema = self._reader.schema
 
-    def _opened(self, options: FileOptions) -> pa.RecordBatchReader:
+    def _opened(self, dialect: Dialect, options: FileOptions) -> pa.RecordBatchReader:
         with self._errors_located(0):
             return arrow_csv.open_csv(
                 pa.PythonFile(self._file.handed(ahead=True), "r"),
@@ -189,36 +228,18 @@ class _Rows:
                     # Without threads an error has the number of its row; throughput is the same.
                     use_threads=False,
                     block_size=BLOCK_BYTES,
-                    column_names=self._names,
-                    skip_rows=1,
+                    column_names=self.schema.names,
                 ),
-                parse_options=arrow_csv.ParseOptions(
-                    delimiter=self._delimiter,
-                    # Allowing line ends inside quotes costs 1% more CPU time.
-                    newlines_in_values=True,
-                    invalid_row_handler=self._judged if self._bad.skip else None,
-                ),
-                convert_options=arrow_csv.ConvertOptions(
-                    # Redis accepts any bytes, so they need not be UTF-8.
-                    check_utf8=False,
-                    column_types=dict.fromkeys(self._names, pa.string()),
-                    null_values=["", *options.null_values],
-                    strings_can_be_null=True,
-                    quoted_strings_can_be_null=False,
-                ),
+                parse_options=_parsing(dialect, self._judged),
+                convert_options=_conversion(self.schema.names, options.null_values),
             )
 
-    def _counted(self, block: bytes) -> bytes:
-        self._lines += block.count(b"\n")
-        return block
-
     def _ended(self) -> bytes:
-        self._whole = True
-        return self._last_row
+        return b"" if self._text.failure is None else self._mark.encode()
 
     def _judged(self, row: arrow_csv.InvalidRow) -> str:
-        """Skip a bad row, unless it swallowed the last row (an unclosed quote)."""
-        if row.text.encode().endswith(self._last_row[1:]):
+        self._failed = row.text.endswith(self._mark)
+        if self._failed or not self._bad.skip:
             return "error"
         self._bad.add(row.text.encode())
         return "skip"
@@ -230,36 +251,13 @@ class _Rows:
             SourceError: a row has too many or too few fields, or a quote is not closed.
         """
         rows = 0
-        last = None  # a batch that may end with a field that swallowed the last row
-        ended = False
-        while True:
-            try:
-                batch = self._next(rows)
-            except SourceError:
-                if last is not None:
-                    yield last  # the bad row comes after it
-                raise
+        while self._reader is not None:
+            with self._errors_located(rows):
+                batch = next(self._reader, None)
             if batch is None:
-                break
+                return
             rows += batch.num_rows
-            if last is not None:
-                yield last
-                last = None
-            if batch.num_rows and batch.column(0)[-1].equals(self._end):
-                batch, ended = batch.slice(0, batch.num_rows - 1), True
-            if self._whole and not ended:
-                last = batch
-            else:
-                yield batch
-        if not ended and not self._file.stopped.is_set():
-            assert last is not None
-            texts = [column[-1].cast(pa.binary()).as_py() or b"" for column in last.columns]
-            raise self._unclosed(next(text for text in texts if self._last.encode() in text))
-
-    def _next(self, rows: int) -> pa.RecordBatch | None:
-        assert self._reader is not None
-        with self._errors_located(rows):
-            return next(self._reader, None)
+            yield batch
 
     @contextmanager
     def _errors_located(self, rows: int) -> Iterator[None]:
@@ -268,38 +266,17 @@ class _Rows:
             yield
         except pa.ArrowException as error:
             text = str(error)
+            failure = self._text.failure
+            if failure is not None and (self._failed or STRADDLING in text):
+                raise failure from None
             if wrong := WRONG_FIELDS.search(text):
-                raise self._wrong(*wrong.groups()) from error
-            if "straddling object" in text:
+                raise _wrong(*wrong.groups()) from error
+            if STRADDLING in text:
                 raise SourceError(
-                    f"from row {rows:,} on: a row is larger than {BLOCK_BYTES >> 20} MiB, or a "
-                    "quote is not closed; fix it, or load the rows from Python, for example with "
-                    "csv.DictReader"
+                    f"from row {rows:,} on: a row is larger than {BLOCK_BYTES >> 20} MiB; load the "
+                    "rows from Python, for example with csv.DictReader"
                 ) from error
             raise
-
-    def _wrong(self, row: str, expected: str, fields: str, text: str) -> SourceError:
-        """Return the error for a row whose beginning is in Arrow's message."""
-        if self._last[:8] in text:
-            *_, (*_, field) = csv.reader(io.StringIO(text, newline=""), delimiter=self._delimiter)
-            return self._unclosed(field.encode())
-        # Arrow counts from 1, including the header line that we added.
-        return SourceError(
-            Message(
-                f"row {int(row) - 2:,} has {counted(int(fields), 'field')} for "
-                f"{counted(int(expected), 'column')}: {text[:80]!r}; quote fields that contain a "
-                "delimiter, and close each quote, or use ",
-                Hint("bad_rows", "skip"),
-            )
-        )
-
-    def _unclosed(self, field: bytes) -> SourceError:
-        """Return the error for a field that runs to the end of the file."""
-        within = field.count(b"\n") - 1
-        return SourceError(
-            f"the quote opened in line {self._lines - within + 1:,} is never closed, so its field "
-            "runs to the end of the file; close it, or double it if it is part of the text"
-        )
 
     def close(self) -> None:
         """Close the file once Arrow has released it."""
@@ -310,3 +287,19 @@ class _Rows:
                     pass
         self._reader = None
         self._file.close()
+
+
+def _wrong(row: str, expected: str, fields: str, text: str) -> SourceError:
+    """Return the error for a row whose beginning is in Arrow's message."""
+    if int(fields) > int(expected):
+        fix = "quote fields that contain a delimiter, and close each quote"
+    else:
+        fix = "add the missing fields, or quote a field that contains a line end"
+    return SourceError(
+        Message(
+            # Arrow counts from 1.
+            f"row {int(row) - 1:,} has {counted(int(fields), 'field')} for "
+            f"{counted(int(expected), 'column')}: {text[:80]!r}; {fix}, or use ",
+            Hint("bad_rows", "skip"),
+        )
+    )

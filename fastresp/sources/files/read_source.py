@@ -18,6 +18,7 @@ from .table import Table
 __all__ = ["read"]
 
 DELIMITER = '[^"\r\n\0\x80-\U0010ffff]'
+QUOTE = "[^\r\n\0\x80-\U0010ffff]"
 QUERY = re.compile(r"\s*(select|with|from|values)[\s('\"*]", re.IGNORECASE)
 
 
@@ -36,6 +37,8 @@ def read(
     sql: str | None = None,
     format: Literal["csv", "tsv", "jsonl", "lines", "parquet", "arrow"],
     delimiter: str | None = None,
+    quote: str | None = None,
+    escape: str | None = None,
     header: bool = True,
     columns: Sequence[str] | None = None,
     encoding: str | None = None,
@@ -51,6 +54,8 @@ def read(
     sql: str,
     format: None = None,
     delimiter: str | None = None,
+    quote: str | None = None,
+    escape: str | None = None,
     header: bool = True,
     columns: Sequence[str] | None = None,
     encoding: str | None = None,
@@ -66,6 +71,8 @@ def read(
     sql: str | None = None,
     format: Format | None = None,
     delimiter: str | None = None,
+    quote: str | None = None,
+    escape: str | None = None,
     header: bool = True,
     columns: Sequence[str] | None = None,
     encoding: str | None = None,
@@ -81,6 +88,8 @@ def read(
     sql: str | None = None,
     format: Format | None = None,  # noqa: A002
     delimiter: str | None = None,
+    quote: str | None = None,
+    escape: str | None = None,
     header: bool = True,
     columns: Sequence[str] | None = None,
     encoding: str | None = None,
@@ -105,6 +114,11 @@ def read(
             Text files may be compressed with gzip, Zstandard or bzip2.
         delimiter: the character between CSV fields, if not a comma; of lines, the line end, if
             not a newline.
+        quote: the character that opens and closes a CSV field with delimiters or line ends, if not
+            ``"``; ``""`` if quotes are part of the text. By default TSV has quotes only if its
+            first 2 MiB prove it.
+        escape: the character before a quote that is part of a quoted CSV field, such as ``"\\"``,
+            which Spark writes; by default such a quote is doubled.
         header: whether the first line of CSV names the columns. If not, they are ``column_1``,
             ``column_2``, and so on.
         columns: the column names of CSV without a header.
@@ -163,7 +177,9 @@ def read(
         raise ValueError(Message(Hint("format"), words))
     if limit is not None and limit < 0:
         raise ValueError(f"limit must be 0 rows or more, not {limit}")
-    options = _options(format, delimiter, header, columns, encoding, null_values, bad_rows)
+    options = _options(
+        format, delimiter, quote, escape, header, columns, encoding, null_values, bad_rows
+    )  # fmt: skip
     keys = (sort_by,) if isinstance(sort_by, str) else tuple(sort_by)
     if format == "resp" or (format is None and _is_resp(source)):
         if sql is not None:
@@ -198,6 +214,8 @@ def read(
 def _options(
     format: Format | None,  # noqa: A002
     delimiter: str | None,
+    quote: str | None,
+    escape: str | None,
     header: bool,
     columns: Sequence[str] | None,
     encoding: str | None,
@@ -213,6 +231,7 @@ def _options(
     if delimiter is not None and not ends_lines and not re.fullmatch(DELIMITER, delimiter):
         words = f" must be one ASCII character other than a quote, not {delimiter!r}"
         raise ValueError(Message(Hint("delimiter"), words))
+    quote, escape = _checked_quotes(delimiter, quote, escape)
     if encoding is not None:
         try:
             "".encode(encoding)
@@ -231,7 +250,31 @@ def _options(
         encoding,
         tuple(null_values),
         bad_rows,
+        quote,
+        escape,
     )
+
+
+def _checked_quotes(
+    delimiter: str | None, quote: str | None, escape: str | None
+) -> tuple[str | None, str | None]:
+    """Return quote and escape; an escape that is the quote itself is the default.
+
+    Raises:
+        ValueError: one is invalid.
+    """
+    if quote and (not re.fullmatch(QUOTE, quote) or quote == delimiter):
+        words = f" must be one ASCII character other than the delimiter, or empty, not {quote!r}"
+        raise ValueError(Message(Hint("quote"), words))
+    if escape is None or escape == (quote or '"'):
+        return quote, None
+    if not re.fullmatch(QUOTE, escape) or escape == delimiter:
+        words = f" must be one ASCII character other than the delimiter, not {escape!r}"
+        raise ValueError(Message(Hint("escape"), words))
+    if quote == "":
+        words = " is for quoted fields, but this file has no quotes; leave it out"
+        raise ValueError(Message(Hint("escape", ...), words))
+    return quote, escape
 
 
 def _given(options: FileOptions) -> str:

@@ -54,6 +54,8 @@ class FileOptions:
         encoding: the encoding of the text, if not UTF-8.
         null_values: CSV fields that mean null, besides empty ones.
         bad_rows: ``"error"``, ``"skip"``, or the path of the file to write bad rows to.
+        quote: the quote of CSV fields; "" if they have none; None to detect it.
+        escape: the character before a quote that is text within a quoted field.
     """
 
     delimiter: str | None = None
@@ -62,6 +64,8 @@ class FileOptions:
     encoding: str | None = None
     null_values: tuple[str, ...] = ()
     bad_rows: str | os.PathLike[str] = "error"
+    quote: str | None = None
+    escape: str | None = None
 
     @property
     def only_ours(self) -> bool:
@@ -80,6 +84,8 @@ def unfit(kind: str, options: FileOptions) -> Message | None:
         "columns": delimited,  # before header, which they turn off
         "header": delimited,
         "null_values": delimited,
+        "quote": delimited,
+        "escape": delimited,
         "encoding": (*delimited, "jsonl", "lines"),
         "bad_rows": (*delimited, "jsonl"),
     }

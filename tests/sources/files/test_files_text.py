@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import codecs
+import csv
 import gzip
 import io
 from pathlib import Path
@@ -43,9 +44,9 @@ def test_unclosed_quote(tmp_path: Path, text: str, line: int, pack: Any) -> None
     for bad_rows in ("error", "skip"):
         assert words in failure(path, bad_rows=bad_rows)
         assert words in failure(io.BytesIO(path.read_bytes()), bad_rows=bad_rows, format="csv")
-    path.write_bytes(pack(text.replace(",", "\t").encode()))
-    assert words in failure(path, format="tsv")
-    assert words in failure([path, path], format="tsv")
+    path.write_bytes(pack(text.replace(",", "\t").replace('"', "'").encode()))
+    assert words in failure(path, format="tsv", quote="'")
+    assert words in failure([path, path], format="tsv", quote="'")
 
 
 def test_unclosed_quote_in_a_single_column() -> None:
@@ -73,6 +74,82 @@ def test_field_with_an_unclosed_quote_is_not_sent() -> None:
     assert len(file.getvalue()) > 1_000_000
     assert file.getvalue().endswith(b"x\r\n")
     assert fastresp.pack("SET", "1", "x") not in file.getvalue()
+
+
+# Quotes that are text, and quotes that swallow rows.
+
+
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        # Quotes are text, unless the first lines can only be read with quotes.
+        ('id\tt\n1\t"Quick" fox\n2\tplain\n', [("1", '"Quick" fox'), ("2", "plain")]),
+        ('id\tt\n1\t"All"\n2\t""\n', [("1", '"All"'), ("2", '""')]),
+        ('id\tt\n1\t"Open\n2\tClosed"\n', [("1", '"Open'), ("2", 'Closed"')]),
+        ('id\tt\n1\t5" x 3"\n2\t"\n', [("1", '5" x 3"'), ("2", '"')]),
+        ('"id"\t"t"\n1\t"a"\n', [("1", "a")]),  # as R writes it
+        ('id\tt\n1\t"say ""hi"""\n2\t"x"\n', [("1", 'say "hi"'), ("2", "x")]),
+        ('id\tt\n1\t"two\nlines"\n2\t"a\tb"\n', [("1", "two\nlines"), ("2", "a\tb")]),
+        ('id\tt\n1\t"say ""hi"""\n2\t"x" y\n', [("1", '"say ""hi"""'), ("2", '"x" y')]),
+    ],
+)
+def test_tsv_has_quotes_only_if_its_first_lines_prove_it(
+    tmp_path: Path, text: str, rows: list[tuple[str, str]]
+) -> None:
+    (tmp_path / "x.tsv").write_text(text)
+    wanted = [dict(zip(("id", "t"), row, strict=True)) for row in rows]
+    ways: list[Any] = [{}, {"format": "csv", "delimiter": "\t"}]
+    for options in [*ways, {"sort_by": "id"}]:
+        assert rows_of(tmp_path / "x.tsv", **options) == wanted
+
+
+def test_the_quote_and_the_escape_are_options() -> None:
+    def rows(text: str, **options: Any) -> list[dict[str, Any]]:
+        return rows_of(io.BytesIO(text.encode()), format="csv", **options)
+
+    assert rows('a,b\n"1,2"\n', quote="") == [{"a": '"1', "b": '2"'}]
+    assert rows("a,b\n'x,\n',\"2\"\n", quote="'") == [{"a": "x,\n", "b": '"2"'}]
+    # Spark escapes quotes and backslashes, but only in quoted fields.
+    spark = 'a,b\n"say \\"hi\\"","C:\\\\"\nC:\\dir,"\\n"\n'
+    assert rows(spark, escape="\\") == [
+        {"a": 'say "hi"', "b": "C:\\"}, {"a": "C:\\dir", "b": "\\n"}
+    ]  # fmt: skip
+    long = "a,b\n" + '"\\"","\\\\"""\n' * 500_000  # escapes at the ends of blocks
+    assert rows(long, escape="\\") == [{"a": '"', "b": '\\"'}] * 500_000
+    said = failure(io.BytesIO(spark.encode()), format="csv")
+    assert "a quoted field in line 2 has a backslash before a quote; use escape='\\\\'" in said
+    for options in ({"quote": "ab"}, {"quote": ","}, {"escape": "\n"}, {"escape": "é"}):
+        with pytest.raises(ValueError, match="must be one ASCII character"):
+            rows(spark, **({"delimiter": ","} | options))
+    with pytest.raises(ValueError, match="escape= is for quoted fields, but this file has no"):
+        rows(spark, quote="", escape="\\")
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ('id,t\n1,"Hello\n2,b\n3,"c"\n4,d\n', 2),
+        ('id,t\n1,x\n2,"Hello\r\n3,"b" and\r\n', 3),
+        ('"id\nx"y,t\n1,2\n', 1),
+        (f'a,b\n{LONG}1,"x\n{LONG}1,"y"\n', 100_002),
+        (f'a,b\n{LONG}1,"x\n{LONG}{LONG}', 100_002),
+    ],
+)
+def test_a_quote_that_swallows_line_ends_names_its_line(text: str, line: int) -> None:
+    for bad_rows in ("error", "skip"):
+        said = failure(io.BytesIO(text.encode()), format="csv", bad_rows=bad_rows)
+        assert f"the quote opened in line {line:,} " in said
+        assert said.endswith("or use quote='' if quotes are text in this file")
+    if text.startswith("a,b"):  # the rows before it are there
+        assert len(rows_of(io.BytesIO(text.encode()), format="csv", limit=9)) == 9
+
+
+def test_fields_with_line_ends_are_read() -> None:
+    rows = [[f'{n}"\r\n,{"x" * (n % 50)}', 'b\n"\n', "", "c"] for n in range(60_000)]
+    text = io.StringIO(newline="")
+    csv.writer(text).writerows([["a", "b", "c", "d"], *rows])
+    read = rows_of(io.BytesIO(text.getvalue().encode()), format="csv")
+    assert [[value or "" for value in row.values()] for row in read] == rows
 
 
 # No header.

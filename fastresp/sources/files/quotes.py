@@ -1,0 +1,170 @@
+"""Which quotes a delimited text has, and whether they close where a field ends."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ...outcome.errors import SourceError
+from ...outcome.messages import Hint, Message
+from .input import Input
+from .quoting import Quotes
+from .reading import BLOCK_BYTES, Converted, FileOptions
+
+__all__ = ["CheckedText", "Dialect", "dialect_of"]
+
+QUOTE = '"'
+QUOTED = re.compile('"(?:[^"]|"")*"')
+LINE_END = re.compile("\r\n|\n|\r")
+# Arrow reads a row that is in two blocks, but not one that is in three.
+MOST_FIELD_BYTES = 2 * BLOCK_BYTES
+IF_TEXT = Message(", or use ", Hint("quote", ""), " if quotes are text in this file")
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """The characters that divide a text into fields.
+
+    Attributes:
+        delimiter: between fields.
+        quote: opens and closes a field that contains delimiters or line ends; "" if none does.
+        escape: before a quote that is text; "" if only a second quote is.
+    """
+
+    delimiter: str
+    quote: str = QUOTE
+    escape: str = ""
+
+    def rows(self, text: str, *, strict: bool = False) -> Iterator[list[str]]:
+        """Yield the fields of each row of a text whose escapes were replaced."""
+        return csv.reader(
+            io.StringIO(text, newline=""),
+            delimiter=self.delimiter,
+            quotechar=self.quote or None,
+            quoting=csv.QUOTE_MINIMAL if self.quote else csv.QUOTE_NONE,
+            strict=strict,
+        )
+
+
+def dialect_of(head: bytes, kind: str, options: FileOptions) -> Dialect:
+    """Return the dialect of a text from its format, its options and its first bytes.
+
+    Without an option, CSV has quotes. Text between tabs has them only if the first lines prove
+    it, because most programs that write it have none: quotes are then part of the values.
+    """
+    delimiter = options.delimiter or ("\t" if kind == "tsv" else ",")
+    quote = options.quote
+    if quote is None:
+        is_text = delimiter == "\t" and not options.escape and not _proved(head, options.header)
+        quote = "" if is_text else QUOTE
+    return Dialect(delimiter, quote, options.escape or "")
+
+
+def _proved(head: bytes, header: bool) -> bool:
+    """Return whether the first lines, between tabs, can only be read with quotes.
+
+    They are proved by a header whose names all are quoted, by doubled quotes in a quoted field,
+    or by delimiters or line ends in one; in each case only if no row contradicts it.
+    """
+    if b'"' not in head:
+        return False
+    text = head.decode("latin-1")
+    lines = LINE_END.split(text)
+    if len(head) >= BLOCK_BYTES:  # the last line is not whole
+        lines.pop()
+    rows = [line.split("\t") for line in lines if line]
+    if not rows:
+        return False
+    if header and all(QUOTED.fullmatch(name) for name in rows[0] if name):
+        return True
+    if any(len(row) != len(rows[0]) for row in rows):
+        return _fits(text, whole=len(head) < BLOCK_BYTES)
+    fields = [field for row in rows for field in row if field.startswith(QUOTE)]
+    return all(map(QUOTED.fullmatch, fields)) and any(QUOTE * 2 in each[1:-1] for each in fields)
+
+
+def _fits(text: str, *, whole: bool) -> bool:
+    """Return whether all rows have the same number of fields if quotes are read as such."""
+    widths: list[int] = []
+    try:
+        widths += (len(row) for row in Dialect("\t").rows(text, strict=whole) if row)
+    except csv.Error:
+        return False
+    return len(set(widths if whole else widths[:-1])) == 1
+
+
+class CheckedText:
+    """A delimited text, with each escaped quote doubled, that ends at a wrong quote.
+
+    Arrow's parser goes on with text after a closing quote. A field with line ends must not: there,
+    a quote that is text has opened it, and the rows up to the next quote would be lost. A field on
+    one line may, as in Python's csv module.
+
+    The text ends behind the wrong field, not with an exception, so that the rows before it are
+    read first.
+
+    Args:
+        data: the text.
+        dialect: the characters that divide it into fields.
+
+    Attributes:
+        dialect: the same.
+        file: the text to read.
+        failure: what is wrong with its last field; None if nothing is.
+    """
+
+    def __init__(self, data: Input, dialect: Dialect) -> None:
+        self.dialect = dialect
+        self.file = data
+        self.failure: SourceError | None = None
+        if dialect.quote:
+            self._data = data
+            self._quotes = Quotes(
+                dialect.delimiter.encode(), dialect.quote.encode(), dialect.escape.encode()
+            )
+            self.file = Input(Converted(data, self._fed, self._ended), data.stopped)
+
+    def _fed(self, block: bytes) -> bytes:
+        quotes = self._quotes
+        block = quotes.feed(block)
+        if quotes.fault and quotes.backslash:
+            self.failure = SourceError(
+                Message(
+                    f"a quoted field in line {quotes.fault:,} has a backslash before a quote; use ",
+                    Hint("escape", "\\"),
+                    ", or double the quote if the backslash is text",
+                )
+            )
+        elif quotes.fault:
+            self.failure = _opened(
+                quotes.fault,
+                "closes in a later line, where text follows it, so rows between them may be lost",
+            )
+        elif quotes.opened and quotes.size > MOST_FIELD_BYTES:
+            size = f"{MOST_FIELD_BYTES >> 20} MiB"
+            self.failure = _opened(quotes.opened, f"is not closed within {size}, the maximum")
+        if self.failure is not None:
+            self._data.stop()
+        return block
+
+    def _ended(self) -> bytes:
+        rest = self._quotes.finish()
+        if self._quotes.opened:
+            rest += self.dialect.quote.encode()
+            self.failure = self.failure or _opened(
+                self._quotes.opened, "is never closed, so its field runs to the end of the file"
+            )
+        return rest
+
+
+def _opened(line: int, what: str) -> SourceError:
+    return SourceError(
+        Message(
+            f"the quote opened in line {line:,} {what}; close it, or double it if it is part of "
+            "the text",
+            IF_TEXT,
+        )
+    )
