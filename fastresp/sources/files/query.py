@@ -16,10 +16,9 @@ import pyarrow as pa
 from ...outcome.errors import SourceError
 from .damage import checked
 from .delimited import OTHER_DELIMITERS
-from .formats import BATCH_ROWS, checksums_of, columns_of, schema_of
-from .partitions import Partitions
+from .duckdb_reads import changed_columns, partitions
+from .formats import BATCH_ROWS, checksums_of, columns_of
 from .reading import FileOptions, Reading, Wanted
-from .schemas import one_schema
 from .several_files import SeveralFiles
 from .unchanged import Unchanged
 
@@ -147,11 +146,12 @@ class Query:
         sources, kinds = self._sources, self._kinds
         function = FUNCTIONS.get(kinds[0] or "")
         theirs = all(map(_readable, sources)) and not self._options.only_ours
+        changed: dict[str, str] = {}
         if theirs and set(kinds) == {"parquet"}:
-            _check_types(sources)
+            changed = changed_columns(sources)
             theirs = not any(map(checksums_of, sources))  # DuckDB does not compare them
-        partitions = _partitions(sources, kinds, self._options) if theirs else None
-        theirs = theirs and partitions is not None
+        folders = partitions(sources, kinds, self._options) if theirs else None
+        theirs = theirs and folders is not None
         if function is None or len(set(kinds)) > 1 or not theirs:
             self._source = FilesSource(sources, kinds, self._options)
             if not self._source.schema.names:
@@ -165,9 +165,15 @@ class Query:
             function += f", delim = {_quoted(delimiter)}"
         self._unchanged = list(map(Unchanged, sources))
         paths = ", ".join(map(_quoted, sources))
-        function += f", hive_partitioning = {bool(partitions)}, hive_types_autocast = false"
-        names = ", ".join(map(_name, partitions or ()))
-        columns = f"* EXCLUDE ({names}), {names}" if names else "*"
+        function += f", hive_partitioning = {bool(folders)}, hive_types_autocast = false"
+        names = ", ".join(map(_name, folders or ()))
+        columns = f"* EXCLUDE ({names})" if names else "*"
+        if changed:  # an error only if the query uses the column
+            errors = (
+                f"error({_quoted(words)}) AS {_name(name)}" for name, words in changed.items()
+            )
+            columns += f" REPLACE ({', '.join(errors)})"
+        columns += f", {names}" if names else ""
         self._connection.execute(
             f"CREATE VIEW source AS SELECT {columns} FROM {function.format(f'[{paths}]')})"
         )
@@ -320,6 +326,8 @@ class FilesSource:
                 reading = self._new_reading()
                 reading.open()
             yield from map(self._sent, reading.batches())
+        except GeneratorExit:  # DuckDB wants no more, as after an error of its own
+            raise
         except BaseException as error:
             self.failure = error
             raise
@@ -353,38 +361,6 @@ def _delimiter(sources: list[str], kind: str, given: str | None) -> str:
         if all(len(columns_of(source, "csv", reading) or ()) > 1 for source in sources):
             return each
     return usual
-
-
-def _check_types(sources: list[str]) -> None:
-    """Refuse Parquet files whose types differ, since DuckDB would cast them to a common one.
-
-    Columns may be missing.
-
-    Raises:
-        SourceError: a column has types that can't be one.
-    """
-    if len(sources) > 1:
-        schemas = ((path, schema_of(path, "parquet", Reading(FileOptions()))) for path in sources)
-        one_schema((path, schema) for path, schema in schemas if schema is not None)
-
-
-def _partitions(
-    sources: list[str], kinds: list[str | None], options: FileOptions
-) -> list[str] | None:
-    """Return the columns that folders of the files name; None if DuckDB would read others.
-
-    It prefers the name of the folder to the file's own column, and ignores case.
-    """
-    first, *others = [Partitions(source).values for source in sources]
-    if any(list(each) != list(first) for each in others):
-        return None
-    for source, kind in zip(sources, kinds, strict=True) if first else ():
-        reading = Reading(FileOptions(delimiter=options.delimiter))
-        found = schema_of(source, kind or "", reading)
-        own = columns_of(source, kind or "", reading) if found is None else found.names
-        if {name.lower() for name in own or ()} & {name.lower() for name in first}:
-            return None
-    return list(first)
 
 
 def _name(text: str) -> str:

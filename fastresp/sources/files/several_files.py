@@ -108,13 +108,13 @@ class SeveralFiles:
             self._names.append(path)
             self._rows += rows
             self._index += 1
-        self._part = self._opened(self._index)
-        self.first_row = self._rows
+        self._part = self._opened(self._index, self._reading.start_row)
         # An empty JSON lines file has no columns.
         while not self._part.schema.names and self._index + 1 < len(self._sources):
             self._part.close()
-            self._part = self._opened(self._index + 1)
+            self._part = self._opened(self._index + 1, self._reading.start_row)
             self._index += 1
+        self.first_row = self._rows
         try:
             first = self._noted(self._part.name, self._part.schema, self._index)
             for index in range(self._index + 1, len(self._sources)):
@@ -237,9 +237,10 @@ class SeveralFiles:
         index = bisect.bisect_right(self._firsts, row) - 1
         return self._names[index], row - self._firsts[index]
 
-    def _opened(self, index: int) -> OpenFile:
+    def _opened(self, index: int, start_row: int = 0) -> OpenFile:
+        """Open a file, and leave out rows before ``start_row`` of all files, if that is known."""
         self._reading.stopped.begin()
-        start = self._reading.start_row - self._rows
+        start = start_row - self._rows
         self._unchanged = Unchanged(self._sources[index])
         part = open_file(self._sources[index], self._kinds[index], self._json, self._reading, start)
         if self._kinds[index] == "jsonl" and part.schema.names:

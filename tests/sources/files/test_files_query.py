@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyarrow import parquet
 from tables import ROWS, csv_bytes, failure, rows_of, run, write
 
 import fastresp
@@ -192,6 +193,27 @@ def test_single_columns_in_a_query(tmp_path: Path) -> None:
     assert rows_of(tmp_path / "x.csv", sql="FROM source") == [{"id": "a,\nn"}, {"id": "b c"}]
     (tmp_path / "x.csv").write_text('id\na\n"b\nc\n')
     assert "an unclosed quote" in failure(tmp_path / "x.csv", sql="FROM source")
+
+
+@pytest.mark.parametrize(
+    ("column", "words"),
+    [
+        (pa.array([10**50], pa.decimal256(60, 3)), "rounds to 64-bit floats"),
+        (pa.array([[{"a": 1}]], pa.list_(pa.struct([("a", pa.duration("us"))]))), "plain numbers"),
+    ],
+    ids=["decimal", "duration"],
+)
+def test_parquet_columns_that_duckdb_would_change(
+    tmp_path: Path, column: pa.Array, words: str
+) -> None:
+    """Only if the query uses them."""
+    path = tmp_path / "day=1" / "x.parquet"
+    path.parent.mkdir()
+    parquet.write_table(pa.table({"n": [1], "v": column}), path)
+    assert rows_of(path, sql="SELECT n, day FROM source WHERE n = 1") == [{"n": 1, "day": "1"}]
+    said = failure(path, sql="FROM source")
+    assert said.startswith("the query failed: Invalid Input Error: column 'v' is ")
+    assert words in said
 
 
 def test_columns_of_the_same_name_in_a_query(tmp_path: Path) -> None:

@@ -16,6 +16,8 @@ from pyarrow import parquet
 from tables import failure, rows_of
 
 import fastresp
+from fastresp.server.options import Options
+from fastresp.sources.source import encoding, released
 
 # For each a value of the first file and one of the second; a cast to the first type changes it, or
 # fails.
@@ -118,6 +120,28 @@ def test_a_later_file_that_does_not_fit_is_refused_first(tmp_path: Path) -> None
         fastresp.dump(fastresp.read(paths), "HSET {id} v {v!f32}", output)
     assert caught.value.file == str(paths[1])
     assert not output.getvalue()
+
+
+def test_resumed_rows_have_the_types_of_their_file(tmp_path: Path) -> None:
+    """Whole files, row groups and batches before the first row are left out."""
+    paths = []
+    kinds = (pa.int64(), pa.string(), pa.float64(), pa.int64())
+    for number, kind in enumerate(kinds):
+        path = tmp_path / f"{number}.{'arrow' if number == 2 else 'parquet'}"
+        table = pa.table({"v": pa.array(range(4)).cast(kind)})
+        if number == 2:
+            with pa.ipc.new_file(path, table.schema) as file:
+                file.write_table(table, max_chunksize=2)
+        else:
+            parquet.write_table(table, path, row_group_size=2)
+        paths.append(path)
+    texts = [f"{v}.0" if kind == pa.float64() else f"{v}" for kind in kinds for v in range(4)]
+    for start in range(len(texts) + 1):
+        encoder, source = encoding(fastresp.read(paths), "SADD {v}", Options(), start)
+        with released(source):
+            chunks = b"".join(bytes(chunk.piece(0, len(chunk))) for chunk in encoder.chunks(source))
+        assert chunks == b"".join(fastresp.pack("SADD", text) for text in texts[start:])
+        assert encoder.rows == len(texts)
 
 
 def test_a_table_is_loaded_twice(tmp_path: Path) -> None:

@@ -230,6 +230,16 @@ def test_types_that_duckdb_does_not_have(tmp_path: Path) -> None:
     assert said.startswith("can't sort rows with column 'x', whose type is list<item: halffloat>; ")
 
 
+def test_maps_that_duckdb_does_not_have(tmp_path: Path) -> None:
+    column = pa.array([[("k", 1), ("k", 2)]], pa.map_(pa.string(), pa.int8()))
+    table = pa.table({"n": [1], "x": column})
+    with pa.ipc.new_file(tmp_path / "x.arrow", table.schema) as writer:
+        writer.write_table(table)
+    assert "sorting the rows failed: Invalid Input Error: Arrow map contains duplicate key" in (
+        failure(tmp_path / "x.arrow", sort_by="n")
+    )
+
+
 def test_faults_in_files_are_theirs(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("id,v\n2,a\n1,b,c\n")
     assert "row 1 has 3 fields for 2 columns" in failure(tmp_path / "x.csv", sort_by="id")
