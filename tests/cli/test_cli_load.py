@@ -37,7 +37,7 @@ class TestLoad:
         assert client.get("3") == "Zoë".encode()
 
     def test_sql(self, client, users: Path) -> None:
-        query = "SELECT id, upper(name) AS name FROM source WHERE id > 1"
+        query = "SELECT id, upper(name) AS name FROM source WHERE id::INT > 1"
         done = invoke("load", users, "SET {id} {name}", "--sql", query)
         assert done.exit_code == 0, done.output
         assert client.mget("1", "2") == [None, b"BO"]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from .formats import columns_of, schema_of
+from .formats import schema_of
 from .partitions import Partitions
 from .reading import FileOptions, Reading
 from .schemas import one_schema
@@ -43,20 +43,17 @@ def changed_columns(sources: Sequence[str]) -> dict[str, str]:
     }
 
 
-def partitions(
-    sources: Sequence[str], kinds: Sequence[str | None], options: FileOptions
-) -> list[str] | None:
-    """Return the columns that folders of the files name; None if DuckDB would read others.
+def partitions(sources: Sequence[str]) -> list[str] | None:
+    """Return the columns that folders of Parquet files name; None if DuckDB would read others.
 
     It prefers the name of the folder to the file's own column, and ignores case.
     """
     first, *others = [Partitions(source).values for source in sources]
     if any(list(each) != list(first) for each in others):
         return None
-    for source, kind in zip(sources, kinds, strict=True) if first else ():
-        reading = Reading(FileOptions(delimiter=options.delimiter))
-        found = schema_of(source, kind or "", reading)
-        own = columns_of(source, kind or "", reading) if found is None else found.names
-        if {name.lower() for name in own or ()} & {name.lower() for name in first}:
+    for source in sources if first else ():
+        own = schema_of(source, "parquet", Reading(FileOptions()))
+        names = () if own is None else own.names
+        if {name.lower() for name in names} & {name.lower() for name in first}:
             return None
     return list(first)

@@ -15,10 +15,12 @@ import pyarrow as pa
 
 from ...outcome.errors import SourceError
 from .damage import checked
-from .delimited import OTHER_DELIMITERS
 from .duckdb_reads import changed_columns, partitions
 from .formats import BATCH_ROWS, checksums_of, columns_of
-from .reading import FileOptions, Reading, Wanted
+from .input import name_of
+from .paths import files_of, format_of
+from .query_sources import tables_of
+from .reading import AS_IT_IS, FileOptions, Reading, Wanted
 from .several_files import SeveralFiles
 from .unchanged import Unchanged
 
@@ -35,14 +37,8 @@ SETTINGS: dict[str, str | bool | int | float | list[str]] = {
 }
 # What a query calls the result of the user's query to sort it.
 RESULT = "fastresp_rows"
-# By default DuckDB reads an unclosed quote as text.
-QUOTED = """union_by_name = true, quote = '"', escape = '"', strict_mode = true"""
-# JSON is not among them: read_json turns large integers into floats, without an error.
-FUNCTIONS = {
-    "csv": f"read_csv({{}}, {QUOTED}",
-    "tsv": f"read_csv({{}}, {QUOTED}",
-    "parquet": "read_parquet({}, union_by_name = true",
-}
+# DuckDB's own readers of these guess: read_csv drops rows, and read_json changes large integers.
+READ_HERE = ("csv", "tsv", "jsonl")
 
 
 class Query:
@@ -77,7 +73,7 @@ class Query:
         self._limit = limit
         self._sort_by = sort_by
         self._rows = 0
-        self._source: FilesSource | None = None
+        self._read: dict[str, FilesSource] = {}  # by the names that the query gives them
         self._unchanged: list[Unchanged] = []  # those that DuckDB reads itself
         # DuckDB creates this folder for data that does not fit in memory, and removes it.
         spill = os.path.join(tempfile.gettempdir(), f"fastresp-{uuid.uuid4().hex}")
@@ -90,8 +86,7 @@ class Query:
                 self._connection.execute("SET TimeZone = 'UTC'")
                 # DuckDB would draw one on the standard output of ``python -c`` and in notebooks.
                 self._connection.execute("SET enable_progress_bar = false")
-                if self._sources:
-                    self._name_source()
+                self._name_sources()
                 self._reader = self._result().to_arrow_reader(BATCH_ROWS)
                 return self._schema()
         except BaseException:
@@ -121,15 +116,15 @@ class Query:
 
     def interrupt(self) -> None:
         """Stop the query."""
-        if self._source is not None:
-            self._source.interrupt()
+        for source in self._read.values():
+            source.interrupt()
         with suppress(duckdb.ConnectionException):  # it has ended
             self._connection.interrupt()
 
     @property
     def bad_rows(self) -> int:
         """Number of rows skipped."""
-        return 0 if self._source is None else self._source.bad_rows
+        return sum(source.bad_rows for source in self._read.values())
 
     def fraction(self, rows: int | None = None) -> float | None:
         """Return None: the size of a query's result is unknown."""
@@ -141,32 +136,35 @@ class Query:
             raise LookupError(f"row {row:,} has not been read")
         return "", row
 
+    def _name_sources(self) -> None:
+        """Define the tables of the query that are files."""
+        if self._sources:
+            self._name_source()
+        self._name_files()
+
     def _name_source(self) -> None:
-        """Define ``source`` as files, or as columns if DuckDB can't read the files itself."""
+        """Define ``source``: as Parquet files that DuckDB reads, or as columns read here."""
         sources, kinds = self._sources, self._kinds
-        function = FUNCTIONS.get(kinds[0] or "")
-        theirs = all(map(_readable, sources)) and not self._options.only_ours
-        changed: dict[str, str] = {}
-        if theirs and set(kinds) == {"parquet"}:
-            changed = changed_columns(sources)
-            theirs = not any(map(checksums_of, sources))  # DuckDB does not compare them
-        folders = partitions(sources, kinds, self._options) if theirs else None
-        theirs = theirs and folders is not None
-        if function is None or len(set(kinds)) > 1 or not theirs:
-            self._source = FilesSource(sources, kinds, self._options)
-            if not self._source.schema.names:
-                raise SourceError(
-                    "the query failed: the source has no rows, so no columns; leave out the query"
-                )
-            self._connection.register("source", self._source)
+        if set(kinds) == {"parquet"} and all(map(_readable, sources)) and self._parquet_named():
             return
-        if kinds[0] in ("csv", "tsv"):
-            delimiter = _delimiter(sources, kinds[0], self._options.delimiter)
-            function += f", delim = {_quoted(delimiter)}"
+        if not _are_combined(sources, kinds, self._options):
+            self._register("source", FilesSource(sources, kinds, self._options))
+            return
+        parts = [f"source {number}" for number in range(1, len(sources) + 1)]
+        for part, source, kind in zip(parts, sources, kinds, strict=True):
+            self._register(part, FilesSource([source], [kind], self._options))
+        union = " UNION ALL BY NAME ".join(f"FROM {_name(part)}" for part in parts)
+        self._connection.execute(f"CREATE VIEW source AS {union}")
+
+    def _parquet_named(self) -> bool:
+        """Define ``source`` as Parquet files that DuckDB reads; return whether it can."""
+        sources = self._sources
+        changed = changed_columns(sources)
+        folders = None if any(map(checksums_of, sources)) else partitions(sources)
+        if folders is None:  # DuckDB does not compare checksums
+            return False
         self._unchanged = list(map(Unchanged, sources))
-        paths = ", ".join(map(_quoted, sources))
-        function += f", hive_partitioning = {bool(folders)}, hive_types_autocast = false"
-        names = ", ".join(map(_name, folders or ()))
+        names = ", ".join(map(_name, folders))
         columns = f"* EXCLUDE ({names})" if names else "*"
         if changed:  # an error only if the query uses the column
             errors = (
@@ -175,8 +173,48 @@ class Query:
             columns += f" REPLACE ({', '.join(errors)})"
         columns += f", {names}" if names else ""
         self._connection.execute(
-            f"CREATE VIEW source AS SELECT {columns} FROM {function.format(f'[{paths}]')})"
+            f"CREATE VIEW source AS SELECT {columns} FROM read_parquet("
+            f"[{', '.join(map(_quoted, sources))}], union_by_name = true, "
+            f"hive_partitioning = {bool(folders)}, hive_types_autocast = false)"
         )
+        return True
+
+    def _name_files(self) -> None:
+        """Define the text files that the query itself names, as ``source`` would be."""
+        for name in tables_of(self._sql):
+            if name == "source" and self._sources:
+                continue
+            try:
+                files = files_of(name)
+                kinds = list(map(format_of, files))
+            except (OSError, ValueError):
+                continue  # DuckDB knows it, or reports it
+            if set(kinds) <= set(READ_HERE):
+                self._register(name, FilesSource(files, kinds, AS_IT_IS))
+
+    def _register(self, name: str, source: FilesSource) -> None:
+        """Give a source a name.
+
+        Raises:
+            SourceError: it has no columns, or DuckDB would call them otherwise.
+        """
+        twin = next((each for each in self._read if each.lower() == name.lower()), None)
+        self._read[name] = source
+        if twin is not None:
+            raise SourceError(f"a query can't tell {twin} and {name} apart; rename one file")
+        names = source.schema.names
+        if not names:
+            raise SourceError(
+                f"the query failed: {source.name} has no rows, so no columns; leave out the query"
+            )
+        self._connection.register(name, source)
+        called = self._connection.sql(f"FROM {_name(name)}").columns
+        wrong = next((own for own, its in zip(names, called, strict=True) if own != its), None)
+        if wrong is not None:
+            raise SourceError(
+                f"a query can't use column {wrong!r} of {source.name}: it is empty, or another "
+                "column has this name in other letters; rename it, or leave out the query"
+            )
 
     def _result(self) -> duckdb.DuckDBPyRelation:
         """Return the query, sorted if wanted."""
@@ -203,8 +241,8 @@ class Query:
 
     def _close(self) -> None:
         self._connection.close()
-        if self._source is not None:
-            self._source.close()
+        for source in self._read.values():
+            source.close()
 
     def _check(self) -> None:
         statements = self._connection.extract_statements(self._sql)
@@ -219,13 +257,13 @@ class Query:
         try:
             yield
         except (duckdb.Error, pa.ArrowException, OSError) as error:
-            if self._source is not None and self._source.failure is not None:
-                raise self._source.failure from None
+            for source in self._read.values():
+                if source.failure is not None:
+                    raise source.failure from None
             # After an empty line comes the query itself, or the settings of a reader.
             words = str(error).partition("\n\n")[0].replace("\n", "; ")
-            words, *candidates = words.split("; The search space used was:")
-            if candidates:
-                words += "; look for an unclosed quote, or a row with too many or too few fields"
+            if "VARCHAR" in words and any(source.is_text for source in self._read.values()):
+                words += "; the columns of CSV are text: cast them, such as price::DOUBLE"
             raise SourceError(f"{self._failed}: {words}") from error
 
 
@@ -311,6 +349,17 @@ class FilesSource:
         """Number of rows skipped."""
         return max(reading.bad_rows for reading in self._readings)
 
+    @property
+    def name(self) -> str:
+        """The name of the first file, for messages."""
+        first = self._sources[0]
+        return first if isinstance(first, str) else name_of(first)
+
+    @property
+    def is_text(self) -> bool:
+        """Whether all columns are text, as those of CSV."""
+        return all(pa.types.is_string(field.type) for field in self.schema)
+
     def _sent_schema(self) -> pa.Schema:
         """Return the columns as DuckDB gets them."""
         return self.schema
@@ -346,21 +395,17 @@ class FilesSource:
         return reading
 
 
-def _delimiter(sources: list[str], kind: str, given: str | None) -> str:
-    """Return the delimiter that splits the first line of every file, or the default one.
-
-    DuckDB's own detection picks a wrong one if a quote is not closed.
-
-    Raises:
-        SourceError: a first line can't be read.
-    """
-    usual = given or ("\t" if kind == "tsv" else ",")
-    others = OTHER_DELIMITERS if given is None and kind == "csv" else ""
-    for each in usual + others:
-        reading = Reading(FileOptions(delimiter=each))
-        if all(len(columns_of(source, "csv", reading) or ()) > 1 for source in sources):
-            return each
-    return usual
+def _are_combined(sources: list[Any], kinds: list[str | None], options: FileOptions) -> bool:
+    """Return whether files of CSV have different columns, so that missing ones become nulls."""
+    once = options.bad_rows not in ("error", "skip")
+    if len(sources) < 2 or once or not set(kinds) <= {"csv", "tsv"}:
+        return False
+    reading = Reading(options)
+    first, *others = [
+        set(columns_of(source, kind or "", reading) or ())
+        for source, kind in zip(sources, kinds, strict=True)
+    ]
+    return any(names != first for names in others)
 
 
 def _name(text: str) -> str:
@@ -379,5 +424,5 @@ def _is_file(source: Any) -> bool:
 
 
 def _readable(source: Any) -> bool:
-    """Return whether DuckDB can read a source: a file, not bzip2, whose name is not a pattern."""
-    return _is_file(source) and not source.lower().endswith(".bz2") and not glob.has_magic(source)
+    """Return whether DuckDB can read a source: a file whose name is not a pattern."""
+    return _is_file(source) and not glob.has_magic(source)

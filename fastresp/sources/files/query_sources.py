@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import duckdb
 
-__all__ = ["reads_others"]
+__all__ = ["reads_others", "tables_of"]
 
 # In the names of DuckDB's functions that read files.
 READING = ("read", "scan", "glob", "sniff", "query")
@@ -23,24 +23,39 @@ def reads_others(sql: str) -> str:
 
     A query with an error is left to DuckDB, which reports it.
     """
-    with duckdb.connect(":memory:") as connection:
-        [(text,)] = connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchall()
-    statement = json.loads(text)
-    if statement.get("error_type") == "not implemented":
-        return "what PIVOT names"  # DuckDB takes only SELECT apart
-    nodes = list(_nodes(statement))
-    own = {"source"} | {
-        each["key"] for node in nodes for each in (node.get("cte_map") or {}).get("map", ())
-    }
+    nodes = _nodes_of(sql)
+    if nodes is None:
+        return "what PIVOT names"
+    other = next((table for table in _tables(nodes) if table != "source"), "")
+    if other:
+        return other
     for node in nodes:
-        if node.get("type") == "BASE_TABLE" and node["table_name"] not in own:
-            return str(node["table_name"])
         name = node.get("function_name", "") if node.get("type") == "FUNCTION" else ""
         if name.lower() in RANDOM or any(part in name for part in READING):
             return f"{name}()"
         if isinstance(node.get("sample"), dict):
             return "a sample"
     return ""
+
+
+def tables_of(sql: str) -> list[str]:
+    """Return the names of the tables that a query reads, which may be files."""
+    return list(dict.fromkeys(_tables(_nodes_of(sql) or ())))
+
+
+def _tables(nodes: Sequence[dict[str, Any]]) -> Iterator[str]:
+    own = {each["key"] for node in nodes for each in (node.get("cte_map") or {}).get("map", ())}
+    for node in nodes:
+        if node.get("type") == "BASE_TABLE" and node["table_name"] not in own:
+            yield str(node["table_name"])
+
+
+def _nodes_of(sql: str) -> list[dict[str, Any]] | None:
+    """Return the objects that make up a query; None for PIVOT, which DuckDB doesn't take apart."""
+    with duckdb.connect(":memory:") as connection:
+        [(text,)] = connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchall()
+    statement = json.loads(text)
+    return None if statement.get("error_type") == "not implemented" else list(_nodes(statement))
 
 
 def _nodes(found: Any) -> Iterator[dict[str, Any]]:

@@ -148,10 +148,9 @@ def read(
 
     RESP, as ``dump`` writes it: one path or one file object; see RespFile.
 
-    Queries: DuckDB reads CSV and Parquet, and chooses the types of their columns, unless they come
-    from a file object or have options that DuckDB does not support. JSON lines in ``source`` are
-    read as above; DuckDB itself reads those that the query names, and turns large integers into
-    floats. Times are in UTC.
+    Queries: DuckDB reads Parquet. CSV, TSV and JSON lines, both in ``source`` and those that the
+    query names, are read as above, so the columns of CSV are text: cast them to calculate. DuckDB's
+    functions such as ``read_csv`` guess more. Times are in UTC.
 
     Sorted files: the values are those of the same files without ``sort_by``. So CSV sorts as text,
     by its bytes: ``10`` comes before ``9``. For another order, use ``sql`` with ORDER BY.

@@ -67,11 +67,6 @@ class FileOptions:
     quote: str | None = None
     escape: str | None = None
 
-    @property
-    def only_ours(self) -> bool:
-        """Whether an option is set that is not passed on to DuckDB's own readers."""
-        return self != FileOptions(delimiter=self.delimiter)
-
 
 AS_IT_IS = FileOptions()
 

@@ -59,10 +59,10 @@ class SortedFiles(Query):
             wanted = replace(wanted, columns=wanted.columns | set(sort_by))
         self._wanted = wanted
 
-    def _name_source(self) -> None:
+    def _name_sources(self) -> None:
         source = _Sent(self._sources, self._kinds, self._options, self._wanted)
         source.allow = self._allow
-        self._source = source
+        self._read["source"] = source
         self._fields = [_plain(field) for field in source.schema]
         for field in self._fields:
             if NOT_IN_DUCKDB.search(str(field.type)):

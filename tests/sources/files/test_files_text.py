@@ -98,7 +98,7 @@ def test_tsv_has_quotes_only_if_its_first_lines_prove_it(
 ) -> None:
     (tmp_path / "x.tsv").write_text(text)
     wanted = [dict(zip(("id", "t"), row, strict=True)) for row in rows]
-    ways: list[Any] = [{}, {"format": "csv", "delimiter": "\t"}]
+    ways: list[Any] = [{}, {"format": "csv", "delimiter": "\t"}, {"sql": "FROM source"}]
     for options in [*ways, {"sort_by": "id"}]:
         assert rows_of(tmp_path / "x.tsv", **options) == wanted
 

@@ -39,9 +39,9 @@ def test_rows_are_sorted_and_equal_ones_keep_their_order(tmp_path: Path, suffix:
 @pytest.mark.parametrize("sort_by", ["id", ["id"], ("id",)])
 def test_queries(tmp_path: Path, sort_by: Any) -> None:
     path = write(tmp_path / "x.csv", MIXED)
-    assert rows_of(f"FROM '{path}'", sort_by=sort_by) == SORTED
+    assert rows_of(f"FROM '{path}'", sort_by=sort_by) == as_text(SORTED)
     for query in ("FROM source", "SELECT * FROM source;", "WITH s AS (FROM source) FROM s -- end"):
-        assert rows_of(path, sql=query, sort_by=sort_by) == SORTED
+        assert rows_of(path, sql=query, sort_by=sort_by) == as_text(SORTED)
         assert rows_of(io.BytesIO(csv_bytes(MIXED)), sql=query, sort_by=sort_by) == as_text(SORTED)
 
 
