@@ -233,6 +233,8 @@ def _check_later(template: Template, table: Table, options: Options) -> None:
     Raises:
         TemplateError: the types of its columns, as far as they are known, do not fit.
     """
+    import pyarrow as pa
+
     from ..encode.columns.arrow import ArrowStream
     from ..encode.columns.column_writer import ColumnWriter
 
@@ -240,7 +242,8 @@ def _check_later(template: Template, table: Table, options: Options) -> None:
     for file, schema in table.schemas:
         if schema not in checked:
             try:
-                ColumnWriter(template, ArrowStream(schema.empty_table()), nulls=options.nulls)
+                empty = pa.RecordBatchReader.from_batches(schema, [])  # of any type
+                ColumnWriter(template, ArrowStream(empty), nulls=options.nulls)
             except TemplateError as error:
                 name_file(error, file, 0)
                 raise

@@ -155,7 +155,8 @@ class ReadAhead:
         """Pass on a batch; False if there is none, or if the reader was closed."""
         if batch is None:
             return False
-        size = batch.nbytes
+        # Not nbytes: it lacks some types, and ends the process for a union of no values.
+        size = batch.get_total_buffer_size()
         with self._changed:
             while self._ready and self._bytes + size > AHEAD_BYTES and not self._closed:
                 self._changed.wait()

@@ -123,7 +123,7 @@ class _Sent(FilesSource):
         return pa.schema([(f"c{index}", kind) for index, kind in enumerate(kinds)])
 
     def _sent(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        row_bytes = batch.nbytes / max(1, batch.num_rows)
+        row_bytes = batch.get_total_buffer_size() / max(1, batch.num_rows)
         if row_bytes > self._row_bytes:
             self.allow(row_bytes)
             self._row_bytes = row_bytes
@@ -156,6 +156,8 @@ def _stored(field: pa.Field) -> pa.DataType:
     it.
     """
     kind = field.type
+    if _has_interval(kind):
+        raise _unfit(field)
     if isinstance(kind, pa.BaseExtensionType):
         kind = kind.storage_type
     if pa.types.is_time32(kind):
@@ -163,6 +165,12 @@ def _stored(field: pa.Field) -> pa.DataType:
     if pa.types.is_temporal(kind) and kind not in (pa.date32(), pa.month_day_nano_interval()):
         return pa.int64()
     return kind if field.metadata == NUMBER else as_bytes(kind)
+
+
+def _has_interval(kind: pa.DataType) -> bool:
+    """Return whether a type has intervals of which pyarrow makes no arrays."""
+    inner = [kind.field(index).type for index in range(kind.num_fields)]
+    return str(kind) in ("month_interval", "day_time_interval") or any(map(_has_interval, inner))
 
 
 def _bare(array: pa.Array) -> pa.Array:

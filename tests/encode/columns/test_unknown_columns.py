@@ -12,6 +12,8 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from columns import dumped
+from raw_arrays import Raw, frame, int32, int64
 
 import fastresp
 from fastresp import SourceError, TemplateError
@@ -106,3 +108,41 @@ def test_dictionary_of_an_extension_type() -> None:
     for template in ("SET k {a}", "SET k {a!json}"):
         with pytest.raises(TemplateError, match="column 'a'"):
             fastresp.dump(pa.table({"a": column}), template, io.BytesIO())
+
+
+UNION = pa.UnionArray.from_sparse(
+    pa.array([0, 1], pa.int8()), [pa.array([5, 6]), pa.array(["x", "y"])]
+)
+LISTS = pa.ListArray.from_arrays(pa.array([0, 0, 0], pa.int32()), UNION[:0])
+
+
+@pytest.mark.parametrize("rows", [0, 2])
+@pytest.mark.parametrize("suffix", ["arrow", "arrows"])
+def test_union_without_values_in_a_file(tmp_path: pathlib.Path, suffix: str, rows: int) -> None:
+    batch = pa.record_batch({"id": [1, 2][:rows], "u": UNION[:rows], "l": LISTS[:rows]})
+    new = pa.ipc.new_file if suffix == "arrow" else pa.ipc.new_stream
+    with new(tmp_path / f"u.{suffix}", batch.schema) as file:
+        file.write_batch(batch)
+    assert dumped(str(tmp_path / f"u.{suffix}"), "SADD ids {id}") == fastresp.pack_many(
+        [("SADD", "ids", number) for number in (1, 2)[:rows]]
+    )
+    assert dumped(str(tmp_path / f"u.{suffix}"), "HSET {id} {**-u,l}") == b"" or rows
+    with pytest.raises(TemplateError, match="column 'u' is of type union"):
+        dumped(str(tmp_path / f"u.{suffix}"), "HSET {id} {**-l}")
+
+
+@pytest.mark.parametrize("kind", ["tiM", "tiD"])
+def test_intervals_that_pyarrow_has_no_array_of(tmp_path: pathlib.Path, kind: str) -> None:
+    months = Raw(kind, 2, None, int32(1, 2, 3, 4))
+    table = frame(2, id=Raw("l", 2, None, int64(1, 2)), span=months)
+    batch = pa.record_batch(table)
+    with pa.ipc.new_stream(tmp_path / "spans.arrows", batch.schema) as file:
+        file.write_batch(batch)
+    path = str(tmp_path / "spans.arrows")
+    wanted = fastresp.pack_many([("SADD", "ids", 1), ("SADD", "ids", 2)])
+    assert dumped(path, "SADD ids {id}") == dumped(table, "SADD ids {id}") == wanted
+    assert len(dumped(fastresp.read([path, path]), "HSET {id} {**-span}; SADD k {id}")) > 0
+    with pytest.raises(TemplateError, match="column 'span' is of type interval"):
+        dumped(path, "HSET {id} {**}")
+    with pytest.raises(SourceError, match="can't sort rows with column 'span'"):
+        dumped(fastresp.read(path, sort_by="id"), "SADD ids {id}")
