@@ -236,7 +236,12 @@ def load(
     if bad_rows != "error":
         bad_rows = "skip"  # a file was written by the load
     again = partial(open_again, text=replace(text, bad_rows=bad_rows))
-    _run(open_again(text=text), templates, how, None if is_read_once(source) else again)
+    _run(
+        open_again(text=text, dry_run=dry_run),
+        templates,
+        how,
+        None if is_read_once(source) else again,
+    )
 
 
 @command("send")

@@ -12,6 +12,7 @@ from typing import IO, Any, Literal, TypeAlias
 
 from ..encode.template import Template
 from ..sources.files import Format, Table, read
+from ..sources.files.input import check_unused
 from ..sources.files.rejects import RejectsFile, read_rejects
 from ..sources.files.resp import RespFile
 from .ending import Ending
@@ -56,13 +57,21 @@ def opened(
     text: TextOptions,
     limit: int | None = None,
     skip_truncated: bool = False,
+    dry_run: bool = False,
 ) -> Iterator[Any]:
-    """Open the source that the command line names; close it afterwards."""
+    """Open the source that the command line names; close it afterwards.
+
+    In a dry run no file of bad rows is written.
+    """
     where = standard_input() if source == "-" else source
     if text.null and format != "lines":
         raise ValueError("--null is for lines; add --format lines")
     if text.bad_rows == "-":
         raise ValueError("--bad-rows - is no file; name one, or use --bad-rows skip")
+    bad_rows = text.bad_rows
+    if dry_run and bad_rows not in ("error", "skip"):
+        check_unused(bad_rows, "the bad rows of an earlier load")
+        bad_rows = "skip"
     if sort_by is not None and not _names(sort_by):
         raise ValueError("--sort-by has no column; name one, or leave out the option")
     data = read(
@@ -76,7 +85,7 @@ def opened(
         columns=_names(text.columns),
         encoding=text.encoding,
         null_values=_names(text.null_values) or (),
-        bad_rows=text.bad_rows,
+        bad_rows=bad_rows,
         limit=limit,
         sort_by=_names(sort_by) or (),
         skip_truncated=skip_truncated,

@@ -17,6 +17,7 @@ from ..resp.split import arguments
 from ..server.descriptors import needed_for
 from ..server.options import MaxErrors, Rejects
 from ..sources.blocking import write_all
+from ..sources.files.input import check_unused
 from ..sources.source import name_file
 from .window import Window
 
@@ -336,11 +337,7 @@ def _open_rejects(path: str | os.PathLike[str], *, more: bool = False) -> IO[byt
     if more:
         with needed_for(f"can't open {os.fspath(path)!r} for the rejects"):
             return open(path, "ab", buffering=0)
-    if os.path.isfile(path) and os.path.getsize(path):
-        raise FileExistsError(
-            f"{os.fspath(path)} already exists, and may hold the rejects of an earlier load; move "
-            "it, or name another file"
-        )
+    check_unused(path, "the rejects of an earlier load")
     with needed_for(f"can't open {os.fspath(path)!r} for the rejects"):
         return open(path, "wb", buffering=0)
 

@@ -89,6 +89,15 @@ def test_bad_rows(client: redis.Redis, suffix: str) -> None:
     done = invoke(*arguments, "--bad-rows", "bad.txt", "--json")
     assert json.loads(done.stdout)["bad_rows"] == 1
     assert Path("bad.txt").read_text() == bad + "\n"
+    client.flushall()
+    for more in ((), ("--dry-run",)):
+        done = invoke(*arguments, "--bad-rows", "bad.txt", *more)
+        assert done.exit_code == Exit.USAGE
+        assert "bad.txt already exists, and may hold the bad rows of an earlier load" in done.output
+    assert Path("bad.txt").read_text() == bad + "\n" and client.dbsize() == 0
+    Path("bad.txt").write_text("")
+    assert invoke(*arguments, "--bad-rows", "bad.txt", "--dry-run").exit_code == 0
+    assert Path("bad.txt").read_text() == ""
     done = invoke("pack", *arguments[1:], "-o", "x.resp", "--bad-rows", "skip")
     assert "1 bad row skipped" in done.output
     done = invoke(*arguments, "--bad-rows", f"x.{suffix}")

@@ -12,6 +12,7 @@ from typing import IO, Self, TypeAlias
 from ...outcome.messages import Hint, Message
 from ...server.descriptors import needed_for
 from ...sources.blocking import write_all
+from ...sources.files.input import check_unused
 from .report import Difference
 
 __all__ = ["DifferenceLines", "Differences", "difference_line"]
@@ -43,9 +44,7 @@ class DifferenceLines:
     def __enter__(self) -> Self:
         path = self._target
         if isinstance(path, (str, os.PathLike)):
-            if os.path.isfile(path) and os.path.getsize(path):
-                words = "already exists; move it, or name another file for the differences"
-                raise FileExistsError(f"{os.fspath(path)} {words}")
+            check_unused(path, "the differences of an earlier comparison")
             with needed_for(f"can't open {os.fspath(path)!r} for the differences"):
                 self._file = open(path, "wb", buffering=0)
         return self

@@ -17,7 +17,7 @@ from ...outcome.errors import SourceError
 from ..blocking import read_now, wait_until
 from .lent import Block, Lent
 
-__all__ = ["Input", "Watch", "check_not_read", "name_of"]
+__all__ = ["Input", "Watch", "check_not_read", "check_unused", "name_of"]
 
 # How often a wait for a pipe checks whether it is still wanted.
 POLL_MS = 100
@@ -233,6 +233,22 @@ def check_not_read(path: str | os.PathLike[str], files: Iterable[str]) -> None:
     for file in files if os.path.exists(path) else ():
         if os.path.exists(file) and os.path.samefile(path, file):
             raise ValueError(f"{os.fspath(path)} is also the source; write to another file")
+
+
+def check_unused(path: str | os.PathLike[str], holds: str) -> None:
+    """Refuse to overwrite a file that is not empty.
+
+    Args:
+        path: the file to write.
+        holds: what an earlier run may have written there.
+
+    Raises:
+        FileExistsError: it has contents.
+    """
+    if os.path.isfile(path) and os.path.getsize(path):
+        raise FileExistsError(
+            f"{os.fspath(path)} already exists, and may hold {holds}; move it, or name another file"
+        )
 
 
 def name_of(file: Any) -> str:

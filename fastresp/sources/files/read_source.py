@@ -126,7 +126,8 @@ def read(
         null_values: unquoted CSV fields that mean null, besides empty ones.
         bad_rows: what to do with rows of CSV or JSON lines that can't be read: ``"error"`` raises;
             ``"skip"`` skips them, and ``Table.bad_rows`` counts them; or the path of a file to
-            write them to, unchanged.
+            write them to, unchanged. If the file has contents, using the table is a
+            FileExistsError.
         limit: stop after this many rows; with ``sort_by``, of the sorted ones.
         sort_by: the name of a column, or a list of names: sort the rows by these columns, in
             ascending order, with nulls last. Rows with equal values keep their order. DuckDB sorts

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, Self
 
 from ...outcome.errors import SourceError
-from .input import name_of
+from .input import check_unused, name_of
 from .packages import imported
 from .partitions import Partitions
 from .read_ahead import ReadAhead, Run
@@ -223,6 +223,9 @@ class Table:
                 f"{self.files[0]} was read already and can't be read twice; pass a path or a new "
                 "file object"
             )
+        bad_rows = self._options.bad_rows
+        if bad_rows not in ("error", "skip") and self._run is None and not start_row:
+            check_unused(bad_rows, "the bad rows of an earlier load")
         run: Run
         if self._sql is None and self._sort_by:
             sorted_files = imported("duckdb", ".sorted_files")

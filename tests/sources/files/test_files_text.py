@@ -313,13 +313,25 @@ def test_bad_rows_of_csv(tmp_path: Path) -> None:
     text = "a,b\n" + "1,2\n" + "".join(f"{row}\n3,4\n" for row in bad) + LONG + "5,6,7\n8,9\n"
     target = tmp_path / "bad.csv"
     for policy in ("skip", target):
+        target.unlink(missing_ok=True)
         table = fastresp.read(io.BytesIO(text.encode()), format="csv", bad_rows=policy)
         assert isinstance(table, fastresp.sources.files.Table)
         assert pa.table(table).num_rows == 5 + 100_000
         assert table.bad_rows == 4
     assert target.read_text() == "".join(f"{row}\n" for row in [*bad, "5,6,7"])
-    rows_of(io.BytesIO(b"a\n1\n"), format="csv", bad_rows=target)
-    assert target.read_bytes() == b""
+    with pytest.raises(FileExistsError, match="move it, or name another file"):
+        rows_of(io.BytesIO(b"a\n1\n"), format="csv", bad_rows=target)
+    other = tmp_path / "none.csv"
+    rows_of(io.BytesIO(b"a\n1\n"), format="csv", bad_rows=other)
+    assert other.read_bytes() == b""
+
+
+def test_a_table_that_is_read_again_writes_its_bad_rows_again(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("a\n1\n2,3\n")
+    table = fastresp.read(tmp_path / "x.csv", bad_rows=tmp_path / "bad")
+    for _ in range(2):
+        assert pa.table(table).num_rows == 1
+        assert (tmp_path / "bad").read_text() == "2,3\n"
 
 
 def test_bad_rows_of_several_files(tmp_path: Path) -> None:
@@ -356,6 +368,7 @@ def test_bad_rows_keep_their_encoding(tmp_path: Path, encoding: str, kind: str) 
     source.write_bytes("".join(f"{line}\n" for line in lines).encode(encoding))
     target = tmp_path / "bad"
     for sql in (None, "FROM source"):
+        target.unlink(missing_ok=True)
         rows = fastresp.read(source, sql=sql, encoding=encoding, bad_rows=target)
         assert isinstance(rows, fastresp.sources.files.Table)
         assert pa.table(rows).to_pylist() == [{"a": "\xe9", "b": "1"}] * 2
