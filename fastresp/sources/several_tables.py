@@ -30,12 +30,15 @@ def frames_of(data: Any) -> Any:
 
     Raises:
         ImportError: pyarrow, which joins several tables, is not installed.
-        SourceError: this version of polars can't stream a LazyFrame; or there are several.
+        SourceError: this version of polars can't stream a LazyFrame; or there are several; or a
+            Dataset would change values.
     """
     if hasattr(data, "to_reader") and not is_table(data):  # a Scanner
         return data.to_reader()
     if hasattr(data, "scanner"):  # a Dataset
-        return data.scanner().to_reader()
+        from .datasets import scanned
+
+        return scanned(data)
     if is_lazy(data):
         return Frames(LazyBatches(data))
     if hasattr(data, "get_chunk"):  # read_csv(chunksize=)

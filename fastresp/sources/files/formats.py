@@ -141,8 +141,7 @@ def _opened(data: Input, kind: str, schema: pa.Schema | None, reading: Reading) 
                 "it is Feather version 1, which has no batches; read it with "
                 "pyarrow.feather.read_table() and pass that table, or write it again as version 2"
             )
-        reader = ipc_stream(data)
-        return Batches(reader.schema, iter(reader))
+        return ipc_stream(data)
     return open_delimited(data, kind, reading)
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
 
+from ...outcome.errors import SourceError
 from .input import Input
 from .lent import Lent
 from .own_bytes import NotRead, OwnBytes
+from .reading import Batches
 
 __all__ = ["IPC_FILE", "IpcFile", "ipc_stream"]
 
@@ -71,8 +74,42 @@ class IpcFile:
             del own
 
 
-def ipc_stream(data: Input) -> pa.RecordBatchReader:
+class StreamBytes(OwnBytes):
+    """The bytes of a stream.
+
+    Attributes:
+        short: whether the last read found the end of the file. Arrow takes that for the end of the
+            stream, too, and a stream that was truncated between two batches for a whole one.
+    """
+
+    short = False
+
+    def _piece(self, size: int) -> bytes | mmap.mmap:
+        piece = super()._piece(size)
+        self.short = len(piece) < size
+        return piece
+
+
+def ipc_stream(data: Input) -> Batches:
     """Open an IPC stream, or an IPC file as one: its stream follows a magic number."""
     if data.peek().startswith(IPC_FILE):
         data.read(len(IPC_FILE))
-    return pa.ipc.open_stream(pa.PythonFile(OwnBytes(data.handed()), "r"))
+    own = StreamBytes(data.handed())
+    reader = pa.ipc.open_stream(pa.PythonFile(own, "r"))
+    return Batches(reader.schema, _until_marker(reader, own, data))
+
+
+def _until_marker(
+    reader: pa.RecordBatchReader, own: StreamBytes, data: Input
+) -> Iterator[pa.RecordBatch]:
+    """Yield the batches of a stream.
+
+    Raises:
+        SourceError: it ends without the marker that writers put at its end.
+    """
+    yield from reader
+    if own.short and not data.unwanted:
+        raise SourceError(
+            "it ends without an end-of-stream marker: it is truncated, or its writer was not "
+            "closed; write it again, or pass pyarrow.ipc.open_stream(...) if it is complete"
+        )

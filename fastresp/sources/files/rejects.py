@@ -11,6 +11,7 @@ from typing import Any
 
 from ...outcome.errors import SourceError
 from ...outcome.messages import Hint, Message
+from .unchanged import Unchanged
 
 __all__ = ["RejectsFile", "argument_of", "read_rejects"]
 
@@ -47,6 +48,7 @@ class RejectsFile:
             raise ValueError(f"limit must be 0 commands or more, not {limit}")
         self._limit = limit
         self._names: list[str] | None = None
+        self._unchanged = Unchanged(path)
 
     def __iter__(self) -> Iterator[list[str | bytes]]:
         self.names()
@@ -60,6 +62,7 @@ class RejectsFile:
             OSError: the file can't be read.
         """
         if self._names is None:
+            self._unchanged = Unchanged(self.name)
             self._names = list(dict.fromkeys(map(_name, self._commands())))
         return self._names
 
@@ -68,6 +71,8 @@ class RejectsFile:
             lines = ((number, line) for number, line in enumerate(file, 1) if line.strip())
             for number, line in islice(lines, self._limit):
                 yield self._read(number, line)
+        if self._limit is None:
+            self._unchanged.check()
 
     def _read(self, number: int, line: bytes) -> list[str | bytes]:
         try:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -140,6 +141,23 @@ def test_file_changed_during_a_query(tmp_path: Path) -> None:
     table = fastresp.read(path, sql="FROM source")
     with pytest.raises(fastresp.SourceError, match="while it was read"):
         fastresp.dump(table, TEMPLATE, Changing(lambda: os.utime(path)))
+
+
+@pytest.mark.parametrize("make", [pa.ipc.new_file, pa.ipc.new_stream])
+def test_arrow_stream_truncated_between_batches(make: Any) -> None:
+    """Arrow takes the end of a file for the end of the stream."""
+    output = io.BytesIO()
+    table = pa.table({"id": list(range(40))})
+    with make(output, table.schema) as writer:
+        writer.write_table(table, max_chunksize=10)
+    data = output.getvalue()
+    whole = data.rindex(b"\xff\xff\xff\xff\0\0\0\0") + 8
+    for size in range(8, whole, 8):
+        source = fastresp.read(io.BytesIO(data[:size]), format="arrow")
+        with pytest.raises(fastresp.SourceError):
+            fastresp.dump(source, "SADD {id}", io.BytesIO())
+    source = fastresp.read(io.BytesIO(data[:whole]), format="arrow")
+    assert fastresp.dump(source, "SADD {id}", io.BytesIO()) == 40
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="there is no /proc")
