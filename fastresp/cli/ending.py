@@ -97,7 +97,10 @@ class Ending:
             self.end(Exit.STOPPED)
         differs = self.verified is not None and not self.verified.same
         failed = report is not None and (report.failed or report.failed_before)
-        self.end(Exit.ERRORS if failed or differs else Exit.OK)
+        if failed or differs:
+            self.end(Exit.ERRORS)
+        lost = report is not None and (report.restarts or report.rows_in_doubt)
+        self.end(Exit.LOST if lost else Exit.OK)
 
 
 @contextmanager

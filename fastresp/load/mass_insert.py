@@ -178,7 +178,8 @@ def mass_insert(
             a type that the template can't send.
         TransportError: the server can't be used, the user may not run a command of the template
             (nothing was sent), or the connection was lost; at the end, if commands are in doubt
-            that ``retry`` does not send again, and ``on_error`` is not ``"collect"``.
+            that ``retry`` does not send again, or if a server came back and may have lost data, and
+            ``on_error`` is not ``"collect"``.
         TransportTimeout: no progress for ``timeout`` seconds.
         TypeError: the data is not an iterable of rows, or is columns and ``default`` was given.
         SourceError: the source of the columns failed.

@@ -52,6 +52,8 @@ class Report:
         unsent: commands that were encoded but not sent, for example because the load failed.
         rows_in_doubt: rows of the commands whose connection was lost before their reply, and that
             were not sent again (``retry``), in a load that went on; the first 1,000,000.
+        restarts: servers that were restarted or replaced during the load, and may have lost what
+            they had acknowledged, in words.
         waited_for: seconds for which the load waited for nodes of a cluster, by node: each has a
             share of what may be in flight.
         resumed_at: rows that were loaded before, under the same checkpoint.
@@ -79,6 +81,7 @@ class Report:
     existing: int = 0
     unsent: int = 0
     rows_in_doubt: list[int] = field(default_factory=list)
+    restarts: list[str] = field(default_factory=list)
     waited_for: dict[str, float] = field(default_factory=dict)
     resumed_at: int = 0
     failed_before: int = 0
@@ -181,6 +184,7 @@ class Report:
         if self.existing:
             existing = f"{counted(self.existing, 'command')} skipped because the key exists ("
             lines.append(Message(existing, Hint("exists", "skip"), ")"))
+        lines += [f"{words}: what it acknowledged may be lost" for words in self.restarts]
         if self.waited_for:
             node, seconds = max(self.waited_for.items(), key=lambda each: each[1])
             if seconds > LEAST_WAITED * self.seconds:

@@ -13,6 +13,7 @@ from ..outcome.report import Report
 from ..resp.buffer import Chunk
 from ..server.answers import Answers
 from ..server.cluster import MOST_NODES, redirect_of
+from ..server.processes import LostData
 from ..server.settings import Server
 from ..sources.chunks import Chunks
 from ..transports.connection import LostConnection
@@ -347,15 +348,19 @@ class ClusterCore:
             self.timeout if self.postponed.hold is None else min(self.timeout or REOPEN_S, REOPEN_S)
         )
         opening = partial(self.server.open_nodes, [node.server], timeout)
+        reopening = partial(self._recovery.processes.reopened, node.server, opening)
         try:
             with self._reporting():
-                [connection] = yield Blocking(opening, late=close_all_late)
+                [connection], restarted = yield Blocking(reopening, late=close_all_late)
             node.attach(connection)
             self._report.connections += 1
         except (TransportError, CommandError) as error:
             if not self._follows:
                 raise
             self._part_with(node, str(error.args[0]))
+            return
+        if restarted:
+            raise LostData(f"{restarted}: what was in it may be missing", self.report)
 
     def _step(self) -> bool:
         """Send and receive what is possible now; return whether replies have arrived."""

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 from ..outcome.errors import CommandError, TransportError
 from ..server.cluster import Topology
+from ..server.processes import LostData, Processes, closed_if_failed
 from ..server.settings import Server, topology_from
 from ..transports.nodes import LOOK_S, MOST_ASKED, MOST_KNOWN, REOPEN_S
 from ..transports.retries import MOST_S
@@ -47,6 +48,7 @@ class Rest:
         self._opened: dict[Node, tuple[Server, Any]] = {}
         # The nodes of slots, as far as they are known. None: this is no cluster.
         self._slots: dict[int, Node] | None = None
+        self._processes = Processes()
         # Nodes that may be asked for the others.
         self._known: list[tuple[str, int]] = []
 
@@ -59,14 +61,17 @@ class Rest:
         if not self._server.nodes:
             return
         opened, topology = self._server.open_primaries(self._timeout)
+        with closed_if_failed(connection for _, connection in opened):
+            if topology is not None:
+                self._processes.begin(opened)
+                self._use(topology)
         for _, connection in opened:
             connection.disconnect()
-        if topology is not None:
-            self._use(topology)
 
     def _use(self, topology: Topology) -> None:
         known = [*topology.nodes, *topology.replicas, *self._known]
         self._known = list(dict.fromkeys(known))[:MOST_KNOWN]
+        self._processes.keep(topology.nodes)
         nodes: list[Node] = [*topology.nodes, None]
         self._slots = {slot: nodes[node] for slot, node in enumerate(topology.slots)}
 
@@ -122,6 +127,8 @@ class Rest:
                 words = f"the last reply was: {error.text}"
                 if self._slots is None or not error.text.startswith(SOON):
                     raise CommandError(f"{self._command}: {error.text}") from error
+            except LostData:
+                raise
             except (RedisError, OSError) as error:
                 words = str(error)
                 if self._slots is None:
@@ -181,7 +188,10 @@ class Rest:
         """Return a node, and a connection to it."""
         if node not in self._opened:
             server = self._server if node is None else self._server.nodes_of([node], 1)[0]
-            self._opened[node] = server, server.connect(self._timeout)
+            connection = server.connect(self._timeout)
+            self._opened[node] = server, connection
+            if restarted := self._processes.check(server, connection):
+                raise LostData(f"{restarted}: entries of a key may be missing")
         return self._opened[node]
 
     def close(self) -> None:

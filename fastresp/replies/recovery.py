@@ -14,6 +14,7 @@ from ..resp.slots import Rules
 from ..resp.split import arguments
 from ..server.answers import Answers
 from ..server.cluster import Topology
+from ..server.processes import Processes
 from ..server.settings import Server, topology_from
 from ..transports.driver import Blocking, Steps
 from ..transports.lanes import STALLED_S
@@ -36,6 +37,7 @@ class Recovery:
 
     Attributes:
         words: why the last look for the nodes failed.
+        processes: those that answered last.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class Recovery:
         self._known: list[tuple[str, int]] = []
         self._look_at = 0.0
         self._one = answers.topology is None  # only one node was asked
+        self.processes: Processes = answers.processes or Processes()
         if answers.topology is not None:
             self._know(answers.topology)
 
@@ -100,6 +103,7 @@ class Recovery:
             now = time.monotonic()
             self._look_at = now + min(max(STALLED_S, LOOKS_APART * (now - began)), LOOK_MOST_S)
         self._know(topology)
+        self.processes.keep(topology.nodes)
         return topology
 
     def sending(self, nodes: Sequence[NodeCore]) -> Steps[None]:

@@ -16,6 +16,7 @@ from ..outcome.excerpts import shown_reply
 from ..resp.slots import SLOTS, keys_in, mask_of
 from ..server.cluster import Held, Topology, held_of
 from ..server.forks import Inherited, is_own
+from ..server.processes import LostData, Processes
 from ..server.settings import Server, topology_from
 from ..transports.nodes import LOOK_S, MOST_ASKED, MOST_KNOWN, REOPEN_S
 from ..transports.retries import MOST_S, ranges
@@ -68,6 +69,7 @@ class Scan:
         self._timeout = timeout
         self._slots = slots
         self._connections: list[Any] = []
+        self._processes = Processes()
         self._known: list[tuple[str, int]] = []
         # Nodes that get slots; they may serve none yet.
         self._getting: dict[tuple[str, int], None] = {}
@@ -92,6 +94,8 @@ class Scan:
         with ExitStack() as stack:
             stack.callback(self._close)
             self._connections = [connection for _, connection in opened]
+            if topology is not None:
+                self._processes.begin(opened)
             parts.extend(self._parts(opened, topology, glob, kind))
             self._know(topology)
             while parts:
@@ -172,6 +176,8 @@ class Scan:
             before = len(self._connections)
             try:
                 return opened()
+            except LostData:
+                raise
             except TransportError as error:
                 words = str(error)
                 self._close(before)
@@ -229,6 +235,8 @@ class Scan:
             try:
                 connection = self._connect(server)
                 held = held_by(server, connection) or Held()
+            except LostData:
+                raise
             except TransportError as error:  # another node may have them
                 words = str(error)
                 continue
@@ -255,12 +263,15 @@ class Scan:
         known = random.sample(self._known, min(len(self._known), MOST_ASKED))
         topology = topology_from(self._server.nodes_of(known, 1), REOPEN_S)
         self._know(topology)
+        self._processes.keep(topology.nodes)
         return topology
 
     def _connect(self, server: Server) -> Any:
         connection = server.connect(min(self._timeout or REOPEN_S, REOPEN_S))
         connection._sock.settimeout(self._timeout)
         self._connections.append(connection)
+        if restarted := self._processes.check(server, connection):
+            raise LostData(f"{restarted}: keys may be missing")
         return connection
 
     def _close(self, first: int = 0) -> None:

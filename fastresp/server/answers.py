@@ -52,6 +52,8 @@ class Answers:
     positions: dict[bytes, tuple[int, int, int]] = field(default_factory=dict)
     # Whether it has the module Search, and, if it was asked, the names of its indexes.
     searches: bool = False
+    # The Processes that answered over the first connections, if they were asked.
+    processes: Any = None
     indexes: tuple[bytes, ...] = ()
 
 

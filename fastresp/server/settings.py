@@ -235,6 +235,11 @@ class Server:
             more = opening.several(count - 1, lambda: self._another(each, opening))
             return [first, *more], answers
 
+    def open_again(self, count: int, timeout: float | None) -> list[Any]:
+        """Return the connections of ``open_all()`` to a server that was checked before."""
+        connections, _ = self.open_all(count, timeout)
+        return connections
+
     def open_primaries(
         self, timeout: float | None
     ) -> tuple[list[tuple[Server, Any]], Topology | None]:

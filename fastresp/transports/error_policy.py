@@ -190,12 +190,19 @@ class ErrorPolicy:
             if self.on_error == "stop" and not report.stopped:
                 report.stopped = "stopped, as a connection was lost and commands are in doubt"
 
+    def lack_data(self, words: str, report: Report) -> None:
+        """Note that a server may lack what it acknowledged; stop if the load stops at errors."""
+        if words not in report.restarts:
+            report.restarts.append(words)
+        if self.on_error == "stop" and not report.stopped:
+            report.stopped = "stopped, as a server may have lost data"
+
     def judged(self, report: Report) -> Report:
         """Return the report of a finished load.
 
         Raises:
             LoadErrors: there were error replies, and ``on_error`` is not ``"collect"``.
-            TransportError: commands are in doubt, likewise.
+            TransportError: commands are in doubt, or a server may have lost some, likewise.
         """
         # Several connections deliver them out of order.
         report.errors.sort(key=lambda error: -1 if error.index is None else error.index)
@@ -211,6 +218,13 @@ class ErrorPolicy:
                         Hint("retry", "always"),
                         " would send them again)",
                     ),
+                    report,
+                )
+            if report.restarts:
+                raise TransportError(
+                    "a server was restarted or replaced during the load, so commands that it had "
+                    "acknowledged may be lost (verify() finds the rows; with a checkpoint, "
+                    "or an append-only file, a load survives a restart)",
                     report,
                 )
         return report

@@ -265,6 +265,12 @@ class Lanes:
             if self.so_far.stopped:
                 self.stop()
 
+    def lack_data(self, words: str) -> None:
+        """Note that a server may have lost what it acknowledged; stop, if the load stops then."""
+        self.policy.lack_data(words, self.so_far)
+        if self.so_far.stopped:
+            self.stop()
+
     def stop(self) -> None:
         """Send nothing more, except the rest of commands that were sent in part."""
         for lane in self.lanes:

@@ -17,6 +17,7 @@ from ..resp.slots import SLOTS, Rules
 from ..server.answers import Answers
 from ..server.cluster import Topology
 from ..server.options import Options
+from ..server.processes import Processes
 from ..server.settings import Server, topology_from
 from .connection import LostConnection
 from .driver import Blocking, Steps
@@ -59,6 +60,7 @@ class Nodes:
     def __init__(
         self, server: Server, options: Options, answers: Answers, lanes: Lanes, retries: Retries
     ) -> None:
+        self._processes: Processes = answers.processes or Processes()
         self._server = server
         self._options = options
         self._lanes = lanes
@@ -72,6 +74,8 @@ class Nodes:
         self._topology = topology
         # The nodes whose lanes have to be closed, as others have replaced them.
         self._former: set[int] = set()
+        # Nodes whose connections were lost after they had acknowledged something.
+        self._written: set[tuple[str, int]] = set()
         # For each lane that had slots, one that has some of them now.
         self._successors = {lane: lane for lane in self._slots}
         # Nodes that ASK named: their slots are still being moved there.
@@ -157,6 +161,7 @@ class Nodes:
             return None
         known = [*topology.nodes, *topology.replicas, *self._known]
         self._known = list(dict.fromkeys(known))[:MOST_KNOWN]
+        self._processes.keep(topology.nodes)
         self._lose(topology, self._lanes.stalled)
         before, after = self._slots, topology.slots
         if any(new < 0 <= old for old, new in zip(before, after, strict=True)):
@@ -215,11 +220,17 @@ class Nodes:
         if self._cluster:
             servers = self._server.nodes_of([node], count)
             opening = partial(self._server.open_nodes, servers, timeout)
-            connections = yield Blocking(opening, late=close_all_late)
         else:
             servers = [self._server] * count
-            asking = partial(self._server.open_all, count, timeout)
-            connections, _ = yield Blocking(asking, late=close_all_late)
+            opening = partial(self._server.open_again, count, timeout)
+        reopening = partial(self._processes.reopened, servers[0], opening)
+        connections, restarted = yield Blocking(reopening, late=close_all_late)
+        if former is not None and any(
+            lane.window.acknowledged for lane in self._lanes.lanes[former * count :][:count]
+        ):
+            self._written.add(node)
+        if restarted and node in self._written:
+            self._lanes.lack_data(restarted + self._slots_at(node))
         self._lanes.extend(connections, servers)
         if former is not None:
             self._former.add(former)
@@ -287,6 +298,16 @@ class Nodes:
             return self._successors.get(unit.lane, self._slots[0])
         return self._slots[slot]
 
+    def _slots_of(self, number: int) -> list[int]:
+        """Return the slots of the lanes of a node."""
+        count = self._options.connections
+        return [slot for slot, lane in enumerate(self._slots) if lane // count == number]
+
+    def _slots_at(self, node: tuple[str, int]) -> str:
+        """Name the slots that a node had in this load, for messages."""
+        slots = self._slots_of(self._nodes.index(node)) if node in self._nodes else []
+        return f" (slots {ranges(slots)})" if self._cluster and slots else ""
+
     def _node_of(self, lane: Lane) -> tuple[str, int] | None:
         return self._nodes[self._lanes.lanes.index(lane) // self._options.connections]
 
@@ -303,9 +324,7 @@ class Nodes:
                 continue
             message = f"lost the connection to {lane.server}: {lane.cause}; "
             if self._cluster:
-                count = self._options.connections
-                number = self._lanes.lanes.index(lane) // count
-                slots = [slot for slot, other in enumerate(self._slots) if other // count == number]
+                slots = self._slots_of(self._lanes.lanes.index(lane) // self._options.connections)
                 message += f"no node serves slots {ranges(slots)} after {timeout:g} s"
             else:
                 message += f"it was not back after {timeout:g} s"

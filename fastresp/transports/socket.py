@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import partial
 from typing import Any, Self, TypeVar
 
 from ..outcome.errors import TransportError
 from ..outcome.report import Report
 from ..resp.buffer import Chunk
+from ..server.answers import Answers
 from ..server.options import Options
+from ..server.processes import Processes, closed_if_failed
 from ..server.settings import Server
 from .base import Transport
 from .connection import LostConnection
@@ -80,7 +83,10 @@ class SocketTransport(Transport):
 
     def connecting(self) -> Steps[None]:
         options = self.options
-        opened = yield from connecting(self.server, options.timeout, options.connections)
+        again = options.retry not in (None, "never")
+        opened = yield from connecting(
+            self.server, options.timeout, options.connections, again=again
+        )
         connections, self.answers = opened
         topology = self.answers.topology
         servers = None
@@ -172,14 +178,31 @@ def _numbers_of(connections: Iterable[Any], checkpoint: str, server: Server) -> 
     return numbers
 
 
-def connecting(server: Server, timeout: float | None, count: int = 1) -> Steps[Any]:
-    """Open connections; return what ``Server.open_all()`` does.
+def connecting(
+    server: Server, timeout: float | None, count: int = 1, *, again: bool = False
+) -> Steps[Any]:
+    """Open connections; return what ``Server.open_all()`` does, and which processes answer.
+
+    Args:
+        server, timeout, count: as for ``Server.open_all()``.
+        again: whether a connection to one server that is lost is opened again.
 
     Raises:
         CommandError: the server refuses a script.
         TransportError: the server can't be used.
     """
+
+    def opening() -> tuple[list[Any], Answers]:
+        connections, answers = server.open_all(count, timeout)
+        servers = [server] if again else []
+        if answers.topology is not None and server.slot is None:
+            servers = server.nodes_of(answers.topology.nodes, 1)
+        processes = Processes()
+        with closed_if_failed(connections):
+            processes.begin(zip(servers, connections[::count], strict=False))
+        return connections, replace(answers, processes=processes)
+
     try:
-        return (yield Blocking(partial(server.open_all, count, timeout), late=close_all_late))
+        return (yield Blocking(opening, late=close_all_late))
     except RuntimeError as error:  # can't start a thread
         raise TransportError(f"can't open a connection to {server}: {error}") from error

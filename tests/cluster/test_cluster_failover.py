@@ -164,17 +164,44 @@ def test_nobody_takes_over() -> None:
         assert 0 < stored <= report.replies
 
 
-def test_node_that_comes_back() -> None:
-    """It is waited for; commands in doubt are sent again, and those unsent."""
-    with LocalCluster() as cluster:
+@pytest.mark.few(2)
+@pytest.mark.parametrize("aof", ["yes", "no"])
+def test_node_that_comes_back(aof: str) -> None:
+    """It is waited for; what it acknowledged may be lost if it has no append-only file."""
+    with LocalCluster(options=lambda port: ("--appendonly", aof)) as cluster:
 
         def restart() -> None:
             kill(cluster, 1)
             threading.Timer(0.5, cluster.nodes[1].start).start()
 
-        report = insert_sync(rows(restart, 10), "SET key:{1} {1}", server=cluster.url)
+        def load(on_error: str) -> fastresp.Report:
+            return insert_sync(
+                rows(restart), "SET key:{1} {1}", server=cluster.url, on_error=on_error
+            )
+
+        if aof == "yes":
+            report = load("raise")
+            assert (report.restarts, sum(cluster.sizes())) == ([], ROWS)
+        else:
+            with pytest.raises(fastresp.TransportError, match="acknowledged may be lost") as caught:
+                load("raise")
+            report = caught.value.report
+            assert report is not None
+            [words] = report.restarts
+            place = f"127.0.0.1:{cluster.ports[1]}"
+            assert words == (
+                f"the server at {place} was restarted or replaced, and is empty "
+                "(slots 5,461-10,921)"
+            )
+            assert sum(cluster.sizes()) < ROWS
+            assert len(load("collect").restarts) == 1
+            with pytest.raises(fastresp.TransportError) as caught:
+                load("stop")
+            assert caught.value.report is not None
+            assert "a server may have lost data" in caught.value.report.stopped
+            assert caught.value.report.rows < ROWS
+            return
         assert (report.rows, report.replies, report.in_doubt, report.unsent) == (ROWS, ROWS, 0, 0)
-        assert sum(cluster.sizes()) >= ROWS - 10
 
 
 def test_connections_that_are_closed(insert: Insert, cluster: LocalCluster) -> None:

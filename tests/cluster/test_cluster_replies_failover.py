@@ -29,7 +29,7 @@ KEYS = 300
 def replicated() -> Iterator[LocalCluster]:
     """Three primaries, each with a replica that has its data."""
     need("server")
-    with LocalCluster(3, 1) as cluster:
+    with LocalCluster(3, 1, options=lambda port: ("--appendonly", "yes")) as cluster:
         rows = [(key, field) for key in range(KEYS) for field in range(3)]
         fastresp.mass_insert(rows, "HSET h:{0} f{1} {0}", server=cluster.url)
         fastresp.mass_insert(range(KEYS), "SET n:{0} {0}", server=cluster.url)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -112,6 +112,31 @@ def keys_of(cluster: LocalCluster, number: int) -> str:
     """Return the rest of a key of a node."""
     client = cluster.clients[number]
     return next(f"l{i}" for i in range(1_000) if cluster.client_of(f"k:l{i}") is client)
+
+
+@pytest.mark.parametrize("form", ["keys", "pattern", "replies"])
+def test_node_that_comes_back_empty(form: str) -> None:
+    """What it had is missing; no reading ends as if that had never been there."""
+    with LocalCluster() as cluster:
+        count = 20_000
+        fastresp.mass_insert(range(count), "HSET user:{0} name {0}", server=cluster.url)
+        keys = (f"user:{i}" for i in range(count))
+        found = 0
+        with pytest.raises(fastresp.TransportError, match=r"restarted or replaced, and is empty"):
+            reading: Iterable[Any] = (
+                fastresp.iter_replies(keys, "HGET {0} name", server=cluster.url)
+                if form == "replies"
+                else fastresp.fetch_hashes(
+                    keys if form == "keys" else "user:{id}", ["name"], server=cluster.url,
+                    batch_rows=100,
+                )
+            )  # fmt: skip
+            for _ in reading:
+                found += 1
+                if found == 500:
+                    kill(cluster, 1)
+                    cluster.nodes[1].start()
+        assert found < count
 
 
 def test_nobody_takes_over() -> None:

@@ -18,6 +18,7 @@ from fastresp import pack
 from fastresp.resp.buffer import Chunk
 from fastresp.resp.repeatable import may_repeat
 from fastresp.server.local_server import LocalServer
+from fastresp.server.processes import Process, may_lack_data
 
 ROWS = 60_000
 KEYS = 100
@@ -86,6 +87,45 @@ def test_server_that_restarts(insert: Insert, server: LocalServer) -> None:
     assert (report.rows, report.replies, report.in_doubt, report.unsent) == (ROWS, ROWS, 0, 0)
     with redis.Redis.from_url(server.url) as client:
         assert client.dbsize() == ROWS
+
+
+def test_server_that_comes_back_empty(
+    insert: Insert, start_server: Callable[..., LocalServer]
+) -> None:
+    """It has no persistence, so what it acknowledged is lost."""
+    server = start_server()
+
+    def restart() -> None:
+        server.stop()
+        server.start()
+
+    with pytest.raises(fastresp.TransportError, match="acknowledged may be lost") as caught:
+        insert(rows(restart, 40_000), "SET key:{1} {1}", server=server.url, retry="idempotent")
+    report = caught.value.report
+    assert report is not None
+    assert (report.rows, report.replies) == (ROWS, ROWS)
+    [words] = report.restarts
+    assert words.endswith("was restarted or replaced, and is empty")
+    with redis.Redis.from_url(server.url) as client:
+        assert client.dbsize() < ROWS
+
+
+@pytest.mark.parametrize(
+    ("now", "lacks"),
+    [
+        ({}, False),
+        ({"run_id": "b"}, True),
+        ({"run_id": "b", "aof": True}, False),
+        ({"run_id": "b", "aof": True, "keys": False}, True),
+        ({"run_id": "b", "uptime_s": 100, "histories": frozenset("xy")}, False),
+        ({"run_id": "b", "uptime_s": 100, "histories": frozenset("x")}, True),
+        ({"run_id": "b", "uptime_s": 5, "histories": frozenset("xy")}, True),
+    ],
+)
+def test_may_lack_data(now: dict[str, Any], lacks: bool) -> None:
+    """A replica that took over was there before, and has a part of the same history."""
+    before = Process("a", frozenset("y"), 0, aof=False, keys=True)
+    assert may_lack_data(before, before._replace(**now), 10.0) == lacks
 
 
 def test_server_that_does_not_come_back(insert: Insert, server: LocalServer) -> None:

@@ -1,0 +1,156 @@
+"""Notice that a server was restarted, or replaced, between two connections to it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+from ..outcome.errors import TransportError
+from .answers import parse_info
+
+__all__ = ["LostData", "Process", "Processes", "closed_if_failed", "may_lack_data"]
+
+
+# A host and a port; neither for a unix socket or Sentinel.
+Address: TypeAlias = tuple[Any, Any]
+
+
+class LostData(TransportError):
+    """A server was restarted or replaced during a reading, and may have lost data."""
+
+
+class Process(NamedTuple):
+    """A server process, and what it may have kept of the one before. Source: INFO.
+
+    Attributes:
+        run_id: the ID that each start of a server makes anew.
+        histories: the IDs of the replication histories that its data is part of.
+        uptime_s: for how many seconds it has been running.
+        aof: whether it has an append-only file.
+        keys: whether it has any keys.
+    """
+
+    run_id: str
+    histories: frozenset[str]
+    uptime_s: int
+    aof: bool
+    keys: bool
+
+
+class Reached(Protocol):
+    """What is needed of a Server."""
+
+    settings: dict[str, Any]
+
+    def explained(self) -> Any: ...
+
+
+def address_of(server: Reached) -> Address:
+    """Return the host and port of a server, if it has any."""
+    return server.settings.get("host"), server.settings.get("port")
+
+
+class Processes:
+    """Remembers which process answered at each address, if it says so."""
+
+    def __init__(self) -> None:
+        self._known: dict[Address, tuple[Process, float]] = {}
+
+    def begin(self, opened: Iterable[tuple[Reached, Any]]) -> None:
+        """Ask servers over their redis-py connections, all at the same time.
+
+        Raises:
+            TransportError: a connection was lost.
+        """
+        opened = list(opened)
+        for server, connection in opened:
+            with server.explained():
+                connection.send_command("INFO")
+        for server, connection in opened:
+            self._note(server, _answer(server, connection))
+
+    def check(self, server: Reached, connection: Any) -> str:
+        """Return what to say about a server if it may have lost data since it was last asked.
+
+        Returns:
+            Nothing if it is the same process, or has kept its data, or does not say.
+
+        Raises:
+            TransportError: the connection was lost.
+        """
+        known = self._known.get(address_of(server))
+        self.begin([(server, connection)])
+        if known is None:
+            return ""
+        before, since = known
+        now, _ = self._known[address_of(server)]
+        if not may_lack_data(before, now, time.monotonic() - since):
+            return ""
+        state = "has data, but no append-only file" if now.keys else "is empty"
+        return f"the server at {server} was restarted or replaced, and {state}"
+
+    def keep(self, nodes: Iterable[Address]) -> None:
+        """Forget all but these nodes: what becomes a primary later got its data from another."""
+        self._known = {node: self._known[node] for node in nodes if node in self._known}
+
+    def reopened(self, server: Reached, opening: Callable[[], list[Any]]) -> tuple[list[Any], str]:
+        """Open connections to a server; return them, and what ``check()`` says."""
+        connections = opening()
+        with closed_if_failed(connections):
+            return connections, self.check(server, connections[0])
+
+    def _note(self, server: Reached, process: Process | None) -> None:
+        if process is not None:
+            self._known[address_of(server)] = process, time.monotonic()
+
+
+@contextmanager
+def closed_if_failed(connections: Iterable[Any]) -> Iterator[None]:
+    """Close connections after an exception."""
+    try:
+        yield
+    except BaseException:
+        for connection in connections:
+            connection.disconnect()
+        raise
+
+
+def may_lack_data(before: Process, now: Process, seconds: float) -> bool:
+    """Return whether a server may lack what the process before has acknowledged.
+
+    An append-only file has what was acknowledged, unless the whole machine has failed. A replica
+    that has taken over behind the same address was there before, with the same history.
+
+    Args:
+        before: the process that answered at this address.
+        now: the process that answers.
+        seconds: how long ago the former one was asked.
+    """
+    if now.run_id == before.run_id:
+        return False
+    took_over = now.uptime_s > seconds and not before.histories.isdisjoint(now.histories)
+    return not (now.keys and (now.aof or took_over))
+
+
+def _answer(server: Reached, connection: Any) -> Process | None:
+    """Return the process that answers INFO; None if it does not say."""
+    import redis
+
+    with server.explained():
+        try:
+            info = parse_info(connection.read_response())
+        except redis.ResponseError:  # no permission
+            return None
+    run_id, uptime = info.get("run_id"), info.get("uptime_in_seconds", "")
+    if not run_id:
+        return None
+    histories = {info.get("master_replid", ""), info.get("master_replid2", "")}
+    return Process(
+        run_id,
+        frozenset(each for each in histories if each.strip("0")),
+        int(uptime) if uptime.isdecimal() else 0,
+        info.get("aof_enabled") == "1",
+        any(name.startswith("db") and "keys=" in value for name, value in info.items()),
+    )
