@@ -120,9 +120,10 @@ async def mass_insert(
 
 def _chunks(data: Data | AsyncIterable[Any], template: TemplateLike, options: Options) -> Chunks:
     """Return the chunks of a source, which may be async."""
-    data = as_source(data)
+    template = as_template(template)
+    data = as_source(data, template)
     kind = AsyncChunks if isinstance(data, AsyncIterable) else Chunks
-    return kind(data, as_template(template), options)
+    return kind(data, template, options)
 
 
 def _over_a_socket(
@@ -170,10 +171,11 @@ async def verify(
         max_reply_bytes=max_reply_bytes,
         in_event_loop=True,
     )
-    data = as_source(data)
+    template = as_template(template)
+    data = as_source(data, template)
     kind = AsyncReadingChunks if isinstance(data, AsyncIterable) else ReadingChunks
     options = Options(nulls=nulls, timeout=timeout, default=default)
-    return await run(of_verify.verifying(kind(data, as_template(template), options), how))
+    return await run(of_verify.verifying(kind(data, template, options), how))
 
 
 async def iter_replies(

@@ -231,7 +231,7 @@ def load(
         return
     open_again = partial(
         opened, source, sql=sql, sort_by=sort_by, format=format, limit=limit,
-        skip_truncated=skip_truncated,
+        skip_truncated=skip_truncated, templates=templates,
     )  # fmt: skip
     if bad_rows != "error":
         bad_rows = "skip"  # a file was written by the load

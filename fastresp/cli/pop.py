@@ -74,7 +74,7 @@ def pop(
 
     To push them back:
 
-    fastresp load items.txt "RPUSH queue {line}" --format lines
+    fastresp load items.txt "RPUSH queue {line}"
 
     If items contain newlines, add --null to both commands.
 

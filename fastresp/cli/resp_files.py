@@ -119,6 +119,7 @@ def pack(
                 format=inputs[0] if inputs else None,
                 text=text,
                 limit=limit,
+                templates=templates,
             ) as data,
             counted_bad_rows(data, end),
         ):

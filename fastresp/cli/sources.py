@@ -15,6 +15,7 @@ from ..sources.files import Format, Table, read
 from ..sources.files.input import check_unused
 from ..sources.files.rejects import RejectsFile, read_rejects
 from ..sources.files.resp import RespFile
+from ..sources.source import format_for
 from .ending import Ending
 
 __all__ = [
@@ -58,12 +59,16 @@ def opened(
     limit: int | None = None,
     skip_truncated: bool = False,
     dry_run: bool = False,
+    templates: Sequence[str] = (),
 ) -> Iterator[Any]:
     """Open the source that the command line names; close it afterwards.
 
-    In a dry run no file of bad rows is written.
+    In a dry run no file of bad rows is written. The templates decide the format of files whose
+    names don't.
     """
     where = standard_input() if source == "-" else source
+    if format is None and templates:
+        format = format_for(where, Template(*templates))  # noqa: A001
     if text.null and format != "lines":
         raise ValueError("--null is for lines; add --format lines")
     if text.bad_rows == "-":

@@ -120,7 +120,7 @@ def verify_command(
         check_templates(templates)
         source_data = opened(
             source, sql=sql, sort_by=sort_by, format=format, text=text, limit=limit,
-            skip_truncated=skip_truncated,
+            skip_truncated=skip_truncated, templates=templates,
         )  # fmt: skip
         with source_data as data, counted_bad_rows(data, end):
             if lines is not None:

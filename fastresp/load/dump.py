@@ -63,7 +63,7 @@ def dump(
         _check_rdb(template, file, format, rdb_version)
     elif template is not None and template.scripts:
         template = template.self_contained()
-    data = as_source(data)
+    data = as_source(data, template)
     if isinstance(file, (str, os.PathLike)):
         check_not_read(file, files_of(data))
     writer, source = encoding(data, template, Options(nulls=nulls, default=default))

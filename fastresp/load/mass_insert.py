@@ -222,7 +222,8 @@ def mass_insert(
         wait_index=wait_index,
         index_backlog=index_backlog,
     )
-    return run(loading(Chunks(as_source(data), as_template(template), options), choose))
+    template = as_template(template)
+    return run(loading(Chunks(as_source(data, template), template, options), choose))
 
 
 def loading(chunks: Chunks, choose: Choose) -> Steps[Report]:

@@ -72,7 +72,7 @@ def iter_replies(
         server=server, on_error=on_error, nulls=nulls, timeout=timeout, default=default
     )
     core = reply_core(options, decode, template, max_reply_bytes)
-    chunks = Chunks(as_source(data), template, options)
+    chunks = Chunks(as_source(data, template), template, options)
     chunks.open()
     return stream(replying(core, chunks))
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 from ..encode.chunk_writer import CHUNK_BYTES
 from ..encode.fields import Field, Pairs, Row
@@ -22,6 +22,7 @@ from ..resp.buffer import Chunk
 from ..server.options import Options
 from ..server.rate import Rate
 from .files import Table, read
+from .files.paths import names_no_format
 from .files.reading import Wanted
 from .files.rejects import RejectsFile
 from .files.resp import RespEncoder, RespFile
@@ -83,8 +84,11 @@ class Encoder(Protocol):
     def start_at(self, row: int, /) -> None: ...
 
 
-def as_source(data: Any) -> Any:
+def as_source(data: Any, template: Template | None) -> Any:
     """Turn paths or a query into a Table, and several tables into one stream of columns.
+
+    Args:
+        template: decides the format of files whose names don't.
 
     Raises:
         OSError, ValueError: there is no such file, or its format is unknown.
@@ -92,7 +96,7 @@ def as_source(data: Any) -> Any:
     """
     if isinstance(data, str | os.PathLike):
         try:
-            return read(data)
+            return read(data, format=format_for(data, template))
         except FileNotFoundError as error:
             error.add_note(
                 "fastresp: a str as data is a path or a query; pass one command as a list with a "
@@ -100,11 +104,19 @@ def as_source(data: Any) -> Any:
             )
             raise
     if isinstance(data, list | tuple) and data and all(isinstance(p, os.PathLike) for p in data):
-        return read(list(data))
+        return read(list(data), format=format_for(data, template))
     if hasattr(data, "__arrow_c_stream__"):
         return data
     columns = frames_of(data)
     return data if columns is None else columns
+
+
+def format_for(source: Any, template: Template | None) -> Literal["lines"] | None:
+    """Return "lines" if the names of all files end in no format and the template has {line}."""
+    fields = () if template is None else _fields(template)
+    if any(field.path[:1] == ("line",) for field in fields) and names_no_format(source):
+        return "lines"
+    return None
 
 
 def encoding(
@@ -252,15 +264,19 @@ def _check_later(template: Template, table: Table, options: Options) -> None:
 
 def _wanted(template: Template) -> Wanted:
     """Return what a template needs of the rows of a file."""
-    parts = [part for command in template.commands for parts in command for part in parts]
-    fields = [part for part in parts if isinstance(part, Field) and not isinstance(part, Row)]
+    fields = [part for part in _fields(template) if not isinstance(part, Row)]
     names = [field.name for field in fields if field.name is not None and len(field.path) == 1]
     whole = len(names) < len(fields) or any(isinstance(field, Pairs) for field in fields)
     return Wanted(
         None if whole else frozenset(names),
         frozenset(str(field.path[0]) for field in fields if field.convert in VECTORS),
-        any(isinstance(part, Row) for part in parts),
+        any(isinstance(part, Row) for part in _fields(template)),
     )
+
+
+def _fields(template: Template) -> list[Field]:
+    parts = (part for command in template.commands for parts in command for part in parts)
+    return [part for part in parts if isinstance(part, Field)]
 
 
 def is_columns(source: Any) -> bool:

@@ -47,6 +47,33 @@ def stored(client: redis.Redis) -> dict[bytes, dict[bytes, bytes]]:
 
 
 @pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
+def test_field_names_there_and_back(suffix: str, client: redis.Redis, tmp_path: Path) -> None:
+    names = [
+        "a",
+        "",
+        "b,c",
+        'q"q',
+        "line\nend",
+        "\t",
+        "A",
+        " x ",
+        "column_2",
+        "é",
+        "\r",
+        "{x}",
+        "%s",
+    ]
+    client.hset("h:1", mapping={name: str(place) for place, name in enumerate(names)})
+    client.hset("h:2", mapping={"a": "1"})
+    before = stored(client)
+    path = tmp_path / f"x.{suffix}"
+    assert invoke("unload", "h:{id}", "-o", path).exit_code == Exit.OK
+    client.flushall()
+    done = invoke("load", path, "HSET h:{id} {**}", "--nulls", "skip")
+    assert (done.exit_code, stored(client)) == (Exit.OK, before)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
 def test_there_and_back(suffix: str, client: redis.Redis, tmp_path: Path) -> None:
     rows = users()
     fastresp.mass_insert(rows, HSET, nulls="skip")

@@ -37,7 +37,7 @@ def write(path: Path, rows: list[dict[str, Any]] = ROWS) -> str:
     table = pa.Table.from_pylist(rows)
     stem, _, packing = path.name.partition(".")[2].partition(".")
     pack = PACKERS["." + packing if packing else ""]
-    if stem in ("csv", "txt", "tsv"):
+    if stem in ("csv", "tsv"):
         path.write_bytes(pack(csv_bytes(rows, "\t" if stem == "tsv" else ",")))
     elif stem in ("jsonl", "ndjson", "json"):
         path.write_bytes(pack("".join(json.dumps(row) + "\n" for row in rows).encode()))

@@ -194,7 +194,8 @@ def verify(
         max_reply_bytes=max_reply_bytes,
     )
     options = Options(nulls=nulls, timeout=timeout, default=default)
-    return run(verifying(ReadingChunks(as_source(data), as_template(template), options), how))
+    template = as_template(template)
+    return run(verifying(ReadingChunks(as_source(data, template), template, options), how))
 
 
 def verifying(

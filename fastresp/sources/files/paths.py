@@ -9,7 +9,17 @@ from typing import IO, Any, Literal, TypeAlias
 
 from ...outcome.messages import Hint, Message
 
-__all__ = ["FORMATS", "Format", "Path", "SUFFIXES", "Source", "exists", "files_of", "format_of"]
+__all__ = [
+    "FORMATS",
+    "Format",
+    "Path",
+    "SUFFIXES",
+    "Source",
+    "exists",
+    "files_of",
+    "format_of",
+    "names_no_format",
+]
 
 Path: TypeAlias = str | os.PathLike[str]
 Source: TypeAlias = Path | Sequence[Path] | IO[bytes]
@@ -18,7 +28,6 @@ Format: TypeAlias = Literal["csv", "tsv", "jsonl", "lines", "parquet", "arrow", 
 FORMATS = ("csv", "tsv", "jsonl", "lines", "parquet", "arrow", "resp")
 SUFFIXES = {
     ".csv": "csv",
-    ".txt": "csv",
     ".tsv": "tsv",
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
@@ -69,10 +78,7 @@ def format_of(file: Any) -> str | None:
     """Return the format by the file's name; None for a file object or the path of a pipe."""
     if not isinstance(file, str) or not os.path.isfile(file):
         return None
-    stem, suffix = os.path.splitext(file.lower())
-    packed = suffix in PACKED_SUFFIXES
-    if packed:
-        suffix = os.path.splitext(stem)[1]
+    suffix, packed = _suffix(file)
     kind = SUFFIXES.get(suffix)
     if packed and (kind in ("parquet", "arrow") or suffix == ".resp"):
         raise ValueError(f"{file} can't be read compressed; decompress it first")
@@ -81,3 +87,22 @@ def format_of(file: Any) -> str | None:
         formats = f" to one of {', '.join(map(repr, FORMATS))}"
         raise ValueError(Message(words, Hint("format", ...), formats))
     return kind
+
+
+def names_no_format(source: Source) -> bool:
+    """Return whether all files of a source have names whose ending is no format."""
+    try:
+        files = files_of(source)
+    except (OSError, ValueError, TypeError):
+        return False  # reported when it is read
+    known = {*SUFFIXES, ".resp"}
+    return all(isinstance(file, str) and os.path.isfile(file) for file in files) and not any(
+        _suffix(file)[0] in known for file in files
+    )
+
+
+def _suffix(file: str) -> tuple[str, bool]:
+    """Return the ending of a file's name, and whether that of a compression follows it."""
+    stem, suffix = os.path.splitext(file.lower())
+    packed = suffix in PACKED_SUFFIXES
+    return (os.path.splitext(stem)[1] if packed else suffix), packed

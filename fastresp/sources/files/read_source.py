@@ -110,7 +110,9 @@ def read(
             FROM 'flights.parquet'``.
         sql: a query over the source, which it calls ``source``.
         format: ``"csv"``, ``"tsv"``, ``"jsonl"``, ``"lines"``, ``"parquet"``, ``"arrow"`` or
-            ``"resp"``; overrides the file extension or, for a file object, its first bytes.
+            ``"resp"``; overrides the file extension or, for a file object, its first bytes. A path
+            that is passed to a load directly, without ``read``, and has no known extension is
+            lines if the template has ``{line}``.
             Text files may be compressed with gzip, Zstandard or bzip2.
         delimiter: the character between CSV fields, if not a comma; of lines, the line end, if
             not a newline.

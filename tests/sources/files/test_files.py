@@ -22,7 +22,7 @@ from tables import PACKERS, ROWS, as_text, csv_bytes, failure, rows_of, write
 
 import fastresp
 
-TEXT = [f"{suffix}{packing}" for suffix in ("csv", "tsv", "txt") for packing in PACKERS]
+TEXT = [f"{suffix}{packing}" for suffix in ("csv", "tsv") for packing in PACKERS]
 JSON = [f"{suffix}{packing}" for suffix in ("jsonl", "ndjson", "json") for packing in PACKERS]
 TYPED = ["parquet", "pq", "arrow", "ipc", "feather", "arrows"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import signal
 import subprocess
@@ -15,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import redis
+from command_line import invoke
 from peak import PEAK
 from pyarrow import parquet
 from tables import ROWS, csv_bytes, run, write
@@ -35,6 +37,25 @@ def insert(request: pytest.FixtureRequest) -> Callable[..., fastresp.Report]:
 
 
 Insert = Callable[..., fastresp.Report]
+
+
+@pytest.mark.parametrize("name", ["x.txt", "x", "x.log.gz"])
+def test_files_without_a_format_are_lines_if_the_template_has_one(
+    server: LocalServer, client: redis.Redis, tmp_path: Path, insert: Insert, name: str
+) -> None:
+    data = b'a,b\n"c\n'
+    (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith("gz") else data)
+    for path in (tmp_path / name, [tmp_path / name]):
+        assert insert(path, "RPUSH {line} x", server=server.url).rows == 2
+    assert client.llen("a,b") == client.llen('"c') == 2
+    report = fastresp.verify(tmp_path / name, "RPUSH {line} x", server=server.url)
+    assert report.rows == 2
+    done = invoke("load", tmp_path / name, "SADD s {line}", "--server", server.url, "--verify")
+    assert done.exit_code == 0 and client.scard("s") == 2
+    with pytest.raises(ValueError, match=f"can't tell the format of .*{name} .*; set format="):
+        insert(tmp_path / name, "SADD s {id}", server=server.url)
+    (tmp_path / "x.csv").write_text("line\n1\n")
+    assert insert(tmp_path / "x.csv", "SADD csv {line}", server=server.url).rows == 1
 
 
 @pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet", "arrow"])

@@ -212,6 +212,16 @@ def test_several_files_without_a_header(tmp_path: Path) -> None:
     )
 
 
+# Headers.
+
+
+def test_a_name_is_empty_only_if_it_is_quoted() -> None:
+    rows = rows_of(io.BytesIO(b',"",a\n1,2,3\n'), format="csv")
+    assert rows == [{"column_1": "1", "": "2", "a": "3"}]
+    said = failure(io.BytesIO(b",column_1\n1,2\n"), format="csv")
+    assert "column 1 has no name, and another column has the name that it would get" in said
+
+
 # Headers that differ.
 
 
