@@ -1,4 +1,4 @@
-"""What DuckDB's readers would read otherwise than a load does, in files that it reads itself."""
+"""Let DuckDB read Parquet files as a load does, where it can."""
 
 from __future__ import annotations
 
@@ -7,18 +7,51 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from .formats import schema_of
+from .formats import checksums_of, schema_of
 from .partitions import Partitions
 from .reading import FileOptions, Reading
 from .schemas import one_schema
 
-__all__ = ["changed_columns", "partitions"]
+__all__ = ["as_name", "parquet_select"]
 
 # Types of Parquet columns, also within others, that DuckDB reads as something else in silence.
 CHANGED = {
     re.compile(r"decimal256\((39|[4-7]\d), "): "rounds to 64-bit floats",
     re.compile("duration"): "reads as plain numbers",
 }
+
+
+def parquet_select(files: Sequence[str]) -> str | None:
+    """Return a query over Parquet files; None if DuckDB would read other values than a load.
+
+    Raises:
+        SourceError: a column has types in the files that DuckDB would cast to a common one, which
+            changes values.
+    """
+    changed = changed_columns(files)
+    folders = None if any(map(checksums_of, files)) else partitions(files)
+    if folders is None:  # DuckDB does not compare checksums
+        return None
+    names = ", ".join(map(as_name, folders))
+    columns = f"* EXCLUDE ({names})" if names else "*"
+    if changed:  # an error only if the query uses the column
+        errors = (f"error({as_text(words)}) AS {as_name(name)}" for name, words in changed.items())
+        columns += f" REPLACE ({', '.join(errors)})"
+    columns += f", {names}" if names else ""
+    return (
+        f"SELECT {columns} FROM read_parquet([{', '.join(map(as_text, files))}], "
+        f"union_by_name = true, hive_partitioning = {bool(folders)}, hive_types_autocast = false)"
+    )
+
+
+def as_name(text: str) -> str:
+    """Return a text as an SQL name."""
+    return '"' + text.replace('"', '""') + '"'
+
+
+def as_text(text: str) -> str:
+    """Return a text as an SQL string."""
+    return "'" + text.replace("'", "''") + "'"
 
 
 def changed_columns(sources: Sequence[str]) -> dict[str, str]:
@@ -35,7 +68,7 @@ def changed_columns(sources: Sequence[str]) -> dict[str, str]:
     return {
         field.name: (
             f"column {field.name!r} is {field.type}, which DuckDB {what}; load it without a query, "
-            "leave it out, or name the file in the query to get what DuckDB reads"
+            "leave it out, or use read_parquet(...) in the query to get what DuckDB reads"
         )
         for field in whole
         for kind, what in CHANGED.items()

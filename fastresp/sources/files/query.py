@@ -15,11 +15,11 @@ import pyarrow as pa
 
 from ...outcome.errors import SourceError
 from .damage import checked
-from .duckdb_reads import changed_columns, partitions
-from .formats import BATCH_ROWS, checksums_of, columns_of
+from .duckdb_reads import as_name, parquet_select
+from .formats import BATCH_ROWS, columns_of
 from .input import name_of
 from .paths import files_of, format_of
-from .query_sources import tables_of
+from .query_sources import tables_of, with_aliases
 from .reading import AS_IT_IS, FileOptions, Reading, Wanted
 from .several_files import SeveralFiles
 from .unchanged import Unchanged
@@ -37,8 +37,9 @@ SETTINGS: dict[str, str | bool | int | float | list[str]] = {
 }
 # What a query calls the result of the user's query to sort it.
 RESULT = "fastresp_rows"
-# DuckDB's own readers of these guess: read_csv drops rows, and read_json changes large integers.
-READ_HERE = ("csv", "tsv", "jsonl")
+# DuckDB's own readers of these guess: read_csv drops rows, read_json changes large integers, and
+# read_parquet casts the columns of later files.
+READ_HERE = {"csv", "tsv", "jsonl", "parquet"}
 
 
 class Query:
@@ -145,7 +146,7 @@ class Query:
     def _name_source(self) -> None:
         """Define ``source``: as Parquet files that DuckDB reads, or as columns read here."""
         sources, kinds = self._sources, self._kinds
-        if set(kinds) == {"parquet"} and all(map(_readable, sources)) and self._parquet_named():
+        if set(kinds) == {"parquet"} and self._parquet_named("source", sources):
             return
         if not _are_combined(sources, kinds, self._options):
             self._register("source", FilesSource(sources, kinds, self._options))
@@ -153,34 +154,21 @@ class Query:
         parts = [f"source {number}" for number in range(1, len(sources) + 1)]
         for part, source, kind in zip(parts, sources, kinds, strict=True):
             self._register(part, FilesSource([source], [kind], self._options))
-        union = " UNION ALL BY NAME ".join(f"FROM {_name(part)}" for part in parts)
+        union = " UNION ALL BY NAME ".join(f"FROM {as_name(part)}" for part in parts)
         self._connection.execute(f"CREATE VIEW source AS {union}")
 
-    def _parquet_named(self) -> bool:
-        """Define ``source`` as Parquet files that DuckDB reads; return whether it can."""
-        sources = self._sources
-        changed = changed_columns(sources)
-        folders = None if any(map(checksums_of, sources)) else partitions(sources)
-        if folders is None:  # DuckDB does not compare checksums
+    def _parquet_named(self, name: str, files: list[str]) -> bool:
+        """Define a table of Parquet files that DuckDB reads; return whether it can."""
+        select = parquet_select(files) if all(map(_readable, files)) else None
+        if select is None:
             return False
-        self._unchanged = list(map(Unchanged, sources))
-        names = ", ".join(map(_name, folders))
-        columns = f"* EXCLUDE ({names})" if names else "*"
-        if changed:  # an error only if the query uses the column
-            errors = (
-                f"error({_quoted(words)}) AS {_name(name)}" for name, words in changed.items()
-            )
-            columns += f" REPLACE ({', '.join(errors)})"
-        columns += f", {names}" if names else ""
-        self._connection.execute(
-            f"CREATE VIEW source AS SELECT {columns} FROM read_parquet("
-            f"[{', '.join(map(_quoted, sources))}], union_by_name = true, "
-            f"hive_partitioning = {bool(folders)}, hive_types_autocast = false)"
-        )
+        self._unchanged += map(Unchanged, files)
+        self._connection.execute(f"CREATE VIEW {as_name(name)} AS {select}")
         return True
 
     def _name_files(self) -> None:
-        """Define the text files that the query itself names, as ``source`` would be."""
+        """Define the files that the query itself names, as ``source`` would be."""
+        named = []
         for name in tables_of(self._sql):
             if name == "source" and self._sources:
                 continue
@@ -189,8 +177,11 @@ class Query:
                 kinds = list(map(format_of, files))
             except (OSError, ValueError):
                 continue  # DuckDB knows it, or reports it
-            if set(kinds) <= set(READ_HERE):
-                self._register(name, FilesSource(files, kinds, AS_IT_IS))
+            if set(kinds) <= READ_HERE:
+                if set(kinds) != {"parquet"} or not self._parquet_named(name, files):
+                    self._register(name, FilesSource(files, kinds, AS_IT_IS))
+                named.append(name)
+        self._sql = with_aliases(self._sql, named)
 
     def _register(self, name: str, source: FilesSource) -> None:
         """Give a source a name.
@@ -208,7 +199,7 @@ class Query:
                 f"the query failed: {source.name} has no rows, so no columns; leave out the query"
             )
         self._connection.register(name, source)
-        called = self._connection.sql(f"FROM {_name(name)}").columns
+        called = self._connection.sql(f"FROM {as_name(name)}").columns
         wrong = next((own for own, its in zip(names, called, strict=True) if own != its), None)
         if wrong is not None:
             raise SourceError(
@@ -406,16 +397,6 @@ def _are_combined(sources: list[Any], kinds: list[str | None], options: FileOpti
         for source, kind in zip(sources, kinds, strict=True)
     ]
     return any(names != first for names in others)
-
-
-def _name(text: str) -> str:
-    """Return a text as an SQL name."""
-    return '"' + text.replace('"', '""') + '"'
-
-
-def _quoted(text: str) -> str:
-    """Return a text as an SQL string."""
-    return "'" + text.replace("'", "''") + "'"
 
 
 def _is_file(source: Any) -> bool:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import glob
 import json
+import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import duckdb
 
-__all__ = ["reads_others", "tables_of"]
+__all__ = ["reads_others", "tables_of", "with_aliases"]
 
 # In the names of DuckDB's functions that read files.
 READING = ("read", "scan", "glob", "sniff", "query")
@@ -41,6 +43,30 @@ def reads_others(sql: str) -> str:
 def tables_of(sql: str) -> list[str]:
     """Return the names of the tables that a query reads, which may be files."""
     return list(dict.fromkeys(_tables(_nodes_of(sql) or ())))
+
+
+def with_aliases(sql: str, files: Sequence[str]) -> str:
+    """Return a query with the aliases that DuckDB gives files: ``a`` for ``'folder/a.csv'``.
+
+    It gives none to a table of ours with such a name.
+    """
+    stems = {file: os.path.basename(file).partition(".")[0] for file in files}
+    places = {
+        (node["query_location"], node["table_name"])
+        for node in (_nodes_of(sql) or () if files else ())
+        if node.get("type") == "BASE_TABLE" and node["table_name"] in stems and not node["alias"]
+    }
+    text = sql.encode()
+    for place, file in sorted(places, reverse=True):
+        stem = stems[file]
+        if not stem or glob.has_magic(file) or list(stems.values()).count(stem) > 1:
+            continue
+        for quote in ("'", '"'):
+            name = (quote + file.replace(quote, 2 * quote) + quote).encode()
+            if text.startswith(name, place):
+                end = place + len(name)
+                text = text[:end] + f' AS "{stem}"'.encode() + text[end:]
+    return text.decode()
 
 
 def _tables(nodes: Sequence[dict[str, Any]]) -> Iterator[str]:

@@ -153,6 +153,20 @@ def test_a_table_is_loaded_twice(tmp_path: Path) -> None:
     assert outputs[0].getvalue() == outputs[1].getvalue()
 
 
+def test_files_that_a_query_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are read as ``source`` is, and have the aliases that DuckDB gives them."""
+    monkeypatch.chdir(tmp_path)
+    parts(Path(), "parquet", {"v": TYPES["text into int64"]})
+    with pytest.raises(fastresp.SourceError, match="column 'v' is int64 in part-0.parquet and"):
+        sent("SELECT * FROM 'part-*.parquet'", "SET {id} {v}")
+    Path("day=007").mkdir()
+    Path("part-0.parquet").rename("day=007/one.parquet")
+    Path("two.csv").write_text("id,name\n0,Zoë\n")
+    query = "SELECT 'ë' AS e, one.day, two.name FROM '{}' JOIN \"two.csv\" ON one.id = two.id"
+    query = query.format("day=007/one.parquet")
+    assert rows_of(query) == [{"e": "ë", "day": "007", "name": "Zoë"}]
+
+
 # Folders that name columns.
 
 WAYS: list[dict[str, Any]] = [{}, {"sort_by": "n"}, {"sql": "FROM source ORDER BY n"}]
