@@ -9,6 +9,19 @@ __all__ = ["ACK", "PUT_BACK", "TAKE"]
 # While a slot of a cluster is being moved, a script is refused if a key is missing, and ends in the
 # middle if it uses a key that it has emptied: so none does.
 
+# Reads the total that a consumer has acknowledged; another value would delete the wrong items.
+ACKNOWLEDGED = """\
+local function acknowledged_by(consumer, most)
+  local found = redis.call('HGET', KEYS[3], consumer)
+  if not found then return nil, redis.error_reply('LEASE is over') end
+  if not string.find(found, '^%d+$') or tonumber(found) > tonumber(most) then
+    return nil, redis.error_reply("ERR field " .. consumer .. " of " .. KEYS[3] .. " is '" ..
+      string.sub(found, 1, 40) .. "', which is not how many items it has acknowledged: call " ..
+      "close(), which puts its items back, and pop them again")
+  end
+  return found
+end
+"""
 # Move items to a consumer's own list. ARGV: the most items, the consumer, the lease in ms, whether
 # from the left.
 TAKE = """\
@@ -30,9 +43,9 @@ redis.call('SET', KEYS[4], 1, 'PX', ARGV[3])
 return items"""
 # Delete the first items of a consumer's list. ARGV: the total that it has acknowledged, these
 # items included, the consumer, the lease in ms.
-ACK = """\
-local before = redis.call('HGET', KEYS[3], ARGV[2])
-if not before then return redis.error_reply('LEASE is over') end
+ACK = f"""\
+{ACKNOWLEDGED}local before, refusal = acknowledged_by(ARGV[2], ARGV[1])
+if refusal then return refusal end
 local done = math.max(0, ARGV[1] - before)
 local left = math.max(0, redis.call('LLEN', KEYS[2]) - done)
 redis.call('LTRIM', KEYS[2], done, -1)
@@ -44,18 +57,19 @@ return left"""
 # returned to its caller: of these, the unacknowledged ones stay, and the script returns the total
 # acknowledged. If that is '', no items stay, the consumer is deleted, and the script returns the
 # number of items put back.
-PUT_BACK = """\
-if ARGV[3] == '0' and redis.call('EXISTS', KEYS[4]) == 1 then return 0 end
+PUT_BACK = f"""\
+{ACKNOWLEDGED}if ARGV[3] == '0' and redis.call('EXISTS', KEYS[4]) == 1 then return 0 end
 local keep, acknowledged = 0, nil
 if ARGV[5] ~= '' then
-  acknowledged = redis.call('HGET', KEYS[3], ARGV[2])
-  if not acknowledged then return redis.error_reply('LEASE is over') end
+  local refusal
+  acknowledged, refusal = acknowledged_by(ARGV[2], ARGV[5])
+  if refusal then return refusal end
   keep = ARGV[5] - acknowledged
 end
 local count, size = 0, redis.call('LLEN', KEYS[2])
 while size > keep do
   local items = redis.call('LRANGE', KEYS[2], math.max(keep, size - 1000), -1)
-  local back = {}
+  local back = {{}}
   for i = #items, 1, -1 do back[#back + 1] = items[i] end
   redis.call('LTRIM', KEYS[2], 0, -#items - 1)
   redis.call(ARGV[4] == '1' and 'LPUSH' or 'RPUSH', KEYS[1], unpack(back))

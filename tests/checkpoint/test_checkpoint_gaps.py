@@ -68,9 +68,10 @@ def test_description_is_gone(server: LocalServer, client: redis.Redis, connectio
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("seen", "x"), ("failed", "-4"), ("lease", "1.5"), ("ended", "x"), ("totals", "{"),
-        ("totals", "[]"), ("clients", "{"), ("clients", '[["", 1]]'),
-        ("clients", '[["", "", "x"]]'), (None, "no hash"),
+        ("seen", ""), ("failed", "-4"), ("lease", "nan"), ("ended", "9" * 18), ("totals", "{"),
+        ("totals", "[]"), ("totals", '{"rows": 1e400}'), ("unknown", "[1]"), ("clients", "5"),
+        ("clients", "[" * 9_999), ("clients", '[["", 1]]'), ("clients", '[["", "x", [1e400]]]'),
+        ("generation", ""), ("fence", "x"), ("markers", "x"), (None, "no hash"),
     ],
 )  # fmt: skip
 def test_description_of_somebody_else(
@@ -82,8 +83,9 @@ def test_description_of_somebody_else(
         client.set(key, value)
     else:
         client.hset(key, field, value)
+    words = "not a description of a checkpoint" + (f".*field '{field}'" if field else "")
     for options in ({}, {"take_over": True}, {"checkpoint_clear": True}):
-        with pytest.raises(fastresp.CheckpointError, match="not a description of a checkpoint"):
+        with pytest.raises(fastresp.CheckpointError, match=words):
             load(server.url, **options)
     check(server, 9_000)
 
@@ -101,10 +103,30 @@ def test_marker_of_somebody_else(
         client.rpush(key, "x")
     else:
         client.set(key, generation + colon + value)
-    words = rf"is not a number of rows: {re.escape(key)}"
+    words = rf"marker {re.escape(key)} .* is not a number of rows.*checkpoint_clear"
     with pytest.raises(fastresp.CheckpointError, match=words):
         load(server.url, connections=connections)
     check(server, 9_000)
+
+
+@pytest.mark.parametrize("value", [None, "garbage", "00000000:5"])
+@pytest.mark.parametrize("rights", ["+@all", "-client|kill"])
+def test_one_of_several_markers_is_gone(
+    server: LocalServer, client: redis.Redis, value: str | None, rights: str
+) -> None:
+    """Or another key has its name. It does not count as if none of its rows had run."""
+    client.execute_command("ACL", "SETUSER", "some", "on", ">secret", "~*", "+@all", rights)
+    url = server.url + "?username=some&password=secret"
+    fail(url, 9_000, connections=3)
+    key = f"fastresp:{{{NAME}}}:row:2"
+    client.delete(key)
+    if value is not None:
+        client.set(key, value)
+    for _ in range(2):
+        with pytest.raises(fastresp.CheckpointError, match=rf"{re.escape(key)} .* is missing"):
+            load(url, connections=3)
+    check(server, 9_000)
+    client.acl_deluser("some")
 
 
 @pytest.mark.parametrize("connections", [1, 3])

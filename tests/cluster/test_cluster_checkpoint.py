@@ -155,7 +155,7 @@ class TestTwoLoaders:
         )  # fmt: skip
 
     def wait_for_rows(self, cluster: LocalCluster, loader: subprocess.Popen[str]) -> None:
-        while loader.poll() is None and sum(cluster.sizes()) < 5_000:
+        while loader.poll() is None and sum(cluster.sizes()) < SLOTS + 2_000:
             time.sleep(0.01)
 
     def load(self, cluster: LocalCluster, **options: Any) -> fastresp.Report:

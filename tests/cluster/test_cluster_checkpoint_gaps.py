@@ -18,7 +18,7 @@ from server_programs import need
 import fastresp
 from fastresp.load import resuming
 from fastresp.load.checkpoint.marker import Checkpoint
-from fastresp.resp.slots import SLOTS
+from fastresp.resp.slots import SLOTS, tags
 from fastresp.server.settings import as_server
 from fastresp.sources.chunks import Chunks
 
@@ -40,6 +40,8 @@ resuming.LEVELLED_S = float(sys.argv[2])
 level = markers.Markers.level
 
 def freeze(self, row):
+    if row == 0:  # before anything is sent
+        return level(self, row)
     markers.Markers.level = level
     print("frozen", flush=True)
     os.kill(os.getpid(), signal.SIGSTOP)
@@ -115,6 +117,25 @@ def test_level_sets_no_marker_back(
     assert max(rows) == 9_000
     load(cluster)
     check_lists(cluster_client, KEYS, COUNT)
+
+
+@pytest.mark.parametrize("template", [PUSH, "SET string:{0} {1}"])
+def test_a_marker_is_gone(
+    cluster: LocalCluster, cluster_client: redis.RedisCluster, template: str
+) -> None:
+    """Its node is the same as before, so rows of this slot would run twice."""
+    with pytest.raises(OSError, match="the source has failed"):
+        fastresp.mass_insert(failing(ROWS, 9_000), template, server=cluster.url, **OPTIONS)
+    name = template.split()[1].format(7)
+    tag = tags()[cluster_client.keyslot(name)]
+    cluster_client.delete(f"fastresp:{{{tag.decode()}}}:{NAME}:row")
+    for _ in range(2):
+        with pytest.raises(fastresp.CheckpointError, match=f"{tag.decode()}.*is missing"):
+            fastresp.mass_insert(iter(ROWS), template, server=cluster.url, **OPTIONS)
+    report = fastresp.mass_insert(
+        iter(ROWS), template, server=cluster.url, **(OPTIONS | {"checkpoint_clear": True})
+    )
+    assert (report.rows, report.resumed_at) == (COUNT, 0)
 
 
 @pytest.mark.parametrize("levelled_s", [0.1, 1_000])

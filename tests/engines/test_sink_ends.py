@@ -90,6 +90,31 @@ def test_epoch_ends_twice(place: Any) -> None:
     assert counts(client, 2) == {b"1"}
 
 
+def test_what_ended_jobs_have_left_is_garbage(server: LocalServer, client: redis.Redis) -> None:
+    sink = Sink(server.url, COUNT, exactly_once="job")
+    epoch = sink.epoch("query", 1)
+    epoch_key, task_key = "fastresp:{job:query}:epoch", "fastresp:{job}:job"
+    for value in ("x", "", "-1"):
+        client.set(epoch_key, value)
+        for end in (lambda: load(epoch, 0), lambda: sink.finish_epoch("query", 1, [])):
+            with pytest.raises(CheckpointError, match=f"value of .*:epoch is b'{value}'"):
+                end()
+    client.delete(epoch_key)
+    client.rpush(epoch_key, "x")
+    with pytest.raises(CheckpointError, match=r":epoch.* of another type"):
+        load(epoch, 0)
+    sink.finish([load(sink, 0)])
+    for value in ("x 0", "5", "-1 0", "1e400 0"):
+        client.hset(task_key, "0", value)
+        with pytest.raises(CheckpointError, match=f"field '0' of .*:job.* is b'{value}'"):
+            load(sink, 0)
+    client.delete(task_key)
+    client.set(task_key, "x")
+    with pytest.raises(CheckpointError, match=r":job.* of another type"):
+        load(sink, 0)
+    assert counts(client, 1) == {b"1"}
+
+
 def test_rows_are_lost_before_the_end(place: Any) -> None:
     """The server was started again without its data between two tasks."""
     make, client = place

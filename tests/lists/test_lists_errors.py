@@ -227,6 +227,28 @@ def test_lost_connection_and_lease(open_buffer: Open, client: redis.Redis) -> No
     assert buffer.ack() == 0
 
 
+@pytest.mark.parametrize("value", ["x", "-3", "99", "1e400"])
+@pytest.mark.parametrize("lost", [False, True])
+def test_count_of_acknowledged_items_is_garbage(
+    open_buffer: Open, client: redis.Redis, value: str, lost: bool
+) -> None:
+    """No items are deleted that were not acknowledged."""
+    buffer = open_buffer(delivery="at-least-once")
+    buffer.push(map(str, range(10)))
+    assert len(buffer.pop(4)) == 4
+    if lost:
+        client.client_kill_filter(_type="normal", skipme=True)
+        with pytest.raises(fastresp.TransportError):
+            buffer.pop(1)
+    [key] = client.keys("*:consumers")
+    [consumer] = client.hkeys(key)
+    client.hset(key, consumer, value)
+    with pytest.raises(fastresp.CommandError, match=f"field fifo-.* is '{value}', which is not"):
+        buffer.ack(2)
+    buffer.close()
+    assert client.lrange("q", 0, -1) == numbers(10)
+
+
 def test_heartbeat(open_buffer: Open, client: redis.Redis) -> None:
     """If items take longer than the lease, each of these calls renews it."""
     buffer, other = open_buffer(delivery="at-least-once", lease=100.0), open_buffer()

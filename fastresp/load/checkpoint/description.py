@@ -12,7 +12,7 @@ from ...outcome.errors import CheckpointError
 from ...outcome.messages import Hint, Message
 from ...server.forks import own
 from ...server.settings import Server
-from .done import Done, is_whole
+from .done import Done, damaged_field
 from .fencing import may_fence
 from .links import Link, Links, check_name, may_lack_rows, name_of, response_error
 from .markers import Markers
@@ -134,14 +134,15 @@ class Description:
             raise self._damaged() from error
         flat = [part.decode(errors="replace") for part in reply]
         found = dict(zip(flat[::2], flat[1::2], strict=True))
-        if not is_whole(found):
-            raise self._damaged()
+        if found and (field := damaged_field(found)):
+            value = repr(found[field][:40]) if field in found else "missing"
+            raise self._damaged(f" (its field {field!r} is {value})")
         return found
 
-    def _damaged(self) -> CheckpointError:
+    def _damaged(self, why: str = "") -> CheckpointError:
         return CheckpointError(
             f"{self._hash.decode()} is not a description of a checkpoint that fastresp has "
-            "written: look whose it is, and use another name, or delete it"
+            f"written{why}: look whose it is, and use another name, or delete it"
         )
 
     def _done(self, found: Mapping[str, str]) -> Done:
@@ -155,7 +156,9 @@ class Description:
                     Hint("checkpoint_clear", True),
                 )
             )
-        self.markers.begin(found.get("generation", ""), found.get("fence", ""))
+        runs = {run for _, run, _ in json.loads(found["clients"])}
+        self.markers.expect(bool(found["markers"]), runs)
+        self.markers.begin(found["generation"], found["fence"])
         totals = json.loads(found.get("totals") or "{}")
         unknown = json.loads(found.get("unknown") or "null")
         return Done(

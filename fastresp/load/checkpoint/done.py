@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from array import array
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
-__all__ = ["Done", "is_whole"]
+__all__ = ["Done", "damaged_field"]
 
 
 @dataclass
@@ -57,16 +59,56 @@ class Done:
         return self.rows if max(self.ran) < self.seen else self.seen
 
 
-def is_whole(found: Mapping[str, str]) -> bool:
-    """Return whether the numbers and the connections of a description can be read."""
-    try:
-        numbers = [int(found.get(name) or 0) for name in ("seen", "failed", "ended", "lease")]
-        numbers.append(int(json.loads(found.get("totals") or "{}").get("rows", 0)))
-        first, end = json.loads(found.get("unknown") or "[0, 0]")
-        numbers += int(first), int(end)
-        for address, run, clients in json.loads(found.get("clients") or "[]"):
-            numbers += map(int, clients)
-            address.encode(), run.encode()
-    except (ValueError, TypeError, AttributeError, RecursionError):
-        return False
-    return min(numbers) >= 0 and max(numbers) < 1 << 63
+def damaged_field(found: Mapping[str, str]) -> str:
+    """Return the first field of a description that is missing or can't be read; empty if none."""
+    for name, check in FIELDS.items():
+        if name not in found and name not in NEEDED:
+            continue
+        try:
+            right = check(found[name])
+        except (ArithmeticError, LookupError, OSError, RecursionError, TypeError, ValueError):
+            right = False
+        if not right:
+            return name
+    return ""
+
+
+def is_number(text: str) -> bool:
+    return re.fullmatch("[0-9]{1,18}", text) is not None
+
+
+def is_time(text: str) -> bool:
+    return is_number(text) and datetime.fromtimestamp(int(text), UTC) is not None
+
+
+def are_totals(text: str) -> bool:
+    return is_number(str(json.loads(text)["rows"]))
+
+
+def are_rows(text: str) -> bool:
+    first, end = json.loads(text)
+    return is_number(str(first)) and is_number(str(end))
+
+
+def are_clients(text: str) -> bool:
+    return all(
+        isinstance(address, str) and isinstance(run, str) and all(map(is_number, map(str, ids)))
+        for address, run, ids in json.loads(text)
+    )
+
+
+# What can be in each field of a description that is read again.
+FIELDS: dict[str, Callable[[str], object]] = {
+    "seen": is_number,
+    "failed": is_number,
+    "lease": is_time,
+    "ended": lambda text: text == "" or is_time(text),
+    "totals": are_totals,
+    "unknown": are_rows,
+    "clients": are_clients,
+    "generation": re.compile("[0-9a-f]{8}").fullmatch,
+    "fence": re.compile("([0-9a-f]{16})?").fullmatch,
+    "markers": re.compile("(complete)?").fullmatch,
+}
+# Fields that are written when a load begins.
+NEEDED = frozenset(("lease", "ended", "clients", "generation", "fence", "markers"))

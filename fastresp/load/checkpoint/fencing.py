@@ -83,18 +83,16 @@ return errors
 
 # Puts another text before the rows of each marker, then changes the description: if it can't do the
 # first, the loader before stays the owner. The last key is that of the description. Arguments: what
-# markers of this load begin with, whoever has set them; the new text; "several" if one that begins
-# with something else has no rows of this load; and the fields of the description.
+# markers of this load begin with, whoever has set them; the new text; and the fields of the
+# description. A marker that is missing, or begins with something else, stays as it is.
 FENCE = b"""for number = 1, #KEYS - 1 do
   local key = KEYS[number]
   local value = redis.call('GET', key)
   if value and string.sub(value, 1, #ARGV[1]) == ARGV[1] then
     redis.call('SET', key, ARGV[2] .. string.match(value, '[^:]*$'))
-  elseif ARGV[3] == 'several' then
-    redis.call('SET', key, ARGV[2] .. '0')
   end
 end
-redis.call('HSET', KEYS[#KEYS], unpack(ARGV, 4))
+redis.call('HSET', KEYS[#KEYS], unpack(ARGV, 3))
 """
 
 # Sets the markers that begin with a text; returns how many do not. Arguments: the text, the values.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -12,13 +13,15 @@ from ...outcome.errors import CheckpointError, TransportError
 from ...server.options import Options
 from ...server.settings import as_server
 from .kinds import may_run_twice
-from .links import Link, Links, check_name, name_of, possible_later
+from .links import Link, Links, check_name, name_of, possible_later, response_error
 from .marker import Checkpoint
 
 __all__ = ["Epoch", "Job", "Part"]
 
 # A field of the hash that is no task.
 TEMPLATE = "(template)"
+# The field of a task: its rows, and the commands that failed.
+PART = re.compile(rb"([0-9]{1,18}) ([0-9]{1,18})")
 
 
 class Part(NamedTuple):
@@ -109,9 +112,10 @@ class Job:
             if home.call("EXISTS", self._hash):
                 return
             _, found = home.together(("SET", key, self._split, "NX"), ("GET", key))
-        if found.decode() != self._split:
+        begun = found.decode(errors="backslashreplace")
+        if begun != self._split:
             raise CheckpointError(
-                f"job {self.name!r} was begun with {found.decode()}, and this is "
+                f"job {self.name!r} was begun with {begun}, and this is "
                 f"{self._split}: its tasks may have other rows now (load the rows under another "
                 "name, after removing what was loaded)"
             )
@@ -134,7 +138,8 @@ class Job:
         text = self._template.text
         if template != text.encode():
             raise CheckpointError(
-                f"job {self.name!r} has ended with the template {template.decode()!r}, "
+                f"job {self.name!r} has ended with the template "
+                f"{template.decode(errors='backslashreplace')!r}, "
                 f"and this is {text!r} (use another name for another job)"
             )
         if found is None:
@@ -142,7 +147,10 @@ class Job:
                 f"job {self.name!r} has ended, and none of its tasks is {task!r}: its partitions "
                 "have changed (use another name for another job)"
             )
-        return Part(*map(int, found.split()))
+        numbers = PART.fullmatch(found)
+        if numbers is None:
+            raise _damaged(self._hash, f"field {task!r}", found)
+        return Part(*map(int, numbers.groups()))
 
     def _check_epoch(self) -> None:
         """Refuse to load an epoch that has ended.
@@ -152,11 +160,11 @@ class Job:
         if self._epoch is None:
             return
         with self._home(self._epoch.key) as home:
-            last = home.call("GET", self._epoch.key)
-        if last is not None and int(last) >= self._epoch.number:
+            last = _last_epoch(home, self._epoch)
+        if last is not None and last >= self._epoch.number:
             raise CheckpointError(
                 f"epoch {self._epoch.number:,} of stream {self._epoch.stream!r} has ended before, "
-                f"and {int(last):,} is the last that has: nothing was loaded"
+                f"and {last:,} is the last that has: nothing was loaded"
             )
 
     def forget(self) -> None:
@@ -179,14 +187,15 @@ class Job:
         """
         if parts:
             with self._home() as home:
-                known = {task.decode() for task in home.call("HGETALL", self._hash)[::2]}
+                names = home.call("HGETALL", self._hash)[::2]
+            known = {name.decode(errors="replace") for name in names}
             new = {task: part for task, part in parts.items() if task not in known}
             self._check_kept(new)
             self._write_down(new)
             self._with_each(parts, lambda _, checkpoint: checkpoint.delete())
         if self._epoch is not None:
             with self._home(self._epoch.key) as home:
-                last = int(home.call("GET", self._epoch.key) or 0)
+                last = _last_epoch(home, self._epoch) or 0
                 home.call("SET", self._epoch.key, max(last, self._epoch.number))
 
     def _write_down(self, parts: Mapping[str, Part]) -> None:
@@ -273,6 +282,30 @@ class Job:
         links = self._connect(key or self._hash)
         try:
             with links.home.explained():
-                yield links.home
+                try:
+                    yield links.home
+                except response_error() as error:
+                    if not str(error).startswith("WRONGTYPE"):
+                        raise
+                    what = (key or self._hash).decode()
+                    raise CheckpointError(
+                        f"{what}, or another key of job {self.name!r}, is of another type: look "
+                        "whose it is, and use another name, or delete it"
+                    ) from error
         finally:
             links.close()
+
+
+def _last_epoch(home: Link, epoch: Epoch) -> int | None:
+    """Return the number of the last epoch that has ended; None if none has."""
+    found = home.call("GET", epoch.key)
+    if found is not None and not re.fullmatch(rb"[0-9]{1,18}", found):
+        raise _damaged(epoch.key, "value", found)
+    return None if found is None else int(found)
+
+
+def _damaged(key: bytes, what: str, found: bytes) -> CheckpointError:
+    return CheckpointError(
+        f"the {what} of {key.decode()} is {found[:40]!r}, which fastresp has not written: look "
+        "whose it is, and use another name, or delete it"
+    )

@@ -23,7 +23,7 @@ from .done import Done
 from .fencing import FENCE_BYTES
 from .former import AtWork, check_alone, close_all
 from .identity import check_same
-from .links import may_lack_rows, possible_later, until_freed
+from .links import possible_later, until_freed
 
 __all__ = ["Checkpoint"]
 
@@ -134,6 +134,9 @@ class Checkpoint(Description):
             "clients": self._links.clients(()), "generation": generation, "lease": self._lease(),
             "ended": "", "fence": fence, "fenced": "by scripts" if self.fenced else "",
         }  # fmt: skip
+        if fresh:
+            self.markers.expect(not self.of_slots, ())
+            fields["markers"] = "" if self.of_slots else "complete"
         fields |= identity
         words = [part for item in fields.items() for part in item]
         commands: list[tuple[Any, ...]] = [("HSET", self._hash, *words)]
@@ -141,7 +144,7 @@ class Checkpoint(Description):
         if fresh:
             # The scripts of a loader that had other markers would find what they expect.
             commands = [("DEL", self._hash, *self.markers.of_all), *commands]
-            if self.fenced or not self.markers.several:
+            if not self.of_slots:
                 commands += self.markers.setting(0)
         elif self.fenced:
             commands = [self.markers.fencing(words)]
@@ -172,7 +175,22 @@ class Checkpoint(Description):
             words += ["unknown", json.dumps(done.unseen)]
         with self._home.explained():
             self._write_clients(*words)
-        self._unused = False
+            self._unused = False
+            if not self.markers.complete:
+                self._complete_markers()
+
+    def _complete_markers(self) -> None:
+        """Set all markers before anything is sent, so that one that is removed later is missed."""
+        if not self.markers.level(0):
+            raise self._unset_markers()
+        if not self._as_owner(("HSET", self._hash, "markers", "complete")):
+            raise self.taken_over()
+        self.markers.expect(True, self._runs)
+
+    def _unset_markers(self) -> CheckpointError:
+        return possible_later(
+            f"not all markers of checkpoint {self.name!r} could be set; resume the load"
+        )
 
     def _write_clients(self, *words: Any) -> None:
         """Write down the connections, and other fields of the description."""
@@ -210,9 +228,7 @@ class Checkpoint(Description):
             if row is None or not self.markers.several or self.markers.level(row):
                 return True
             if self.fenced:  # which values they have now is unknown
-                raise possible_later(
-                    f"not all markers of checkpoint {self.name!r} could be set; resume the load"
-                )
+                raise self._unset_markers()
             self._look_again()  # the next time all may be set
             self._write_clients()
         return False
@@ -273,9 +289,7 @@ class Checkpoint(Description):
             if not self._is_owner():
                 raise self.taken_over()
             if not self.markers.level(rows):
-                raise may_lack_rows(
-                    f"not all markers of checkpoint {self.name!r} could be set; resume the load"
-                )
+                raise self._unset_markers()
         assert self._links is not None
         # Without numbers: who goes on, as a server has lost rows, can tell which one has crashed.
         clients = json.dumps([(link.address, link.run, ()) for link in self._links.all])
@@ -303,7 +317,7 @@ class Checkpoint(Description):
             words = () if seen is None else ("seen", seen, "failed", self.failed())
             commands: list[tuple[Any, ...]] = [("HSET", self._hash, "lease", 0, *words)]
             if self._unused:
-                left = self.markers.keys if self.fenced or not self.markers.several else ()
+                left = () if self.of_slots else self.markers.keys
                 commands = [("DEL", self._hash, *left)]
             elif row is not None and not self.markers.several:
                 commands += self.markers.setting(row)

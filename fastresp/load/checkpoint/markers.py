@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from typing import Any
 
 from ...outcome.errors import CheckpointError, TransportError
+from ...outcome.messages import Hint, Message
 from ...resp.slots import UNKNOWN, Rules, tags
 from ...resp.values import pack
 from ...server.options import MOST_CONNECTIONS
@@ -54,6 +55,10 @@ class Markers:
             self.keys = of_connections[:connections]
         # What those of this load begin with; others are of a load that was forgotten.
         self._generation = b""
+        # Whether all were set when the load began: then one that is missing was removed.
+        self.complete = links.topology is None
+        # The run IDs of the servers when the load before began.
+        self._runs: Collection[str] = ()
         # Written before each number: the generation, and the text of the loader, if it has one.
         self.prefix = b""
         self.fenced = False  # whether scripts set them, so that they have one from the beginning
@@ -64,13 +69,22 @@ class Markers:
 
     @property
     def several(self) -> bool:
-        """Whether there are several; each is then made when it is first set."""
+        """Whether there are several: then each begins with the generation."""
         return len(self.keys) > 1
 
     def begin(self, generation: str, fence: str) -> None:
         """Count only the markers of this generation; set them with this fence, if there is one."""
         self._generation = f"{generation}:".encode() if self.several else b""
         self.prefix = self._generation + (f"{fence}:".encode() if fence else b"")
+
+    def expect(self, complete: bool, runs: Collection[str]) -> None:
+        """Expect the markers of the loads before.
+
+        Args:
+            complete: whether these had set all of them.
+            runs: the run IDs of their servers.
+        """
+        self.complete, self._runs = complete, runs
 
     def setting(self, row: int) -> list[tuple[Any, ...]]:
         """Return the commands that set all markers to a row."""
@@ -82,8 +96,8 @@ class Markers:
         Args:
             words: fields and values to set in the description.
         """
-        keys, several = (*self.keys, self._hash), "several" if self.several else "one"
-        return ("EVAL", FENCE, len(keys), *keys, self._generation, self.prefix, several, *words)
+        keys = (*self.keys, self._hash)
+        return ("EVAL", FENCE, len(keys), *keys, self._generation, self.prefix, *words)
 
     def reached(self, row: int) -> array[int]:
         """Return for each marker the row that ``level()`` sets it to."""
@@ -93,22 +107,40 @@ class Markers:
         """Return for each marker how many rows have run.
 
         Raises:
-            CheckpointError: one is no such number.
+            CheckpointError: one is missing, or is no such number.
             TransportError: a server does not answer.
         """
         rows = array("q", bytes(8 * len(self.keys)))
         for link, numbers in self._by_link():
             with link.explained():
                 values = link.replies([("GET", self.keys[number]) for number in numbers])
-                for number, value in zip(numbers, values, strict=True):
-                    if isinstance(value, Exception):
-                        if str(value).startswith("WRONGTYPE"):
-                            raise self._damaged(number)
-                        raise value
-            for number, value in zip(numbers, values, strict=True):
-                rows[number] = self._row(number, value)
+                found = [self._row(*each) for each in zip(numbers, values, strict=True)]
+                self._check_missing(link, numbers, found)
+            for number, row in zip(numbers, found, strict=True):
+                rows[number] = row or 0
         self._ran = rows
         return rows
+
+    def _check_missing(self, link: Link, numbers: list[int], found: list[int | None]) -> None:
+        """Check that no marker of a server is missing, unless nothing of the load has run there.
+
+        A node that has lost its data, or its last second, has lost the first markers with it, and
+        then all that came later.
+        """
+        most = max((row or 0 for row in found), default=0)
+        if None not in found or (most == 0 and self._may_lack(link)):
+            return
+        raise self._damaged(numbers[found.index(None)], "is missing or is that of another load")
+
+    def _may_lack(self, link: Link) -> bool:
+        """Return whether a server has not got the first markers, or has lost them with its data."""
+        if not self.complete:
+            return True
+        if self.links.topology is None:  # it has lost the description, too
+            return False
+        self.complete = False  # so that they are set again
+        replaced = bool(link.run and all(self._runs)) and link.run not in self._runs
+        return replaced or link.call("DBSIZE") == 0
 
     def exist(self) -> bool:
         """Return whether there is a marker, of any generation."""
@@ -118,18 +150,26 @@ class Markers:
                     return True
         return False
 
-    def _row(self, number: int, value: bytes | None) -> int:
-        if self.several and (value is None or not value.startswith(self._generation)):
-            return 0  # nothing of the load has run there
-        found = ROWS.fullmatch((value or b"").removeprefix(self._generation))
+    def _row(self, number: int, value: Any) -> int | None:
+        """Return the row of a marker; None if it is missing, or that of another load."""
+        if isinstance(value, Exception):
+            if str(value).startswith("WRONGTYPE"):
+                raise self._damaged(number)
+            raise value
+        if value is None or not value.startswith(self._generation):
+            return None
+        found = ROWS.fullmatch(value.removeprefix(self._generation))
         if found is None:
             raise self._damaged(number)
         return int(found[1])
 
-    def _damaged(self, number: int) -> CheckpointError:
+    def _damaged(self, number: int, how: str = "is not a number of rows") -> CheckpointError:
         return CheckpointError(
-            f"the marker of checkpoint {self._name!r} is not a number of rows: "
-            f"{self.keys[number].decode()}"
+            Message(
+                f"the marker {self.keys[number].decode()} of checkpoint {self._name!r} {how}, so "
+                "it is unknown which rows were loaded: look at the data, and begin anew with ",
+                Hint("checkpoint_clear", True),
+            )
         )
 
     def level(self, row: int) -> bool:
