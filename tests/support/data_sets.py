@@ -1,0 +1,199 @@
+"""Data sets of every type, with the text that is stored for each value, written out by hand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+__all__ = ["DATA_SETS", "DataSet"]
+
+Text: TypeAlias = str | bytes | None
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """Columns, and what is stored for each value.
+
+    Attributes:
+        name: of the test.
+        table: the data. A column ``id`` is added to each data set: 0, 1, 2, ...
+        texts: what each value becomes, by column; None for a null, which is not stored.
+        without: the families of ways that can't carry this data, each with the reason.
+    """
+
+    name: str
+    table: pa.Table
+    texts: Mapping[str, Sequence[Text]]
+    without: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def nested(self) -> bool:
+        return any(pa.types.is_nested(each.type) for each in self.table.schema)
+
+    @property
+    def template(self) -> str:
+        return "HSET k:{id} {**!json}" if self.nested else "HSET k:{id} {**}"
+
+    def expected(self) -> dict[bytes, dict[bytes, bytes]]:
+        """Return the hashes that the server has to hold; a hash without fields does not exist."""
+        rows = {}
+        for number in range(self.table.num_rows):
+            pairs = {
+                name.encode(): text if isinstance(text, bytes) else text.encode()
+                for name, texts in self.texts.items()
+                if (text := texts[number]) is not None
+            }
+            if pairs:
+                rows[b"k:%d" % number] = pairs
+        return rows
+
+
+def make(
+    name: str,
+    columns: Mapping[str, tuple[Any, Sequence[Text]]],
+    **without: str,
+) -> DataSet:
+    arrays = {key: pa.array(values) if isinstance(values, list) else values
+              for key, (values, _) in columns.items()}  # fmt: skip
+    rows = len(next(iter(arrays.values())))
+    table = pa.table({"id": pa.array(range(rows), pa.int64()), **arrays})
+    return DataSet(name, table, {key: texts for key, (_, texts) in columns.items()}, without)
+
+
+def text(name: str, *values: str | None, column: str = "v", **without: str) -> DataSet:
+    """Return a data set of texts, which are stored as they are."""
+    return make(name, {column: (pa.array(values, pa.string()), values)}, **without)
+
+
+def typed(
+    name: str, kind: pa.DataType, pairs: Sequence[tuple[Any, Text]], **without: str
+) -> DataSet:
+    array = pa.array([value for value, _ in pairs], kind)
+    return make(name, {"v": (array, [each for _, each in pairs])}, **without)
+
+
+def _integers() -> DataSet:
+    columns = {}
+    for bits in (8, 16, 32, 64):
+        least, most = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
+        values = [least, -1, 0, most]
+        columns[f"int{bits}"] = (pa.array(values, f"int{bits}"), [str(each) for each in values])
+        values = [0, 1, 2**bits - 2, 2**bits - 1]
+        columns[f"uint{bits}"] = (pa.array(values, f"uint{bits}"), [str(each) for each in values])
+    return make("integers", columns)
+
+
+def _nested(name: str, kind: pa.DataType, values: Sequence[Any], **without: str) -> DataSet:
+    texts = [
+        None if value is None else json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+        for value in values
+    ]
+    return make(name, {"v": (pa.array(values, kind), texts)}, **without)
+
+
+ZONE = "Europe/Berlin"
+
+DATA_SETS = [
+    _integers(),
+    typed("integers with nulls", pa.int64(), [(1, "1"), (None, None), (-3, "-3")],
+          numpy="pandas makes floats of them"),
+    typed("float64", pa.float64(), [(0.1, "0.1"), (-0.0, "-0.0"), (1e16, "1e+16"), (1.0, "1.0"),
+          (5e-324, "5e-324"), (1.7976931348623157e308, "1.7976931348623157e+308")]),
+    typed("infinite", pa.float64(), [(float("inf"), "inf"), (float("-inf"), "-inf")]),
+    typed("float32", pa.float32(), [(0.1, "0.1"), (16777216.0, "16777216.0"), (-1.5, "-1.5")],
+          rows="Python has no float32"),
+    typed("float16", pa.float16(), [(0.5, "0.5"), (0.1, "0.1"), (-2.0, "-2.0")],
+          rows="Python has no float16", polars="polars: float32", duckdb="DuckDB has no float16",
+          sorted="sort_by refuses it"),
+    typed("booleans", pa.bool_(), [(True, "1"), (False, "0"), (None, None)],
+          rows="a bool of Python is refused", numpy="pandas makes objects of them"),
+    typed("nulls", pa.null(), [(None, None), (None, None)]),
+    make("no rows", {"v": (pa.array([], pa.string()), [])}),
+    make("one row", {"v": (["x"], ["x"])}),
+    make("some nulls", {"a": (["x", None, "z", None], ["x", None, "z", None]),
+                        "b": ([None, 2, None, None], [None, "2", None, None])},
+         numpy="pandas makes floats of them"),
+    text("empty strings and nulls", "", None, "x", ""),
+    text("numbers as text", "007", "1.10", "+5", " 7", "1e5", "0x1F", "1_000", "-0", "1,5", "٣"),
+    text("texts that mean null elsewhere", "NA", "null", "NULL", "None", "nan", "NaN", "\\N", "-",
+         "#N/A", "n/a", "nil"),
+    text("texts like booleans", "true", "False", "t", "yes", "0"),
+    text("texts like dates", "2024-01-01", "01/02/2024", "12:30", "2024-01-01T00:00:00Z"),
+    text("numbers of orders", "#1001", "1002", "#", "# comment"),
+    text("quotes", '"Quick" fox', "it's", '"', '""', "a\"b", "'", '"open'),
+    text("delimiters", "a,b", "a;b", "a|b", "a\tb", ","),
+    text("line ends", "a\nb", "a\r\nb", "\n", "a\n\nb", "a\rb", "end\n"),
+    text("backslashes", "\\", "\\n", "a\\", '\\"', "C:\\new", "\\\\"),
+    text("spaces", " ", "  x  ", "\t", "\u00a0", "x "),
+    text("NUL bytes", "a\0b", "\0", "a\0", duckdb="DuckDB: no NUL in text"),
+    text("control characters", "\x01", "\x1b[31m", "\x7f", "\x85", "\u2028"),
+    text("Unicode", "Zoë", "Zoe\u0308", "日本語", "😀", "👩‍👩‍👧", "\ufeffx", "\u202e", "ﬁ", "İ"),
+    text("formulas", "=1+1", "@x", "-x", "+x"),
+    text("braces", "{id}", "{{", "}", "{**}", ";"),
+    text("protocol", "*1\r\n$4\r\nPING\r\n", "$5\r\n", "+OK", "-ERR", "_\r\n"),
+    text("long strings", "x" * 100_000, "y", "é" * 40_000),
+    text("two digits, then text", *(str(number) for number in range(3000)), "x"),
+    typed("binary", pa.binary(), [(b"\0\xff", b"\0\xff"), (b"", ""), (b"\r\n", "\r\n"),
+          (None, None)], json="JSON has no bytes"),
+    typed("fixed-size binary", pa.binary(3), [(b"abc", "abc"), (b"\0\1\xfe", b"\0\1\xfe")],
+          json="JSON has no bytes"),
+    typed("large binary", pa.large_binary(), [(b"\x80", b"\x80")], json="JSON has no bytes"),
+    typed("string views", pa.string_view(), [("short", "short"), ("x" * 40, "x" * 40),
+          (None, None)], parquet="pyarrow can't write it", sorted="pyarrow can't write it"),
+    typed("large strings", pa.large_string(), [("a", "a"), ("é", "é"), (None, None)]),
+    make("dictionary", {"v": (pa.array(["red", "blue", None, "red"]).dictionary_encode(),
+                              ["red", "blue", None, "red"])}),
+    make("dictionary of integers",
+         {"v": (pa.array([7, 5, 7]).dictionary_encode(), ["7", "5", "7"])}),
+    typed("decimals", pa.decimal128(20, 2), [(Decimal("1.10"), "1.10"),
+          (Decimal("-0.05"), "-0.05"),
+          (Decimal("123456789012345678.99"), "123456789012345678.99"), (None, None)]),
+    typed("wide decimals", pa.decimal256(60, 5), [(Decimal(10**50), f"{10**50}.00000")],
+          polars="polars: at most 38 digits", duckdb="DuckDB: at most 38 digits",
+          sorted="sort_by refuses it"),
+    typed("dates", pa.date32(), [(date(2024, 2, 29), "2024-02-29"), (date(1, 1, 1), "0001-01-01"),
+          (date(9999, 12, 31), "9999-12-31"), (None, None)], numpy="pandas: objects or NaT"),
+    typed("times", pa.time64("us"), [(time(12, 30), "12:30:00"),
+          (time(23, 59, 59, 999999), "23:59:59.999999")]),
+    typed("timestamps", pa.timestamp("us"), [
+          (datetime(2024, 5, 1, 12), "2024-05-01T12:00:00"),
+          (datetime(1969, 12, 31, 23, 59, 59, 999999), "1969-12-31T23:59:59.999999"),
+          (datetime(1, 1, 1), "0001-01-01T00:00:00"),
+          (datetime(9999, 12, 31), "9999-12-31T00:00:00")], numpy="pandas: nanoseconds"),
+    typed("timestamps in seconds", pa.timestamp("s"), [(0, "1970-01-01T00:00:00"),
+          (1_700_000_000, "2023-11-14T22:13:20")]),
+    typed("timestamps in nanoseconds", pa.timestamp("ns"), [
+          (1_700_000_000_000_000_001, "2023-11-14T22:13:20.000000001")],
+          rows="Python has no nanoseconds"),
+    typed("timestamps with a zone", pa.timestamp("us", ZONE), [
+          (datetime(2024, 7, 1), "2024-07-01T02:00:00+02:00"),
+          (datetime(2024, 1, 1), "2024-01-01T01:00:00+01:00")],
+          duckdb="DuckDB: all in the zone of the session", sorted="DuckDB: in UTC"),
+    typed("durations", pa.duration("us"), [(timedelta(seconds=90), "PT1M30S"),
+          (timedelta(days=-1), "-P1D")], duckdb="DuckDB: INTERVAL", sorted="DuckDB: integers"),
+    _nested("lists", pa.list_(pa.int64()), [[1, 2], [], None, [3]]),
+    _nested("lists of texts", pa.list_(pa.string()), [["a", None, "é\n\""], ["007"]]),
+    _nested("structs", pa.struct({"a": pa.int64(), "b": pa.string()}),
+            [{"a": 1, "b": "x"}, {"a": 2, "b": None}, None]),
+    _nested("maps", pa.map_(pa.string(), pa.int64()), [{"a": 1, "b": 2}, {}],
+            rows="rows have dicts", polars="polars: lists of structs", json="JSON: structs"),
+    _nested("lists of structs", pa.list_(pa.struct({"a": pa.int64(), "b": pa.list_(pa.string())})),
+            [[{"a": 1, "b": ["x"]}, {"a": None, "b": []}], []]),
+    make("odd names", {name: (["x", None, ""], ["x", None, ""]) for name in (
+        "Full Name", "a.b", "a,b", 'a"b', "a'b", "a}b", "{c}", "a!json", " lead", "Zoë", "😀", "0",
+        "-", "#", "a\nb", "k:{id}", "**", "é" * 300, "column_1", "true")}),
+    make("NUL in names", {"a\0b": (["x"], ["x"]), "a": (["y"], ["y"])},
+         duckdb="DuckDB: no NUL in names", sorted="DuckDB: no NUL in names"),
+    make("an empty name", {"": (["x"], ["x"]), "a": (["y"], ["y"])},
+         duckdb="DuckDB refuses it", sorted="DuckDB refuses it"),
+    make("names in two cases", {"A": ([1], ["1"]), "a": ([2], ["2"])},
+         duckdb="DuckDB: A_1", sorted="DuckDB: names ignore case"),
+    make("many columns", {f"c{number}": ([number], [str(number)]) for number in range(300)}),
+    make("many rows", {"v": (pa.array(range(5000)), [str(each) for each in range(5000)])}),
+]  # fmt: skip

@@ -1,0 +1,337 @@
+"""Every way to load a data set: as rows, columns or files, and by each function and mode."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import gzip
+import io
+import json
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import duckdb
+import nanoarrow
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.dataset
+from arro3.core import Table as Arro3Table
+from command_line import invoke
+from data_sets import DataSet
+from pyarrow import feather, parquet
+from redis import Redis
+
+import fastresp
+import fastresp.aio
+from fastresp.server.local_server import LocalServer
+from fastresp.sink import Sink
+
+__all__ = ["METHODS", "SOURCES", "Method", "Source"]
+
+ISO_TEXT = (date, datetime, time, timedelta, Decimal)
+
+
+def always(data: DataSet) -> bool:
+    return True
+
+
+@dataclass(frozen=True)
+class Source:
+    """A form in which a data set can be loaded.
+
+    Attributes:
+        make: returns the data, for ``mass_insert``; may write files into a folder.
+        families: a data set that names one of them in ``without`` is not tried.
+        fits: whether this form can hold a data set.
+    """
+
+    make: Callable[[DataSet, Path], Any]
+    families: Collection[str] = ()
+    fits: Callable[[DataSet], bool] = always
+
+    def carries(self, data: DataSet) -> bool:
+        return not set(self.families) & data.without.keys() and self.fits(data)
+
+
+def rows(data: DataSet, folder: Path) -> list[dict[str, Any]]:
+    return data.table.to_pylist()
+
+
+def thirds(data: DataSet) -> list[range]:
+    """Return the numbers of the rows in three parts, the first without any."""
+    count = data.table.num_rows
+    return [range(0), range(count // 2), range(count // 2, count)]
+
+
+def parts(data: DataSet) -> list[pa.Table]:
+    return [data.table.slice(part.start, len(part)) for part in thirds(data)]
+
+
+def batches(data: DataSet, folder: Path) -> list[Any]:
+    return [batch for part in parts(data) for batch in part.to_batches()] or [data.table]
+
+
+def relation(data: DataSet, folder: Path) -> Any:
+    return duckdb.connect().from_arrow(data.table)
+
+
+def pandas_arrow(data: DataSet, folder: Path) -> pd.DataFrame:
+    return data.table.to_pandas(types_mapper=pd.ArrowDtype)
+
+
+def parquet_file(data: DataSet, folder: Path) -> str:
+    path = folder / "data.parquet"
+    parquet.write_table(data.table, path)
+    return str(path)
+
+
+def parquet_parts(data: DataSet, folder: Path) -> str:
+    for number, part in enumerate(parts(data)):
+        parquet.write_table(part, folder / f"part-{number}.parquet")
+    return str(folder / "part-*.parquet")
+
+
+def parquet_object(data: DataSet, folder: Path) -> Any:
+    return fastresp.read(io.BytesIO(Path(parquet_file(data, folder)).read_bytes()))
+
+
+def parquet_hive(data: DataSet, folder: Path) -> str:
+    """Write a file for each row, in a folder that names its id."""
+    for number in range(data.table.num_rows):
+        place = folder / f"id={number}"
+        place.mkdir()
+        parquet.write_table(data.table[number : number + 1].drop_columns("id"), place / "p.parquet")
+    return str(folder / "*" / "p.parquet")
+
+
+def arrow(suffix: str) -> Callable[[DataSet, Path], str]:
+    def write(data: DataSet, folder: Path) -> str:
+        path = folder / f"data.{suffix}"
+        opened = pa.ipc.new_stream if suffix == "arrows" else pa.ipc.new_file
+        with opened(path, data.table.schema) as file:
+            file.write_table(data.table, max_chunksize=2)
+        return str(path)
+
+    return write
+
+
+def feather_file(data: DataSet, folder: Path) -> str:
+    path = folder / "data.feather"
+    feather.write_feather(data.table, str(path))
+    return str(path)
+
+
+def lines(data: DataSet, numbers: Sequence[int] | None = None) -> Iterator[list[Any]]:
+    """Yield the names, then the texts of each row."""
+    yield ["id", *data.texts]
+    for number in range(data.table.num_rows) if numbers is None else numbers:
+        yield [str(number), *(texts[number] for texts in data.texts.values())]
+
+
+def quoted(data: DataSet, numbers: Sequence[int] | None = None) -> bytes:
+    """Return CSV in which every field but a null is quoted."""
+
+    def cell(text: str | bytes | None) -> bytes:
+        if text is None:
+            return b""
+        return b'"%b"' % (text.encode() if isinstance(text, str) else text).replace(b'"', b'""')
+
+    return b"".join(b",".join(map(cell, line)) + b"\n" for line in lines(data, numbers))
+
+
+def csv_file(data: DataSet, folder: Path) -> str:
+    path = folder / "data.csv"
+    path.write_bytes(quoted(data))
+    return str(path)
+
+
+def csv_of_python(data: DataSet, folder: Path) -> str:
+    """Write CSV that has quotes only where it needs them."""
+    path = folder / "data.csv"
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows(lines(data))
+    return str(path)
+
+
+def csv_gzip(data: DataSet, folder: Path) -> str:
+    path = folder / "data.csv.gz"
+    path.write_bytes(gzip.compress(quoted(data)))
+    return str(path)
+
+
+def csv_parts(data: DataSet, folder: Path) -> str:
+    for number, part in enumerate(thirds(data)):
+        (folder / f"part-{number}.csv").write_bytes(quoted(data, part))
+    return str(folder / "part-*.csv")
+
+
+def tsv_file(data: DataSet, folder: Path) -> str:
+    """Write TSV in which quotes are text."""
+    path = folder / "data.tsv"
+    texts = ("\t".join(each or "" for each in line) + "\n" for line in lines(data))
+    path.write_text("".join(texts), encoding="utf-8", newline="")
+    return str(path)
+
+
+def documents(data: DataSet) -> Iterator[str]:
+    """Yield a JSON document for each row, without the keys of nulls."""
+
+    def value(name: str, row: dict[str, Any]) -> Any:
+        special = isinstance(row[name], ISO_TEXT) or row[name] in (float("inf"), float("-inf"))
+        return data.texts[name][row["id"]] if special else row[name]
+
+    for row in data.table.to_pylist():
+        given = {name: value(name, row) for name in row if row[name] is not None}
+        yield json.dumps(given, ensure_ascii=False, separators=(",", ":"))
+
+
+def jsonl_file(data: DataSet, folder: Path) -> str:
+    path = folder / "data.jsonl"
+    path.write_text("".join(each + "\n" for each in documents(data)), encoding="utf-8", newline="")
+    return str(path)
+
+
+def json_array(data: DataSet, folder: Path) -> str:
+    path = folder / "data.json"
+    path.write_text("[" + ",\n".join(documents(data)) + "]", encoding="utf-8", newline="")
+    return str(path)
+
+
+def reading(write: Callable[[DataSet, Path], str], **options: Any) -> Callable[..., Any]:
+    return lambda data, folder: fastresp.read(write(data, folder), **options)
+
+
+def has_no_empty_text(data: DataSet) -> bool:
+    """Python's csv module writes an empty text like a null."""
+    return "" not in data.texts and all(
+        isinstance(text, str | None) and text != ""
+        for column in data.texts.values()
+        for text in column
+    )
+
+
+def fits_tsv(data: DataSet) -> bool:
+    return has_no_empty_text(data) and not any(
+        set(text or "") & set("\t\r\n") for line in lines(data) for text in line
+    )
+
+
+def fits_json(data: DataSet) -> bool:
+    """JSON Lines without rows have no columns; and 32 bits of 0.1 are another number in 64."""
+    short = {pa.float16(), pa.float32()} & {each.type for each in data.table.schema}
+    return data.table.num_rows > 0 and not short
+
+
+def is_flat(data: DataSet) -> bool:
+    return not data.nested
+
+
+ALL = "SELECT * FROM source"
+SOURCES = {
+    "rows": Source(rows, ["rows"]),
+    "generator": Source(lambda data, folder: iter(rows(data, folder)), ["rows"]),
+    "pyarrow": Source(lambda data, folder: data.table),
+    "batches": Source(batches),
+    "nanoarrow": Source(lambda data, folder: nanoarrow.ArrayStream(data.table)),
+    "arro3": Source(lambda data, folder: Arro3Table.from_arrow(data.table)),
+    "dataset": Source(lambda data, folder: pyarrow.dataset.dataset(data.table)),
+    "polars": Source(lambda data, folder: pl.DataFrame(data.table), ["polars"]),
+    "LazyFrame": Source(lambda data, folder: pl.DataFrame(data.table).lazy(), ["polars"]),
+    "pandas": Source(pandas_arrow),
+    "pandas, index": Source(lambda data, folder: pandas_arrow(data, folder).set_index("id")),
+    "pandas, NumPy": Source(lambda data, folder: data.table.to_pandas(), ["numpy"], is_flat),
+    "DuckDB": Source(relation, ["duckdb"]),
+    "Parquet": Source(parquet_file, ["parquet"]),
+    "Parquet, parts": Source(parquet_parts, ["parquet"]),
+    "Parquet, file object": Source(parquet_object, ["parquet"]),
+    "Parquet, hive": Source(parquet_hive, ["parquet"], lambda data: 0 < data.table.num_rows < 20),
+    "Parquet, sql": Source(reading(parquet_file, sql=ALL), ["parquet", "duckdb"]),
+    "Parquet, sort_by": Source(reading(parquet_file, sort_by="id"), ["parquet", "sorted"]),
+    "Arrow file": Source(arrow("arrow")),
+    "Arrow stream": Source(arrow("arrows")),
+    "Feather": Source(feather_file),
+    "CSV": Source(csv_file),
+    "CSV of Python": Source(csv_of_python, fits=has_no_empty_text),
+    "CSV, gzip": Source(csv_gzip),
+    "CSV, parts": Source(csv_parts),
+    "CSV, sql": Source(reading(csv_file, sql=ALL), ["duckdb names"]),
+    "CSV, sort_by": Source(reading(csv_file, sort_by="id"), fits=lambda data: len(data.table) < 10),
+    "TSV": Source(tsv_file, fits=fits_tsv),
+    "TSV, sql": Source(reading(tsv_file, sql=ALL), ["duckdb names"], fits_tsv),
+    "JSON Lines": Source(jsonl_file, ["json"], fits_json),
+    "JSON array": Source(json_array, ["json"], fits_json),
+    "JSON Lines, sort_by": Source(reading(jsonl_file, sort_by="id"), ["json", "sorted"], fits_json),
+}
+
+Load: TypeAlias = Callable[[Any, str, str, Path], object]
+
+
+def by_options(**options: Any) -> Load:
+    return lambda data, template, url, folder: fastresp.mass_insert(
+        data, template, server=url, **options
+    )
+
+
+def by_aio(data: Any, template: str, url: str, folder: Path) -> None:
+    asyncio.run(fastresp.aio.mass_insert(data, template, server=url))
+
+
+def by_dump(data: Any, template: str, url: str, folder: Path) -> None:
+    path = folder / "commands.resp"
+    fastresp.dump(data, template, path)
+    fastresp.mass_insert(str(path), server=url)
+
+
+def by_rdb(data: Any, template: str, url: str, folder: Path) -> None:
+    """Start a server with an RDB file, and copy its keys."""
+    with LocalServer() as server, Redis.from_url(url) as client:
+        server.stop()
+        fastresp.dump(data, template, server.folder / "dump.rdb", format="rdb")
+        server.start()
+        with Redis.from_url(server.url) as started:
+            for key in started.keys():
+                client.restore(key, 0, started.dump(key))
+
+
+def by_sink(data: Any, template: str, url: str, folder: Path) -> None:
+    Sink(url, template).load(data.to_batches(), 0)
+
+
+def by_command_line(data: Any, template: str, url: str, folder: Path) -> None:
+    result = invoke("load", data, template, "--server", url)
+    assert result.exit_code == 0, result.output
+
+
+@dataclass(frozen=True)
+class Method:
+    """A function or a mode that loads; and the source with which it is tried."""
+
+    source: Source
+    load: Load
+
+
+ROWS, COLUMNS = SOURCES["rows"], SOURCES["pyarrow"]
+METHODS = {
+    "aio, rows": Method(ROWS, by_aio),
+    "aio, columns": Method(COLUMNS, by_aio),
+    "redis-cli": Method(COLUMNS, by_options(transport="redis-cli")),
+    "connections": Method(COLUMNS, by_options(connections=3)),
+    "merge, rows": Method(ROWS, by_options(mode="merge")),
+    "merge, columns": Method(COLUMNS, by_options(mode="merge")),
+    "serialize, rows": Method(ROWS, by_options(mode="serialize")),
+    "serialize, columns": Method(COLUMNS, by_options(mode="serialize")),
+    "checkpoint": Method(COLUMNS, by_options(checkpoint="job")),
+    "dump, rows": Method(ROWS, by_dump),
+    "dump, columns": Method(COLUMNS, by_dump),
+    "RDB, rows": Method(ROWS, by_rdb),
+    "RDB, columns": Method(COLUMNS, by_rdb),
+    "Sink": Method(COLUMNS, by_sink),
+    "command line, Parquet": Method(SOURCES["Parquet"], by_command_line),
+    "command line, CSV": Method(SOURCES["CSV"], by_command_line),
+    "command line, JSON Lines": Method(SOURCES["JSON Lines"], by_command_line),
+}
