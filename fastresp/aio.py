@@ -20,7 +20,7 @@ from .replies.arrow_out import StringBatch
 from .replies.fetch_hashes import BATCH_ROWS, Keys
 from .replies.iter_replies import one_command, one_reply, reply_core, replying
 from .replies.key_pattern import Found
-from .server.options import MaxErrors, Metrics, Options, Progress, Rejects
+from .server.options import MaxErrors, Metrics, Nulls, Options, Progress, Rejects
 from .server.rate import RateLimit
 from .server.settings import Server, ServerLike
 from .sources.async_chunks import AsyncChunks
@@ -46,7 +46,7 @@ async def mass_insert(
     rejects: Rejects = None,
     rate_limit: RateLimit = None,
     connections: int = 1,
-    nulls: Literal["error", "skip", "empty"] = "error",
+    nulls: Nulls = "auto",
     timeout: float | None = 30.0,
     progress: Progress = None,
     default: Callable[[Any], Any] | None = None,
@@ -146,7 +146,7 @@ async def verify(
     repair: bool = False,
     max_differences: int = of_verify.MOST_DIFFERENCES,
     since: float | None = None,
-    nulls: Literal["error", "skip", "empty"] = "error",
+    nulls: Nulls = "error",
     timeout: float | None = 30.0,
     progress: of_verify.Progress = None,
     default: Callable[[Any], Any] | None = None,
@@ -185,7 +185,7 @@ async def iter_replies(
     server: ServerLike | Server = None,
     on_error: Literal["raise", "collect"] = "raise",
     decode: bool | str | None = None,
-    nulls: Literal["error", "skip", "empty"] = "error",
+    nulls: Nulls = "error",
     timeout: float | None = 30.0,
     default: Callable[[Any], Any] | None = None,
     max_reply_bytes: int | None = None,

@@ -133,11 +133,12 @@ null = option(
 )
 nulls = option(
     "--nulls",
-    type=click.Choice(["error", "skip", "empty"]),
-    default="error",
+    type=click.Choice(["auto", "skip", "empty", "error", "delete"]),
+    default="auto",
     metavar="HOW",
     section=DATA,
-    help="error, skip the field, or empty string.",
+    help="auto: leave out null fields of {**}; skip: also commands; empty string; error; or "
+    "delete: HDEL null fields.",
     show_default=True,
 )
 on_error = option(

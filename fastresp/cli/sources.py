@@ -30,7 +30,7 @@ __all__ = [
     "template_for",
 ]
 
-Nulls: TypeAlias = Literal["error", "skip", "empty"]
+Nulls: TypeAlias = Literal["auto", "skip", "empty", "error", "delete"]
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,17 @@ cdef class ChunkWriter:
     @property
     def skipped(self):
         """Commands left out so far because of a null."""
-        return (self.rows - self.start_row) * self.row_commands - self.commands
+        return (self.rows - self.start_row) * self.row_commands + self.deletes - self.commands
+
+    @property
+    def deletes(self):
+        """Commands so far that delete fields because they are null, beside those of the plan."""
+        return self.buffer.deletes
+
+    @property
+    def nulls_skipped(self):
+        """Nulls so far that whole commands do without: field-value pairs, and items of lists."""
+        return self.buffer.nulls_left_out
 
     @property
     def max_bulk_bytes(self):

@@ -26,6 +26,10 @@ cdef class Pairs(Field):
     cdef readonly tuple left_out        # Fields to leave out of the pairs
 
 
+cdef class Absent(Pairs):
+    pass
+
+
 cdef class Row(Field):
     pass
 

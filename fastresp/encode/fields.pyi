@@ -43,6 +43,9 @@ class Pairs(Field):
     @property
     def left_out(self) -> tuple[Field, ...]: ...
 
+class Absent(Pairs):
+    def __init__(self, pairs: Pairs, named: Iterable[Field]) -> None: ...
+
 class Row(Field): ...
 
 @disjoint_base

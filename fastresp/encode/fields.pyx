@@ -56,6 +56,20 @@ cdef class Pairs(Field):
         self.left_out = tuple(left_out)
 
 
+cdef class Absent(Pairs):
+    """The names of the fields that a {**} leaves out because they are null.
+
+    Args:
+        pairs: the {**}.
+        named: the Fields that its command names.
+    """
+
+    def __init__(self, Pairs pairs not None, named):
+        super().__init__(
+            pairs.key, left_out=[*named, *pairs.left_out], convert=pairs.convert, at=pairs.at
+        )
+
+
 cdef class Row(Field):
     """A placeholder for the whole row as a JSON object."""
 

@@ -35,9 +35,13 @@ cdef class Op:
 
 cdef class Program:
     cdef tuple ops
+    cdef bint deletes                   # it deletes the fields that are null
     cdef bint counted                   # every row has the same number of arguments
     cdef bint checked                   # the name is fixed and passed the check
     cdef int digits                     # digits of the last number of arguments, if not counted
+
+
+cdef Py_ssize_t n_deletes(Plan plan) noexcept
 
 
 cdef class Plan(Rows):
@@ -47,6 +51,7 @@ cdef class Plan(Rows):
     cdef Py_ssize_t program             # index of the command
     cdef Py_ssize_t op                  # index of the op in its program
     cdef object pair                    # name of the last pair
+    cdef Nulls pair_nulls               # what to do with a null in a field-value pair
 
     cdef int put_row(
         self, Buffer b, object row, Py_ssize_t index, Nulls nulls, object default

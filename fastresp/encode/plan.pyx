@@ -31,6 +31,7 @@ from .fields cimport (
     ROW_DICT,
     ROW_MAPPING,
     ROW_SEQUENCE,
+    Absent,
     Field,
     Items,
     Pairs,
@@ -68,14 +69,14 @@ cdef class Plan(Rows):
         self, Buffer b, object row, Py_ssize_t index, Nulls nulls, object default
     ) except -1:
         """Write a row's commands, and mark their ends."""
-        cdef Py_ssize_t start
+        cdef Py_ssize_t start, left_out
         cdef PyObject *program      # borrowed, like op and value: see put_simple
         if type(row) is not self.row_type:
             b.argument = -1
             self.classify(row)
         for self.program in range(PyTuple_GET_SIZE(self.programs)):
             program = PyTuple_GET_ITEM(self.programs, self.program)
-            start = own_size(&b.out)
+            start, left_out = own_size(&b.out), b.nulls_left_out
             if put_command(self, <Program>program, b, row, nulls, default):
                 if not (<Program>program).checked:
                     b.argument = -1
@@ -83,6 +84,7 @@ cdef class Plan(Rows):
                 end_command(b, index)
             else:
                 take_back(b, start)
+                b.nulls_left_out = left_out
         return 0
 
     cdef str field(self):
@@ -93,11 +95,16 @@ cdef class Plan(Rows):
         return repr(op.field.key) if op.field is not None else None
 
 
+cdef Py_ssize_t n_deletes(Plan plan) noexcept:
+    """Return how many of a plan's commands delete the fields that are null."""
+    return sum([(<Program>program).deletes for program in plan.programs])
+
+
 cdef int put_command(
     Plan plan, Program program, Buffer b, object row, Nulls nulls, object default
 ) except -1:
     """Write one command; return 0 if a null leaves it out."""
-    cdef Py_ssize_t i, n, arguments = 0, start = own_size(&b.out)
+    cdef Py_ssize_t i, n, arguments = 0, start = own_size(&b.out), left_out = b.nulls_left_out
     cdef PyObject *op
     cdef PyObject *value
     cdef int digits = program.digits
@@ -117,7 +124,10 @@ cdef int put_command(
                 n = put_argument(b, held, nulls, default)
         else:
             n = put_composed(plan, b, <Op>op, row, nulls, default)
-        if n == 0 and nulls == NULLS_SKIP and (<Op>op).kind != OP_COPY:
+        if n == 0 and (<Op>op).kind != OP_COPY and (
+            nulls == NULLS_SKIP or b.nulls_left_out > left_out
+            or ((<Op>op).kind == OP_PAIRS and plan.pair_nulls == NULLS_SKIP)
+        ):
             return 0
         arguments += n
     if not program.counted:
@@ -125,6 +135,7 @@ cdef int put_command(
             raise EncodeError("the command is empty; it needs at least a name")
         end_header(b, start, c'*', arguments, &digits)
         program.digits = digits
+        b.deletes += program.deletes
     return 1
 
 
@@ -142,8 +153,8 @@ cdef Py_ssize_t put_composed(
     if op.kind == OP_JOINED:
         return put_joined(plan, b, op, row, nulls, default)
     if op.kind == OP_ITEMS:
-        return put_items(b, op.field, fetch(plan, op.field, row, nulls, default), nulls, default)
-    return put_fields(plan, b, op, row, nulls, default)
+        return put_items(plan, b, op.field, fetch(plan, op.field, row, nulls, default), nulls, default)
+    return put_fields(plan, b, op, row, default)
 
 
 cdef int put_joined(
@@ -175,7 +186,7 @@ cdef int put_joined(
 
 
 cdef Py_ssize_t put_items(
-    Buffer b, Field field, object value, Nulls nulls, object default
+    Plan plan, Buffer b, Field field, object value, Nulls nulls, object default
 ) except -1:
     """Write the items of a list as arguments; return the number of arguments written."""
     cdef Py_ssize_t first = b.argument, size
@@ -183,7 +194,7 @@ cdef Py_ssize_t put_items(
         return put_argument(b, value, nulls, default)
     if isinstance(value, Mapping):
         for name in value:
-            put_pair(b, name, value[name], False, nulls, default)
+            put_pair(b, name, value[name], False, plan.pair_nulls, default)
     elif isinstance(value, (str, bytes, bytearray)) or not hasattr(value, "__iter__"):
         raise EncodeError(
             f"{{*{field.key}}} needs a list, and the field is a {type(value).__name__}; "
@@ -192,7 +203,10 @@ cdef Py_ssize_t put_items(
     else:
         size = PyList_GET_SIZE(value) if PyList_Check(value) else -1
         for item in value:
-            b.argument += put_argument(b, item, nulls, default)
+            if put_argument(b, item, nulls, default):
+                b.argument += 1
+            else:
+                b.nulls_left_out += 1
             if size >= 0 and PyList_GET_SIZE(value) != size:
                 raise EncodeError(
                     f"the list of {{*{field.key}}} changed while it was being read; neither "
@@ -202,11 +216,11 @@ cdef Py_ssize_t put_items(
 
 
 cdef Py_ssize_t put_fields(
-    Plan plan, Buffer b, Op op, object row, Nulls nulls, object default
+    Plan plan, Buffer b, Op op, object row, object default
 ) except -1:
     """Write the fields that the command does not name; return the number of arguments written."""
     cdef Py_ssize_t first = b.argument
-    cdef bint nested = op.field.convert is not None
+    cdef bint nested = op.field.convert is not None, absent = isinstance(op.field, Absent)
     cdef frozenset used = op.used
     if op.left_out is not None:
         check_left_out(plan, op, row)
@@ -215,14 +229,20 @@ cdef Py_ssize_t put_fields(
         for name, value in (<dict>row).items():
             if name not in used:
                 plan.pair = name
-                put_pair(b, name, value, nested, nulls, default)
+                if not absent:
+                    put_pair(b, name, value, nested, plan.pair_nulls, default)
+                elif value is None:
+                    b.argument += put_argument(b, name, NULLS_ERROR, default)
         return b.argument - first
     cdef bint by_position = has_positions(plan, row)
     for position, name in enumerate(plan.names(op.field, row)):
         if name not in used and not (by_position and position in used):
             plan.pair = name
             value = row[name] if plan.by_item else getattr(row, name)
-            put_pair(b, name, value, nested, nulls, default)
+            if not absent:
+                put_pair(b, name, value, nested, plan.pair_nulls, default)
+            elif value is None:
+                b.argument += put_argument(b, name, NULLS_ERROR, default)
     return b.argument - first
 
 
@@ -250,6 +270,7 @@ cdef inline int put_pair(
 ) except -1:
     """Write a field-value pair, or nothing if the value is a null to be left out."""
     if value is None and nulls == NULLS_SKIP:
+        b.nulls_left_out += 1
         return 0
     b.argument += put_argument(b, name, NULLS_ERROR, default)
     if nested and isinstance(value, NESTED):
@@ -364,8 +385,9 @@ cdef Program compile_command(command):
         else:
             op = field_op(tuple(argument))
             if op.kind == OP_PAIRS:
-                op.left_out = (<Pairs>op.field).left_out
-                op.used = names_of([*fields, *op.left_out])
+                op.used = names_of([*fields, *(<Pairs>op.field).left_out])
+                program.deletes = isinstance(op.field, Absent)
+                op.left_out = None if program.deletes else (<Pairs>op.field).left_out
         ops.append(op)
     program.ops = tuple(ops)
     if all([isinstance(part, bytes) for part in command[0]]):

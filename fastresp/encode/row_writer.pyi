@@ -15,7 +15,7 @@ class Writer(ChunkWriter):
         self,
         plan: Plan | None = None,
         *,
-        nulls: Literal["error", "skip", "empty"] = "error",
+        nulls: Literal["auto", "skip", "empty", "error", "delete"] = "auto",
         default: Callable[[Any], Any] | None = None,
         chunk_bytes: int = ...,
         chunk_seconds: float = ...,

@@ -11,9 +11,11 @@ from ..resp.values cimport (
     Nulls,
     locate,
     nulls_policy,
+    of_pairs,
+    of_values,
     put_arguments,
 )
-from .plan cimport Plan
+from .plan cimport Plan, n_deletes
 
 from io import BytesIO
 from time import monotonic
@@ -35,8 +37,9 @@ cdef class Writer(ChunkWriter):
     Args:
         plan: a Plan (such as a Template) to run for each row; None when each row is itself a
             command, a list or tuple of arguments.
-        nulls: what to do with None: ``"error"``, ``"skip"`` (leave out the command, field-value
-            pair or item) or ``"empty"`` (send an empty string).
+        nulls: what to do with None: ``"auto"`` (leave out a field-value pair; an error elsewhere),
+            ``"skip"`` (leave out the command, field-value pair or item), ``"empty"`` (send an empty
+            string) or ``"error"``.
         default: a function that converts objects of other types to str, bytes, int or float, as
             for ``pack``.
         chunk_bytes: a chunk ends with the row that reaches this size.
@@ -55,14 +58,15 @@ cdef class Writer(ChunkWriter):
     cdef readonly Py_ssize_t rows       # rows read from the source
 
     def __init__(
-        self, plan=None, *, nulls="error", default=None, chunk_bytes=CHUNK_BYTES,
+        self, plan=None, *, nulls="auto", default=None, chunk_bytes=CHUNK_BYTES,
         chunk_seconds=CHUNK_SECONDS,
     ):
         # A copy: a plan remembers the type of the last row, which differs between Writers.
         self.plan = None if plan is None else Plan(plan.text, plan.commands)
         if self.plan is not None:
-            self.row_commands = len(self.plan.commands)
-        self.nulls = nulls_policy(nulls)
+            self.row_commands = len(plan.commands) - n_deletes(plan)
+            self.plan.pair_nulls = of_pairs(nulls_policy(nulls))
+        self.nulls = of_values(nulls_policy(nulls))
         self.default = default
         self.chunk_seconds = chunk_seconds
 
@@ -76,6 +80,7 @@ cdef class Writer(ChunkWriter):
         There is no chunk if time ran out and all rows were left out.
         """
         cdef Buffer b = self.buffer
+        cdef Py_ssize_t left_out = b.nulls_left_out, deletes = b.deletes
         cdef Py_ssize_t commands = b.commands, until = self.rows + 1, step = 1
         cdef bint encoding = False
         cdef double now, deadline, last = monotonic()
@@ -94,7 +99,7 @@ cdef class Writer(ChunkWriter):
                     else:
                         self.plan.put_row(b, row, self.rows, self.nulls, self.default)
                 encoding = False
-                commands = b.commands
+                commands, left_out, deletes = b.commands, b.nulls_left_out, b.deletes
                 self.rows += 1
                 if full_size(&b.out) >= self.chunk_bytes:
                     return True
@@ -117,6 +122,7 @@ cdef class Writer(ChunkWriter):
         finally:
             self.busy = False
             rollback(b, commands)
+            b.nulls_left_out, b.deletes = left_out, deletes
 
     cdef object located(self, Exception error, object row):
         cdef Buffer b = self.buffer

@@ -10,8 +10,10 @@ from types import MappingProxyType
 from typing import Any, Self, TypeAlias
 
 from ..outcome.errors import EncodeError, TemplateError
+from ..outcome.messages import Hint, Message
 from ..resp.values import pack
 from .fields import (
+    Absent,
     Field,
     Items,
     Pairs,
@@ -105,6 +107,29 @@ class Template(Plan):
         if self.scripts:
             return partial(Template, scripts=self.scripts), (self.text,)
         return Template, (self.text,)
+
+    def deleting(self) -> Template:
+        """Return a copy in which an HDEL of the null fields follows each HSET with ``{**}``.
+
+        Raises:
+            TemplateError: there is no such HSET.
+        """
+        commands: list[Sequence[Sequence[bytes | Field]]] = []
+        for command in self.commands:
+            commands.append(command)
+            fields = [part for parts in command for part in parts if isinstance(part, Field)]
+            pairs = [field for field in fields if isinstance(field, Pairs)]
+            if pairs and _text(command[0]).upper() in (b"HSET", b"HMSET"):
+                named = [field for field in fields if not isinstance(field, Pairs | Row)]
+                commands.append(((b"HDEL",), command[1], (Absent(pairs[0], named),)))
+        if len(commands) == len(self.commands):
+            words = (
+                "deletes fields that are null, so it needs a command such as HSET user:{id} {**}"
+            )
+            raise TemplateError(Message(Hint("nulls", "delete"), " ", words), self.text, 0)
+        other = Template(self)
+        Plan.__init__(other, self.text, commands)
+        return other
 
     def self_contained(self) -> Template:
         """Return a copy with EVAL and whole scripts in place of EVALSHA, for an unknown server."""

@@ -21,7 +21,7 @@ from ..resp.slots import Rules
 from ..resp.split import arguments
 from ..server.answers import Answers
 from ..server.cluster import Topology
-from ..server.options import Options
+from ..server.options import Nulls, Options
 from ..server.rehearsal import RESTORE
 from ..server.settings import Server, ServerLike
 from ..server.threads import in_parallel
@@ -139,7 +139,7 @@ def dry_run(
     template: Template | None,
     server: ServerLike = None,
     *,
-    nulls: Literal["error", "skip", "empty"] = "error",
+    nulls: Nulls = "auto",
     timeout: float | None = 30.0,
     mode: Literal["commands", "merge", "serialize"] = "commands",
     exists: Literal["error", "replace", "skip"] = "error",
@@ -230,7 +230,7 @@ def take_sample(
     data: Any,
     template: Template | None,
     *,
-    nulls: Literal["error", "skip", "empty"] = "error",
+    nulls: Nulls = "auto",
     serialize: bool = False,
 ) -> Sample:
     """Encode the first rows of a source; with ``serialize``, check that they can be serialised."""

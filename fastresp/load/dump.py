@@ -9,7 +9,7 @@ from typing import IO, Any, Literal
 
 from ..encode.payload.creating import check_creating
 from ..encode.template import Template, TemplateLike, as_template
-from ..server.options import Options
+from ..server.options import Nulls, Options
 from ..sources.files.input import check_not_read
 from ..sources.source import Data, as_source, encoding, files_of, naming_file, released
 from .resp_file import write_chunk, write_whole
@@ -22,7 +22,7 @@ def dump(
     template: TemplateLike,
     file: str | os.PathLike[str] | IO[bytes],
     *,
-    nulls: Literal["error", "skip", "empty"] = "error",
+    nulls: Nulls = "auto",
     default: Callable[[Any], Any] | None = None,
     format: Literal["resp", "rdb"] = "resp",  # noqa: A002
     rdb_version: Literal[9, 10, 11] = 10,
@@ -61,6 +61,8 @@ def dump(
     template = as_template(template)
     if format != "resp":
         _check_rdb(template, file, format, rdb_version)
+        if nulls == "delete":
+            raise ValueError("an RDB file makes whole keys; leave out nulls='delete'")
     elif template is not None and template.scripts:
         template = template.self_contained()
     data = as_source(data, template)

@@ -11,13 +11,13 @@ from typing import Any, Literal, TypeAlias
 from ..encode.script import resending_of
 from ..encode.template import TemplateLike, as_template
 from ..outcome.report import Report
-from ..server.options import FSYNC, MaxErrors, Metrics, Options, Progress, Rejects
+from ..server.options import FSYNC, MaxErrors, Metrics, Nulls, Options, Progress, Rejects
 from ..server.rate import RateLimit
 from ..server.rehearsal import RESTORE, over_any_keys
 from ..server.settings import Server, ServerLike, as_server
 from ..sources.chunks import Chunks
 from ..sources.pushed import Pushed
-from ..sources.source import Data, as_source, place_of
+from ..sources.source import Data, Encoder, as_source, place_of
 from ..transports.base import Transport, add_report
 from ..transports.choice import choose
 from ..transports.connection import LostConnection
@@ -48,7 +48,7 @@ def mass_insert(
     rejects: Rejects = None,
     rate_limit: RateLimit = None,
     connections: int = 1,
-    nulls: Literal["error", "skip", "empty"] = "error",
+    nulls: Nulls = "auto",
     timeout: float | None = 30.0,
     progress: Progress = None,
     default: Callable[[Any], Any] | None = None,
@@ -105,8 +105,12 @@ def mass_insert(
             only the commands of a key stay in order; if a command has several, its first key
             counts. This helps if one connection is the limit: high latency, or a server with
             several I/O threads. In a cluster, the number of connections to each primary.
-        nulls: what to do with None, or a key missing from a dict: ``"error"`` raises; ``"skip"``
-            leaves out its field-value pair, item or command; ``"empty"`` sends an empty string.
+        nulls: what to do with None, or a key missing from a dict. ``"auto"`` leaves out the field
+            in a field-value pair of ``{**}``, and raises anywhere else, as in a key or a score.
+            ``"skip"`` leaves out the field-value pair, item or command; ``"empty"`` sends an empty
+            string; ``"error"`` raises. A field that is left out keeps the value of an earlier load:
+            ``"delete"`` is ``"auto"`` with an HDEL of these fields after the row's HSET. To replace
+            whole keys, use ``mode="serialize", exists="replace"``.
         timeout: give up after this many seconds without progress; None to wait forever.
         progress: True for a progress bar on the terminal, or a callable that is called with the
             Report so far.
@@ -295,9 +299,16 @@ def _loading(chunks: Chunks, choose: Choose, watch: Watch, resuming: Resuming) -
                 yield from carrier.ending_after(error, chunks.rest, following)
                 raise
             finally:
-                carrier.report.skipped = chunks.writer.skipped
+                _count_nulls(carrier.report, chunks.writer)
             yield from indexing.ending(show)
-    return policy.judged(carrier.report)
+    report = carrier.report
+    if not report.stopped:
+        report.rows = max(report.rows, chunks.writer.rows - chunks.start_row)
+    return policy.judged(report)
+
+
+def _count_nulls(report: Report, writer: Encoder) -> None:
+    report.skipped, report.nulls_skipped = writer.skipped, writer.nulls_skipped
 
 
 def _sending(
@@ -328,7 +339,7 @@ def _sending(
         yield from _following(chunks, carrier, show, end=chunk is None)
         if chunk is None:
             break
-        carrier.so_far.skipped = chunks.writer.skipped
+        _count_nulls(carrier.so_far, chunks.writer)
         yield from resuming.renewing()
         if resuming.levels:
             yield from _levelling(chunks, carrier, show, resuming)

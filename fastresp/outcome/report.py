@@ -34,7 +34,8 @@ class Report:
         transport: ``"redis-cli"`` or ``"socket"``.
         reason: why this transport was used, and which program.
         connections: number of connections.
-        rows: source rows whose commands were sent, also those that are to be sent again.
+        rows: source rows whose commands were sent or left out because of nulls, also those to be
+            resent.
         commands: whole commands sent. One that was sent again after NOSCRIPT or MOVED counts once.
         replies: commands whose reply is known to have arrived, including error replies. A merged
             command's reply counts for each command in it.
@@ -45,8 +46,11 @@ class Report:
         errors: the first 100 errors.
         errors_by_code: number of errors of each code, such as ``{"WRONGTYPE": 5}``; errors inside
             a reply are counted one by one. After 100 codes, further ones count as ``"(other)"``.
-        skipped: commands left out because of a null (``nulls="skip"``), in the rows encoded so
-            far. A field-value pair or item left out of a command is not counted.
+        skipped: commands left out because of nulls, in the rows encoded so far: those with a null in
+            a key or value (``nulls="skip"``), and those whose fields are all null. If all was sent,
+            ``rows`` times the commands of the template, less ``skipped``, is ``commands``;
+            ``nulls="delete"`` adds its HDEL commands to ``commands``.
+        nulls_skipped: null fields, and null items of lists, that the commands were sent without.
         existing: commands that would have made keys that exist, which stayed as they are
             (``exists="skip"``).
         unsent: commands that were encoded but not sent, for example because the load failed.
@@ -78,6 +82,7 @@ class Report:
     errors: list[CommandError] = field(default_factory=list)
     errors_by_code: dict[str, int] = field(default_factory=dict)
     skipped: int = 0
+    nulls_skipped: int = 0
     existing: int = 0
     unsent: int = 0
     rows_in_doubt: list[int] = field(default_factory=list)
@@ -179,8 +184,9 @@ class Report:
         if self.unsent:
             lines[1] += f"; {counted(self.unsent, 'command')} not sent"
         if self.skipped:
-            skipped = f"{counted(self.skipped, 'command')} skipped because of a null ("
-            lines.append(Message(skipped, Hint("nulls", "skip"), ")"))
+            lines.append(f"{counted(self.skipped, 'command')} skipped because of nulls")
+        if self.nulls_skipped:
+            lines.append(f"{counted(self.nulls_skipped, 'null')} left out")
         if self.existing:
             existing = f"{counted(self.existing, 'command')} skipped because the key exists ("
             lines.append(Message(existing, Hint("exists", "skip"), ")"))

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from ..encode.script import resending_of
 from ..encode.template import Template, TemplateLike, as_template
 from ..outcome.errors import CommandError
-from ..server.options import Options
+from ..server.options import Nulls, Options
 from ..server.settings import Server, ServerLike, as_server
 from ..sources.chunks import Chunks
 from ..sources.source import Data, as_source
@@ -30,7 +30,7 @@ def iter_replies(
     server: ServerLike | Server = None,
     on_error: Literal["raise", "collect"] = "raise",
     decode: bool | str | None = None,
-    nulls: Literal["error", "skip", "empty"] = "error",
+    nulls: Nulls = "error",
     timeout: float | None = 30.0,
     default: Callable[[Any], Any] | None = None,
     max_reply_bytes: int | None = None,

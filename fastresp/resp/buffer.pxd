@@ -54,6 +54,8 @@ cdef class Buffer:
     cdef Spare spare                    # memory of that size, for reuse
     cdef Py_ssize_t commands            # whole commands in this buffer
     cdef Py_ssize_t first_command       # index of its first command in the stream
+    cdef Py_ssize_t nulls_left_out      # nulls that whole commands of the stream do without
+    cdef Py_ssize_t deletes             # commands of the stream that delete fields for nulls
     cdef Py_ssize_t argument            # index of the argument being written, -1 between them
     cdef object checked_name            # the last command name that passed the check
     cdef Py_ssize_t room                # capacity of ends and rows, in commands

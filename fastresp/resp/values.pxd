@@ -20,12 +20,25 @@ cdef extern from "Python.h":
 
 # What to do with a None among the arguments.
 cdef enum Nulls:
+    NULLS_AUTO      # leave out a field-value pair, raise an error anywhere else
     NULLS_ERROR     # raise an error
     NULLS_SKIP      # leave out the command (or the pair, or the element)
     NULLS_EMPTY     # send an empty string
 
 
 cdef Nulls nulls_policy(object name) except *
+
+
+cdef inline Nulls of_values(Nulls nulls) noexcept nogil:
+    """Return what to do with a null that is not in a field-value pair."""
+    return NULLS_ERROR if nulls == NULLS_AUTO else nulls
+
+
+cdef inline Nulls of_pairs(Nulls nulls) noexcept nogil:
+    """Return what to do with a null in a field-value pair."""
+    return NULLS_SKIP if nulls == NULLS_AUTO else nulls
+
+
 cdef int put_huge(Buffer b, object value, bint framed) except -1
 cdef int put_bytes(Buffer b, object text, bint framed) except -1
 cdef int put_float(Buffer b, double value, bint framed) except -1

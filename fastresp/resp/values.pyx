@@ -374,13 +374,15 @@ cdef bint is_secret(object name) except -1:
 
 
 cdef Nulls nulls_policy(object name) except *:
+    if name == "auto" or name == "delete":  # a template for "delete" has commands for it
+        return NULLS_AUTO
     if name == "error":
         return NULLS_ERROR
     if name == "skip":
         return NULLS_SKIP
     if name == "empty":
         return NULLS_EMPTY
-    raise ValueError(f"nulls must be 'error', 'skip' or 'empty', not {shown(name)}")
+    raise ValueError("nulls must be 'auto', 'skip', 'empty', 'error' or 'delete', not " + shown(name))
 
 
 cdef object locate(

@@ -35,7 +35,7 @@ ACKNOWLEDGED, FSYNC = DURABILITIES = ("acknowledged", "fsync")
 PAYLOAD_BYTES = 32 << 20
 
 MaxErrors: TypeAlias = int | str | None
-Nulls: TypeAlias = Literal["error", "skip", "empty"]
+Nulls: TypeAlias = Literal["auto", "skip", "empty", "error", "delete"]
 Progress: TypeAlias = bool | Callable[[Report], object] | None
 Metrics: TypeAlias = str | os.PathLike[str] | Callable[[str], object] | None
 Rejects: TypeAlias = str | os.PathLike[str] | Callable[[CommandError], object] | None
@@ -56,7 +56,7 @@ class Options:
     rejects: Rejects = None
     rate_limit: RateLimit = None
     connections: int = 1
-    nulls: Nulls = "error"
+    nulls: Nulls = "auto"
     timeout: float | None = 30.0
     progress: Progress = None
     metrics: Metrics = None
@@ -127,6 +127,10 @@ class Options:
         if self.exists not in EXISTS:
             words = f" must be 'error', 'replace' or 'skip', not {self.exists!r}"
             raise ValueError(Message(Hint("exists"), words))
+        if self.nulls == "delete" and self.mode == "serialize":
+            whole = Message(Hint("mode", "serialize"), " makes whole keys; use ")
+            how = Message(Hint("exists", "replace"), " instead of ", Hint("nulls", "delete"))
+            raise ValueError(Message(whole, how))
         for mode, names in MODES.items():
             for name in names:
                 self._check_of_mode(name, mode)

@@ -27,7 +27,8 @@ class Totals:
         failed: commands answered with an error, by this attempt and those before, as far as their
             replies were seen.
         errors_by_code: errors of this attempt by their code, such as ``{"WRONGTYPE": 5}``.
-        skipped: commands left out because of a null (``nulls="skip"``).
+        skipped: commands left out because of nulls.
+        nulls_skipped: null fields, and null items of lists, that the commands were sent without.
         in_doubt: commands sent without a known reply.
         bytes_sent: bytes of RESP sent.
         seconds: wall time from the first byte sent to the last reply; of several tasks, the sum.
@@ -44,6 +45,7 @@ class Totals:
     failed: int = 0
     errors_by_code: dict[str, int] = field(default_factory=dict)
     skipped: int = 0
+    nulls_skipped: int = 0
     in_doubt: int = 0
     bytes_sent: int = 0
     seconds: float = 0.0
@@ -63,6 +65,7 @@ class Totals:
             errors_unknown=0 if unknown is None else unknown[1] - unknown[0],
             errors_by_code=dict(report.errors_by_code),
             skipped=report.skipped,
+            nulls_skipped=report.nulls_skipped,
             in_doubt=report.in_doubt,
             bytes_sent=report.bytes_sent,
             seconds=report.seconds,
@@ -107,6 +110,8 @@ class Totals:
         if self.in_doubt:
             text += f", {counted(self.in_doubt, 'command')} in doubt"
         if self.skipped:
-            text += f", {counted(self.skipped, 'command')} skipped because of a null"
+            text += f", {counted(self.skipped, 'command')} skipped because of nulls"
+        if self.nulls_skipped:
+            text += f", {counted(self.nulls_skipped, 'null')} left out"
         codes = [f"{count:,} x {code}" for code, count in self.errors_by_code.items()]
         return "\n".join([text, *codes])

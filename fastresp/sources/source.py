@@ -18,6 +18,7 @@ from ..encode.template import (
     as_template,
 )
 from ..outcome.errors import CheckpointError, EncodeError, TemplateError
+from ..outcome.messages import Hint, Message
 from ..resp.buffer import Chunk
 from ..server.options import Options
 from ..server.rate import Rate
@@ -78,6 +79,8 @@ class Encoder(Protocol):
     def commands(self) -> int: ...
     @property
     def skipped(self) -> int: ...
+    @property
+    def nulls_skipped(self) -> int: ...
     def chunks(self, source: Any, /) -> Iterator[Chunk]: ...
     def fill(self, source: Any, /) -> bool: ...
     def take(self) -> Chunk | None: ...
@@ -154,11 +157,25 @@ def encoding(
 def row_writer(template: TemplateLike, options: Options) -> Writer:
     """Return an encoder for rows."""
     return Writer(
-        as_template(template),
+        template_for(template, options),
         nulls=options.nulls,
         default=options.default,
         chunk_bytes=_chunk_bytes(options.rate),
     )
+
+
+def template_for(template: TemplateLike, options: Options) -> Template | None:
+    """Return the template, with commands that delete null fields if the options say so.
+
+    Raises:
+        TemplateError: there is nothing to delete.
+    """
+    found = as_template(template)
+    if options.nulls != "delete":
+        return found
+    if found is None:
+        raise ValueError(Message(Hint("nulls", "delete"), " needs a template"))
+    return found.deleting()
 
 
 def _chunk_bytes(rate: Rate | None) -> int:
@@ -211,7 +228,7 @@ def _columns(
     from ..encode.columns.arrow import ArrowStream
     from ..encode.columns.column_writer import ColumnWriter
 
-    template = as_template(template)
+    template = template_for(template, options)
     if template is None:
         raise TypeError(
             f"a {type(data).__name__} has columns and needs a template that makes commands of its "

@@ -244,7 +244,8 @@ class Lanes:
         """
         report = self.so_far
         totals = [lane.window.totals() for lane in self.lanes]
-        report.rows, report.commands, report.bytes_sent = map(sum, zip(*totals, strict=True))
+        rows, report.commands, report.bytes_sent = map(sum, zip(*totals, strict=True))
+        report.rows = max(report.rows, rows)  # the load adds skipped rows at the end of the source
         report.replies = report.commands - sum(lane.window.in_doubt for lane in self.lanes)
         report.unsent = sum(lane.window.unsent for lane in self.lanes)
         if self.retries:

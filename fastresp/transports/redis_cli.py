@@ -118,7 +118,8 @@ class RedisCli(Transport):
         """The report so far. Until the end ``replies`` counts error replies only."""
         report, sending = self._report, self._sending
         if sending is not None:
-            report.rows, report.commands, report.bytes_sent = sending.totals()
+            rows, report.commands, report.bytes_sent = sending.totals()
+            report.rows = max(report.rows, rows)  # as in Lanes
             report.unsent = self.made - report.commands
         report.failed = min(self._errors, report.commands)
         # redis-cli reports its replies only at its end; until then we know of the errors.

@@ -151,7 +151,7 @@ def test_nested_columns_as_json() -> None:
     )
     assert dumped(table[:1], "HSET {id} {**!json}") == pack("HSET", 1, *first)
     with pytest.raises(EncodeError, match="row 1, command 1, column 'list', argument 3: cannot"):
-        dumped(table, "HSET {id} {**!json}")
+        dumped(table, "HSET {id} {**!json}", nulls="error")
     odd = pa.table({"l": [[b"x"]]})
     refused(odd, "HSET k ^{**!json}", "the column 'l' is of type list, which has no JSON form")
     refused(table, "HSET k ^{**}", "the column 'list' is of type list, which is not one argument: "
@@ -188,7 +188,7 @@ def test_default_is_not_called_for_none() -> None:
     words = "Redis has no null, and default= is not called for it; leave it out"
     for text in ("SET k {a}", "SET k x{a}", "HSET k {**}", "SADD k {*b}"):
         with pytest.raises(EncodeError, match=words):
-            dumped([{"a": None, "b": [None]}], text, default=str)
+            dumped([{"a": None, "b": [None]}], text, default=str, nulls="error")
     with pytest.raises(EncodeError, match=words):
         pack("SET", None, default=str)
     with pytest.raises(EncodeError, match=words):

@@ -160,7 +160,7 @@ def test_options_that_redis_cli_does_not_support(server: LocalServer, option: di
         ({"data": 5}, TypeError, "not iterable"),
         ({"data": [], "transport": "pigeon"}, ValueError, "'auto', 'redis-cli' or 'socket'"),
         ({"data": [], "on_error": "ignore"}, ValueError, "'raise', 'collect' or 'stop'"),
-        ({"data": [], "nulls": "drop"}, ValueError, "'error', 'skip' or 'empty'"),
+        ({"data": [], "nulls": "drop"}, ValueError, "'auto', 'skip', 'empty', 'error' or 'delete'"),
         ({"data": [], "timeout": 0}, ValueError, "above 0"),
         ({"data": [], "template": 5}, TypeError, "template"),
         ({"data": [], "template": ["GET a", 5]}, TypeError, "list of str"),

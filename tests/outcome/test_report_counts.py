@@ -41,9 +41,63 @@ def test_skipped(insert: Insert, server: LocalServer, kind: Any) -> None:
         )
         assert (report.rows, report.skipped) == (4000, 1000 * SKIPPED)
         assert report.commands == 4000 * 3 - report.skipped
-        assert "7,000 commands skipped because of a null (nulls='skip')" in str(report)
+        assert "7,000 commands skipped because of nulls\n1,000 nulls left out" in str(report)
     report = insert(kind(ROWS), SKIPPING, server=server.url, nulls="empty")
     assert (report.skipped, "left out" in str(report)) == (0, False)
+
+
+FIELDS = [
+    {"id": "1", "a": "x", "b": None},
+    {"id": "2", "a": None, "b": None},
+    {"id": "3", "a": "y", "b": "z"},
+    {"id": "1", "a": None, "b": "w"},
+    {"id": "4", "a": None, "b": None},
+]
+HASHES = {b"k:1": {b"a": b"x", b"b": b"w"}, b"k:3": {b"a": b"y", b"b": b"z"}}
+
+
+@pytest.mark.parametrize("kind", [list, as_table])
+@pytest.mark.parametrize("nulls", ["auto", "skip", "delete"])
+def test_null_fields_are_left_out(
+    insert: Insert, client: redis.Redis, server: LocalServer, kind: Any, nulls: Any
+) -> None:
+    """By default; the rows at the end count, too."""
+    client.hset("k:2", "a", "of an earlier load")
+    report = insert(kind(FIELDS), "HSET k:{id} {**}", server=server.url, nulls=nulls)
+    hashes = HASHES if nulls == "delete" else HASHES | {b"k:2": {b"a": b"of an earlier load"}}
+    if nulls == "delete":
+        hashes = hashes | {b"k:1": {b"b": b"w"}}
+    assert {key: client.hgetall(key) for key in client.keys("k:*")} == hashes
+    deletes = 4 if nulls == "delete" else 0
+    assert (report.rows, report.skipped, report.nulls_skipped) == (5, 2, 2)
+    assert report.commands == report.rows - report.skipped + deletes
+    found = fastresp.verify(kind(FIELDS), "HSET k:{id} {**}", server=server.url, nulls=nulls)
+    assert found.differing == 0
+
+
+@pytest.mark.parametrize("kind", [list, as_table])
+def test_nulls_in_other_places_are_errors(server: LocalServer, kind: Any) -> None:
+    for template in ("SET k:{a} {id}", "ZADD z {a} {id}", "SET k:{id} {a}", "HSET k:{id} a {a}"):
+        with pytest.raises(fastresp.EncodeError, match="cannot send"):
+            fastresp.mass_insert(kind(FIELDS), template, server=server.url)
+
+
+@pytest.mark.parametrize("kind", [list, as_table])
+def test_null_fields_in_serialized_loads_and_deletes_without_a_hash(
+    client: redis.Redis, server: LocalServer, kind: Any
+) -> None:
+    rows = sorted(FIELDS, key=lambda row: str(row["id"]))  # those of a key are adjacent
+    for _ in range(2):
+        report = fastresp.mass_insert(
+            kind(rows), "HSET k:{id} {**}", server=server.url, mode="serialize", exists="replace"
+        )
+        assert (report.rows, report.skipped, report.nulls_skipped) == (5, 2, 2)
+    with pytest.raises(ValueError, match="exists='replace' instead of nulls='delete'"):
+        fastresp.mass_insert(
+            kind(FIELDS), "HSET k:{id} {**}", server=server.url, mode="serialize", nulls="delete"
+        )
+    with pytest.raises(fastresp.TemplateError, match="needs a command such as HSET"):
+        fastresp.mass_insert(kind(FIELDS), "SET k {a}", server=server.url, nulls="delete")
 
 
 def test_skipped_over_redis_cli_and_of_commands(server: LocalServer, insert: Insert) -> None:
@@ -70,10 +124,7 @@ def test_skipped_on_the_command_line(server: LocalServer, tmp_path: Path) -> Non
     path = tmp_path / "x.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
     arguments = ["load", str(path), "SET a:{id} {v}", "--nulls", "skip", "--server", server.url]
-    assert (
-        "2 commands skipped because of a null (--nulls skip)"
-        in CliRunner().invoke(app, arguments).stderr
-    )
+    assert "2 commands skipped because of nulls" in CliRunner().invoke(app, arguments).stderr
     fields = json.loads(CliRunner().invoke(app, [*arguments, "--json"]).stdout)
     assert (fields["commands"], fields["skipped"], fields["rows"]) == (2, 2, 4)
 

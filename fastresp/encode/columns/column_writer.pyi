@@ -15,7 +15,7 @@ class ColumnWriter(ChunkWriter):
         plan: Plan,
         stream: ArrowStream,
         *,
-        nulls: Literal["error", "skip", "empty"] = "error",
+        nulls: Literal["auto", "skip", "empty", "error", "delete"] = "auto",
         chunk_bytes: int = ...,
     ) -> None: ...
     @property

@@ -25,8 +25,9 @@ from .cell cimport (
 )
 from .rows cimport Job, put_rows
 from ..chunk_writer cimport ChunkWriter
+from ..plan cimport n_deletes
 from ...resp.out cimport full_size
-from ...resp.values cimport Nulls, locate, nulls_policy
+from ...resp.values cimport Nulls, locate, nulls_policy, of_pairs, of_values
 from ...resp.vectors cimport other_length
 from .as_json cimport culprit
 from .steps cimport Steps
@@ -69,12 +70,12 @@ cdef class ColumnWriter(ChunkWriter):
     cdef Py_ssize_t before              # rows of all batches before it
 
     def __init__(
-        self, plan, ArrowStream stream, *, nulls="error", chunk_bytes=CHUNK_BYTES
+        self, plan, ArrowStream stream, *, nulls="auto", chunk_bytes=CHUNK_BYTES
     ):
         self.nulls = nulls_policy(nulls)
         self.plan = plan
         self.steps = Steps(plan, stream.schema, self.nulls)
-        self.row_commands = self.steps.n_commands
+        self.row_commands = len(plan.commands) - n_deletes(plan)
 
     @property
     def rows(self):
@@ -151,7 +152,9 @@ cdef class ColumnWriter(ChunkWriter):
         cdef Steps steps = self.steps
         cdef Py_ssize_t first = self.at, last = steps.root.length, end
         cdef int fault
-        job.out, job.commands, job.nulls = &b.out, b.commands, self.nulls
+        job.out, job.commands, job.left_out = &b.out, b.commands, b.nulls_left_out
+        job.deletes = b.deletes
+        job.nulls, job.pair_nulls = of_values(self.nulls), of_pairs(self.nulls)
         job.argument = -1
         job.cell = NULL
         job.error = NULL
@@ -170,7 +173,7 @@ cdef class ColumnWriter(ChunkWriter):
                 fault = put_rows(&job, steps, self.before, &self.at, end, self.chunk_bytes)
                 if fault or self.at < end or end == last:
                     break
-        b.commands = job.commands
+        b.commands, b.nulls_left_out, b.deletes = job.commands, job.left_out, job.deletes
         b.own(self.batch)
         if not fault and self.at == steps.root.length < self.batch.array.length:
             fault, job.cell = DAMAGED, steps.damaged()

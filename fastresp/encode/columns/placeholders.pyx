@@ -29,6 +29,7 @@ from ...outcome.errors import TemplateError
 from .arrow_types import DOCUMENT
 from ...outcome.missing_fields import listed, meant, spelled
 from ..fields import (
+    Absent,
     Field,
     Items,
     Pairs,
@@ -115,7 +116,9 @@ cdef class Columns:
             self.index(part) for parts in arguments for part in parts
             if isinstance(part, Field) and not isinstance(part, (Pairs, Row))
         }
-        for part in field.left_out:
+        if isinstance(field, Absent):
+            used.update([self.index(part) for part in field.left_out])
+        for part in () if isinstance(field, Absent) else field.left_out:
             named = self.places.get(part.name, [])
             if not named and self.index(part) < 0:
                 raise self.missing(part)

@@ -11,7 +11,10 @@ cdef struct Job:
     Out *out
     long long *ends         # of each command,
     long long *rows         # and its source row
-    Nulls nulls
+    Nulls nulls             # what a null does, and what in a field-value pair
+    Nulls pair_nulls
+    Py_ssize_t deletes      # commands that delete fields because they are null
+    Py_ssize_t left_out     # nulls that commands do without
     Py_ssize_t commands     # commands written and marked
     Py_ssize_t whole        # commands of whole rows
     Py_ssize_t written      # arguments written by a step

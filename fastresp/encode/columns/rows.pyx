@@ -40,6 +40,7 @@ from ...resp.values cimport (
     NULLS_EMPTY,
     NULLS_ERROR,
     NULLS_SKIP,
+    Nulls,
     check_command,
 )
 from .steps cimport (
@@ -48,6 +49,7 @@ from .steps cimport (
     STEP_GROUP,
     STEP_ITEMS,
     STEP_JOINED,
+    STEP_NAME,
     STEP_VALUE,
     Command,
     Part,
@@ -63,7 +65,7 @@ cdef int put_rows(
     """Write rows, and mark the end of each command; stop before a row with a Fault."""
     # In registers, since the compiler must assume that a write could change anything in memory.
     cdef Out *out = job.out
-    cdef Py_ssize_t row = at[0], start, whole = job.commands, commands = whole
+    cdef Py_ssize_t row = at[0], start, left_out = job.left_out, deletes = job.deletes, whole = job.commands, commands = whole
     cdef Command *first = steps.commands
     cdef Command *behind = first + steps.n_commands
     cdef Command *command
@@ -96,9 +98,10 @@ cdef int put_rows(
                 break
             job.argument, job.cell = -1, NULL
         if job.fault:
+            job.left_out, job.deletes = left_out, deletes
             break
         row += 1
-        whole = commands
+        whole, left_out, deletes = commands, job.left_out, job.deletes
     at[0] = row
     out.p = p
     job.commands, job.whole = commands, whole
@@ -167,11 +170,15 @@ cdef inline char *put_short_parts(Step *step, Py_ssize_t row, char *p) noexcept 
 
 cdef char *put_command(Job *job, Command *command, Py_ssize_t row, char *p) noexcept nogil:
     """Write one command; return NULL if it is left out or there is a Fault."""
-    cdef Py_ssize_t start = p - job.out.base
+    cdef Py_ssize_t start = p - job.out.base, left_out = job.left_out
     if command.counted:
         p = put_counted(job, command, row, p)
     else:
         p = put_varying(job, command, row, p)
+        if p is NULL:
+            job.left_out = left_out
+        else:
+            job.deletes += command.deletes
     if p is not NULL and not command.checked and is_refused(job, job.out.base + start, p):
         return NULL
     return p
@@ -183,7 +190,7 @@ cdef char *put_counted(Job *job, Command *command, Py_ssize_t row, char *p) noex
     cdef Step *end = step + command.n_steps
     while step != end:
         if step.kind == STEP_VALUE:
-            p = put_value(job, step.cell, row, step.text, step.size, p)
+            p = put_value(job, nulls_of(job, step), step.cell, row, step.text, step.size, p)
         else:
             p = put_constant(job, step.text, step.size, p)
             if p is not NULL and step.kind == STEP_JOINED:
@@ -193,6 +200,11 @@ cdef char *put_counted(Job *job, Command *command, Py_ssize_t row, char *p) noex
             return NULL
         step += 1
     return p
+
+
+cdef inline Nulls nulls_of(Job *job, Step *step) noexcept nogil:
+    """Return what a null in this place does."""
+    return job.pair_nulls if step.pair else job.nulls
 
 
 cdef int note(Job *job, Command *command, Step *step) noexcept nogil:
@@ -220,7 +232,10 @@ cdef char *put_varying(Job *job, Command *command, Py_ssize_t row, char *p) noex
     while step != last:
         job.written = 1
         if step.kind == STEP_VALUE:
-            end = put_value(job, step.cell, row, step.text, step.size, p)
+            end = put_value(job, nulls_of(job, step), step.cell, row, step.text, step.size, p)
+        elif step.kind == STEP_NAME:
+            job.written = 0
+            end = put_name(job, step, row, p)
         else:
             p = end = put_constant(job, step.text, step.size, p)
             if p is not NULL and step.kind == STEP_JOINED:
@@ -229,7 +244,7 @@ cdef char *put_varying(Job *job, Command *command, Py_ssize_t row, char *p) noex
                 end = put_items(job, step.cell, row, p)
             elif p is not NULL:
                 job.written = 0
-                if step.kind == STEP_GROUP and pairs == 0 and job.nulls == NULLS_SKIP:
+                if step.kind == STEP_GROUP and pairs == 0:
                     return NULL
                 pairs = -step.pair
         if end is not NULL:
@@ -242,6 +257,8 @@ cdef char *put_varying(Job *job, Command *command, Py_ssize_t row, char *p) noex
             if step.kind == STEP_ITEMS:
                 job.argument += job.written
             return NULL
+        else:
+            job.left_out += step.kind == STEP_VALUE
         step += 1
     if arguments == 0:
         job.fault, job.argument = EMPTY_COMMAND, 0
@@ -277,14 +294,15 @@ cdef inline void copy_padded(char *p, const char *text, Py_ssize_t n) noexcept n
 
 
 cdef char *put_value(
-    Job *job, Cell *cell, Py_ssize_t row, const char *before, Py_ssize_t before_size, char *p
+    Job *job, Nulls nulls, Cell *cell, Py_ssize_t row, const char *before,
+    Py_ssize_t before_size, char *p,
 ) noexcept nogil:
     """Write constants and a value as one argument; return NULL if it is left out."""
     cdef Py_ssize_t n
     cdef const char *text = value(cell, row, &n)
     if text is NULL:
-        if n < 0 or job.nulls != NULLS_EMPTY:
-            job.fault = <int>n if n < 0 or job.nulls == NULLS_SKIP else IS_NOT_ALLOWED
+        if n < 0 or nulls != NULLS_EMPTY:
+            job.fault = <int>n if n < 0 or nulls == NULLS_SKIP else IS_NOT_ALLOWED
             return NULL
         text = before
     if n >= job.out.large or n > job.out.most:
@@ -293,6 +311,17 @@ cdef char *put_value(
     if p is NULL:
         return NULL
     return put_bulk(put_copy(p, before, before_size), text, n)
+
+
+cdef char *put_name(Job *job, Step *step, Py_ssize_t row, char *p) noexcept nogil:
+    """Write the name of a column whose value is null; return NULL if it has a value."""
+    cdef Py_ssize_t n
+    if value(step.cell, row, &n) is not NULL:
+        return NULL
+    if n < 0:
+        job.fault = <int>n
+        return NULL
+    return put_constant(job, step.text, step.size, p)
 
 
 cdef char *put_large(
@@ -344,7 +373,7 @@ cdef char *put_joined(Job *job, Step *step, Py_ssize_t row, char *p) noexcept no
 
 cdef char *put_items(Job *job, Cell *cell, Py_ssize_t row, char *p) noexcept nogil:
     """Write the items of a list, or the pairs of a map or struct, and count the arguments."""
-    cdef Py_ssize_t at, start, end, k
+    cdef Py_ssize_t at, start, end, k, left_out = job.left_out
     cdef Cell *names
     job.written = 0
     cell = stood_for(cell, &row)
@@ -365,8 +394,10 @@ cdef char *put_items(Job *job, Cell *cell, Py_ssize_t row, char *p) noexcept nog
                 p = put_item(job, &cell.children[0], at, p)
             if p is NULL:
                 return NULL
-    # An empty list leaves out the command, like a null list.
-    return NULL if job.written == 0 and job.nulls == NULLS_SKIP else p
+    # An empty list leaves out the command, like a null list; so do pairs of nothing but nulls.
+    if job.written == 0 and (job.nulls == NULLS_SKIP or job.left_out > left_out):
+        return NULL
+    return p
 
 
 cdef char *put_null(Job *job, int fault, char *p) noexcept nogil:
@@ -380,10 +411,11 @@ cdef char *put_null(Job *job, int fault, char *p) noexcept nogil:
 
 cdef char *put_item(Job *job, Cell *cell, Py_ssize_t at, char *p) noexcept nogil:
     """Write one item of a list; return p unchanged if it is left out."""
-    cdef char *end = put_value(job, cell, at, NULL, 0, p)
+    cdef char *end = put_value(job, job.nulls, cell, at, NULL, 0, p)
     if end is not NULL:
         job.written += 1
         return end
+    job.left_out += 1
     return NULL if job.fault else p
 
 
@@ -410,13 +442,14 @@ cdef char *put_pair(
     if p is NULL:
         return NULL
     job.written += 1
-    end = put_value(job, values, row, NULL, 0, put_bulk(p, name, n))
+    end = put_value(job, job.pair_nulls, values, row, NULL, 0, put_bulk(p, name, n))
     if end is not NULL:
         job.written += 1
         return end
     if job.fault:
         return NULL
     job.written -= 1
+    job.left_out += 1
     return job.out.base + start
 
 

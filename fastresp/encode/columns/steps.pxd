@@ -9,6 +9,7 @@ cdef enum StepKind:
     STEP_JOINED     # an argument of several parts
     STEP_ITEMS      # the items of a list, or the pairs of a map or struct
     STEP_COPY       # nothing but the constant text before it
+    STEP_NAME       # the name of a column, if its value is null
     STEP_GROUP      # nothing: the end of the pairs of {**}
 
 
@@ -39,6 +40,7 @@ cdef struct Step:
 cdef struct Command:
     Step *steps             # owned
     Py_ssize_t n_steps
+    bint deletes            # it deletes the fields that are null
     bint may_vary           # the number of arguments may differ between rows
     bint counted            # in this batch it does not:
     const char *counted_start   # the header and the text before the first value,
@@ -55,7 +57,7 @@ cdef struct Command:
 cdef class Steps(Columns):
     cdef Command *commands              # owned
     cdef Py_ssize_t n_commands
-    cdef Nulls nulls
+    cdef bint skips_pairs               # a null in a field-value pair leaves it out
     cdef int attach(self, Batch batch, Py_ssize_t most) except -1
     cdef void look(self, Py_ssize_t first, Py_ssize_t last) noexcept nogil
     cdef Cell *damaged(self) noexcept

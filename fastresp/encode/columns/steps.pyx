@@ -14,9 +14,10 @@ from ...resp.values cimport (
     bulk_string,
     command_header,
     has_refused_subcommand,
+    of_pairs,
 )
 
-from ..fields import Items, Pairs
+from ..fields import Absent, Items, Pairs
 
 
 cdef class Steps(Columns):
@@ -33,7 +34,7 @@ cdef class Steps(Columns):
 
     def __init__(self, plan, Schema schema not None, int nulls):
         super().__init__(plan, schema)
-        self.nulls = <Nulls>nulls
+        self.skips_pairs = of_pairs(<Nulls>nulls) == NULLS_SKIP
         self.commands = <Command *>calloc(len(plan.commands), sizeof(Command))
         if self.commands is NULL:
             raise MemoryError
@@ -68,7 +69,7 @@ cdef class Steps(Columns):
             command.counted = not command.may_vary
             for k in range(command.n_steps):
                 step = &command.steps[k]
-                if self.nulls == NULLS_SKIP and step.pair and step.cell.may_be_null:
+                if self.skips_pairs and step.pair and step.cell.may_be_null:
                     command.counted = False
             command.plain = command.counted and command.checked and command.longest <= most
             step = command.steps
@@ -123,7 +124,8 @@ cdef class Steps(Columns):
         )
         command.digits = 1
         kinds = [kind for kind, *_ in planned]
-        command.may_vary = STEP_ITEMS in kinds or count == 0 or (
+        command.deletes = STEP_NAME in kinds
+        command.may_vary = command.deletes or STEP_ITEMS in kinds or count == 0 or (
             # A group without pairs leaves out the command.
             STEP_GROUP in kinds and not any([pair for _, _, _, pair, _ in planned])
         )
@@ -154,13 +156,14 @@ cdef class Steps(Columns):
                 continue
             if isinstance(first, Pairs):
                 for i in self.unnamed(arguments, first):
-                    if self.nulls == NULLS_SKIP and n:
+                    if self.skips_pairs and n:
                         steps.append((STEP_COPY, before, n, False, None))
                         before, n = b"", 0
                     name = bulk_string(self.columns[i].name[:self.columns[i].name_size])
-                    steps.append((STEP_VALUE, before + name, n + 1, True, (i, first)))
+                    kind = STEP_NAME if isinstance(first, Absent) else STEP_VALUE
+                    steps.append((kind, before + name, n + 1, True, (i, first)))
                     before, n = b"", 0
-                if self.nulls == NULLS_SKIP:
+                if self.skips_pairs:
                     steps.append((STEP_GROUP, b"", 0, False, None))
                 continue
             elif len(parts) > 1:

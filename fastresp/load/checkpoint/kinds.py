@@ -21,13 +21,13 @@ TIMES = {b"EXPIRE": 1, b"PEXPIRE": 1, b"EXPIREAT": 1, b"PEXPIREAT": 1}
 OPTIONS = (b"EX", b"PX", b"EXAT", b"PXAT")
 
 
-def may_run_twice(template: Template | None, nulls: str = "error") -> bool:
+def may_run_twice(template: Template | None, nulls: str = "auto") -> bool:
     """Return whether rows may be loaded a second time: all of them twice is as once.
 
     Args:
         nulls: what happens to commands with a null.
     """
-    if template is None or template.scripts:
+    if template is None or template.scripts or nulls == "delete":
         return False
     names = [_name(command) for command in template.commands]
     if not all(map(_is_plain, names, template.commands)):

@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeAlias
 from ...encode.template import Template, TemplateLike, as_template
 from ...outcome.messages import Hint, Message
 from ...outcome.report import counted
-from ...server.options import Options
+from ...server.options import Nulls, Options
 from ...server.settings import ServerLike
 from ...sources.source import Data, as_source, naming_file, place_of
 from ...transports.driver import Asking, Blocking, Giving, Wanted, run
@@ -116,7 +116,7 @@ def verify(
     repair: bool = False,
     max_differences: int = MOST_DIFFERENCES,
     since: float | None = None,
-    nulls: Literal["error", "skip", "empty"] = "error",
+    nulls: Nulls = "auto",
     timeout: float | None = 30.0,
     progress: Progress = None,
     default: Callable[[Any], Any] | None = None,

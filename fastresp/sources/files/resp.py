@@ -237,6 +237,8 @@ class RespEncoder:
         """Commands skipped because of a null: always 0, since RESP commands have no nulls."""
         return 0
 
+    nulls_skipped = skipped
+
     def start_at(self, row: int) -> None:
         """Refuse to begin with a later command.
 

@@ -292,7 +292,7 @@ def test_names_that_are_not_utf_8() -> None:
     with pytest.raises(EncodeError, match="not UTF-8, as JSON must be"):
         dumped(table(pa.array([1])), "SET k {*!json}")
     with pytest.raises(EncodeError, match=r"row 0, .* column 'caf\\\\xe9', argument 3: cannot"):
-        dumped(table(pa.nulls(1)), "HSET k {**}")
+        dumped(table(pa.nulls(1)), "HSET k {**}", nulls="error")
     with pytest.raises(EncodeError, match=r"column 'caf\\\\xe9' has the time zone 'Mars'"):
         dumped(table(stamps("s", [0], "Mars")), "HSET k {**}")
     with pytest.raises(TemplateError, match=r"has no column \{a\}: its columns are caf\\xe9"):

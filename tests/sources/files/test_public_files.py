@@ -109,7 +109,7 @@ class File:
 
 FILES = [
     File("empty cells, quotes", of_bokeh("titanic_all.csv"), "class"),
-    File("empty cells, colours", of_bokeh("elements.csv"), "standard state"),
+    File("empty cells, colours", of_bokeh("elements.csv"), "symbol"),
     File("empty columns", of_bokeh("airports.csv"), "City"),
     File("gzip", of_bokeh("SampleSuperstore.csv.gz"), "City"),
     File("doubled quotes", of_vega("airports.csv"), "state"),
