@@ -167,7 +167,7 @@ def test_all_skipped() -> None:
 def test_nulls_error_and_bad_policy() -> None:
     with pytest.raises(EncodeError, match="command 1, argument 1: cannot send None"):
         list(Writer(chunk_seconds=60).chunks([("GET", "a"), ("GET", None)]))
-    with pytest.raises(ValueError, match="nulls must be 'auto', 'skip', .* not 'ignore'"):
+    with pytest.raises(ValueError, match=r"nulls must be 'auto', 'skip', .* not 'ignore'"):
         Writer(nulls="ignore", chunk_seconds=60)  # type: ignore[arg-type]
 
 

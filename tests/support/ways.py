@@ -294,7 +294,7 @@ def by_rdb(data: Any, template: str, url: str, folder: Path) -> None:
         fastresp.dump(data, template, server.folder / "dump.rdb", format="rdb")
         server.start()
         with Redis.from_url(server.url) as started:
-            for key in started.keys():
+            for key in started.scan_iter():
                 client.restore(key, 0, started.dump(key))
 
 

@@ -310,7 +310,7 @@ def test_source_that_uses_the_writer() -> None:
 
 
 def test_bad_options() -> None:
-    with pytest.raises(ValueError, match="nulls must be 'auto', 'skip', .* not 'drop'"):
+    with pytest.raises(ValueError, match=r"nulls must be 'auto', 'skip', .* not 'drop'"):
         fastresp.dump(pa.table({"a": [1]}), "PING {a}", "/dev/null", nulls="drop")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="ArrowStream"):
         ColumnWriter(Template("PING"), [])  # type: ignore[arg-type]
