@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from . import aio as aio
     from .encode.row_writer import Writer, pack_many
     from .encode.script import Script
     from .encode.template import Template
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from .replies.arrow_out import StringColumn
     from .replies.fetch_hashes import Hashes, fetch_hashes
     from .replies.iter_replies import execute, iter_replies
+    from .replies.unload import Entries, unload
     from .resp.buffer import Chunk
     from .resp.values import pack
     from .sources.files import Table, read
@@ -47,6 +49,7 @@ __all__ = [
     "iter_replies",
     "execute",
     "fetch_hashes",
+    "unload",
     "read",
     "read_rejects",
     "dump",
@@ -58,6 +61,7 @@ __all__ = [
     "Difference",
     # what these return
     "Hashes",
+    "Entries",
     "Table",
     "RespFile",
     "StringColumn",
@@ -106,6 +110,7 @@ MODULES = {
     "replies.arrow_out": "StringColumn",
     "replies.fetch_hashes": "Hashes fetch_hashes",
     "replies.iter_replies": "execute iter_replies",
+    "replies.unload": "Entries unload",
     "resp.buffer": "Chunk",
     "resp.values": "pack",
     "sources.files": "Table read",
@@ -122,6 +127,8 @@ if not TYPE_CHECKING:
             from importlib.metadata import version
 
             return version("fastresp")
+        if name == "aio":
+            return import_module(".aio", __name__)
         for module, names in MODULES.items():
             if name in names.split():
                 value = getattr(import_module(f".{module}", __name__), name)
@@ -130,4 +137,4 @@ if not TYPE_CHECKING:
         raise AttributeError(f"module 'fastresp' has no attribute {name!r}")
 
     def __dir__() -> list[str]:
-        return sorted({*globals(), *__all__})
+        return sorted({*globals(), *__all__, "aio"})

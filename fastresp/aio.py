@@ -267,6 +267,9 @@ class Hashes:
         self._hashes = hashes
         self._keys = keys
 
+    def __repr__(self) -> str:
+        return f"<fastresp.aio.Hashes of {', '.join(self.names)}>"
+
     @property
     def rows(self) -> int:
         """Rows read by the last iteration."""

@@ -18,12 +18,8 @@ import click
 from ..load.progress import counting
 from ..outcome.report import size_text
 from ..replies.fetch_hashes import Hashes
-from ..replies.unload import (
-    Entries,
-    as_target,
-    check_found,
-    open_target,
-)
+from ..replies.unload import Entries, as_target, check_found
+from ..replies.unload import unload as read_keys
 from ..sources.files import SUFFIXES
 from ..sources.files.packages import imported
 from . import options
@@ -127,10 +123,11 @@ def unload(
         columns = binary == ("*",) or _split(binary, "--binary")
         if columns and kind == "jsonl":
             raise ValueError(
-                "JSON lines can't hold the bytes that --binary allows; write CSV or Parquet"
+                "JSON Lines can't hold the bytes of --binary; write CSV or Parquet, such as -o "
+                "FILE.parquet"
             )
-        rows = open_target(
-            target, type, names, server=server, binary=columns, timeout=timeout or None
+        rows = read_keys(
+            target, type=type, fields=names, server=server, binary=columns, timeout=timeout or None
         )
         summary = {"rows": 0, "bytes": 0, "seconds": 0.0, "output": path and str(path)}
         end.fields = summary if as_json else None

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from ..encode.row_writer import CHUNK_SECONDS, Writer
 from ..encode.template import Template
+from ..outcome.display import as_html
 from ..outcome.errors import (
     CommandError,
     EncodeError,
@@ -45,6 +46,9 @@ class Pushed(NamedTuple):
     report: Report
     length: int
     dropped: int
+
+    def _repr_html_(self) -> str:
+        return as_html("Pushed", "", self._asdict().items())
 
 
 class Push:

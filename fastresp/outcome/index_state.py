@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .display import Displayed
 from .excerpts import shortened
 
 __all__ = ["IndexState"]
 
 
-@dataclass(frozen=True)
-class IndexState:
+@dataclass(frozen=True, repr=False)
+class IndexState(Displayed):
     """A search index at the end of a load, or while the load waits for it.
 
     Attributes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+from .display import Displayed
 from .error_reply import CommandError, FastrespError
 from .excerpts import shortened
 from .index_state import IndexState
@@ -26,8 +27,8 @@ OTHER_CODES = "(other)"
 LEAST_WAITED = 0.1
 
 
-@dataclass
-class Report:
+@dataclass(repr=False)
+class Report(Displayed):
     """Counts, rates and error replies of one load.
 
     Attributes:

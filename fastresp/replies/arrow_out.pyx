@@ -67,6 +67,11 @@ cdef class StringColumn:
     def __len__(self):
         return self.values.length
 
+    def __repr__(self):
+        kind = "text" if self.values.text else "bytes"
+        nulls = f", {self.null_count:,} null" if self.null_count else ""
+        return f"<fastresp.StringColumn of {len(self):,} values ({kind}{nulls})>"
+
     def to_bytes(self):
         """Return the values as a list of bytes, and None for a null."""
         cdef Values *values = self.values

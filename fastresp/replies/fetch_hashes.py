@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import ExitStack, closing
 from itertools import chain
-from typing import Any, Self, TypeAlias
-from weakref import ref
+from typing import Any, TypeAlias
 
 from ..outcome.errors import SourceError
 from ..outcome.messages import Hint, Message
@@ -16,12 +15,12 @@ from ..server.options import check_timeout
 from ..server.settings import Server, ServerLike
 from ..sources.source import ArrowHolding, ArrowStreaming
 from ..transports.driver import stream
-from .arrow_out import StringBatch, schema
-from .arrow_out import stream as arrow_stream
+from .arrow_out import StringBatch
+from .columns import Columns
 from .hash_core import FetchOptions, HashCore, iter_of, single
 from .key_pattern import Found, Pattern, as_pattern
 
-__all__ = ["Hashes", "fetch_hashes"]
+__all__ = ["Hashes", "binary_columns", "fetch_hashes"]
 
 Keys: TypeAlias = str | Iterable[Any] | ArrowStreaming | ArrowHolding
 
@@ -105,7 +104,7 @@ def fetch_hashes(
         raise TypeError(f"batch_rows must be a whole number, not {batch_rows!r}")
     if batch_rows < 1:
         raise ValueError(f"batch_rows must be above 0, not {batch_rows}")
-    as_bytes = _binary(binary, names)
+    as_bytes = binary_columns(binary, names)
     check_timeout(timeout)
     where = Server(server, reading=True, nodes=True)
     _check_slots(slots, pattern)
@@ -164,7 +163,7 @@ def _fields(fields: Iterable[str]) -> list[str]:
     return names
 
 
-def _binary(binary: bool | Iterable[str], names: list[str]) -> set[str]:
+def binary_columns(binary: bool | Iterable[str], names: list[str]) -> set[str]:
     """Return the names of the columns to read as bytes."""
     if isinstance(binary, bool):
         return set(names) if binary else set()
@@ -175,7 +174,7 @@ def _binary(binary: bool | Iterable[str], names: list[str]) -> set[str]:
     return chosen
 
 
-class Hashes:
+class Hashes(Columns):
     """Hashes as columns, fetched as they are used: the result of ``fetch_hashes``.
 
     Pass it to any library that accepts Arrow data. Each use reads the hashes again, unless the
@@ -194,50 +193,10 @@ class Hashes:
     def __init__(
         self, keys: Pattern | Keys, names: list[str], text: list[bool], options: FetchOptions
     ) -> None:
-        self.names = names
-        self.rows = self.nbytes = 0
-        self.error: BaseException | None = None
+        super().__init__(names, text)
         self._keys = keys
-        self._text = text
         self._options = options
         self._taken = False
-        self._readings: list[ref[Generator[StringBatch, None, None]]] = []
-
-    def __repr__(self) -> str:
-        return f"<fastresp.Hashes of {', '.join(self.names)}>"
-
-    def __arrow_c_schema__(self) -> object:
-        return schema(self.names, self._text)
-
-    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """Return the batches as an Arrow stream; reading starts with the first batch."""
-        return arrow_stream(self.names, self._text, self.batches())
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        with closing(self.batches()) as batches:
-            for batch in batches:
-                for row in zip(*batch.columns, strict=True):
-                    yield dict(zip(self.names, row, strict=True))
-
-    def batches(self) -> Generator[StringBatch, None, None]:
-        """Return an iterator of batches, each an object with ``__arrow_c_array__``."""
-        reading = self._read()
-        self._readings = [each for each in self._readings if each() is not None]
-        self._readings.append(ref(reading))
-        return reading
-
-    def close(self) -> None:
-        """Stop all readings, and close their connections."""
-        for each in self._readings:
-            reading = each()
-            if reading is not None:
-                reading.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
     def begin(self) -> tuple[HashCore, Found | None, Any]:
         """Begin a reading.
@@ -269,18 +228,12 @@ class Hashes:
         return whole
 
     def _read(self) -> Generator[StringBatch, None, None]:
-        try:
-            core, found, keys = self.begin()
-            # Close explicitly: a kept traceback would keep the connections open.
-            with ExitStack() as stack:
-                if found is not None:
-                    pages = stack.enter_context(closing(found.pages()))
-                    keys = chain.from_iterable(pages)
-                chunks = core.chunks_of(keys)
-                for batch in stack.enter_context(closing(stream(core.fetching(chunks)))):
-                    yield self.counted(batch, core, found)
-        except GeneratorExit:
-            raise
-        except BaseException as error:
-            self.error = error
-            raise
+        core, found, keys = self.begin()
+        # Close explicitly: a kept traceback would keep the connections open.
+        with ExitStack() as stack:
+            if found is not None:
+                pages = stack.enter_context(closing(found.pages()))
+                keys = chain.from_iterable(pages)
+            chunks = core.chunks_of(keys)
+            for batch in stack.enter_context(closing(stream(core.fetching(chunks)))):
+                yield self.counted(batch, core, found)

@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import ExitStack, closing
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 from ..outcome.errors import CommandError, SourceError
 from ..outcome.messages import Hint, Message
 from ..server.settings import Server, ServerLike
-from .arrow_out import StringBatch, schema
-from .fetch_hashes import Hashes, fetch_hashes
+from .arrow_out import StringBatch
+from .columns import Columns
+from .fetch_hashes import Hashes, binary_columns, fetch_hashes
 from .growing_columns import string_column
 from .iter_replies import iter_replies
 from .key_pattern import Pattern, as_pattern, is_text, not_text, shown_key
 from .large_keys import Rest
 from .scan import Scan
 
-__all__ = ["KINDS", "Entries", "as_target", "check_found", "open_target"]
+__all__ = ["KINDS", "Entries", "as_target", "check_found", "unload"]
 
 # Limits of a batch of columns.
 BATCH_ROWS = 65_536
@@ -63,28 +64,49 @@ def as_target(text: str) -> Pattern:
     return as_pattern(text, single=True)
 
 
-def open_target(
-    target: Pattern,
-    kind: str | None,
-    fields: list[str] | None,
+def unload(
+    pattern: str | Pattern,
     *,
+    type: str | None = None,  # noqa: A002
+    fields: Iterable[str] | None = None,
     server: ServerLike = None,
-    binary: bool | list[str] = False,
+    binary: bool | Iterable[str] = False,
     timeout: float | None = 30.0,
 ) -> Hashes | Entries:
-    """Open the keys of a pattern, or a single key, as columns.
+    """Read all keys of a pattern, or one key, as columns that a template can load again.
+
+    Pass the result to any library that accepts Arrow data, or iterate over it for dicts. The
+    keys are read as it is used, so memory stays bounded. ``fastresp unload`` writes it to a file.
+    In an event loop, call it in a thread (``asyncio.to_thread``), and read it there.
 
     Args:
-        target: from ``as_target()``.
-        kind: ``"hash"`` or one of ``KINDS``; None for the type of a single key, else hashes.
-        fields: the fields of hashes; None for all.
-        server, binary, timeout: as for ``fetch_hashes``.
+        pattern: ``"user:{id}"``, whose column ``id`` has that part of the keys; ``"user:*"``, whose
+            column ``key`` has the whole keys; or a single key.
+        type: ``"hash"``: one row for each hash, and a column for each field. Else one row for each
+            value: ``"string"`` and ``"json"`` with a column ``value``, ``"set"`` with ``member``,
+            ``"zset"`` with ``member`` and ``score``, ``"list"`` with ``item``. None for the type of
+            a single key, and for the hashes of a pattern.
+        fields: the fields of hashes; None for all, whose names are read first.
+        server: as for ``fetch_hashes``; for any node of a cluster, the keys of all nodes are read.
+        binary: as for ``fetch_hashes``.
+        timeout: give up after this many seconds without progress; None to wait forever.
+
+    Times to live are not read. If keys change meanwhile, keys or items of a list may be missing,
+    and items of a list or members of a set may come twice.
+
+    Returns:
+        The rows, as from ``fetch_hashes``.
 
     Raises:
-        SourceError: no key of this type matches, but one of another type does.
-        ValueError: an option does not apply to the type.
+        SourceError: there is no such key, or it has another type; or the fields are unknown, since
+            no hash matches.
+        ValueError: an argument is invalid, or does not apply to the type.
         TransportError, TransportTimeout, CommandError: the server can't be read.
     """
+    if type is not None and type not in ("hash", *KINDS):
+        raise ValueError(f"type must be one of hash, {', '.join(KINDS)}, not {type!r}")
+    target = as_target(pattern) if isinstance(pattern, str) else pattern
+    kind = type
     where = as_reading(server)
     if target.single:
         found = type_of(target.glob, where, timeout)
@@ -101,10 +123,10 @@ def open_target(
             f"can't unload {target.glob}: its type, {kind}, is none of hash, {', '.join(KINDS)}"
         )
     if kind == "hash":
-        names = all_fields(target, where, timeout) if fields is None else fields
+        names = all_fields(target, where, timeout) if fields is None else [*fields]
         return fetch_hashes(target, names, server=server, binary=binary, timeout=timeout)
     if fields is not None:
-        raise ValueError(f"a {kind} has no fields; omit --fields")
+        raise ValueError(Message(f"a {kind} has no fields; omit ", Hint("fields")))
     return Entries(target, kind, server=where, binary=binary, timeout=timeout)
 
 
@@ -121,7 +143,7 @@ def type_of(key: str | bytes, server: Server, timeout: float | None) -> str | No
 
 
 def other_type(key: str, kind: str) -> SourceError:
-    return SourceError(f"{key} is a {kind}; use --type {kind}")
+    return SourceError(Message(f"{key} is a {kind}; use ", Hint("type", kind)))
 
 
 def check_found(
@@ -142,8 +164,11 @@ def check_found(
                     return
                 if found is not None:
                     raise SourceError(
-                        f"no {kind} matches, but {shown_key(key)} does, which is a {found}; use "
-                        f"--type {found}"
+                        Message(
+                            f"no {kind} matches, but {shown_key(key)} does, which is a {found}; "
+                            "use ",
+                            Hint("type", found),
+                        )
                     )
 
 
@@ -186,26 +211,38 @@ def all_fields(target: Pattern, server: Server, timeout: float | None) -> list[s
             names.update(dict.fromkeys(reply))
             if len(names) > MOST_FIELDS:
                 raise SourceError(
-                    f"the hashes have more than {MOST_FIELDS:,} different field names; choose "
-                    "fields, as in --fields name,email"
+                    Message(
+                        f"the hashes have more than {MOST_FIELDS:,} different field names; choose "
+                        "some with ",
+                        Hint("fields", ...),
+                    )
                 )
     if not names:
         check_found(target, "hash", server, timeout)
         raise SourceError(
-            f"no hash matches {target.glob}, so the columns are unknown; check the pattern, or "
-            "name the columns with --fields"
+            Message(
+                f"no hash matches {target.glob}, so the columns are unknown; check the pattern, or "
+                "name the columns with ",
+                Hint("fields", ...),
+            )
         )
     try:
         found = [name.decode() for name in names]
     except UnicodeDecodeError as error:
         raise SourceError(
-            f"a hash has a field whose name is not UTF-8, {error.object[:40]!r}; choose fields, as "
-            "in --fields name,email"
+            Message(
+                f"a hash has a field whose name is not UTF-8, {error.object[:40]!r}; choose others "
+                "with ",
+                Hint("fields", ...),
+            )
         ) from error
     if target.column in found:
         raise SourceError(
-            f"a hash has a field {target.column!r}, which is also the name of the key's column; "
-            "rename the column, as in 'user:{key_id}', or choose other fields with --fields"
+            Message(
+                f"a hash has a field {target.column!r}, which is also the name of the key's "
+                "column; rename the column, as in 'user:{key_id}', or choose other fields with ",
+                Hint("fields", ...),
+            )
         )
     return found
 
@@ -220,7 +257,7 @@ def _check_error(error: CommandError) -> None:
         raise error
 
 
-class Entries:
+class Entries(Columns):
     """Strings, JSON documents, or the entries of sets, sorted sets or lists, as columns.
 
     A row has the key (or the part of it in place of the pattern's name) and a value: a string, a
@@ -244,41 +281,29 @@ class Entries:
         timeout: float | None = 30.0,
     ) -> None:
         self.kind = KINDS[kind]
-        self.names = [target.column, *self.kind.names]
+        names = [target.column, *self.kind.names]
         if target.column in self.kind.names:
             raise ValueError(
                 f"{target.column!r} is also the name of another column of a {kind}; rename it in "
                 "the pattern, as in 'user:{id}'"
             )
-        chosen = set(self.names) if binary is True else set(binary or ())
-        if unknown := chosen.difference(self.names):
-            words = f" names {min(unknown)!r}, but the columns are {', '.join(self.names)}"
-            raise ValueError(Message(Hint("binary"), words))
-        self.rows = self.nbytes = 0
-        self._text = [name not in chosen for name in self.names]
+        as_bytes = binary_columns(binary, names)
+        super().__init__(names, [name not in as_bytes for name in names])
         self._target = target
         self._server = server
         self._timeout = timeout
-        self._columns: list[list[bytes]] = [[] for _ in self.names]
+        self._columns: list[list[bytes]] = []
         self._held = 0
 
-    def __arrow_c_schema__(self) -> object:
-        return schema(self.names, self._text)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        pass  # batches() closes its own connections
-
-    def batches(self) -> Generator[StringBatch, None, None]:
-        """Yield the batches, each an object with ``__arrow_c_array__``.
+    def _read(self) -> Generator[StringBatch, None, None]:
+        """Yield the batches.
 
         Raises:
             CommandError: the server refuses a command.
             DecodeError: a text is not UTF-8.
             TransportError, TransportTimeout: the connection was lost, or the server does not reply.
         """
+        self._columns, self._held = [[] for _ in self.names], 0
         kept: deque[bytes] = deque()
 
         def noted() -> Iterator[bytes]:

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Self
 
+from ..outcome.display import Displayed
 from ..outcome.report import Report, counted, size_text
 
 __all__ = ["Totals"]
@@ -15,8 +16,8 @@ __all__ = ["Totals"]
 logger = logging.getLogger("fastresp.sink")
 
 
-@dataclass
-class Totals:
+@dataclass(repr=False)
+class Totals(Displayed):
     """What became of the rows of a task, or of all tasks of a job. It can be pickled.
 
     Attributes:

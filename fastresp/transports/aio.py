@@ -8,6 +8,7 @@ from contextlib import suppress
 from inspect import GEN_CLOSED, getgeneratorstate, isawaitable
 from typing import Any, Generic, TypeVar
 
+from ..outcome.tracebacks import shorten
 from ..server.threads import in_thread
 from .driver import Asking, Blocking, Giving, Steps, Waits, Wanted
 
@@ -48,6 +49,7 @@ class Core(Generic[T]):
                     if isinstance(caught, StopIteration):
                         self.returned = caught.value
                         return None
+                    shorten(caught)
                     raise
                 self._answer, self.error = None, caught
 

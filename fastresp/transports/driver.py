@@ -15,6 +15,7 @@ from inspect import GEN_CLOSED, getgeneratorstate
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from ..outcome.report import Report
+from ..outcome.tracebacks import shorten
 from ..resp.buffer import Chunk
 from .stream import Stream, Wait, wait_for
 
@@ -105,6 +106,9 @@ def run(
             next(loop)
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return]
+    except BaseException as error:
+        shorten(error)
+        raise
 
 
 def stream(
@@ -142,6 +146,7 @@ def stream(
                 if getgeneratorstate(steps) == GEN_CLOSED:
                     if isinstance(caught, StopIteration):
                         return caught.value  # type: ignore[no-any-return]
+                    shorten(caught)
                     raise
                 if isinstance(caught, GeneratorExit) and isinstance(wanted, Giving):
                     raise  # the reader has closed this generator

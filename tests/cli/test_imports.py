@@ -61,6 +61,8 @@ def test_names_of_the_package() -> None:
     for name in names:
         assert name in dir(fastresp)
         assert getattr(fastresp, name) is not None
+    assert fastresp.aio.ListBuffer is not fastresp.ListBuffer
+    assert "aio" in dir(fastresp)
     with pytest.raises(AttributeError, match="'fastresp' has no attribute 'nothing'"):
         fastresp.nothing  # type: ignore[attr-defined]  # noqa: B018
 

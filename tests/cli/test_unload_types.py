@@ -202,7 +202,7 @@ def test_single_key(kind: str, client: redis.Redis, tmp_path: Path) -> None:
             "'member' is also the name of another column of a set",
         ),
         ("k:* --type set --binary x --format csv", Exit.USAGE, "--binary names 'x'"),
-        ("k:* --type set --binary member --format jsonl", Exit.USAGE, "JSON lines can't hold"),
+        ("k:* --type set --binary member --format jsonl", Exit.USAGE, "JSON Lines can't hold"),
     ],
 )
 def test_failures(
@@ -214,6 +214,27 @@ def test_failures(
     done = invoke("unload", *command.split(), "-o", path)
     assert (done.exit_code, path.exists()) == (code, code == Exit.OK)
     assert words in " ".join(done.stderr.split())
+
+
+def test_in_python(client: redis.Redis, server: LocalServer) -> None:
+    """unload() has the rows of the command line: as dicts, as columns, and as often as you read."""
+    client.zadd("top:week", {"Ann": 2.5})
+    client.hset("user:1", mapping={"name": "Ann"})
+    scores = fastresp.unload("top:{id}", type="zset", server=server.url)
+    wanted = [{"id": "week", "member": "Ann", "score": "2.5"}]
+    assert list(scores) == pa.table(scores).to_pylist() == wanted
+    assert (scores.rows, scores.error) == (1, None)
+    assert list(fastresp.unload("user:{id}", server=server.url)) == [{"id": "1", "name": "Ann"}]
+    assert list(fastresp.unload("top:week", server=server.url, binary=["member"])) == [
+        {"key": "top:week", "member": b"Ann", "score": "2.5"}
+    ]
+    for call, error, words in [
+        ({"type": "list"}, fastresp.SourceError, "top:week is a zset; use type='zset'"),
+        ({"type": "lists"}, ValueError, "type must be one of hash, string, json"),
+        ({"fields": ["a"]}, ValueError, "a zset has no fields; omit fields"),
+    ]:
+        with pytest.raises(error, match=words):
+            fastresp.unload("top:week", server=server.url, **call)
 
 
 def test_keys_that_change_meanwhile(client: redis.Redis, server: LocalServer) -> None:

@@ -6,6 +6,7 @@ import base64
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from ...outcome.display import Displayed
 from ...outcome.excerpts import shown_argument
 from ...outcome.messages import Message
 from ...outcome.report import counted
@@ -98,8 +99,8 @@ def _for_json(text: bytes | int | None) -> object:
         return {"base64": base64.b64encode(text[:SHOWN_BYTES]).decode()}
 
 
-@dataclass
-class VerifyReport:
+@dataclass(repr=False)
+class VerifyReport(Displayed):
     """The result of ``verify``.
 
     Attributes:

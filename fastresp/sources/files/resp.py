@@ -105,6 +105,9 @@ class RespFile:
         self._summary: RespSummary | None = None
         self._unchanged = Unchanged(source)
 
+    def __repr__(self) -> str:
+        return f"<fastresp.RespFile of {self.name}>"
+
     @property
     def rows(self) -> int | None:
         """Number of commands to send; None if not known beforehand."""

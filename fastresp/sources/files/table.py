@@ -6,6 +6,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, Self
 
+from ...outcome.display import as_html
 from ...outcome.errors import SourceError
 from .input import check_unused, name_of
 from .packages import imported
@@ -53,6 +54,10 @@ class Table:
     def __repr__(self) -> str:
         what = [*self.files] if self._sql is None else [*self.files, self._sql]
         return f"<fastresp.Table of {', '.join(what)}>"
+
+    def _repr_html_(self) -> str:
+        pairs = [("files", self.files), ("sql", self._sql), ("sort_by", self._sort_by)]
+        return as_html("Table", "", [pair for pair in pairs if pair[1]])
 
     @property
     def files(self) -> list[str]:

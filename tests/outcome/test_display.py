@@ -1,0 +1,117 @@
+"""Results at a prompt and in a notebook, and the tracebacks of errors."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import traceback
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import fastresp
+from fastresp.server.local_server import LocalServer
+from fastresp.sink import Totals
+
+
+def rows() -> Iterator[tuple[str, ...]]:
+    yield ("SET", "k", "1")
+    raise KeyError("mine")
+
+
+def files_of(error: BaseException) -> list[str]:
+    """Return the files of the frames below the test."""
+    return [each.filename for each in traceback.extract_tb(error.__traceback__)][1:]
+
+
+CALLS: list[Any] = [
+    ("mass_insert", ([("SET", "k", None)],), fastresp.EncodeError),
+    ("mass_insert", ([("SADD", "k", 1), ("GET", "k")],), fastresp.LoadErrors),
+    ("verify", ([("SET", "k", None)],), fastresp.EncodeError),
+    ("execute", ("NOTHING",), fastresp.CommandError),
+]
+
+
+@pytest.mark.parametrize(("name", "arguments", "error"), CALLS)
+def test_no_frames_but_those_of_the_call(
+    name: str, arguments: Any, error: type[Exception], server: LocalServer
+) -> None:
+    with pytest.raises(error) as caught:
+        getattr(fastresp, name)(*arguments, server=server.url)
+    assert len([each for each in files_of(caught.value) if "fastresp" in each]) <= 2
+    assert caught.value.__suppress_context__
+    with pytest.raises(error) as caught:
+        asyncio.run(getattr(fastresp.aio, name)(*arguments, server=server.url))
+    assert len([each for each in files_of(caught.value) if "/fastresp/" in each]) <= 4
+
+
+def test_frames_of_the_user_stay(server: LocalServer) -> None:
+    with pytest.raises(KeyError) as caught:
+        fastresp.mass_insert(rows(), server=server.url)
+    assert files_of(caught.value)[-1] == __file__
+    assert len(files_of(caught.value)) == 2
+
+
+def test_cause_stays_without_its_frames() -> None:
+    with pytest.raises(fastresp.TransportError) as caught:
+        fastresp.execute("PING", server="redis://localhost:1")
+    cause = caught.value.__cause__
+    assert cause is not None
+    assert "refused" in str(cause).lower()
+    assert cause.__traceback__ is None and cause.__suppress_context__
+
+
+def test_all_frames_for_developers(server: LocalServer) -> None:
+    code = f"import fastresp\nfastresp.mass_insert([('SET', 'k', None)], server={server.url!r})"
+    lines = []
+    for options in ([], ["-X", "dev", "-W", "ignore"]):
+        done = subprocess.run(
+            [sys.executable, *options, "-c", code], capture_output=True, text=True, check=False
+        )
+        assert "EncodeError" in done.stderr
+        lines.append(done.stderr.count("File "))
+    assert lines[0] == 2
+    assert lines[1] > 8
+
+
+def results(server: LocalServer) -> dict[str, Any]:
+    report = fastresp.mass_insert(
+        [("SADD", "<b>", 1), ("GET", "<b>"), ("HSET", "h", "f", "<i>")],
+        server=server.url,
+        transport="socket",
+        on_error="collect",
+    )
+    return {
+        "Report": report,
+        "VerifyReport": fastresp.verify([("SET", "<b>", "x")], server=server.url),
+        "Totals": Totals.of("<b>", 3, report),
+        "IndexState": fastresp.IndexState("<b>", 3, waiting=2),
+        "Hashes": fastresp.fetch_hashes("*", ["<b>"], server=server.url),
+        "Entries": fastresp.unload("{<b>}", type="set", server=server.url),
+        "Pushed": fastresp.ListBuffer("q", server=server.url).push(["a"]),
+    }
+
+
+def test_results_in_a_notebook(server: LocalServer) -> None:
+    for name, result in results(server).items():
+        html = result._repr_html_()
+        assert name in html and "<table>" in html
+        assert "<b>" not in html.replace(f"<b>{name}</b>", ""), html
+        assert len(repr(result)) < 1000
+        assert name in repr(result)
+
+
+def test_report_at_a_prompt(server: LocalServer) -> None:
+    report = results(server)["Report"]
+    assert repr(report).startswith("<fastresp.Report: 3 commands (")
+    assert "1 x WRONGTYPE" in repr(report)
+    html = report._repr_html_()
+    assert '<th style="text-align:left">failed</th><td style="text-align:left">1</td>' in html
+    assert "errors_by_code" in html and "unsent" not in html
+
+
+def test_cells_are_bounded() -> None:
+    report = fastresp.Report("socket", errors_by_code={f"E{i}": 1 for i in range(100)})
+    assert "and 90 more" in report._repr_html_()
