@@ -14,6 +14,8 @@ from ...encode.template import Template
 from ...load.dump import dump
 from ...load.mass_insert import mass_insert
 from ...outcome.errors import FastrespError
+from ...sources.files.beginnings import binary_format
+from ...sources.files.input import MAGIC_BYTES
 from .generators import PAYLOAD
 from .methods import (
     READY_FILE,
@@ -166,6 +168,14 @@ def _columns_of(rows: list[dict[str, Any]]) -> Any:
     return pa.table({name: pa.array([row[name] for row in rows], pa.string()) for name in rows[0]})
 
 
+def _binary_format(path: Path) -> str | None:
+    """Return what a file is, if it is no text; None for a pipe, which can be read only once."""
+    if not path.is_file():
+        return None
+    with open(path, "rb") as file:
+        return binary_format(file.read(MAGIC_BYTES))
+
+
 def read_rows(path: Path) -> list[dict[str, Any]]:
     """Read a CSV file with a header line.
 
@@ -176,6 +186,11 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
     csv.field_size_limit(sys.maxsize)
     rows: list[dict[str, Any]] = []
     try:
+        what = _binary_format(path)
+        if what is not None:
+            raise FastrespError(
+                f"{path} is {what}, but --rows reads CSV; convert it, or load it with fastresp load"
+            )
         with open(path, newline="", encoding="utf-8-sig") as file:
             reader = csv.DictReader(file, strict=True)
             for row in reader:

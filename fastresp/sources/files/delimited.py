@@ -51,8 +51,6 @@ def header_of(data: Input, kind: str, options: FileOptions) -> list[str]:
 def _begun(data: Input, kind: str, options: FileOptions) -> CheckedText:
     """Return the text from its first character on."""
     head = data.read(BLOCK_BYTES)
-    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        raise SourceError(Message("it is UTF-16; use ", Hint("encoding", "utf-16")))
     head = head.removeprefix(codecs.BOM_UTF8)
     data.put_back(head)
     return CheckedText(data, dialect_of(head, kind, options))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import codecs
 import os
-import re
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ import pyarrow as pa
 
 from ...outcome.errors import SourceError
 from ...outcome.messages import Hint, Message, message_of
+from .beginnings import PACKED_BEGINNINGS, check_text
 from .damage import checked
 from .delimited import header_of, open_delimited
 from .input import Input
@@ -44,11 +44,6 @@ BATCH_ROWS = 16384
 PLACES = 32
 PLACE_BYTES = 1 << 16
 
-PACKED_BEGINNINGS = {
-    "gzip": re.compile(rb"\x1f\x8b"),
-    "zstd": re.compile(rb"\x28\xb5\x2f\xfd"),
-    "bz2": re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"),
-}
 FEATHER_1 = b"FEA1"
 # Formats whose readers trust the lengths and offsets in a file.
 UNCHECKED = ("arrow", "parquet")
@@ -258,6 +253,11 @@ def _as_text(data: Input, kind: str | None, reading: Reading) -> Input:
     encoding = reading.options.encoding
     if encoding is None and reading.bad.skip and kind != "jsonl":
         encoding = "utf-8"  # Arrow can't pass on bad rows that are not UTF-8
+    if reading.options.encoding is None:
+        head = data.peek()
+        kind = kind or _guessed(head)
+        if kind != "arrow":
+            check_text(head, kind)
     if encoding is None:
         return data
     decoder = codecs.getincrementaldecoder(encoding)()

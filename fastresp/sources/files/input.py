@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import select
@@ -80,6 +81,8 @@ class Input:
         if self._ours:
             self._file = open(source, "rb", buffering=0, opener=_opened)  # noqa: SIM115
         self.name = source if self._ours else name_of(source)
+        if getattr(source, "closed", False):
+            raise SourceError(f"{self.name} is closed; open it again")
         self.seekable = _seekable(self._file)
         self.size = _size(self._file) if self.seekable else None
         self._poll: select.poll | None = None
@@ -276,9 +279,14 @@ def _seekable(file: Any) -> bool:
         return False
 
 
-def _size(file: Any) -> int:
-    """Return the number of bytes from the current position to the end."""
+def _size(file: Any) -> int | None:
+    """Return the number of bytes from the current position to the end; None for files of /proc."""
     here = int(file.tell())
-    end = int(file.seek(0, os.SEEK_END))
+    try:
+        end = int(file.seek(0, os.SEEK_END))
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        return None
     file.seek(here)
     return end - here

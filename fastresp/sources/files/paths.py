@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import io
 import os
 from collections.abc import Sequence
 from typing import IO, Any, Literal, TypeAlias
@@ -53,6 +54,9 @@ def files_of(source: Source) -> list[Any]:
             return found
         return [_existing(path)]
     if hasattr(source, "read"):
+        if isinstance(source, io.TextIOBase):
+            words = "the file object is open for text; open it with 'rb', or pass its .buffer"
+            raise TypeError(words)
         return [source]
     paths = [_existing(os.fsdecode(path)) for path in source]
     if not paths:

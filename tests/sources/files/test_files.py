@@ -6,6 +6,7 @@ import csv
 import gzip
 import io
 import json
+import lzma
 import operator
 import os
 import threading
@@ -17,6 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+import zstandard
 from pyarrow import parquet
 from tables import PACKERS, ROWS, as_text, csv_bytes, failure, rows_of, write
 
@@ -133,7 +135,50 @@ def test_feather_version_1(tmp_path: Path) -> None:
 
 def test_text_files_are_refused(tmp_path: Path) -> None:
     with open(write(tmp_path / "users.csv")) as file, pytest.raises(TypeError, match="'rb'"):
-        pa.table(fastresp.read(file))  # type: ignore[arg-type]
+        fastresp.read(file)  # type: ignore[call-overload]
+
+
+def test_a_closed_file_object() -> None:
+    source = io.BytesIO(b"id\n1\n")
+    table = fastresp.read(source, format="csv")
+    source.close()
+    with pytest.raises(fastresp.SourceError, match=r"^the file object is closed; open it"):
+        fastresp.dump(table, "SET {id} x", io.BytesIO())
+
+
+@pytest.mark.parametrize(
+    ("head", "kind", "words"),
+    [
+        (lzma.compress(b"id\n1\n"), "csv", "compressed with xz, which is not read; decompress"),
+        (lzma.compress(b"1\n"), "lines", "it is compressed with xz, which is not read"),
+        (b"\x04\x22\x4d\x18 LZ4", "jsonl", "it is an LZ4 file, which is not read; decompress it"),
+        (b"PAR1\x15\x04", "csv", "it is Parquet; use format='parquet'"),
+        (b"PK\x03\x04 xlsx", "tsv", "it is a zip archive, as Excel writes it; convert it"),
+        ('{"id": 1}\n'.encode("utf-16"), "jsonl", "it is UTF-16; use encoding='utf-16'"),
+        ('{"id": 1}\n'.encode("utf-16-be"), "jsonl", "it is UTF-16; use encoding='utf-16-be'"),
+    ],
+)
+def test_files_that_are_not_in_their_format(
+    tmp_path: Path, head: bytes, kind: str, words: str
+) -> None:
+    for data in (head, gzip.compress(head)):
+        (tmp_path / "x").write_bytes(data)
+        assert words in failure(tmp_path / "x", format=kind)
+        assert words in failure(io.BytesIO(data), format=kind)
+
+
+def test_zstandard_that_begins_with_a_frame_to_skip() -> None:
+    """As pzstd writes it, with frames behind one another."""
+    frames = zstandard.compress(b"id\n1\n") + zstandard.compress(b"2\n")
+    data = b"\x50\x2a\x4d\x18\x04\0\0\0abcd" + frames
+    assert rows_of(io.BytesIO(data), format="csv") == [{"id": "1"}, {"id": "2"}]
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
+@pytest.mark.parametrize("name", ["status", "mounts", "limits"])
+def test_files_of_proc_are_read(name: str) -> None:
+    path = Path("/proc/self", name)
+    assert len(rows_of(path, format="lines")) == len(path.read_bytes().splitlines())
 
 
 def test_a_pipe_as_a_path(tmp_path: Path) -> None:
