@@ -86,7 +86,12 @@ def failure(
             hint += f"; {ANNOUNCED}"
     else:
         hint = "check that it is running, and that the address is right"
-        if announced:
+        if announced and "Connection refused" in words:  # a host that answers
+            hint = (
+                "check that this node is running; the cluster announces this address, which an "
+                "address_remap can translate"
+            )
+        elif announced:
             hint = f"check that it is running; {ANNOUNCED}"
     return kind(f"can't use the server at {place}: {words}" + (f" ({hint})" if hint else ""))
 

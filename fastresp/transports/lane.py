@@ -209,6 +209,13 @@ class Lane(Connection):
         self._surplus += len({index for index, _, _ in late})
         words = [text.decode(errors="replace") for _, text, _ in late[:LAST_WORDS]]
         self.last_words = shortened("; ".join(filter(None, [self.last_words, *words])))
+        sending = self.window.sending
+        if words and sending is not None and sending.underway:
+            parts = sending.chunk.parts(sending.whole)
+            if parts:
+                self.last_words += f" (to row {sending.row(parts[0]):,}, which was sent in part)"
+            if self.stream.lost is None and len(words) == count:
+                self.stream.give_up(OSError("the server refused a command before its end"))
         if self.stream.lost is None:
             noun = "reply" if count == 1 else "replies"
             fault = f"{count:,} more {noun} than commands: {self.last_words}"

@@ -438,6 +438,8 @@ class Lanes:
         cause = lane.stream.lost
         if self.retries is None or self.resumable or isinstance(cause, FINAL):
             return False
+        if lane.last_words:  # it closes every connection that sends this command
+            return False
         if self.so_far.stopped and not lane.finished:
             return False
         if self.retries.words == "" or not self.retries:

@@ -42,6 +42,9 @@ MOST_MADE = 30_000
 REOPEN_S = 1.0
 # How many nodes to remember: a server may answer anything.
 MOST_KNOWN = 2000
+# How often in a row a node may close a connection, or be lost, before it answers anything: then it
+# does so because of what is sent. The pause before each further one doubles, up to LOOK_S * 8.
+MOST_FRUITLESS = 10
 # The name of a server that is no cluster.
 ONE = ("", 0)
 
@@ -76,6 +79,8 @@ class Nodes:
         self._former: set[int] = set()
         # Nodes whose connections were lost after they had acknowledged something.
         self._written: set[tuple[str, int]] = set()
+        # How often in a row each node was lost before it answered anything, and its number then.
+        self._fruitless: dict[tuple[str, int], tuple[int, int]] = {}
         # For each lane that had slots, one that has some of them now.
         self._successors = {lane: lane for lane in self._slots}
         # Nodes that ASK named: their slots are still being moved there.
@@ -196,8 +201,10 @@ class Nodes:
             return False
         changed = bool(fresh) or bool(self._retries)
         for node in back:
+            number = self._nodes.index(node)
+            yield from _sleeping(self._check_fruitful(node, number))
             try:
-                yield from self._connecting(node, self._nodes.index(node))
+                yield from self._connecting(node, number)
                 changed = True
             except (TransportError, CommandError) as error:
                 self._retries.words = str(error)
@@ -225,10 +232,6 @@ class Nodes:
             opening = partial(self._server.open_again, count, timeout)
         reopening = partial(self._processes.reopened, servers[0], opening)
         connections, restarted = yield Blocking(reopening, late=close_all_late)
-        if former is not None and any(
-            lane.window.acknowledged for lane in self._lanes.lanes[former * count :][:count]
-        ):
-            self._written.add(node)
         if restarted and node in self._written:
             self._lanes.lack_data(restarted + self._slots_at(node))
         self._lanes.extend(connections, servers)
@@ -236,6 +239,34 @@ class Nodes:
             self._former.add(former)
             self._nodes[former] = None
         self._nodes.append(node)
+
+    def _check_fruitful(self, node: tuple[str, int], former: int) -> float:
+        """Note whether a lost node had answered; return how many seconds to wait for it.
+
+        Raises:
+            TransportError: it was lost again and again, and never answered.
+        """
+        count = self._options.connections
+        lanes = self._lanes.lanes[former * count :][:count]
+        if any(lane.window.acknowledged for lane in lanes):
+            self._written.add(node)
+            self._fruitless[node] = 0, former
+        rows = [lane.window.first_unanswered for lane in lanes if lane.window.totals()[2]]
+        unanswered = [row for row in rows if row is not None]
+        tries, number = self._fruitless.get(node, (0, -1))
+        if not unanswered or number == former:
+            return 0.0
+        tries += 1
+        self._fruitless[node] = tries, former
+        if tries > MOST_FRUITLESS:
+            raise TransportError(
+                f"{lanes[0].server} closed {MOST_FRUITLESS} connections in a row before it "
+                f"answered anything, the first command being of row {min(unanswered):,}: "
+                f"{lanes[0].cause} (a command may be too large for it: look at its log, "
+                "client-query-buffer-limit and maxmemory-clients)",
+                self._lanes.report,
+            )
+        return min(LOOK_S * 2.0 ** (tries - 4), LOOK_S * 8)
 
     def set_aside(self, chunk: Chunk) -> None:
         """Keep commands that must follow others which have to be sent again."""

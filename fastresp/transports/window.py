@@ -365,6 +365,16 @@ class Window:
         held, at = self.locate(index)
         return held.chunk.parts(at)
 
+    @property
+    def first_unanswered(self) -> int | None:
+        """The source row of the first command that was not answered; None if there is none."""
+        for held in self._held:
+            for at in range(max(0, self.acknowledged - held.first_reply), len(held.chunk.ends)):
+                parts = held.chunk.parts(at)
+                if parts:
+                    return held.row(parts[0])
+        return None
+
     def within(self, commands: int) -> int:
         """Return how many replies no more than this many commands get."""
         for held in self._held:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import redis
 from loads import Insert, insert_sync
+from local_cluster import free_port
 
 import fastresp
 import fastresp.aio
@@ -19,9 +21,12 @@ from fastresp.resp.buffer import Chunk
 from fastresp.resp.repeatable import may_repeat
 from fastresp.server.local_server import LocalServer
 from fastresp.server.processes import Process, may_lack_data
+from fastresp.transports import nodes
 
 ROWS = 60_000
 KEYS = 100
+IN_PART = r"Protocol error: invalid bulk length \(to row 1, which was sent in part\)"
+CLOSED = r"closed 3 connections in a row .* of row 1:"
 
 
 @pytest.fixture
@@ -126,6 +131,41 @@ def test_may_lack_data(now: dict[str, Any], lacks: bool) -> None:
     """A replica that took over was there before, and has a part of the same history."""
     before = Process("a", frozenset("y"), 0, aof=False, keys=True)
     assert may_lack_data(before, before._replace(**now), 10.0) == lacks
+
+
+@pytest.mark.parametrize(
+    ("cluster", "retry", "setting", "words"),
+    [
+        ("no", None, "proto-max-bulk-len", IN_PART),
+        ("no", "idempotent", "proto-max-bulk-len", IN_PART),
+        ("yes", None, "proto-max-bulk-len", IN_PART),
+        ("no", "idempotent", "client-query-buffer-limit", CLOSED),
+        ("yes", None, "client-query-buffer-limit", CLOSED),
+    ],
+)
+def test_command_that_closes_the_connection(
+    start_server: Callable[..., LocalServer], monkeypatch: pytest.MonkeyPatch, cluster: str,
+    retry: Any, setting: str, words: str,
+) -> None:  # fmt: skip
+    """It is not sent again and again: the error has the server's words, if any, and the row."""
+    monkeypatch.setattr(nodes, "MOST_FRUITLESS", 3)
+    server = start_server("--cluster-enabled", cluster, "--port", str(free_port()))
+    with redis.Redis.from_url(server.url) as client:
+        if cluster == "yes":
+            client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+            while b"cluster_state:ok" not in client.execute_command("CLUSTER", "INFO"):
+                time.sleep(0.01)
+        client.execute_command("ACL SETUSER loader on >pw ~* +@all -config")
+        client.config_set(setting, 1 << 20)
+        before = client.info("stats")["total_connections_received"]
+        with pytest.raises(fastresp.TransportError, match=words) as caught:
+            fastresp.mass_insert(
+                [("a", "x"), ("b", "x" * (30 << 20)), ("c", "x")], "SET {0} {1}", retry=retry,
+                server=server.url.replace("unix://", "unix://loader:pw@"), transport="socket",
+            )  # fmt: skip
+        assert caught.value.report is not None
+        assert client.get("a") == b"x"
+        assert client.info("stats")["total_connections_received"] - before < 12
 
 
 def test_server_that_does_not_come_back(insert: Insert, server: LocalServer) -> None:
