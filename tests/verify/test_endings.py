@@ -368,8 +368,48 @@ class TestRepair:
             (3, "extra", False),
         ]
         assert not report.same and client.get("k:1") == b"other"
-        assert "1 value repaired; 2 values could not be repaired (1 x WRONGTYPE)" in str(report)
-        assert (report.unrepaired, report.repair_errors) == (2, {"WRONGTYPE": 1})
+        assert "1 value repaired; 2 values could not be repaired" in str(report)
+        assert (report.unrepaired, report.repair_errors) == (2, {})
+
+    @pytest.mark.parametrize(
+        ("command", "other"),
+        [
+            ("HSET k:{0} a {1}", ("SET", "x")), ("SADD k:{0} {1}", ("HSET", "a", "x")),
+            ("ZADD k:{0} 1 {1}", ("SADD", "x")),
+        ],
+    )  # fmt: skip
+    def test_what_depends_on_a_key_of_another_type(
+        self, load: Load, verify: Verify, client: redis.Redis, command: str, other: tuple[str, ...]
+    ) -> None:
+        """Neither is it given a time to live, nor does an index name it, nor is a mark removed."""
+        template = f"{command}; EXPIRE k:{{0}} 2000; SADD index {{0}}; DEL mark:{{0}}"
+        load(ROWS, template)
+        client.srem("index", 1, 2)
+        client.mset({"mark:1": "x", "mark:2": "x"})
+        client.delete("k:1", "k:2")
+        name, *words = other
+        client.execute_command(name, "k:1", *words)
+        before = client.dump("k:1")
+        report = verify(ROWS, template, repair=True)
+        assert report.unrepaired == sum(each.row == 1 for each in report.differences) == 4
+        assert report.repaired == sum(each.row == 2 for each in report.differences) == 3
+        assert (client.dump("k:1"), client.ttl("k:1")) == (before, -1)
+        assert (client.sismember("index", 1), client.exists("mark:1", "mark:2")) == (0, 1)
+        assert client.sismember("index", 2)
+
+    def test_no_time_to_live_for_what_was_refused(
+        self, load: Load, verify: Verify, client: redis.Redis, server: LocalServer
+    ) -> None:
+        template = "HSET k:{0} a {1}; EXPIRE k:{0} 2000"
+        load(ROWS[:2], template)
+        client.hset("k:1", "a", "other")
+        client.persist("k:1")
+        client.execute_command("ACL", "SETUSER", "some", "on", ">hush", "~*", "+@all", "-hset")
+        url = f"{server.url}?username=some&password=hush"
+        report = verify(ROWS[:2], template, server=url, repair=True)
+        client.acl_deluser("some")
+        assert (report.repaired, report.repair_errors) == (0, {"NOPERM": 1})
+        assert (client.hgetall("k:1"), client.ttl("k:1")) == ({b"a": b"other"}, -1)
 
     def test_nothing_could_be_repaired(
         self, load: Load, verify: Verify, client: redis.Redis, server: LocalServer

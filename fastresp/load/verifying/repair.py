@@ -15,7 +15,35 @@ from ...transports.socket import SocketTransport
 from ..mass_insert import loading
 from .kept import Candidate
 
-__all__ = ["repairing"]
+__all__ = ["independent", "repairing"]
+
+
+def independent(differing: Sequence[Candidate]) -> list[Candidate]:
+    """Return what can be repaired, and does not depend on what can't.
+
+    In a key of another type nothing is written, and its time to live stays; so does what commands
+    after it in its row say.
+
+    Args:
+        differing: in the order of the source.
+    """
+    fixed = [each for each in differing if not _can_be_written(each)]
+    keys = {each.key for each in fixed}
+    rows: set[int] = set()
+    found = []
+    for each in differing:
+        if not _can_be_written(each):
+            rows.add(each.row)
+        elif each.key not in keys and each.row not in rows:
+            found.append(each)
+    return found
+
+
+def _can_be_written(each: Candidate) -> bool:
+    """Return whether a command can remove a difference, or need not."""
+    if each.group == "count":  # nothing that the source says
+        return True
+    return each.repairing() is not None and (each.kind != "type" or each.group == "value")
 
 
 def repairing(
@@ -33,9 +61,7 @@ def repairing(
     Raises:
         TransportError, TransportTimeout: the server can't be used, or the connection was lost.
     """
-    # Times to live come last: they can only be set for keys that are there.
-    ordered = sorted(differing, key=lambda each: each.group == "time")
-    commands = [command for each in ordered if (command := each.repairing()) is not None]
+    commands = [command for each in differing if (command := each.repairing()) is not None]
     options = Options(server=server, on_error="collect", timeout=timeout)
 
     def choose(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
@@ -34,7 +35,7 @@ from .reading import (
     reading_server,
     reading_with,
 )
-from .repair import repairing
+from .repair import independent, repairing
 from .report import Difference, VerifyReport
 from .unverifiable import check_names, check_template
 
@@ -148,7 +149,8 @@ def verify(
             that is called with each Difference.
         repair: write again what differs, and look again; what the source removes is removed.
             Refused for RPUSH and LPUSH, whose items would be there twice. What only ``exact``
-            finds, and hashes, sets and documents in place of which there is another type, stay.
+            finds stays. So do keys of another type, such as a string in place of a hash, with their
+            times to live, and what the commands after it in the same row say.
         max_differences: compare no more values once this many differ; each needs about 1 kB of
             memory, and its texts. Values that a later row overwrites count until that row is
             reached, so a source that writes many keys several times may need more.
@@ -323,17 +325,31 @@ class Verification:
         yield from reading_with(self._core(comparison), chunks)
 
     def repairing(self) -> Looking:
-        """Send again what differs, and look at it again."""
+        """Send again what differs, and look at it again.
+
+        Times to live come last, for keys and rows of which nothing else differs any more.
+        """
         some = [each for each, _, _ in self._differing]
-        if not any(each.repairing() for each in some):
-            return
-        repairs = yield from repairing(
-            some, self.how.server, self.how.timeout, in_event_loop=self.how.in_event_loop
-        )
-        self.report.repair_errors = repairs.errors_by_code
-        kept = Kept(len(some) + 1, sys.maxsize)
-        yield from self._looking_at(some, kept)
-        left = {each.row for each in kept}
+        left = set(range(len(some)))
+        errors: Counter[str] = Counter()
+        for times in (False, True):
+            of_others = [some[at] for at in sorted(left) if some[at].group not in ("time", "count")]
+            keys = {each.key for each in of_others if times}
+            rows = {each.row for each in of_others if times}
+            chosen = [
+                each for each in independent(some)
+                if (each.group == "time") == times and each.key not in keys and each.row not in rows
+            ]  # fmt: skip
+            if not any(each.repairing() for each in chosen):
+                continue
+            repairs = yield from repairing(
+                chosen, self.how.server, self.how.timeout, in_event_loop=self.how.in_event_loop
+            )
+            errors.update(repairs.errors_by_code)
+            kept = Kept(len(some) + 1, sys.maxsize)
+            yield from self._looking_at(some, kept)
+            left = {each.row for each in kept}
+        self.report.repair_errors = dict(errors)
         self._differing = [
             (each, changed, number not in left)
             for number, (each, changed, _) in enumerate(self._differing)
