@@ -48,7 +48,7 @@ def has_checksums(path: str) -> bool:
     https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift
     """
     with open_parquet(path) as file:
-        if not file.metadata.num_row_groups:
+        if not file.metadata.num_row_groups or not file.metadata.num_columns:
             return False
         column = file.metadata.row_group(0).column(0)
         start = column.dictionary_page_offset or column.data_page_offset

@@ -79,10 +79,14 @@ class Partitions:
 
         value = self.values[name]
         column = own.column(name)
+        if pa.types.is_dictionary(column.type):
+            column = column.dictionary_decode()
         if value is None:
             same = column.null_count == len(column)
         else:
             try:
+                if pa.types.is_string_view(column.type):  # which equal() does not compare
+                    column = column.cast(pa.string())
                 wanted = pa.scalar(value).cast(column.type)
                 same = pc.all(pc.equal(column, wanted), skip_nulls=False, min_count=0).as_py()
             except pa.ArrowException:  # the text is no value of this type

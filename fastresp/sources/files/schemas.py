@@ -17,11 +17,14 @@ BYTES = (types.is_binary, types.is_large_binary, types.is_binary_view)
 LISTS = (types.is_list, types.is_large_list)
 
 
-def one_schema(files: Iterable[tuple[str, pa.Schema]]) -> pa.Schema:
+def one_schema(
+    files: Iterable[tuple[str, pa.Schema]], used: frozenset[str] | None = None
+) -> pa.Schema:
     """Return the columns of files with types that have all their values.
 
     Args:
         files: the name and the columns of each; columns may be missing.
+        used: the columns that are used; others are left out instead of an error. None for all.
 
     Raises:
         SourceError: a column has types that can't be one, such as numbers and text.
@@ -30,14 +33,18 @@ def one_schema(files: Iterable[tuple[str, pa.Schema]]) -> pa.Schema:
     if all(schema == wanted for _, schema in others):
         return wanted  # also if two columns have the same name
     fields = {field.name: (first, field) for field in wanted}
+    left_out = set()
     for file, schema in others:
         for field in schema:
             first, known = fields.setdefault(field.name, (file, field))
             kind = one_type(known.type, field.type)
-            if kind is None:
+            if kind is None and (used is None or field.name in used):
                 raise differing(field.name, (known.type, first), (field.type, file))
+            if kind is None:
+                left_out.add(field.name)
+                continue
             fields[field.name] = first, known.with_type(kind)
-    return pa.schema([field for _, field in fields.values()])
+    return pa.schema([field for _, field in fields.values() if field.name not in left_out])
 
 
 def same_schema(wanted: tuple[str, pa.Schema], found: tuple[str, pa.Schema]) -> pa.Schema:

@@ -52,7 +52,10 @@ class SeveralFiles:
         self._kinds = kinds
         self._one = one
         self._partitions = [Partitions(source) for source in sources]
-        reading.wanted = self._wanted(reading.wanted)
+        wanted = reading.wanted
+        # Columns that are not used may be left out if their types can't be one.
+        self._used = None if wanted is None or wanted.document else wanted.columns
+        reading.wanted = self._wanted(wanted)
         self._reading = reading
         self._limit = limit
         self._sizes = [os.stat(path).st_size if isinstance(path, str) else 1 for path in sources]
@@ -68,7 +71,8 @@ class SeveralFiles:
         self._part: OpenFile
         self._unchanged: Unchanged
         self._json: pa.Schema | None = None  # of the JSON lines so far
-        self._schema: pa.Schema | None = None
+        self._columns: list[str] | None = None  # the names of the first file
+        self._schema: pa.Schema | None = None  # of all batches, if they have one
         self.schemas: list[tuple[str, pa.Schema]] = []
 
     def _wanted(self, wanted: Wanted | None) -> Wanted | None:
@@ -120,7 +124,7 @@ class SeveralFiles:
             for index in range(self._index + 1, len(self._sources)):
                 self._look_at(index)
             if self._one:
-                first = self._schema = one_schema(self.schemas)
+                first = self._schema = one_schema(self.schemas, self._used)
         except BaseException:
             self._part.close()
             raise
@@ -145,8 +149,8 @@ class SeveralFiles:
     def _noted(self, name: str, own: pa.Schema, index: int) -> pa.Schema:
         """Return the columns of a file in the order of the first one, and remember their types."""
         schema = self._partitions[index].schema(own)
-        if self._schema is None:
-            self._schema = schema
+        if self._columns is None:
+            self._columns = schema.names
         fitted = self._fitted(name, schema)
         self.schemas.append((name, fitted))
         return fitted
@@ -257,21 +261,21 @@ class SeveralFiles:
         self._rows += part.left_out
         return part
 
-    def _batch(self, own: pa.RecordBatch) -> pa.RecordBatch:
+    def _batch(self, read: pa.RecordBatch) -> pa.RecordBatch:
         """Return a batch of the open file with all columns, in the order of the first file.
 
         Raises:
             SourceError: the columns differ.
         """
-        batch = self._partitions[self._index].batch(own)
-        found = batch.schema
-        fitted = self._fitted(self._part.name, found)
-        if fitted is not found:
+        batch = self._partitions[self._index].batch(read)
+        own = batch.schema
+        fitted = self._fitted(self._part.name, own)
+        if fitted is not own:
             batch = batch.select(fitted.names)
-        if self._one and fitted != self._schema:
-            assert self._schema is not None
-            wanted = same_schema((self._names[0], self._schema), (self._part.name, fitted))
-            batch = batch.cast(wanted)
+        if self._schema is not None and fitted != self._schema:
+            batch = batch.select(self._schema.names)
+            found = self._part.name, batch.schema
+            batch = batch.cast(same_schema((self._names[0], self._schema), found))
         return batch
 
     def _fitted(self, name: str, found: pa.Schema) -> pa.Schema:
@@ -280,13 +284,13 @@ class SeveralFiles:
         Raises:
             SourceError: the columns differ.
         """
-        assert self._schema is not None
-        if found.names == self._schema.names:
+        assert self._columns is not None
+        if found.names == self._columns:
             return found
-        if sorted(found.names) != sorted(self._schema.names):
+        if sorted(found.names) != sorted(self._columns):
             raise SourceError(
                 f"{name} has the columns {', '.join(found.names)}, but {self._names[0]} has "
-                f"{', '.join(self._schema.names)}; load the files one by one, or select the "
+                f"{', '.join(self._columns)}; load the files one by one, or select the "
                 "columns in a query over the files"
             )
-        return pa.schema([found.field(each) for each in self._schema.names])
+        return pa.schema([found.field(each) for each in self._columns])

@@ -98,6 +98,7 @@ def test_sorted_rows_and_queries_need_one_type(
         assert sent(paths, "SET {id} {v}", **form) == whole
         assert len(rows_of(paths)) == 2
         return
+    assert sent(paths, "SADD {id}", sort_by="id") == sent(paths, "SADD {id}")
     for options in (form, {}):
         said = failure(paths, **options)
         assert said.startswith("column 'v' is ")
@@ -157,7 +158,7 @@ def test_files_that_a_query_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     """They are read as ``source`` is, and have the aliases that DuckDB gives them."""
     monkeypatch.chdir(tmp_path)
     parts(Path(), "parquet", {"v": TYPES["text into int64"]})
-    with pytest.raises(fastresp.SourceError, match="column 'v' is int64 in part-0.parquet and"):
+    with pytest.raises(fastresp.SourceError, match=r"column 'v' is int64 in part-0\.parquet and"):
         sent("SELECT * FROM 'part-*.parquet'", "SET {id} {v}")
     Path("day=007").mkdir()
     Path("part-0.parquet").rename("day=007/one.parquet")
@@ -215,6 +216,27 @@ def test_column_of_a_folder_that_the_file_has(
     assert rows_of(same, **form)[0]["day"] == "X"
     said = failure(other, **form)
     assert f"{other}: its column 'day' has other values than 'Y', which its folder has" in said
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array(["7"]).dictionary_encode(),
+        pa.array(["7"], pa.string_view()),
+        pa.array([b"7"]),
+        pa.array([7.0]),
+        pa.array([Decimal("7.00")]),
+        pa.array(["7"], pa.large_string()),
+    ],
+    ids=lambda column: str(column.type),
+)
+def test_types_of_a_column_that_a_folder_names(tmp_path: Path, column: pa.Array) -> None:
+    for folder in ("x=7", "x=8"):
+        (tmp_path / folder).mkdir()
+        path = tmp_path / folder / "part.parquet"
+        parquet.write_table(pa.table({"x": column}), path)
+    assert rows_of(tmp_path / "x=7" / "*") == [{"x": column[0].as_py()}]
+    assert "its column 'x' has other values than '8'" in failure(path)
 
 
 @pytest.mark.parametrize("form", WAYS)
