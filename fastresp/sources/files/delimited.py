@@ -80,7 +80,8 @@ def _taken(text: CheckedText, kind: str, options: FileOptions) -> list[str]:
         SourceError: there are no names, or a column has the name that another one would get.
     """
     found = _header(text, kind, options) if options.header else _numbered(text, options)
-    # pandas writes its index as a column without a name.
+    # pandas writes its index as a column without a name, R as one with the name "" in quotes.
+    found = [found[0] or None, *found[1:]]
     names = [f"column_{place}" if name is None else name for place, name in enumerate(found, 1)]
     for place, (given, name) in enumerate(zip(found, names, strict=True), 1):
         if given is None and name in found:

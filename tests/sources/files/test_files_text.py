@@ -215,9 +215,10 @@ def test_several_files_without_a_header(tmp_path: Path) -> None:
 # Headers.
 
 
-def test_a_name_is_empty_only_if_it_is_quoted() -> None:
-    rows = rows_of(io.BytesIO(b',"",a\n1,2,3\n'), format="csv")
-    assert rows == [{"column_1": "1", "": "2", "a": "3"}]
+def test_a_name_is_empty_only_if_it_is_quoted_and_not_the_first() -> None:
+    for first in ("", '""'):  # pandas and R write their index so
+        rows = rows_of(io.BytesIO(f'{first},"",,a\n1,2,3,4\n'.encode()), format="csv")
+        assert rows == [{"column_1": "1", "": "2", "column_3": "3", "a": "4"}]
     said = failure(io.BytesIO(b",column_1\n1,2\n"), format="csv")
     assert "column 1 has no name, and another column has the name that it would get" in said
 
