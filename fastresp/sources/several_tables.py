@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from ..encode.columns.exporting import Described, exported
 from ..outcome.errors import SourceError
 from .files.packages import imported
 
@@ -76,11 +77,6 @@ class LazyBatches:
             )
         self._frame = frame
 
-    @property
-    def schema(self) -> Any:
-        """The types of the columns, by name."""
-        return self._frame.collect_schema()
-
     def __iter__(self) -> Iterator[Any]:
         # The query runs at most a few batches ahead, and ends when the iterator is dropped.
         batches = self._frame.collect_batches()
@@ -90,7 +86,7 @@ class LazyBatches:
         yield from batches
 
 
-class Frames:
+class Frames(Described):
     """Tables with the same columns as one stream; requests each table after the one before it.
 
     Args:
@@ -108,13 +104,6 @@ class Frames:
         self._frames = frames
         self.error: BaseException | None = None
 
-    @property
-    def schema(self) -> Any:
-        """The types of polars' columns, by name: some may be of Python objects; or None."""
-        frames = self._frames
-        given = frames[0] if isinstance(frames, list | tuple) and frames else frames
-        return getattr(given, "schema", None)
-
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """Start with the first table.
 
@@ -128,7 +117,8 @@ class Frames:
         first = next(frames, None)
         if first is None:
             raise SourceError("the source has no tables; pass at least one, even if it has no rows")
-        reader = pa.RecordBatchReader.from_stream(first)
+        reader, self.unknown = reader_of(first)
+        self.arrow_schema = reader.schema
         batches = self._batches(reader, frames)
         stream = pa.RecordBatchReader.from_batches(reader.schema, batches)
         return stream.__arrow_c_stream__(requested_schema)
@@ -146,13 +136,34 @@ class Frames:
                     yield pa.RecordBatch.from_arrays(columns, schema=schema)
                     continue
                 number += 1
-                reader = pa.RecordBatchReader.from_stream(frame)
+                reader, unknown = reader_of(frame)
+                if unknown.keys() != self.unknown.keys():
+                    changed = min(unknown.keys() ^ self.unknown.keys())
+                    raise SourceError(
+                        f"{self.noun} {number:,}: column {changed!r} "
+                        f"{ {**self.unknown, **unknown}[changed] }, and not in all of them; cast "
+                        "it to one type"
+                    )
                 check_columns(reader.schema, schema, self.noun, number)
                 for batch in reader:
                     yield batch.select(schema.names).cast(schema)
         except BaseException as error:
             self.error = error
             raise
+
+
+def reader_of(frame: Any) -> tuple[Any, Mapping[str, str]]:
+    """Return a table as batches of pyarrow, and why columns of it can't be sent."""
+    import pyarrow as pa
+
+    frame, unknown, _ = exported(frame)
+    if isinstance(frame, pa.Table):  # from_stream() would cut names at a NUL
+        return frame.to_reader(), unknown
+    if isinstance(frame, pa.RecordBatch):
+        return pa.RecordBatchReader.from_batches(frame.schema, [frame]), unknown
+    if isinstance(frame, pa.RecordBatchReader):
+        return frame, unknown
+    return pa.RecordBatchReader.from_stream(frame), unknown
 
 
 def check_columns(

@@ -241,7 +241,7 @@ def _columns(
         first_row = data.first_row
     else:
         stream = ArrowStream(data)
-    if isinstance(data, Table) and data.has_no_columns:
+    if data.has_no_columns if isinstance(data, Table) else _has_nothing(data):
         stream.release_columns()
         return row_writer(template, options), iter(())
     size = _chunk_bytes(options.rate)
@@ -254,6 +254,12 @@ def _columns(
     except BaseException:
         stream.release_columns()
         raise
+
+
+def _has_nothing(data: Any) -> bool:
+    """Return whether a frame has neither columns nor rows, as one made of an empty list."""
+    known = hasattr(data, "columns") and hasattr(data, "__len__")
+    return known and not len(data.columns) and not len(data)
 
 
 def _check_later(template: Template, table: Table, options: Options) -> None:

@@ -76,7 +76,9 @@ cdef extern from *:
 
 cdef class Schema:
     cdef ArrowSchema schema             # owned
-    cdef object objects                 # names of columns with Python objects
+    cdef object unknown                 # why columns can't be sent, by name
+    cdef object names                   # with those of fields, if one has a NUL; else None
+    cdef bint single                    # a struct is the value of one column, not a row
 
 
 cdef class Batch:
@@ -91,6 +93,7 @@ cdef class ArrowStream:
     cdef Batch only                     # the batch of __arrow_c_array__, or None
     cdef bint waiting                   # get_next() is running
     cdef bint ended                     # no more batches are wanted
+    cdef int look(self) except -1
     cdef int open(self, capsule) except -1
     cdef int take(self, schema, array) except -1
     cdef Batch next(self)

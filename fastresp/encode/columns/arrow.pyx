@@ -6,37 +6,12 @@ from libc.string cimport memset
 
 import os
 
-from collections.abc import Mapping
-
 from ...outcome.errors import FastrespError, SourceError
-
-
-cdef object object_columns(data):
-    """Return the names of columns with Python objects, whose addresses polars exports as bytes.
-
-    Raises:
-        SourceError: the data is a single such column.
-    """
-    schema = getattr(data, "schema", None)
-    if isinstance(schema, Mapping):
-        return frozenset([name for name, kind in schema.items() if of_objects(kind)])
-    if of_objects(getattr(data, "dtype", None)):
-        raise SourceError(
-            f"this {type(data).__name__} contains Python objects, which Arrow gets only as "
-            "memory addresses; convert them to text or numbers first, or load them as rows"
-        )
-    return frozenset()
-
-
-cdef bint of_objects(kind) except -1:
-    """Whether a type is polars' Object, or an Array of it, the only type that can contain it."""
-    while getattr(kind, "inner", None) is not None:
-        kind = kind.inner
-    return str(kind) == "Object"
+from .exporting import Described, exported, names_with_nul
 
 
 cdef class Schema:
-    """The names and types of columns."""
+    """The names and types of columns, and what the C interface does not say of them."""
 
     def __dealloc__(self):
         if self.schema.release is not NULL:
@@ -68,14 +43,13 @@ cdef class ArrowStream:
 
     def __init__(self, data, following=None):
         self.schema = Schema()
-        self.source = data
         self.following = following
-        self.schema.objects = object_columns(data)
         try:
-            if hasattr(data, "__arrow_c_stream__"):
-                given = (data.__arrow_c_stream__(),)
+            self.source, self.schema.unknown, self.schema.single = exported(data)
+            if hasattr(self.source, "__arrow_c_stream__"):
+                given = (self.source.__arrow_c_stream__(),)
             else:
-                given = data.__arrow_c_array__()
+                given = self.source.__arrow_c_array__()
         except (ValueError, TypeError, OverflowError, NotImplementedError) as error:
             if isinstance(error, FastrespError):
                 raise
@@ -90,10 +64,18 @@ cdef class ArrowStream:
             self.open(given[0])
         else:
             self.take(given[0], given[1])
+        self.look()
 
     def __dealloc__(self):
         if self.stream.release is not NULL:
             self.stream.release(&self.stream)
+
+    cdef int look(self) except -1:
+        """Ask the source what the C interface does not say of its columns."""
+        if isinstance(self.source, Described):
+            self.schema.unknown = self.source.unknown
+        self.schema.names = names_with_nul(self.source)
+        return 0
 
     cdef int open(self, capsule) except -1:
         cdef ArrowArrayStream *given = <ArrowArrayStream *>PyCapsule_GetPointer(
@@ -166,10 +148,11 @@ cdef class ArrowStream:
             self.stream.release(&self.stream)
             self.stream.release = NULL
         self.schema = Schema()
-        self.schema.objects = frozenset()
+        self.schema.unknown = {}
         self.waiting = True
         try:
             self.open(capsule)
+            self.look()
         finally:
             self.waiting = False
             if self.ended:

@@ -134,7 +134,7 @@ cdef void destroy(Cell *cell) noexcept
 cdef int set_name(Cell *cell, bytes name) except -1
 cdef str name_of(Cell *cell)
 cdef Py_ssize_t number_in(str text) except -2
-cdef void make_unknown(Cell *cell) noexcept
+cdef int rename(Cell *cell, list names) except -1
 cdef int make_field(Cell *cell, Cell *over, Cell *field, bytes name) except -1
 cdef void stand_for(Cell *cell, Cell *inner) noexcept
 cdef Cell *inmost(Cell *cell) noexcept nogil

@@ -32,13 +32,6 @@ cdef void destroy(Cell *cell) noexcept:
         free(cell.zone)
 
 
-cdef void make_unknown(Cell *cell) noexcept:
-    """Mark a cell as having no text in any form."""
-    cell.form, cell.layout = FORM_NONE, LAYOUT_NONE
-    cell.text, cell.write = NULL, NULL
-    cell.json = cell.plain = cell.brief = False
-
-
 cdef Py_ssize_t number_in(str text) except -2:
     """Return the number at the end of a format string; -1 if it is not a number."""
     return int(text) if re.fullmatch("[0-9]{1,9}", text) else -1
@@ -78,6 +71,18 @@ cdef int set_name(Cell *cell, bytes name) except -1:
         raise MemoryError
     memcpy(cell.name, <const char *>name, len(name) + 1)
     cell.name_size = len(name)
+    return 0
+
+
+cdef int rename(Cell *cell, list names) except -1:
+    """Set the names of the children, and of those within them."""
+    cdef Py_ssize_t i
+    for i in range(min(cell.n_children, len(names))):
+        name, within = names[i]
+        free(cell.children[i].name)
+        cell.children[i].name = NULL
+        set_name(&cell.children[i], name.encode())
+        rename(&cell.children[i], within)
     return 0
 
 

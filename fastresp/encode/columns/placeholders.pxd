@@ -20,7 +20,9 @@ cdef class Columns:
     cdef ArrowSchema *top               # borrowed from the schema until all cells are made
     cdef list names
     cdef dict places                    # indices of columns by name
-    cdef frozenset objects              # names of columns with Python objects
+    cdef object unknown                 # why columns can't be sent, by name
+    cdef bint single                    # {0} is the struct of all columns
+    cdef bint by_row                    # placeholders refer to columns, not only to that struct
     cdef list kept                      # objects that C pointers refer to
     cdef int bind_forms(self) except -1
     cdef list unnamed(self, arguments, field)
@@ -31,7 +33,8 @@ cdef class Columns:
     cdef Cell *new_form(self) noexcept
     cdef int check_json(self, Found found, field) except -1
     cdef Cell *check(self, Found found, field) except NULL
-    cdef Found column(self, Py_ssize_t i) except *
+    cdef Found column(self, Py_ssize_t i, field) except *
+    cdef bint is_whole(self, field) except -1
     cdef Found find(self, field) except *
     cdef Found within(self, Found over, field, Py_ssize_t depth) except *
     cdef object missing(self, field)

@@ -16,8 +16,8 @@ from .cell cimport (
     destroy,
     inmost,
     make_field,
-    make_unknown,
     name_of,
+    rename,
 )
 from .as_json cimport text_of_json, text_of_nested
 from .as_vectors cimport make_vector
@@ -38,7 +38,6 @@ from ..fields import (
 
 # An unnamed pandas index: a column that the user did not create.
 cdef str INDEX_NAME = "__index_level_"
-cdef str OBJECTS = "Object, whose values Arrow gets only as memory addresses"
 # Initial scratch memory of a form.
 cdef Py_ssize_t SCRATCH_BYTES = 256
 
@@ -61,6 +60,8 @@ cdef class Columns:
         self.kept = []
         self.text = plan.text
         build(&self.root, top, self.kept)
+        if schema.names is not None:
+            rename(&self.root, schema.names)
         self.named = top.format == b"+s"
         self.columns = self.root.children if self.named else &self.root
         self.n_columns = top.n_children if self.named else 1
@@ -72,17 +73,18 @@ cdef class Columns:
         self.names = [
             name_of(&self.columns[i]) for i in range(self.n_columns)
         ]
-        self.objects = schema.objects if self.named else frozenset()
+        self.unknown = schema.unknown
+        self.single = schema.single and self.named
         self.places = {}
         for i in range(self.n_columns):
             self.places.setdefault(self.names[i], []).append(i)
             self.columns[i].hidden = self.names[i].startswith(INDEX_NAME)
-            if self.names[i] in self.objects:
-                make_unknown(&self.columns[i])
         fields = [
             part for command in plan.commands for parts in command for part in parts
             if isinstance(part, Field)
         ]
+        whole = [self.is_whole(field) for field in fields]
+        self.by_row = self.named and not (fields and all(whole))
         self.forms = allocate(sum([
             self.n_columns if isinstance(field, Pairs) else len(field.path) for field in fields
         ]))
@@ -148,7 +150,7 @@ cdef class Columns:
                     "write {0} for it", self.text, field.at,
                 )
             for i in self.distinct(range(self.n_columns), field):
-                self.check_json(self.column(i), field)
+                self.check_json(self.column(i, field), field)
             found.cell, found.schema = &self.root, self.top
             return self.form_of(found, field)
         found = self.find(field)
@@ -160,7 +162,7 @@ cdef class Columns:
 
     cdef Cell *pair_of(self, Py_ssize_t i, field) except NULL:
         """Return the cell that writes a column's values in field-value pairs."""
-        cdef Found found = self.column(i)
+        cdef Found found = self.column(i, field)
         cdef Cell *form
         if field.convert is None or inmost(found.cell).form not in (
             FORM_LIST, FORM_MAP, FORM_STRUCT
@@ -204,7 +206,7 @@ cdef class Columns:
     cdef Cell *check(self, Found found, field) except NULL:
         """Refuse a column whose values don't fit the placeholder."""
         cdef Cell *inner = inmost(found.cell)
-        cdef str name = spelled(name_of(found.cell))
+        cdef str name = "0" if found.cell is &self.root else spelled(name_of(found.cell))
         if not isinstance(field, Items):
             if inner.text is not NULL:
                 return found.cell
@@ -231,8 +233,13 @@ cdef class Columns:
                 )
         return found.cell
 
-    cdef Found column(self, Py_ssize_t i) except *:
+    cdef Found column(self, Py_ssize_t i, field) except *:
         cdef Found found
+        if self.names[i] in self.unknown:
+            raise TemplateError(
+                f"the column {self.names[i]!r} {self.unknown[self.names[i]]}; cast it to text "
+                "first, or leave it out", self.text, field.at,
+            )
         found.cell = &self.columns[i]
         found.schema = self.top.children[i] if self.named else self.top
         return found
@@ -242,15 +249,23 @@ cdef class Columns:
         cdef Py_ssize_t depth = 0, i = self.index(field)
         cdef Found found
         if i >= 0:
-            return self.column(i)
-        if field.head is not None:
-            i = self.index(field.head)
-        if i < 0:
-            raise self.missing(field)
-        found = self.column(i)
+            return self.column(i, field)
+        if self.is_whole(field):
+            found.cell, found.schema = &self.root, self.top
+        else:
+            if field.head is not None:
+                i = self.index(field.head)
+            if i < 0:
+                raise self.missing(field)
+            found = self.column(i, field)
         for depth in range(1, len(field.path)):
             found = self.within(found, field, depth)
         return found
+
+    cdef bint is_whole(self, field) except -1:
+        """Whether a placeholder refers to the value of a single column of structs, or within it."""
+        first = field if field.head is None else field.head
+        return self.single and first.position == 0 and "0" not in self.places
 
     cdef Found within(self, Found over, field, Py_ssize_t depth) except *:
         """Return the next field on a path of structs."""
@@ -283,9 +298,14 @@ cdef class Columns:
         has = "it is a single column; write {0} for it"
         first = field if field.head is None else field.head
         if self.named:
-            has = f"its columns are {listed(self.names)}"
+            names = [
+                self.names[i] for i in range(self.n_columns) if not self.columns[i].hidden
+            ]
+            has = f"its columns are {listed(names)}"
             if first.name is not None:
-                has += meant(field.path, 0, self.names)
+                has += meant(field.path, 0, names)
+            if len(names) < self.n_columns:
+                has += "; its index has no name: pass frame.reset_index()"
         return TemplateError(
             f"the data has no column {{{field.key}}}: {has}", self.text, field.at
         )
@@ -301,10 +321,12 @@ cdef class Columns:
             )
         if found:
             return found[0]
-        return field.position if field.name is None and field.position < self.n_columns else -1
+        if field.name is not None or self.single or field.position >= self.n_columns:
+            return -1
+        return field.position
 
     cdef str described(self, Found found):
-        cdef str name = name_of(found.cell), kind = type_name(found.schema)
-        if name in self.objects and self.columns <= found.cell < self.columns + self.n_columns:
-            kind = OBJECTS
-        return f"the column {name!r} is of type {kind}"
+        what = f"column {name_of(found.cell)!r}"
+        if found.cell is &self.root:
+            what = "single column"
+        return f"the {what} is of type {type_name(found.schema)}"

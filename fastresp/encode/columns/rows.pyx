@@ -69,7 +69,7 @@ cdef int put_rows(
     cdef Command *first = steps.commands
     cdef Command *behind = first + steps.n_commands
     cdef Command *command
-    cdef bint null_rows = steps.named and steps.root.validity is not NULL
+    cdef bint null_rows = steps.by_row and steps.root.validity is not NULL
     cdef char *p = out.p
     cdef char *end
     job.fault = 0

@@ -6,13 +6,14 @@ import glob
 import os
 import tempfile
 import uuid
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 
+from ...encode.columns.exporting import altered, check_names, names_of
 from ...outcome.errors import SourceError
 from .damage import checked
 from .duckdb_reads import as_name, parquet_select
@@ -74,6 +75,7 @@ class Query:
         self._limit = limit
         self._sort_by = sort_by
         self._rows = 0
+        self.unknown: Mapping[str, str] = {}  # why columns can't be sent, by name
         self._read: dict[str, FilesSource] = {}  # by the names that the query gives them
         self._unchanged: list[Unchanged] = []  # those that DuckDB reads itself
         # DuckDB creates this folder for data that does not fit in memory, and removes it.
@@ -211,6 +213,7 @@ class Query:
         """Return the query, sorted if wanted."""
         self._check()
         result = self._connection.sql(self._sql)
+        self.unknown = altered(result)
         if not self._sort_by:
             return result
         self._names = result.columns
@@ -317,6 +320,7 @@ class FilesSource:
         self._readings: list[SeveralFiles] = []
         self._first: SeveralFiles | None = self._new_reading()
         self.schema: pa.Schema = self._first.open()
+        check_names(names_of(self._sent_schema()), "query")
 
     def __arrow_c_schema__(self) -> object:
         return self._sent_schema().__arrow_c_schema__()

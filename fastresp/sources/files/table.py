@@ -6,6 +6,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, Self
 
+from ...encode.columns.exporting import Described
 from ...outcome.display import as_html
 from ...outcome.errors import SourceError
 from .input import check_unused, name_of
@@ -269,7 +270,7 @@ class Table:
         return total if self._limit is None else min(total, self._limit)
 
 
-class Loaded:
+class Loaded(Described):
     """The columns of a Table as a load needs them.
 
     Args:
@@ -290,13 +291,17 @@ class Loaded:
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         stream = self._table._stream(self._wanted, requested_schema, self._start_row)
+        self.arrow_schema = self._table._parts and self._table._parts.schema
+        self.unknown = getattr(self._table._run, "unknown", {})
         if self._table._ahead is not None:
             weakref.finalize(self, self._table._ahead.close)
         return stream
 
     def following(self) -> object:
         """At the end of the stream, return one of the batches of other types; None if none."""
-        return self._table.following()
+        stream = self._table.following()
+        self.arrow_schema = self._table._parts and self._table._parts.schema
+        return stream
 
 
 class Parts:
@@ -307,12 +312,14 @@ class Parts:
 
     def __init__(self, ahead: ReadAhead) -> None:
         self._ahead = ahead
+        self.schema: Any = None  # of the current stream
         self._held: Any = None  # the first batch of the next stream
 
     def stream(self, schema: Any, first: Any, requested_schema: object = None) -> object:
         """Return a stream of a batch and those after it, up to one with another schema."""
         import pyarrow as pa
 
+        self.schema = schema
         batches = _Batches(self, schema, first)
         # Also at exit: an interpreter that ends while a thread is inside Arrow is aborted.
         weakref.finalize(batches, self._released)

@@ -64,10 +64,16 @@ def test_series_of_objects(server: LocalServer) -> None:
     ids=["path", "mixed", "large", "complex", "sparse", "nested", "arrays"],
 )  # fmt: skip
 def test_pandas_objects(values: Any) -> None:
-    """pyarrow's error becomes a SourceError that names the column if pyarrow does."""
-    frame = pd.DataFrame({"name": pd.Series(values)})
-    with pytest.raises(SourceError, match=r"this DataFrame can't be converted to Arrow: .*convert"):
-        fastresp.dump(frame, "SET k {name}", io.BytesIO())
+    """Only those that the template uses are refused, with pyarrow's words."""
+    frame = pd.DataFrame({"id": range(len(values)), "name": pd.Series(values)})
+    for template in ("SET k {name}", "HSET {id} {**}", "SET {id} {*!json}"):
+        with pytest.raises(TemplateError, match=r"'name' can't be converted to Arrow: .*; cast it"):
+            dumped(frame, template)
+    wanted = fastresp.pack_many([("HSET", "k", "id", row) for row in range(len(values))])
+    assert dumped(frame, "HSET k {**-name}") == dumped([frame], "HSET k id {id}") == wanted
+    known = frame.assign(name=1)
+    with pytest.raises(SourceError, match=r"table 2: column 'name' can't be .*, and not in all"):
+        dumped([known, frame], "SET {id} v")
 
 
 class Plain(pa.ExtensionType):

@@ -1,0 +1,229 @@
+"""Prepare the tables of each library for export as Arrow columns: what the export itself loses."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeAlias
+
+from ...outcome.errors import SourceError
+
+__all__ = [
+    "Described",
+    "Exported",
+    "NestedNames",
+    "altered",
+    "check_names",
+    "exported",
+    "names_of",
+    "names_with_nul",
+]
+
+# The names of the fields of a type, each with those within it.
+NestedNames: TypeAlias = list[tuple[str, Any]]
+# The class of all objects of pyarrow.
+PYARROW = "_Weakrefable"
+# Types of DuckDB whose values it exports as others.
+ALTERED = {"uhugeint", "bit", "time with time zone"}
+
+
+class Described:
+    """What a stream of columns knows that Arrow does not pass on, once it is exported."""
+
+    arrow_schema: Any = None
+    unknown: Mapping[str, str] = MappingProxyType({})
+
+
+class Exported(NamedTuple):
+    """An object that exports Arrow columns, and what the export does not say of them.
+
+    Attributes:
+        data: the object.
+        unknown: why columns can't be sent, by name, as the end of a sentence.
+        single: whether structs are the values of one column, not the rows of a table.
+    """
+
+    data: Any
+    unknown: Mapping[str, str]
+    single: bool
+
+
+def exported(data: Any) -> Exported:
+    """Return data of any library as an object whose Arrow export is whole.
+
+    Raises:
+        SourceError: its export would lose names or values.
+        ValueError, TypeError, OverflowError, NotImplementedError: pandas can't export it.
+    """
+    if _of(data, "pandas", "DataFrame"):
+        return Exported(*_of_pandas(data), False)
+    _check_names(data)
+    unknown: Mapping[str, str] = {}
+    if _of(data, "duckdb", "DuckDBPyRelation"):
+        unknown = altered(data)
+    elif _of(data, "polars", "DataFrame", "Series"):
+        unknown = _objects(data)
+    kind = type(data)
+    single = (hasattr(kind, "type") or hasattr(kind, "dtype")) and not (
+        hasattr(kind, "schema") or hasattr(kind, "columns")
+    )
+    return Exported(data, unknown, single)
+
+
+def _of(data: Any, library: str, *names: str) -> bool:
+    """Return whether an object is of one of these classes of a library, without importing it."""
+    module = sys.modules.get(library)
+    return any(isinstance(data, getattr(module, name, ())) for name in names)
+
+
+def names_with_nul(data: Any) -> NestedNames | None:
+    """Return the names of columns and fields if one has a NUL, where the C interface ends it.
+
+    Args:
+        data: the object that exports them; its schema is known if it is pyarrow's or Described.
+    """
+    schema = data.arrow_schema if isinstance(data, Described) else None
+    if _of(data, "pyarrow.lib", PYARROW):
+        schema = data.schema if hasattr(data, "schema") else data.type
+    try:
+        found = [] if schema is None else _names(schema)
+    except UnicodeDecodeError:  # the C interface has all bytes of these
+        return None
+    return found if any("\0" in name for name in _flat(found)) else None
+
+
+def _names(schema: Any) -> NestedNames:
+    import pyarrow as pa
+
+    if isinstance(schema, pa.Schema):
+        return [(field.name, _names(field.type)) for field in schema]
+    kind = schema.storage_type if isinstance(schema, pa.BaseExtensionType) else schema
+    if pa.types.is_dictionary(kind):
+        return [("", _names(kind.value_type))]
+    fields = [kind.field(index) for index in range(kind.num_fields)]
+    return [(field.name, _names(field.type)) for field in fields]
+
+
+def names_of(schema: Any) -> Iterator[str]:
+    """Yield the names of the columns of a pyarrow schema, and of the fields in them."""
+    return _flat(_names(schema))
+
+
+def _flat(names: NestedNames) -> Iterator[str]:
+    for name, within in names:
+        yield name
+        yield from _flat(within)
+
+
+def _of_pandas(frame: Any) -> tuple[Any, dict[str, str]]:
+    """Return a DataFrame as a pyarrow Table, and why columns of it can't be sent.
+
+    Every index with a name is a column; by default pyarrow leaves out a RangeIndex.
+    """
+    import pyarrow as pa
+
+    keep = True if any(name is not None for name in frame.index.names) else None
+    for name in frame.index.names:
+        same = name is not None and name in frame.columns
+        if same and not frame.index.get_level_values(name).equals(frame.set_index(name).index):
+            raise SourceError(
+                f"an index and a column of this DataFrame are named {name!r}, with other values; "
+                "rename one, such as frame.rename_axis('row')"
+            )
+    try:
+        return pa.Table.from_pandas(frame, preserve_index=keep), {}
+    except (ValueError, TypeError, OverflowError, NotImplementedError):
+        table, unknown = pa.Table.from_pandas(frame.iloc[:, :0], preserve_index=keep), {}
+        for index in range(frame.shape[1]):
+            one = frame.iloc[:, [index]]
+            try:
+                part = pa.Table.from_pandas(one, preserve_index=False)
+            except (ValueError, TypeError, OverflowError, NotImplementedError) as error:
+                name = str(frame.columns[index])
+                unknown[name] = f"can't be converted to Arrow: {'; '.join(map(str, error.args))}"
+                part = pa.table({name: pa.nulls(len(frame))})
+            table = table.add_column(index, part.schema.field(0), part.column(0))
+        if not unknown:
+            raise
+        return table, unknown
+
+
+def _objects(data: Any) -> dict[str, str]:
+    """Return the columns of polars with Python objects, which it exports as memory addresses.
+
+    Raises:
+        SourceError: the data is a single such column.
+    """
+    if not hasattr(data, "schema"):
+        if _is_of_objects(data.dtype):
+            raise SourceError(
+                f"this {type(data).__name__} contains Python objects, which Arrow gets only as "
+                "memory addresses; convert them to text or numbers first, or load them as rows"
+            )
+        return {}
+    words = "is of type Object, whose values Arrow gets only as memory addresses"
+    return {name: words for name, kind in data.schema.items() if _is_of_objects(kind)}
+
+
+def _is_of_objects(kind: Any) -> bool:
+    """Return whether a type is polars' Object, or an Array of it, the only one with it inside."""
+    while getattr(kind, "inner", None) is not None:
+        kind = kind.inner
+    return str(kind) == "Object"
+
+
+def altered(relation: Any) -> dict[str, str]:
+    """Return the columns of a DuckDB relation whose values it exports as others."""
+    return {
+        name: f"is of DuckDB's type {kind}, whose values Arrow can't hold"
+        for name, kind in zip(relation.columns, relation.types, strict=True)
+        if _is_altered(kind)
+    }
+
+
+def _is_altered(kind: Any) -> bool:
+    if kind.id in ("struct", "list", "map", "array", "union"):
+        return any(_is_altered(each) for _, each in kind.children if hasattr(each, "id"))
+    return kind.id in ALTERED
+
+
+def _check_names(data: Any) -> None:
+    """Refuse names with a NUL of libraries whose export ends at it, or aborts the process.
+
+    Raises:
+        SourceError: a name has one.
+    """
+    if _of(data, "pyarrow.lib", PYARROW):
+        return
+    names = getattr(data, "columns", None) or getattr(data, "column_names", None)
+    if _of(data, "polars", "DataFrame"):
+        names = _names_of_polars(data.schema)
+    elif _of(data, "polars", "Series"):
+        names = _names_of_polars({data.name: data.dtype})
+    check_names(names if isinstance(names, list | tuple | set) else (), type(data).__name__)
+
+
+def check_names(names: Iterable[object], what: str) -> None:
+    """Refuse names with a NUL.
+
+    Raises:
+        SourceError: there is one.
+    """
+    for name in names:
+        if isinstance(name, str) and "\0" in name:
+            raise SourceError(
+                f"{name!r} can't be the name of a column or field of a {what}, whose library "
+                "accepts no NUL in names; rename it, or load the data as rows"
+            )
+
+
+def _names_of_polars(schema: Mapping[str, Any]) -> set[str]:
+    """Return the names of columns and of all fields within them."""
+    names = set(schema)
+    for kind in schema.values():
+        while getattr(kind, "inner", None) is not None:
+            kind = kind.inner
+        fields = getattr(kind, "fields", ())
+        names |= _names_of_polars({field.name: field.dtype for field in fields})
+    return names
