@@ -154,7 +154,7 @@ def test_columns_and_files_begin_at_a_row(
 def test_files_have_the_columns_of_the_first(
     server: LocalServer, client: redis.Redis, tmp_path: Path
 ) -> None:
-    """Also if a load begins in another one, whose columns have another order and type."""
+    """In its order, also if a load begins in another one; the types are those of each file."""
     paths = [tmp_path / "0.parquet", tmp_path / "1.parquet"]
     parquet.write_table(pa.table({"a": [1, 2], "b": [1, 2]}), paths[0])
     parquet.write_table(pa.table({"b": [3.0, 4.0], "a": [3, 4]}), paths[1])
@@ -163,7 +163,7 @@ def test_files_have_the_columns_of_the_first(
         fastresp.mass_insert(failing([{"a": 1}, {"a": 2}, {}], 2), "RPUSH list {**}", **options)
     client.delete("list")
     fastresp.mass_insert(paths, "RPUSH list {**}", resume=True, **options)
-    assert client.lrange("list", 0, -1) == [b"a", b"3", b"b", b"3", b"a", b"4", b"b", b"4"]
+    assert client.lrange("list", 0, -1) == [b"a", b"3", b"b", b"3.0", b"a", b"4", b"b", b"4.0"]
 
 
 def test_source_that_is_shorter_than_the_marker(server: LocalServer, client: redis.Redis) -> None:
