@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import json
 import os
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -16,6 +17,9 @@ __all__ = ["reads_others", "tables_of", "with_aliases"]
 READING = ("read", "scan", "glob", "sniff", "query")
 # Those that return something else each time.
 RANDOM = frozenset(("random", "uuid", "uuidv4", "uuidv7", "gen_random_uuid", "nextval"))
+
+# A name or a text in a query.
+QUOTED = re.compile("""['"]([^'"]+)['"]""")
 
 
 def reads_others(sql: str) -> str:
@@ -41,8 +45,13 @@ def reads_others(sql: str) -> str:
 
 
 def tables_of(sql: str) -> list[str]:
-    """Return the names of the tables that a query reads, which may be files."""
-    return list(dict.fromkeys(_tables(_nodes_of(sql) or ())))
+    """Return the names of the tables that a query reads, which may be files.
+
+    Of PIVOT, all names in quotes are returned.
+    """
+    nodes = _nodes_of(sql)
+    names = QUOTED.findall(sql) if nodes is None else _tables(nodes)
+    return list(dict.fromkeys(names))
 
 
 def with_aliases(sql: str, files: Sequence[str]) -> str:

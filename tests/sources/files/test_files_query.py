@@ -189,6 +189,20 @@ def test_queries_over_csv_have_the_rows_and_values_of_the_file(
     assert rows_of(f"WITH s AS (FROM '{tmp_path}/*{suffix}') SELECT * FROM s AS s2") == rows
 
 
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "FROM '{}' PIVOT (count(*) FOR code IN ('#1'))",
+        "FROM (PIVOT '{}' ON code IN ('#1') USING count(*))",
+        "WITH s AS (SELECT n, (SELECT count(*) FROM '{}' WHERE code = '#1') AS a FROM '{}') FROM s",
+    ],
+)
+def test_csv_anywhere_in_a_query_is_read_as_in_a_load(tmp_path: Path, sql: str) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text("code,n\n#1,01\n#1,01\n")
+    assert next(row["n"] for row in rows_of(sql.replace("{}", str(path)))) == "01"
+
+
 @pytest.mark.parametrize("sql", ["FROM source", "FROM 'x.csv'"])
 @pytest.mark.parametrize(
     "text", ["a,b\n1,x\n2,y,z\n", 'a,b\n1,"x\n', "a;b\n1;2\n", "a,a\n1,2\n", ""]
