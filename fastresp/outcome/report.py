@@ -48,8 +48,8 @@ class Report(Displayed):
         errors_by_code: number of errors of each code, such as ``{"WRONGTYPE": 5}``; errors inside
             a reply are counted one by one. After 100 codes, further ones count as ``"(other)"``.
         skipped: commands left out because of nulls, in the rows encoded so far: those with a null
-            in a key or value (``nulls="skip"``), and those whose fields are all null. If all was sent,
-            ``rows`` times the commands of the template, less ``skipped``, is ``commands``;
+            in a key or value (``nulls="skip"``), and those whose fields are all null. If all was
+            sent, ``rows`` times the commands of the template, less ``skipped``, is ``commands``;
             ``nulls="delete"`` adds its HDEL commands to ``commands``.
         nulls_skipped: null fields, and null items of lists, that the commands were sent without.
         existing: commands that would have made keys that exist, which stayed as they are

@@ -79,7 +79,7 @@ def as_file(commands: Any, folder: Path) -> Path:
 def commands_of(data: Any, template: Any, **options: Any) -> list[tuple[int, tuple[bytes, ...]]]:
     """Return the row and the arguments of each command of a load."""
     found = []
-    writer, source = encoding(as_source(data), as_template(template), Options(**options))
+    writer, source = encoding(as_source(data, template), as_template(template), Options(**options))
     for chunk in writer.chunks(source):
         for at in range(chunk.commands):
             found.append((chunk.rows[at], arguments(chunk.command(at, at))))

@@ -215,7 +215,7 @@ def test_nulls(
         assert verify(rows, "HSET k:{id} {**}", nulls=nulls).values == values
         assert verify(rows, "HSET k:{id} {**}", nulls=nulls).same
     with pytest.raises(fastresp.EncodeError, match="row 1"):
-        verify(rows, "HSET k:{id} {**}")
+        verify(rows, "HSET k:{id} {**}", nulls="error")
 
 
 def binary_rows() -> Iterator[tuple[bytes, bytes, bytes]]:
