@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import csv
-import os
+import io
 import sys
 import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from secrets import token_hex
-from stat import S_IMODE
 from typing import IO
 
 import click
 
+from ..load.new_file import replacing
 from ..load.progress import counting
 from ..outcome.report import size_text
 from ..replies.fetch_hashes import Hashes
@@ -213,19 +212,5 @@ def _opened(path: Path | None) -> Iterator[IO[bytes]]:
         with open(path, "wb") as file:  # a pipe or a device
             yield file
         return
-    path = path.resolve()
-    part = path.with_name(f".{path.name}.{token_hex(4)}.part")
-    try:
-        file = open(part, "xb")  # noqa: SIM115
-    except OSError as error:
-        error.filename = str(path)
-        raise
-    try:
-        with file:
-            if path.exists():
-                os.fchmod(file.fileno(), S_IMODE(path.stat().st_mode))
-            yield file
-        part.replace(path)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
+    with replacing(path) as (raw, _), io.BufferedWriter(raw) as file:
+        yield file

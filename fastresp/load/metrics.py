@@ -17,7 +17,7 @@ from ..outcome.messages import Hint, Message
 from ..outcome.report import Report
 from ..server.options import Options
 from ..sources.files.input import check_not_read
-from .new_file import new_file
+from .new_file import Place, new_file
 from .watching import Observer, Watch
 
 __all__ = ["Metrics"]
@@ -48,11 +48,13 @@ class Metrics(Observer):
         target = options.metrics
         self._sources, self._rejects = sources, options.rejects
         self._file: str | os.PathLike[str] | None = None
+        self._place: Place | None = None
         self._function: Callable[[str], object] | None = None
         name = options.checkpoint
         if isinstance(target, str | os.PathLike):
             self._file = target
-            name = name or Path(os.fsdecode(target)).stem
+            stem = os.fsencode(Path(os.fsdecode(target)).stem)
+            name = name or stem.decode(errors="backslashreplace")
             check_not_read(target, sources)
         elif callable(target) and not iscoroutinefunction(target):
             self._function = target
@@ -82,22 +84,14 @@ class Metrics(Observer):
             ValueError: there is something else than a file at the path.
         """
         if self._file is not None:
-            self._check_ours(self._file)
+            rejects = self._rejects
+            place = Place(self._file, BEGINNINGS, "metrics")
+            if isinstance(rejects, str | os.PathLike) and os.path.realpath(rejects) == place.path:
+                raise FileExistsError(
+                    f"{rejects!r} is the file of rejects; name another for metrics"
+                )
+            self._place = place
             self._replace(self._text(watch))
-
-    def _check_ours(self, path: str | os.PathLike[str]) -> None:
-        """Refuse to replace a file with anything else."""
-        rejects = self._rejects
-        same = isinstance(rejects, str | os.PathLike) and Path(rejects) == Path(os.fsdecode(path))
-        beginning = b""
-        if os.path.isfile(path):
-            with open(path, "rb") as file:
-                beginning = file.read(len(BEGINNINGS[0]))
-        if same or (beginning and beginning not in BEGINNINGS):
-            raise FileExistsError(
-                f"{os.fspath(path)!r} is not a file of metrics, and would be replaced; move it, or "
-                "name another file"
-            )
 
     def look(self, watch: Watch) -> Callable[[], object] | None:
         with self._warning():
@@ -129,8 +123,8 @@ class Metrics(Observer):
                 logging.getLogger("fastresp").warning(words, type(error).__name__, error)
 
     def _replace(self, text: str) -> None:
-        assert self._file is not None
-        with new_file(self._file, durable=False) as file:
+        assert self._place is not None
+        with new_file(self._place, durable=False) as file:
             file.add(text.encode(errors="replace"))
 
     def _text(self, watch: Watch) -> str:

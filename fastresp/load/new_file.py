@@ -17,7 +17,7 @@ from ..sources.blocking import write_all
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["Output", "new_file", "told"]
+__all__ = ["Output", "Place", "new_file", "replacing", "told"]
 
 # The system is asked to begin writing to the disk whenever it has this many bytes, so that the end
 # does not wait for all of them.
@@ -25,39 +25,127 @@ BEGUN_BYTES = 8 << 20
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
+class Displaced(FileExistsError):
+    """Something else has come to the place of a new file, which is complete, and stays."""
+
+
+class Place:
+    """Where a file is to be: what a path names now, whatever becomes of the path later.
+
+    Args:
+        path: of the file; a symbolic link stays, and what it points to is replaced.
+        beginnings: replace only a file that begins with one of these, or is empty.
+        what: they are the beginnings of, in a message.
+
+    Raises:
+        FileExistsError: it begins with something else.
+        ValueError: there is something else than a file at the path.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], beginnings: tuple[bytes, ...] = (), what: str = ""
+    ) -> None:
+        self.path = os.path.realpath(os.fsdecode(path))
+        self._beginnings = beginnings
+        self._what = what
+        found = self._look()
+        if found is not None and not stat.S_ISREG(found.st_mode):
+            raise ValueError(
+                f"{self.path} is not a file, and can't be replaced by one; choose another"
+            )
+        self.mode = None if found is None else stat.S_IMODE(found.st_mode)
+        self._before = found
+        self._check_beginning()
+
+    def _look(self) -> os.stat_result | None:
+        try:
+            return os.lstat(self.path)
+        except FileNotFoundError:
+            return None
+
+    def check(self, new: str) -> None:
+        """Check that what is at the path now may be replaced.
+
+        Args:
+            new: the file that is to replace it.
+
+        Raises:
+            Displaced: it is another file than at the beginning.
+            FileExistsError: it is a symbolic link, or begins with something else than it may.
+        """
+        found = self._look()
+        ours = found is None or stat.S_ISREG(found.st_mode)
+        ours = ours and os.path.realpath(self.path) == self.path
+        if self._beginnings:
+            if not ours:
+                raise self._refusal("has become a symbolic link, or is no file any more")
+            self._check_beginning()
+        elif not ours or not (
+            found is None or (self._before and os.path.samestat(self._before, found))
+        ):
+            raise Displaced(
+                f"{self.path!r} has become something else meanwhile, and stays as it is: the new "
+                f"file is {new}"
+            )
+
+    def _check_beginning(self) -> None:
+        if not self._beginnings or self._look() is None:
+            return
+        with open(os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+            beginning = file.read(max(map(len, self._beginnings)))
+        if beginning and not beginning.startswith(self._beginnings):
+            raise self._refusal(f"is not a file of {self._what}")
+
+    def _refusal(self, why: str) -> FileExistsError:
+        words = "would be replaced; move it, or name another file"
+        return FileExistsError(f"{self.path!r} {why}, and {words}")
+
+
 @contextmanager
-def new_file(path: str | os.PathLike[str], *, durable: bool = True) -> Iterator[Output]:
+def new_file(path: str | os.PathLike[str] | Place, *, durable: bool = True) -> Iterator[Output]:
     """Open a file that takes the place of ``path`` at the end, or is removed after an exception.
 
     At each moment there is the old file or the whole new one at the path. A symbolic link stays,
-    and what it points to is replaced.
+    and what it points to is replaced. What is put there meanwhile is not.
 
     Args:
         path: where the file will be.
         durable: whether that holds after a crash of the machine, too, which costs two fsync().
 
     Raises:
+        FileExistsError: there is another file at the path than at the beginning.
         OSError: the file can't be created or written.
         ValueError: there is something else than a file at the path.
     """
-    place = os.path.realpath(os.fsdecode(path))
-    folder = os.path.dirname(place)
+    with replacing(path, durable=durable) as (file, place):
+        yield Output(file, place)
+
+
+@contextmanager
+def replacing(
+    path: str | os.PathLike[str] | Place, *, durable: bool = False
+) -> Iterator[tuple[io.FileIO, str]]:
+    """Do what ``new_file()`` does; yield the file, and where it will be."""
+    place = path if isinstance(path, Place) else Place(path)
+    folder = os.path.dirname(place.path)
     temporary = os.path.join(folder, f".fastresp-{os.urandom(8).hex()}")
-    mode = _mode_of(place)
     file: io.FileIO | None = None
     try:
-        with told(place):
+        with told(place.path):
             file = io.FileIO(temporary, "x")
             own(file, io.FileIO.close)
-            if mode is not None:
-                os.fchmod(file.fileno(), mode)
+            if place.mode is not None:
+                os.fchmod(file.fileno(), place.mode)
         with file:
-            yield Output(file, place)
+            yield file, place.path
             if durable:
-                with told(place):
+                with told(place.path):
                     os.fsync(file.fileno())
-        with told(place):
-            os.replace(temporary, place)
+        place.check(temporary)
+        with told(place.path):
+            os.replace(temporary, place.path)
+    except Displaced:
+        raise
     except BaseException:
         if file is None or is_own(file):
             with suppress(OSError):
@@ -102,21 +190,6 @@ class Output:
         """Replace bytes; the checksum is not changed."""
         with told(self.place):
             os.pwrite(self._file.fileno(), data, at)
-
-
-def _mode_of(place: str) -> int | None:
-    """Return the permissions of the file that is replaced; None if there is none.
-
-    Raises:
-        ValueError: it is not a file.
-    """
-    try:
-        found = os.stat(place)
-    except FileNotFoundError:
-        return None
-    if not stat.S_ISREG(found.st_mode):
-        raise ValueError(f"{place} is not a file, and can't be replaced by one; choose another")
-    return stat.S_IMODE(found.st_mode)
 
 
 @contextmanager

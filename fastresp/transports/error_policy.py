@@ -321,10 +321,10 @@ def cut_back(path: str | os.PathLike[str], keeps: Callable[[dict[str, Any]], boo
     Raises:
         OSError: the file can't be replaced.
     """
-    beside = f"{os.fspath(path)}.{os.getpid()}.tmp"
+    beside = f"{os.fspath(path)}.{os.urandom(8).hex()}.tmp"
     with needed_for(f"can't cut {os.fspath(path)!r} back to the checkpoint"):
         try:
-            with open(path, "rb") as old, open(beside, "wb") as new:
+            with open(path, "rb") as old, open(beside, "xb") as new:
                 new.writelines(line for line in old if _stays(line, keeps))
                 new.flush()
                 os.fsync(new.fileno())

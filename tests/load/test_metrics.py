@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import shutil
 import subprocess
 import sys
@@ -176,26 +177,49 @@ def test_missing_folder(insert_singly: Insert, server: LocalServer, client: redi
     assert client.dbsize() == 0
 
 
-def test_folder_that_goes(
-    insert_singly: Insert, server: LocalServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A load does not end because of its metrics; there is one warning."""
+@pytest.mark.parametrize("becomes", ["no folder", "symbolic link", "another file", "fifo"])
+def test_path_that_changes(
+    insert_singly: Insert, server: LocalServer, tmp_path: Path, caplog: pytest.LogCaptureFixture,
+    becomes: str,
+) -> None:  # fmt: skip
+    """A load does not end because of its metrics, and replaces nothing else; it warns once."""
     folder = tmp_path / "metrics"
     folder.mkdir()
+    path, other = folder / "x.prom", tmp_path / "passwd"
+    other.write_text("root:x:0:0")
     caplog.set_level(logging.WARNING)
 
     def source() -> Iterator[tuple[int, int]]:
         for i in range(2500):
             if i == 1:
                 shutil.rmtree(folder)
+                if becomes != "no folder":
+                    folder.mkdir()
+                if becomes == "symbolic link":
+                    path.symlink_to(other)
+                elif becomes == "another file":
+                    path.hardlink_to(other)
+                elif becomes == "fifo":
+                    os.mkfifo(path)
             yield i, i
 
-    path = folder / "x.prom"
     report = insert_singly(source(), SET, server=server.url, metrics=path, rate_limit=1000)
     assert report.replies == 2500
     [record] = [each for each in caplog.records if each.name == "fastresp"]
     assert "metrics could not be written" in record.getMessage()
     assert str(path) in record.getMessage()
+    assert other.read_text() == "root:x:0:0"
+    assert path.is_symlink() == (becomes == "symbolic link")
+    assert path.is_fifo() == (becomes == "fifo")
+    assert list(tmp_path.rglob(".*")) == []
+
+
+def test_name_that_is_not_utf_8(server: LocalServer, tmp_path: Path) -> None:
+    path = tmp_path / os.fsdecode(b"\xff.prom")
+    fastresp.mass_insert([(1, 1)], SET, server=server.url, metrics=path)
+    text = path.read_text()
+    assert values(text)["rows_total"] == 1
+    assert r'{load="\\xff"}' in text
 
 
 def test_callable_that_raises(

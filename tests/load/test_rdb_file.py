@@ -275,6 +275,31 @@ def test_other_arguments(tmp_path: Path) -> None:
     assert (tmp_path / "x.csv").read_text() == "a\n1\n"
 
 
+@pytest.mark.parametrize("before", [None, "old"])
+@pytest.mark.parametrize("becomes", ["another file", "symbolic link"])
+def test_path_that_changes(tmp_path: Path, before: str | None, becomes: str) -> None:
+    """What has come to the path stays, and so does the new file, beside it."""
+    path, other = tmp_path / "a.rdb", tmp_path / "other"
+    other.write_text("other")
+    if before is not None:
+        path.write_text(before)
+
+    def rows() -> Iterator[tuple[int, int]]:
+        yield 1, 1
+        path.unlink(missing_ok=True)
+        if becomes == "symbolic link":
+            path.symlink_to(other)
+        else:
+            path.write_text("other")
+
+    with pytest.raises(FileExistsError, match="has become something else meanwhile") as caught:
+        fastresp.dump(rows(), "SET {0} {1}", path, format="rdb")
+    assert path.read_text() == other.read_text() == "other"
+    [new] = tmp_path.glob(".fastresp-*")
+    assert str(new) in str(caught.value)
+    assert counts(new.read_bytes()) == (1, 0)
+
+
 def test_kinds_of_places(tmp_path: Path) -> None:
     def write(path: Any) -> None:
         fastresp.dump([(1, 2)], "SET {0} {1}", path, format="rdb")
