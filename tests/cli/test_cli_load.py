@@ -71,7 +71,8 @@ class TestLoad:
         path = tmp_path / "rows.json"
         path.write_text('{"id": 1, "name": "Ann"}\n{"id": 2, "name": null}\n')
         done = invoke("load", path, HSET)
-        assert (done.exit_code, done.stderr.splitlines()[-1]) == (0, "1 command skipped because of nulls")
+        assert done.exit_code == 0
+        assert done.stderr.endswith("1 command skipped because of nulls\n")
         done = invoke("load", path, HSET, "--nulls", "error")
         assert done.exit_code == Exit.ERRORS
         assert "--nulls skip" in done.stderr
