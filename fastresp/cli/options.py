@@ -147,7 +147,7 @@ on_error = option(
     default="collect",
     metavar="HOW",
     section=ERRORS,
-    help="collect and go on, or stop.",
+    help="collect and go on, or stop. A full, busy or read-only server stops the load.",
     show_default=True,
 )
 max_errors = option(
@@ -174,7 +174,8 @@ retry_in_doubt = option(
     type=click.Choice(["never", "idempotent", "always"]),
     metavar="R",
     section=ERRORS,
-    help="Which commands to send again if a connection was lost before their reply.",
+    help="Which commands to send again if a connection was lost before their reply; also wait for "
+    "a server that is full, busy or read-only.",
     show_default="idempotent in a cluster",
 )
 wait_replicas = option(

@@ -94,7 +94,9 @@ def mass_insert(
             used, and why.
         on_error: ``"raise"`` raises at the end if there were error replies; ``"collect"`` only
             reports them; ``"stop"`` stops the load at the first one (commands in flight still
-            run). redis-cli does not see errors inside a reply, such as EXEC's.
+            run). redis-cli does not see errors inside a reply, such as EXEC's. A reply such as OOM,
+            BUSY or READONLY stops a load to one server in any case, unless ``retry`` or
+            ``max_errors`` is given.
         max_errors: stop when more commands than this have failed: a number, or a percentage of
             the replies such as ``"1%"`` (checked from the 100th reply on).
         rejects: where failed commands go as they happen: the path of a JSON lines file, which
@@ -139,7 +141,8 @@ def mass_insert(
             if they run twice, such as SET, HSET, SADD, ZADD and DEL, but not RPUSH or INCR; or
             ``"always"``. The others are in doubt, and the load goes on. None for ``"idempotent"``
             in a cluster; for one server, a lost connection ends the load unless this is given. A
-            server or its successor is waited for up to ``timeout`` seconds.
+            server or its successor is waited for up to ``timeout`` seconds. So is one that refuses
+            commands because of its state, such as OOM, BUSY or READONLY: they have not run.
         wait_replicas: the same as a number for ``durable``.
         durable: when commands count as acknowledged: ``"acknowledged"``, when the server has
             answered; ``"fsync"``, when it has also synced its append-only file (WAITAOF: Redis 7.2

@@ -14,8 +14,6 @@ from .window import Sending
 
 __all__ = ["BatchedWindow"]
 
-# How the reply to EXEC begins if it is refused. Source: execCommandAbort in multi.c of Redis.
-ABORTED = b"EXECABORT Transaction discarded because of: "
 FAILED = b"ERR wrong number of arguments for '%s' command"
 
 
@@ -100,7 +98,7 @@ class BatchedWindow(ResendingWindow):
         rows = self._rows(held, chunk, number)
         text = words.decode(errors="replace")
         where = "the server" if self.node is None else f"the node at {self.node}"
-        advice = remedy_for(words.removeprefix(ABORTED)) or "put that right"
+        advice = remedy_for(words) or "put that right"
         if REFUSED.match(words):
             advice = "wait until no slots are moved"
         if nested - chunk.opening > len(chunk.elements(at)):

@@ -7,18 +7,23 @@ from ..outcome.messages import Message, message_of
 from ..server.settings import Server
 
 __all__ = [
+    "ABORTED",
     "LIKELY_CAUSES",
     "TAKEN_OVER",
     "NotMarked",
     "NotRun",
     "TakenOver",
     "idle_cause",
+    "may_pass",
     "remedy_for",
     "with_second_look",
 ]
 
 # How the reply of a script begins that has run nothing, as another loader has taken over.
 TAKEN_OVER = b"TAKENOVER "
+
+# How the reply to EXEC begins if it is refused. Source: execCommandAbort in multi.c of Redis.
+ABORTED = b"EXECABORT Transaction discarded because of: "
 
 # The server's 'timeout' setting is in whole seconds.
 LEAST_IDLE_S = 1.0
@@ -44,7 +49,16 @@ REMEDIES = {
 
 def remedy_for(words: bytes) -> str:
     """Return what to do about an error reply; "" if it is about the command."""
-    return REMEDIES.get(words.partition(b" ")[0].decode(errors="replace"), "")
+    code = words.removeprefix(ABORTED).partition(b" ")[0]
+    return REMEDIES.get(code.decode(errors="replace"), "")
+
+
+def may_pass(words: bytes) -> bool:
+    """Return whether an error reply says that the server runs nothing of the kind for now.
+
+    The command was not run. NOAUTH is not among these: only the user can end that.
+    """
+    return bool(remedy_for(words)) and not words.startswith(b"NOAUTH")
 
 
 class NotRun(Exception):

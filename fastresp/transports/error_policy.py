@@ -19,6 +19,8 @@ from ..server.options import MaxErrors, Rejects
 from ..sources.blocking import write_all
 from ..sources.files.input import check_unused
 from ..sources.source import name_file
+from .causes import remedy_for
+from .units import is_script
 from .window import Window
 
 __all__ = ["ErrorPolicy", "Place", "error_fields", "reject_line"]
@@ -32,8 +34,6 @@ KEPT_BYTES = 8 << 20
 SMALL_BYTES = 1 << 16
 # A percentage of fewer replies means nothing. Source: DataStax dsbulk also waits for 100.
 PERCENT_SAMPLE = 100
-# Commands whose reply may contain errors of others.
-SCRIPTS = (b"EVAL", b"EVALSHA", b"FCALL")
 # The most rows in doubt that a report lists.
 MOST_IN_DOUBT = 1_000_000
 
@@ -181,6 +181,16 @@ class ErrorPolicy:
             return f"stopped after more than {self._most:,} error {noun}"
         if self._share is not None and replies >= PERCENT_SAMPLE and failed > self._share * replies:
             return f"stopped: more than {100 * self._share:g}% of the replies were errors"
+        if self._most is None and self._share is None:
+            remedies = ((code, remedy_for(code.encode())) for code in report.errors_by_code)
+            for code, remedy in remedies:
+                if remedy:
+                    return Message(
+                        f"stopped, as the server refuses commands because of its state: {code} "
+                        f"({remedy}; ",
+                        Hint("max_errors", ...),
+                        " goes on up to a number of errors)",
+                    )
         return ""
 
     def doubt(self, rows: list[int], report: Report) -> None:
@@ -256,7 +266,8 @@ class ErrorPolicy:
                 file=file,
                 row_in_file=row_in_file,
                 arguments=arguments(held.command(at, part)) if wanted else None,
-                nested=nested > 0 and not (window.batched and is_whole(held.command(at, part))),
+                nested=nested > 0
+                and not (window.batched and not is_script(held.command(at, part))),
                 node=window.node,
             )
 
@@ -308,11 +319,6 @@ def _for_json(word: bytes) -> str | dict[str, str]:
         return word.decode()
     except UnicodeDecodeError:
         return {"base64": base64.b64encode(word).decode()}
-
-
-def is_whole(command: bytes) -> bool:
-    """Return whether a command in one of our transactions has failed as a whole: no script."""
-    return command.split(b"\r\n", 3)[2].upper() not in SCRIPTS
 
 
 def cut_back(path: str | os.PathLike[str], keeps: Callable[[dict[str, Any]], bool]) -> None:

@@ -182,6 +182,8 @@ class Nodes:
             TransportError: there is a new node, and the load has a checkpoint.
         """
         lost = {self._node_of(lane) for lane in self._lanes.lost}
+        if self._retries.was_demoted() and not self._cluster:
+            lost.add(ONE)  # another server may have taken over its address
         asked = [unit.node for unit in self._retries.units if unit.node is not None]
         wanted = dict.fromkeys([*topology.nodes, *asked])
         fresh = [node for node in wanted if node not in self._nodes]
@@ -371,10 +373,11 @@ class Nodes:
             units = self._retries.units
             count = counted(sum(unit.commands for unit in units), "command")
             row, _, _ = units[0].pieces[0].parts[0]
+            when = "while a slot of the cluster was moved, " if self._cluster else ""
             raise TransportError(
-                "while a slot of the cluster was moved, a command of it was refused, but a later "
-                f"one of the same key ran; {count}, the first of row {row:,}, can't be sent again "
-                "without overtaking it",
+                f"{when}a command was refused for a while, but a later one of the same key ran; "
+                f"{count}, the first of row {row:,}, can't be sent again without overtaking it "
+                f"(the last reply was: {self._retries.words})",
                 self._lanes.report,
             )
 

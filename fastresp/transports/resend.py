@@ -11,6 +11,7 @@ from typing import Any
 
 from ..resp.buffer import Chunk
 from ..server.cluster import Redirect, redirect_of
+from .causes import may_pass
 from .confirming import Confirmation
 from .resent import Counted, Refused, Resending, Resent
 from .retries import LATER, LOST, Lost, Repeated, Retries, portions, repeated
@@ -203,9 +204,9 @@ class ResendingWindow(Window):
         retries = self.retries
         assert retries is not None
         aborted = bool(self._aborted) and words.startswith(b"EXECABORT")
-        if not aborted and not retries.refuses(words):
-            return False
         held, at = self.locate(index)
+        if not (aborted or retries.refuses(words) or retries.waits_for(words, held, at)):
+            return False
         whole = transaction_at(held, at) if retries.transactions else None
         begin = None if whole is None else held.first_reply + whole[0]
         ends = whole is None or at == whole[-1]
@@ -220,7 +221,7 @@ class ResendingWindow(Window):
             node = node or (None if begin is None else self._aborted.get(begin))
             count = len(held.chunk.ends)
             unit = unit_of(held, whole or range(at, at + 1), count, self.lane, node)
-            later = words.startswith(LATER) or begin in self._later
+            later = words.startswith(LATER) or may_pass(words) or begin in self._later
             again = {index: unit}
             if whole is None and (node is not None or words.startswith(TRYAGAIN)):
                 # Its keys may be at two nodes; neither runs a command on keys of both.
@@ -240,7 +241,7 @@ class ResendingWindow(Window):
                 self._later.discard(begin)
         elif begin is not None:
             self._aborted[begin] = node
-            if words.startswith(LATER):
+            if words.startswith(LATER) or may_pass(words):
                 self._later.add(begin)
         self._moved = index + 1, commands, replies + 1
         if self.confirmation is not None:

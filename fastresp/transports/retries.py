@@ -12,7 +12,8 @@ from ..outcome.report import Report, counted
 from ..resp.buffer import Chunk
 from ..resp.repeatable import may_repeat
 from ..server.failure import asking_refused
-from .units import Piece, PlainChunk, Unit
+from .causes import ABORTED, may_pass, remedy_for
+from .units import Piece, PlainChunk, Unit, is_script
 from .window import Position, Sending
 
 __all__ = [
@@ -36,6 +37,12 @@ LOADING = b"LOADING "
 LATER = (b"TRYAGAIN ", b"CLUSTERDOWN ", LOADING)
 # How long to wait before a command is sent again that was refused again.
 PAUSE_S = 0.02
+# It grows with the time since the first refusal, to a part of that, and to this.
+PAUSES = 20
+LATEST_S = 0.5
+# The beginning of replies that need more than waiting, or allow it in any case.
+READONLY = b"READONLY "
+BUSY = b"BUSY "
 # How long a command may be refused, if the caller sets no timeout.
 MOST_S = 30.0
 ASKING = b"*1\r\n$6\r\nASKING\r\n"
@@ -139,6 +146,7 @@ class Retries:
         repeats: which commands may be sent again that may have run: see REPEATS.
         transactions: whether there may be MULTI and EXEC.
         cluster: whether nodes refuse commands for now.
+        waits: whether commands are sent again that a server refuses because of its state.
     """
 
     def __init__(
@@ -148,7 +156,10 @@ class Retries:
         *,
         transactions: bool,
         cluster: bool,
+        waits: bool = True,
     ) -> None:
+        self._waits = waits
+        self._demoted = False
         self._timeout = timeout
         self._repeats = repeats
         self.transactions = transactions
@@ -181,6 +192,26 @@ class Retries:
             return False
         self.words = words.decode(errors="replace")
         return True
+
+    def waits_for(self, words: bytes, held: Sending, at: int) -> bool:
+        """Return whether to send a command again that the server refuses because of its state.
+
+        A script may have run in part, unless another one keeps the server busy.
+        """
+        parts = held.chunk.parts(at)
+        if not (self._waits and may_pass(words) and parts):
+            return False
+        words = words.removeprefix(ABORTED)
+        if not words.startswith(BUSY) and is_script(held.command(at, parts[0])):
+            return False
+        self.words = words.decode(errors="replace")
+        self._demoted = self._demoted or words.startswith(READONLY)
+        return True
+
+    def was_demoted(self) -> bool:
+        """Return whether a server said since the last call that it is a replica now."""
+        demoted, self._demoted = self._demoted, False
+        return demoted
 
     def may_repeat(self, units: Sequence[Unit]) -> list[bool]:
         """Return which of the units in doubt may be sent again."""
@@ -254,17 +285,18 @@ class Retries:
             return 0.0
         if self._timeout is not None and now - self._since > self._timeout:
             row, _, _ = units[0].pieces[0].parts[0]
-            slots, advice = "", ""
+            remedy = remedy_for(self.words.encode())
+            slots, advice = "", remedy and f" ({remedy})"
             if self.cluster:
                 found = sorted({slot for slot in map(slot_of, units) if slot >= 0})
                 slots = f" of slots {ranges(found)}"
-                advice = " (check the cluster with redis-cli --cluster check)"
+                advice = advice or " (check the cluster with redis-cli --cluster check)"
             raise TransportError(
                 f"commands{slots} were refused for {self._timeout:g} s, the first of row {row:,}; "
                 f"the last reply was: {self.words}{advice}",
                 report,
             )
-        return PAUSE_S
+        return min(max(PAUSE_S, (now - self._since) / PAUSES), LATEST_S)
 
 
 def ranges(numbers: Sequence[int]) -> str:

@@ -100,6 +100,7 @@ class SocketTransport(Transport):
                 REPEATS[retry],
                 transactions=self.transactions,
                 cluster=topology is not None,
+                waits=not self.lanes.resumable,
             )
             self._nodes = Nodes(self.server, options, self.answers, self.lanes, self.retries)
         if options.checkpoint is not None:

@@ -13,12 +13,14 @@ from ..resp.split import CommandSplitter
 from .window import Sending
 
 __all__ = [
-    "Piece", "PlainChunk", "Unit", "apart", "keys_in", "replaces",
+    "Piece", "PlainChunk", "Unit", "apart", "is_script", "keys_in", "replaces",
     "transaction_at", "unit_of", "units_of",
 ]  # fmt: skip
 
 # Commands that leave nothing of what was at their keys.
 REPLACING = (b"MSET", b"DEL", b"UNLINK")
+# Commands whose reply may contain errors of others.
+SCRIPTS = (b"EVAL", b"EVALSHA", b"FCALL")
 # The names of merged commands with several keys.
 OVER_KEYS = (b"MSET", b"MSETEX", b"DEL", b"UNLINK")
 
@@ -202,6 +204,11 @@ def apart(unit: Unit) -> list[Unit]:
     ]
     found[0] = found[0]._replace(rows=unit.rows)
     return found
+
+
+def is_script(command: bytes) -> bool:
+    """Return whether a command runs others."""
+    return command.split(b"\r\n", 3)[2].upper() in SCRIPTS
 
 
 def replaces(held: Sending, at: int) -> bool:

@@ -7,6 +7,7 @@ import gc
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -94,6 +95,13 @@ def test_server_that_restarts(insert: Insert, server: LocalServer) -> None:
         assert client.dbsize() == ROWS
 
 
+def serve_all_slots(server: LocalServer) -> None:
+    with redis.Redis.from_url(server.url) as client:
+        client.execute_command("CLUSTER", "ADDSLOTS", *range(16384))
+        while b"cluster_state:ok" not in client.execute_command("CLUSTER", "INFO"):
+            time.sleep(0.01)
+
+
 def test_server_that_comes_back_empty(
     insert: Insert, start_server: Callable[..., LocalServer]
 ) -> None:
@@ -152,9 +160,7 @@ def test_command_that_closes_the_connection(
     server = start_server("--cluster-enabled", cluster, "--port", str(free_port()))
     with redis.Redis.from_url(server.url) as client:
         if cluster == "yes":
-            client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
-            while b"cluster_state:ok" not in client.execute_command("CLUSTER", "INFO"):
-                time.sleep(0.01)
+            serve_all_slots(server)
         client.execute_command("ACL SETUSER loader on >pw ~* +@all -config")
         client.config_set(setting, 1 << 20)
         before = client.info("stats")["total_connections_received"]
@@ -166,6 +172,121 @@ def test_command_that_closes_the_connection(
         assert caught.value.report is not None
         assert client.get("a") == b"x"
         assert client.info("stats")["total_connections_received"] - before < 12
+
+
+def busy(server: LocalServer) -> None:
+    """Run a script that takes longer than the server's limit."""
+    with redis.Redis.from_url(server.url) as client:
+        client.config_set("lua-time-limit", 20)
+        words = "local t = redis.call('TIME') local function ms() local n = redis.call('TIME') "
+        words += "return (n[1] - t[1]) * 1000 + (n[2] - t[2]) / 1000 end "
+        client.eval(words + "while ms() < 400 do end", 0)
+
+
+def setting(name: str, value: int) -> Callable[[LocalServer], None]:
+    def change(server: LocalServer) -> None:
+        with redis.Redis.from_url(server.url) as client:
+            client.config_set(name, value)
+            time.sleep(0.3)
+            client.config_set(name, 0)
+
+    return change
+
+
+def demote(server: LocalServer) -> None:
+    """Make the server a replica for a while."""
+    with redis.Redis.from_url(server.url) as client:
+        client.replicaof("127.0.0.1", 1)
+        time.sleep(0.3)
+        client.replicaof("NO", "ONE")
+
+
+@pytest.mark.parametrize(
+    ("code", "happening", "cluster"),
+    [
+        ("BUSY", busy, "no"),
+        ("BUSY", busy, "yes"),
+        ("OOM", setting("maxmemory", 1), "no"),
+        ("NOREPLICAS", setting("min-replicas-to-write", 1), "no"),
+        ("READONLY", demote, "no"),
+    ],
+)
+def test_refusals_that_pass(
+    start_server: Callable[..., LocalServer], code: str,
+    happening: Callable[[LocalServer], None], cluster: str,
+) -> None:  # fmt: skip
+    """They are waited for, or end the load: the rest of the source would be refused, too."""
+    options = ("--cluster-enabled", "yes", "--port", str(free_port())) if cluster == "yes" else ()
+    server = start_server(*options)
+    if cluster == "yes":
+        serve_all_slots(server)
+    for retry in ["idempotent", None] if cluster == "no" else [None]:
+        refusing = threading.Thread(target=happening, args=(server,))
+
+        def source(refusing: threading.Thread = refusing) -> Iterator[tuple[int, int]]:
+            for i in range(ROWS):
+                if i == 5_000:
+                    refusing.start()
+                if i % 100 == 0:
+                    time.sleep(0.001)
+                yield i, i
+
+        report = insert_sync(
+            source(), "SET key:{0} {1}", server=server.url, retry=retry, on_error="collect"
+        )
+        refusing.join()
+        with redis.Redis.from_url(server.url) as client:
+            if retry is not None or cluster == "yes":
+                assert (report.replies, report.failed, report.stopped) == (ROWS, 0, "")
+                assert client.dbsize() == ROWS
+                client.flushall()
+            else:
+                assert report.errors_by_code == {code: report.failed}
+                assert f"because of its state: {code} (" in report.stopped
+                assert report.rows < ROWS
+                assert client.dbsize() == report.replies - report.failed
+
+
+def test_refusal_that_does_not_pass(start_server: Callable[..., LocalServer]) -> None:
+    server = start_server("--maxmemory", "1")
+    with pytest.raises(
+        fastresp.TransportError, match=r"refused for 0\.5 s, the first of row 0;"
+    ) as e:
+        insert_sync([(1, 2)], "SET {0} {1}", server=server.url, retry="idempotent", timeout=0.5)
+    assert "OOM command not allowed" in str(e.value)
+    assert "(raise its maxmemory, or make room)" in str(e.value)
+
+
+def test_failover_behind_one_address(
+    start_server: Callable[..., LocalServer], port: int, tmp_path: Path
+) -> None:
+    """The load connects again, to what has the address now."""
+    before = start_server("--port", str(port))
+    after = start_server("--replicaof", f"127.0.0.1 {port}", "--repl-diskless-sync-delay", "0")
+    place = tmp_path / "socket"
+    place.symlink_to(before.url.removeprefix("unix://"))
+    with redis.Redis.from_url(before.url) as former, redis.Redis.from_url(after.url) as latter:
+        while latter.info("replication")["master_link_status"] != "up":
+            time.sleep(0.02)
+
+        def swap() -> None:
+            former.config_set(
+                "min-replicas-to-write", 1
+            )  # so that nothing runs after the next line
+            former.wait(1, 5_000)
+            latter.replicaof("NO", "ONE")
+            place.unlink()
+            place.symlink_to(after.url.removeprefix("unix://"))
+            former.replicaof("127.0.0.1", 1)
+
+        moments = [int] * 19 + [swap] + [int] * 40
+        report = insert_sync(
+            rows(lambda: moments.pop(0)(), 1_000), "SET key:{1} {1}", server=f"unix://{place}",
+            retry="idempotent", on_error="collect",
+        )  # fmt: skip
+        assert (report.replies, report.failed, report.stopped) == (ROWS, 0, "")
+        assert latter.dbsize() > ROWS // 2
+        assert former.dbsize() < ROWS // 2
 
 
 def test_server_that_does_not_come_back(insert: Insert, server: LocalServer) -> None:

@@ -205,10 +205,16 @@ def test_many_errors(insert: Insert, server: LocalServer) -> None:
 
 def test_out_of_memory(insert: Insert, start_server: Callable[..., LocalServer]) -> None:
     server = start_server("--maxmemory", "10mb", "--maxmemory-policy", "noeviction")
-    report = insert(commands(200_000), server=server.url, on_error="collect")
-    assert report.replies == 200_000
+    report = insert(commands(200_000), server=server.url, on_error="collect", max_errors=10**6)
+    assert (report.replies, report.stopped) == (200_000, "")
     assert {error.code for error in report.errors} == {"OOM"}
-    assert redis.Redis.from_url(server.url).dbsize() == 200_000 - report.failed
+    client = redis.Redis.from_url(server.url)
+    assert client.dbsize() == 200_000 - report.failed
+    client.flushall()
+    many = insert(commands(10**7), server=server.url, on_error="collect")
+    assert "the server refuses commands because of its state: OOM (raise its max" in many.stopped
+    assert many.replies == many.commands < 400_000
+    assert client.dbsize() == many.replies - many.failed
 
 
 def test_master_becomes_a_replica(
@@ -218,9 +224,10 @@ def test_master_becomes_a_replica(
     admin = redis.Redis.from_url(server.url)
     data = commands(300_000, 200_000, lambda: admin.replicaof("127.0.0.1", port))
     report = insert(data, server=server.url, on_error="collect")
-    assert report.replies == 300_000
+    assert 0 < report.failed < report.replies == report.commands < 300_000
     assert {error.code for error in report.errors} == {"READONLY"}
-    assert admin.dbsize() == 300_000 - report.failed
+    assert "READONLY (it is a replica now: pass its primary; max_errors" in report.stopped
+    assert admin.dbsize() == report.replies - report.failed
 
 
 @pytest.mark.few(1)
