@@ -54,7 +54,7 @@ class Place:
                 f"{self.path} is not a file, and can't be replaced by one; choose another"
             )
         self.mode = None if found is None else stat.S_IMODE(found.st_mode)
-        self._before = found
+        self._before = None if found is None else version(found)
         self._check_beginning()
 
     def _look(self) -> os.stat_result | None:
@@ -80,9 +80,7 @@ class Place:
             if not ours:
                 raise self._refusal("has become a symbolic link, or is no file any more")
             self._check_beginning()
-        elif not ours or not (
-            found is None or (self._before and os.path.samestat(self._before, found))
-        ):
+        elif not ours or (found is not None and version(found) != self._before):
             raise Displaced(
                 f"{self.path!r} has become something else meanwhile, and stays as it is: the new "
                 f"file is {new}"
@@ -99,6 +97,11 @@ class Place:
     def _refusal(self, why: str) -> FileExistsError:
         words = "would be replaced; move it, or name another file"
         return FileExistsError(f"{self.path!r} {why}, and {words}")
+
+
+def version(found: os.stat_result) -> tuple[int, ...]:
+    """Return what differs for another file, or another content: an inode may be used again."""
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 @contextmanager

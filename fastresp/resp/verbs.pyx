@@ -70,8 +70,10 @@ cdef bint is_score(const char *p, const char *end) noexcept nogil:
     """Return whether every server reads this as a score: ``12``, ``-1.5``, ``1e-7``, ``+inf``."""
     cdef const char *whole
     cdef const char *stop
+    cdef const char *digits
     if p < end and (p[0] == c'-' or p[0] == c'+'):
         p += 1
+    digits = p
     if end - p == 3 and memcmp(p, b"inf", 3) == 0:
         return True
     whole = stop = digits_end(p, end)
@@ -88,9 +90,56 @@ cdef bint is_score(const char *p, const char *end) noexcept nogil:
         if p < end and (p[0] == c'-' or p[0] == c'+'):
             p += 1
         stop = digits_end(p, end)
-        if not 0 < stop - p <= 2:       # so the number is neither too large nor too small
+        if not 0 < stop - p <= 3:
+            return False
+        # With two digits the number is neither too large nor too small.
+        if stop - p == 3 and not is_in_range(digits, p):
             return False
     return stop == end
+
+
+cdef bint is_in_range(const char *p, const char *exponent) noexcept nogil:
+    """Return whether a double, not 0, is nearest to a number: servers refuse others.
+
+    Args:
+        p: its first digit.
+        exponent: three digits of its exponent, after the sign if there is one.
+    """
+    # The largest double is 1.7976931348623157e308; what is below 2.47e-324 is nearer to 0.
+    cdef const char *most = b"17976931348623157"
+    cdef int power = 0, i = 0
+    cdef int e = (exponent[0] - c'0') * 100 + (exponent[1] - c'0') * 10 + exponent[2] - c'0'
+    cdef bint point = False
+    cdef const char *first
+    if exponent[-1] == c'-':
+        e = -e
+    while p[0] == c'0' or p[0] == c'.':
+        point |= p[0] == c'.'
+        power -= point and p[0] == c'0'
+        p += 1
+    if p[0] == c'e':
+        return False
+    first = p
+    if point:
+        power -= 1
+    else:
+        power = <int>(digits_end(p, exponent) - p) - 1
+    e += power
+    if not -324 <= e <= 308:
+        return False
+    if e == -324:
+        return first[0] >= c'5'
+    if e < 308:
+        return True
+    while p[0] != c'e' and most[i]:
+        if p[0] != c'.':
+            if p[0] != most[i]:
+                return p[0] < most[i]
+            i += 1
+        p += 1
+    while p[0] == c'0' or p[0] == c'.':
+        p += 1
+    return p[0] == c'e'
 
 
 cdef bint is_degrees(const char *p, const char *end, int limit) noexcept nogil:

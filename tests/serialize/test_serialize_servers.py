@@ -25,6 +25,26 @@ KEYS: dict[str, list[tuple[Any, ...]]] = {
     "set": [("SADD", "set", text, text) for text in TEXT[:8]],
     "large set": [("SADD", "members", f"member {number}") for number in range(400)],
     "sorted set": [("ZADD", "zset", s, f"m{n}") for n, s in enumerate(SCORES)],
+    "sorted set of wide scores": [
+        ("ZADD", "wide", s, f"m{n}")
+        for n, s in enumerate(
+            (
+                1e100,
+                -1e100,
+                1e-100,
+                5e-324,
+                -5e-324,
+                2.2250738585072014e-308,
+                1e-180,
+                9.9e307,
+                1e308,
+                1.7976931348623157e308,
+                "123456.75e300",
+                "0.000005e-318",
+                "1.7976931348623157000e+308",
+            )
+        )
+    ],
     "large sorted set": [("ZADD", "board", n / 7, f"m{n % 300}") for n in range(400)],
     "time to live": [("SADD", "timed", "a"), ("EXPIRE", "timed", 9990)],
     "time to live in ms": [("RPUSH", "ms", "a"), ("PEXPIRE", "ms", 9_990_000)],

@@ -188,7 +188,8 @@ REFUSED: dict[str, tuple[list[list[Any]], int, str]] = {
     "again after EXPIRE": ([HASH, ["EXPIRE", "x", 1], HASH], 2, "row 2 and row 4 make"),
 }
 SCORES = ["nan", "-nan", "0x10", "1e400", "", " 1", "1 ", ".5", "5.", "1E5", "1_0", "1,5", "e5",
-          "infinity", "Inf", "--1", "1e", "1e100", "1\0", "9" * 41]  # fmt: skip
+          "infinity", "Inf", "--1", "1e", "1\0", "9" * 41, "1.7976931348623159e308", "18e307",
+          "1e309", "1e-324", "0.04e-322", "0e100", "1e0100"]  # fmt: skip
 for each in SCORES:
     REFUSED[f"score {each!r}"] = ([["ZADD", "z", each, "m"]], 0, PLAIN)
 for each in ("+5", "1.5", "", " 5", "5 ", "00", "9" * 15, "-0"):
