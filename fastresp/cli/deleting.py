@@ -28,12 +28,13 @@ def deletes(data: Any, template: Template | None, server: str | None, timeout: f
     if names is None and template is not None and template.text == ARGUMENTS:
         return (
             "the command names come from the data, and may delete data (for a file of rejects, use "
-            "--retry and no template)"
+            "--from-rejects and no template)"
         )
     if names is None:
         return (
-            "the command names come from the data, and may delete data (a template is one "
-            "argument, so put quotes around all of it)"
+            "the template begins with a placeholder, so the command names come from the data, and "
+            "may delete data (begin with a command, as in 'HSET user:{id} {**}', with quotes "
+            "around the whole template)"
         )
     found = deleting(names, server, timeout=timeout)
     return f"{', '.join(found)} may delete or overwrite data" if found else ""

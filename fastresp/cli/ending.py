@@ -24,6 +24,7 @@ from ..outcome.errors import (
 )
 from ..outcome.messages import message_of, message_with_file
 from ..outcome.report import Report
+from ..sources.files.input import EarlierOutput
 from ..transports.error_policy import error_fields
 from .exit_codes import CommonOptions, Ended, Exit, counted, say
 from .interruption import end_in_order, terminated
@@ -158,6 +159,8 @@ def _code(error: BaseException, report: Report | VerifyReport | None) -> Exit:
             return Exit.USAGE
         case TemplateError():
             return Exit.USAGE
+        case EarlierOutput() if report is None:
+            return Exit.EARLIER
         case EncodeError() | ProtocolError() | FastrespError():
             return Exit.ERRORS
         case OSError() if not isinstance(error, WRONG_PATH):

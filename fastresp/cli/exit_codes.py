@@ -23,6 +23,7 @@ class Exit(IntEnum):
     LOST = 3
     INTERRUPTED = 4
     ADVICE = 5  # of fastresp doctor
+    EARLIER = 6
     USAGE = 64  # EX_USAGE of sysexits.h
     TERMINATED = 143  # as a shell says of a process that SIGTERM has ended
 
@@ -34,6 +35,8 @@ MEANINGS = {
     Exit.LOST: "the server can't be used, the connection was lost, or another loader is at work",
     Exit.INTERRUPTED: "interrupted, for example by Ctrl-C",
     Exit.ADVICE: "fastresp doctor has advice (1: it found a problem)",
+    Exit.EARLIER: "nothing was sent: the file of --rejects, --bad-rows or --differences still has "
+    "those of an earlier run",
     Exit.USAGE: "wrong usage: an option, the template, a missing file, another source's checkpoint",
     Exit.TERMINATED: "terminated by SIGTERM, for example when a container is stopped",
 }

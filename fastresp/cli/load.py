@@ -121,7 +121,7 @@ class How:
 @options.on_error
 @options.max_errors
 @options.rejects
-@options.retry
+@options.from_rejects
 @options.retry_in_doubt
 @options.wait_replicas
 @options.durable
@@ -171,7 +171,7 @@ def load(
     on_error: OnError,
     max_errors: str | None,
     rejects: Path | None,
-    retry: bool,
+    from_rejects: bool,
     rate_limit: str | None,
     connections: int,
     limit: int | None,
@@ -195,7 +195,7 @@ def load(
     templates make several commands per row. A .resp file has whole commands and needs no template.
 
     An error reply does not end the load. --rejects FILE saves the failed commands, and fastresp
-    load FILE --retry sends them again.
+    load FILE --from-rejects sends them again.
 
     A row that can't be read, or a null that can't be sent, ends the load; earlier rows may be
     loaded. --bad-rows skip leaves out such rows, --nulls skip such fields.
@@ -219,7 +219,7 @@ def load(
     text = TextOptions(
         delimiter, quote, escape, no_header, columns, encoding, null_values, bad_rows, null
     )
-    if retry:
+    if from_rejects:
         beyond = (
             sql,
             sort_by,

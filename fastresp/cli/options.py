@@ -163,8 +163,8 @@ rejects = option(
     section=ERRORS,
     help="Write failed commands as JSON lines; - for stdout.",
 )
-retry = option(
-    "--retry",
+from_rejects = option(
+    "--from-rejects",
     is_flag=True,
     section=ERRORS,
     help="SOURCE is a --rejects file: send its commands again.",

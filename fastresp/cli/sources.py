@@ -154,10 +154,10 @@ def counted_bad_rows(data: Any, end: Ending) -> Iterator[None]:
 def retried(source: str, beyond: Sequence[object], limit: int | None) -> Iterator[RejectsFile]:
     """Open the rejects of an earlier load as a source."""
     if source == "-":
-        raise ValueError("--retry reads its source twice; give the path of a file")
+        raise ValueError("--from-rejects reads its source twice; give the path of a file")
     if any(option is not None for option in beyond):
         raise ValueError(
-            "--retry reads a file that --rejects wrote; leave out --sql, --sort-by, "
+            "--from-rejects reads a file that --rejects wrote; leave out --sql, --sort-by, "
             "--format, --skip-truncated and the options for text files"
         )
     yield read_rejects(source, limit=limit)

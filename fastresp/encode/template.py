@@ -366,9 +366,11 @@ class _Parser:
     def check(self, command: list[tuple[bytes | Field, ...]], start: int) -> None:
         """Refuse a command that would change the reply stream, as far as the text shows."""
         literal = [b"".join(p for p in parts if isinstance(p, bytes)) for parts in command]
+        at = len(self.text) - len(self.text[start:].lstrip(BLANKS))
         if all(isinstance(part, bytes) for part in command[0]):
             try:
                 pack(*literal)
             except EncodeError as error:
-                at = len(self.text) - len(self.text[start:].lstrip(BLANKS))
                 raise self.error(str(error), at) from None
+        elif b":" in literal[0]:
+            raise self.error("this is a key; put the name of a command before it, such as HSET", at)

@@ -81,7 +81,7 @@ class ListBuffer(BaseBuffer):
         Args:
             items: an iterable of str, bytes, int, float and other values that ``fastresp.pack``
                 accepts; or one Arrow column, such as a polars Series, which is read without making
-                Python objects.
+                Python objects. Of an open file, the items are its lines, without line ends.
 
         Returns:
             The report, the length of the list afterwards, and how many items ``maxlen`` dropped.

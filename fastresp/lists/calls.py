@@ -234,7 +234,7 @@ class Calls:
 
     def pushing(self, items: Any, push: Push) -> Steps[Pushed]:
         """Push items; other calls may run between the batches of an async source."""
-        checked_items(items)
+        items = checked_items(items)
         try:
             if isinstance(items, AsyncBatches):
                 while not push.over and (batch := (yield from push.asking(Asking(items.next)))):

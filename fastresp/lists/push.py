@@ -22,7 +22,7 @@ from ..outcome.messages import with_advice
 from ..outcome.report import ERRORS_KEPT, Report, counted
 from ..replies.reply_core import ReplyCore
 from ..resp.buffer import Chunk
-from ..sources.source import Encoder, release
+from ..sources.source import Encoder, lines_of, release
 from ..transports.base import add_report
 from ..transports.driver import Asking, Steps
 from .moves import SlotMoved
@@ -326,13 +326,18 @@ class Push:
         return EncodeError(f"item {item:,}: {words}", row=item)
 
 
-def checked_items(items: object) -> None:
-    """Refuse a str, bytes or a mapping: iterable, but certainly not an iterable of items."""
+def checked_items(items: Any) -> Any:
+    """Return items to push: of an open file, its lines without line ends.
+
+    Raises:
+        TypeError: they are a str, bytes or a mapping: iterable, but not an iterable of items.
+    """
     if isinstance(items, (str, bytes, bytearray, memoryview, Mapping)):
         raise TypeError(
             f"items must be an iterable of items, not one {type(items).__name__}; for a single "
             "item use [item]"
         )
+    return lines_of(items)
 
 
 @lru_cache(maxsize=64)

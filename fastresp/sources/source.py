@@ -36,6 +36,7 @@ __all__ = [
     "encoding",
     "files_of",
     "is_columns",
+    "lines_of",
     "name_file",
     "naming_file",
     "place_of",
@@ -110,8 +111,19 @@ def as_source(data: Any, template: Template | None) -> Any:
         return read(list(data), format=format_for(data, template))
     if hasattr(data, "__arrow_c_stream__"):
         return data
+    data = lines_of(data)
     columns = frames_of(data)
     return data if columns is None else columns
+
+
+def lines_of(data: Any) -> Any:
+    """Return the lines of an open file without their line ends; anything else unchanged.
+
+    A line end is ``\\n``, as for files of the format ``"lines"``.
+    """
+    if not (hasattr(data, "readline") and hasattr(data, "readable")) or hasattr(data, "__anext__"):
+        return data
+    return (line.removesuffix(b"\n" if isinstance(line, bytes) else "\n") for line in data)
 
 
 def format_for(source: Any, template: Template | None) -> Literal["lines"] | None:

@@ -357,7 +357,9 @@ def _open_rejects(path: str | os.PathLike[str], *, more: bool = False) -> IO[byt
     if more:
         with needed_for(f"can't open {os.fspath(path)!r} for the rejects"):
             return open(path, "ab", buffering=0)
-    check_unused(path, "the rejects of an earlier load")
+    name = os.fspath(path)
+    step = f"load them again (fastresp load {name} --from-rejects, or read_rejects({name!r}))"
+    check_unused(path, "the rejects of an earlier load", step)
     with needed_for(f"can't open {os.fspath(path)!r} for the rejects"):
         return open(path, "wb", buffering=0)
 

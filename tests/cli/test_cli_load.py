@@ -51,7 +51,7 @@ class TestLoad:
         done = invoke("load", path, "RPUSH list {c}", "--sort-by", "d")
         assert "can't sort by 'd': no column has this name; the columns are a,b, c" in done.output
         rejects = tmp_path / "rejects.jsonl"
-        done = invoke("load", rejects, "--retry", "--sort-by", "c")
+        done = invoke("load", rejects, "--from-rejects", "--sort-by", "c")
         assert "leave out --sql, --sort-by, --format" in done.output
 
     def test_glob_and_limit(self, client, tmp_path: Path) -> None:

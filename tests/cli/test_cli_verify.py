@@ -59,7 +59,7 @@ def test_differences(users: Path, client: redis.Redis, tmp_path: Path) -> None:
     done = invoke("verify", users, TEMPLATE, *options, "-", "--exact")
     assert [json.loads(line)["row"] for line in done.stdout.splitlines()] == [7, 8, 8, 9]
     done = invoke("verify", users, TEMPLATE, *options, path)
-    assert done.exit_code == Exit.USAGE and "already exists" in done.stderr
+    assert done.exit_code == Exit.EARLIER and "already exists" in done.stderr
     done = invoke("verify", users, TEMPLATE, "--nulls", "empty", "--repair")
     assert done.exit_code == Exit.OK and "3 values repaired" in done.stderr
     assert client.hget("user:8", "name") == b"name 8"
@@ -175,7 +175,7 @@ def test_standard_input(users: Path) -> None:
         ("verify users.csv SET.k.{id} --server redis://127.0.0.1:1", Exit.LOST, "refused"),
         ("verify users.csv SET.k.{city}", Exit.ERRORS, "null"),
         ("load - SET.k.{id} --format csv --verify", Exit.USAGE, "reads its source twice"),
-        ("load users.csv --retry --verify", Exit.USAGE, "a file to load, not rejects"),
+        ("load users.csv --from-rejects --verify", Exit.USAGE, "a file to load, not rejects"),
     ],
 )
 def test_failures(

@@ -125,7 +125,7 @@ class TestLoads:
         assert max(map(len, done.stdout.splitlines())) <= 80
 
     def test_rows(self, odd_csv):
-        done = run("demo", "--rows", odd_csv, TEMPLATE)
+        done = run("demo", odd_csv, TEMPLATE)
         assert done.returncode == 0, done
         assert list(rows_of(done.stdout)) == METHODS
         assert "4 commands from 4 rows of odd.csv" in done.stdout
@@ -163,21 +163,21 @@ class TestLoads:
         assert "Rows with redis-cli are left out" in done.stdout
 
     def test_several_commands_a_row(self, odd_csv):
-        done = run("demo", "--rows", odd_csv, "SET n:{id} {name}; SADD ids {id}")
+        done = run("demo", odd_csv, "SET n:{id} {name}; SADD ids {id}")
         assert done.returncode == 0, done
         assert "8 commands from 4 rows" in done.stdout
 
     def test_refused_by_the_server(self, odd_csv):
-        words = failure("demo", "--rows", odd_csv, "SET k:{id} 1; LPUSH k:{id} 1")
+        words = failure("demo", odd_csv, "SET k:{id} 1; LPUSH k:{id} 1")
         assert "WRONGTYPE" in words
         assert "check the template" in words
 
     def test_chance(self, odd_csv):
-        words = failure("demo", "--rows", odd_csv, "XADD stream * id {id}")
+        words = failure("demo", odd_csv, "XADD stream * id {id}")
         assert "depend on time or chance" in words
 
     def test_commands_that_leave_nothing(self, odd_csv):
-        assert "use a command that writes" in failure("demo", "--rows", odd_csv, "DEL k:{id}")
+        assert "use a command that writes" in failure("demo", odd_csv, "DEL k:{id}")
 
     def test_cli_that_fails(self):
         assert "/bin/false --pipe failed" in failure("demo", code=3, FASTRESP_CLI="/bin/false")
@@ -215,11 +215,12 @@ def test_version():
         ["demo", "--commands", "0"],
         ["demo", "--commands", "many"],
         ["demo", TEMPLATE],
-        ["demo", "--rows", "file.csv"],
-        ["demo", "--rows", "file.csv", TEMPLATE, "--commands", "5"],
-        ["demo", "--rows", "file.csv", "HSET user:{id"],
-        ["demo", "--rows", "file.csv", ""],
-        ["demo", "--rows", "file.csv", "SUBSCRIBE {id}"],
+        ["demo", TEMPLATE, __file__],
+        ["demo", "file.csv"],
+        ["demo", "file.csv", TEMPLATE, "--commands", "5"],
+        ["demo", "file.csv", "HSET user:{id"],
+        ["demo", "file.csv", ""],
+        ["demo", "file.csv", "SUBSCRIBE {id}"],
     ],
     ids=" ".join,
 )
@@ -231,7 +232,7 @@ def test_bad_usage(arguments):
 
 
 def test_template_error_has_a_caret():
-    words = failure("demo", "--rows", "file.csv", "HSET user:{id", code=64)
+    words = failure("demo", "file.csv", "HSET user:{id", code=64)
     assert words.endswith("\n    HSET user:{id\n              ^\n")
 
 
@@ -251,17 +252,17 @@ def test_template_error_has_a_caret():
     ],
 )
 def test_rows_that_cannot_be_used(csv_file, content, template, words):
-    assert words in failure("demo", "--rows", csv_file(content), template)
+    assert words in failure("demo", csv_file(content), template)
 
 
 def test_field_that_is_not_there(csv_file):
-    words = failure("demo", "--rows", csv_file(b"id,a\n1,2\n"), "SET {id} {b}", code=64)
+    words = failure("demo", csv_file(b"id,a\n1,2\n"), "SET {id} {b}", code=64)
     assert "row 0: the row has no field {b}" in words
 
 
 def test_no_such_file(tmp_path):
-    words = failure("demo", "--rows", tmp_path / "none.csv", TEMPLATE, code=64)
-    assert "No such file or directory; check the path after --rows" in words
+    words = failure("demo", tmp_path / "none.csv", TEMPLATE, code=64)
+    assert "No such file or directory; check the path" in words
 
 
 def test_no_such_server():

@@ -113,6 +113,8 @@ BAD_TEXTS = [
     ("^MONITOR", "MONITOR changes the reply stream"),
     ("SET a b; ^subscribe {c}", "SUBSCRIBE changes the reply stream"),
     ("SET a b ;\n  ^'CLIENT' reply off", "CLIENT REPLY changes the reply stream"),
+    ("^pl:{pid} {**}", "this is a key; put the name of a command before it"),
+    ("SET a b; ^'k:'{a} {b}", "this is a key"),
     ("SET a ^\ud800", "this character is a lone surrogate, which UTF-8 can't hold"),
     ('SET a "\\^\udfff"', "this character is a lone surrogate"),
     # Only the line with the caret is shown; a tab counts as one column.

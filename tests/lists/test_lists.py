@@ -62,6 +62,23 @@ def _bytes(item: Any) -> bytes:
     return item.encode() if isinstance(item, str) else item
 
 
+@pytest.mark.parametrize("mode", ["r", "rb"])
+def test_lines_of_a_file(
+    mode: str, open_buffer: Open, server: LocalServer, client: redis.Redis, tmp_path: Path
+) -> None:
+    """Without line ends, as a load of lines and the command line have them."""
+    path = tmp_path / "jobs.txt"
+    path.write_bytes(b"a\n\nb c\nd")
+    with open(path, mode) as file:
+        open_buffer().push(file)
+    with open(path, mode) as file:
+        fastresp.mass_insert(file, "RPUSH r {0}", server=server.url)
+    table = fastresp.read(path, format="lines")
+    fastresp.mass_insert(table, "RPUSH l {line}", server=server.url)
+    lines = [b"a", b"", b"b c", b"d"]
+    assert [client.lrange(key, 0, -1) for key in "qrl"] == [lines] * 3
+
+
 def test_push_nothing(open_buffer: Open) -> None:
     pushed = open_buffer().push([])
     assert (pushed.report.commands, pushed.report.rows) == (0, 0)

@@ -74,32 +74,35 @@ def test_command_line(client: redis.Redis, server: LocalServer, tmp_path: Path) 
     fastresp.dump([("RPUSH", "list", word) for word in ODD], None, source)
     assert run("send", source, "--rejects", path, REDIS_URL=server.url).exit_code == 1
     client.delete("list")
-    done = run("load", path, "--retry", "--dry-run", REDIS_URL=server.url)
+    done = run("send", source, "--rejects", path, REDIS_URL=server.url)
+    assert (done.exit_code, client.llen("list")) == (6, 0)
+    assert "--from-rejects" in done.stderr and "rejects-20" in done.stderr
+    done = run("load", path, "--from-rejects", "--dry-run", REDIS_URL=server.url)
     assert (done.exit_code, f"commands: {len(ODD)}" in done.stderr) == (0, True)
     for options in ((), ("--connections", "2")):
-        done = run("load", path, "--retry", *options, REDIS_URL=server.url)
+        done = run("load", path, "--from-rejects", *options, REDIS_URL=server.url)
         assert (done.exit_code, "0 errors" in done.stderr) == (0, True)
     assert client.lrange("list", 0, len(ODD) - 1) == ODD
     assert client.llen("list") == 2 * len(ODD)
-    done = run("load", path, "--retry", "--json", "--limit", 1, REDIS_URL=server.url)
+    done = run("load", path, "--from-rejects", "--json", "--limit", 1, REDIS_URL=server.url)
     assert json.loads(done.stdout)["commands"] == 1
 
 
 def test_command_line_asks_before_deletion(server: LocalServer, tmp_path: Path) -> None:
     path = tmp_path / "rejects.jsonl"
     path.write_text('{"arguments": ["DEL", "a"]}\n')
-    done = run("load", path, "--retry", REDIS_URL=server.url)
+    done = run("load", path, "--from-rejects", REDIS_URL=server.url)
     assert (done.exit_code, "DEL may delete" in done.stderr) == (64, True)
-    assert run("load", path, "--retry", "--yes", REDIS_URL=server.url).exit_code == 0
+    assert run("load", path, "--from-rejects", "--yes", REDIS_URL=server.url).exit_code == 0
 
 
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["-", "--retry"],
-        ["{path}", "SET a b", "--retry"],
-        ["{path}", "--retry", "--format", "jsonl"],
-        ["{path}.missing", "--retry"],
+        ["-", "--from-rejects"],
+        ["{path}", "SET a b", "--from-rejects"],
+        ["{path}", "--from-rejects", "--format", "jsonl"],
+        ["{path}.missing", "--from-rejects"],
     ],
 )
 def test_wrong_use(server: LocalServer, tmp_path: Path, arguments: list[str]) -> None:
@@ -136,7 +139,7 @@ def test_damaged_file(server: LocalServer, client: redis.Redis, tmp_path: Path, 
     path.write_text('{"arguments": ["SET", "a", "b"]}\n\n' + line, "latin-1")
     with pytest.raises(SourceError, match=r"rejects.jsonl, line 3, was not written by rejects="):
         fastresp.mass_insert(fastresp.read_rejects(path), server=server.url)
-    done = run("load", path, "--retry", REDIS_URL=server.url)
+    done = run("load", path, "--from-rejects", REDIS_URL=server.url)
     assert "line 3, was not written by --rejects;" in done.stderr
     assert client.dbsize() == 0  # nothing was sent
 
@@ -164,7 +167,7 @@ def test_errors_of_transactions_are_not_sent_again(
     with pytest.raises(SourceError, match=r"line 2: .*send .* again from its source"):
         insert(fastresp.read_rejects(path), server=server.url)
     for options in ([], ["--dry-run"]):
-        done = run("load", path, "--retry", *options, REDIS_URL=server.url)
+        done = run("load", path, "--from-rejects", *options, REDIS_URL=server.url)
         assert (done.exit_code, "remove the line" in done.stderr) == (1, True)
     assert client.dbsize() == 0  # nothing was sent
     assert list(fastresp.read_rejects(path, limit=1)) == [["LPUSH", "text", "a"]]

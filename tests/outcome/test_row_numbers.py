@@ -155,7 +155,7 @@ def test_the_command_line_names_the_file(
     assert [(error["row"], error["row_in_file"]) for error in errors] == [(1, 1), (2, 0)]
     rejects = tmp_path / "rejects.jsonl"
     CliRunner().invoke(app, [*again, "--rejects", str(rejects)], env=url)
-    done = CliRunner().invoke(app, ["load", str(rejects), "--retry", "--json"], env=url)
+    done = CliRunner().invoke(app, ["load", str(rejects), "--from-rejects", "--json"], env=url)
     errors = json.loads(done.stdout)["errors"]
     assert [error["row"] for error in errors] == [0, 1]
     assert not any("file" in error or "row_in_file" in error for error in errors)

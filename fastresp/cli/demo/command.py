@@ -47,16 +47,17 @@ HOW = {
 
 @command("demo")
 @argument(
+    "source",
+    metavar="[SOURCE]",
+    required=False,
+    type=click.Path(path_type=Path),
+    help="A CSV file to load; its first line names the fields.",
+)
+@argument(
     "template",
     metavar="[TEMPLATE]",
     required=False,
-    help="With --rows: the command for each row.",
-)
-@option(
-    "--rows",
-    metavar="FILE.csv",
-    type=click.Path(path_type=Path),
-    help="Load this CSV file; its first line names the fields.",
+    help="The command for each row, such as 'HSET user:{id} {**}'.",
 )
 @option(
     "--commands",
@@ -65,26 +66,28 @@ HOW = {
     help="Number of LPUSH commands to load.",
     show_default="1,000,000",
 )
-def demo(template: str | None, rows: Path | None, commands: int | None) -> None:
+def demo(source: Path | None, template: str | None, commands: int | None) -> None:
     """Compare ways to load data on a temporary server.
 
     It starts a server of its own, and stops it afterwards. By default each way loads 1,000,000
-    LPUSH commands of 129 bytes. To load your own file:
+    LPUSH commands of 129 bytes. To load your own file, with the arguments of fastresp load:
 
-    fastresp demo --rows flights.csv "HSET flight:{id} {**}"
+    fastresp demo flights.csv "HSET flight:{id} {**}"
     """
-    if (rows is None) != (template is None):
+    swapped = source and template and not source.exists() and Path(template).exists()
+    if swapped or (source is not None and template is None):
+        first = template if swapped else source if source and source.exists() else "FILE.csv"
         raise click.BadParameter(
-            "--rows and TEMPLATE need each other: fastresp demo --rows FILE.csv "
+            f"SOURCE and TEMPLATE need each other, in this order: fastresp demo {first} "
             '"HSET user:{id} {**}"'
         )
-    if rows is not None and commands is not None:
-        raise click.BadParameter("--commands can't be used with --rows, which loads the whole file")
+    if source is not None and commands is not None:
+        raise click.BadParameter("--commands can't be used with SOURCE, which is loaded whole")
     with _failures_as_sentences():
-        if rows is None or template is None:
+        if source is None or template is None:
             _demo_push(commands or 1_000_000)
         else:
-            _demo_rows(rows, template)
+            _demo_rows(source, template)
 
 
 def _demo_push(commands: int) -> None:
@@ -100,7 +103,7 @@ def _demo_push(commands: int) -> None:
 def _demo_rows(path: Path, text: str) -> None:
     template = Template(text)
     if not path.exists():
-        fail(f"{path}: No such file or directory; check the path after --rows")
+        fail(f"{path}: No such file or directory; check the path")
     with _status() as announce:
         announce(f"reading {path}")
         rows = read_rows(path)

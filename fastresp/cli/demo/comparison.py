@@ -201,9 +201,7 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
                     )
                 rows.append(row)
     except OSError as error:
-        raise FastrespError(
-            f"can't read {path}: {error.strerror}; check the path after --rows"
-        ) from error
+        raise FastrespError(f"can't read {path}: {error.strerror}; check the path") from error
     except UnicodeDecodeError as error:
         raise FastrespError(
             f"{path} is not in UTF-8 ({error.reason}); convert it, for example with "

@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Iterable
 from contextlib import suppress
+from datetime import date
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -18,7 +19,7 @@ from ...outcome.errors import SourceError
 from ..blocking import read_now, wait_until
 from .lent import Block, Lent
 
-__all__ = ["Input", "Watch", "check_not_read", "check_unused", "name_of"]
+__all__ = ["EarlierOutput", "Input", "Watch", "check_not_read", "check_unused", "name_of"]
 
 # How often a wait for a pipe checks whether it is still wanted.
 POLL_MS = 100
@@ -238,19 +239,26 @@ def check_not_read(path: str | os.PathLike[str], files: Iterable[str]) -> None:
             raise ValueError(f"{os.fspath(path)} is also the source; write to another file")
 
 
-def check_unused(path: str | os.PathLike[str], holds: str) -> None:
+class EarlierOutput(FileExistsError):
+    """A file to write still has what an earlier run wrote there."""
+
+
+def check_unused(path: str | os.PathLike[str], holds: str, step: str = "look at them") -> None:
     """Refuse to overwrite a file that is not empty.
 
     Args:
         path: the file to write.
         holds: what an earlier run may have written there.
+        step: what to do with it.
 
     Raises:
-        FileExistsError: it has contents.
+        EarlierOutput: it has contents.
     """
     if os.path.isfile(path) and os.path.getsize(path):
-        raise FileExistsError(
-            f"{os.fspath(path)} already exists, and may hold {holds}; move it, or name another file"
+        stem, suffix = os.path.splitext(os.fspath(path))
+        raise EarlierOutput(
+            f"{os.fspath(path)} already exists, and may hold {holds}: {step}, then move the file "
+            f"away; or name another file, such as {stem}-{date.today()}{suffix}"
         )
 
 

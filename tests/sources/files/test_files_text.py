@@ -330,7 +330,7 @@ def test_bad_rows_of_csv(tmp_path: Path) -> None:
         assert pa.table(table).num_rows == 5 + 100_000
         assert table.bad_rows == 4
     assert target.read_text() == "".join(f"{row}\n" for row in [*bad, "5,6,7"])
-    with pytest.raises(FileExistsError, match="move it, or name another file"):
+    with pytest.raises(FileExistsError, match="look at them, then move the file away; or name"):
         rows_of(io.BytesIO(b"a\n1\n"), format="csv", bad_rows=target)
     other = tmp_path / "none.csv"
     rows_of(io.BytesIO(b"a\n1\n"), format="csv", bad_rows=other)
