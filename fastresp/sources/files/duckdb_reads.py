@@ -7,12 +7,13 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from ...outcome.errors import SourceError
 from .formats import checksums_of, schema_of
 from .partitions import Partitions
 from .reading import FileOptions, Reading
 from .schemas import one_schema
 
-__all__ = ["as_name", "parquet_select"]
+__all__ = ["as_name", "check_distinct", "parquet_select"]
 
 # Types of Parquet columns, also within others, that DuckDB reads as something else in silence.
 CHANGED = {
@@ -44,6 +45,26 @@ def parquet_select(files: Sequence[str]) -> str | None:
     )
 
 
+def check_distinct(names: Sequence[str]) -> None:
+    """Refuse names that DuckDB would change in silence; it ignores the case of ASCII letters.
+
+    Raises:
+        SourceError: one is empty, or differs from another in case only.
+    """
+    known: dict[bytes, str] = {}
+    for name in names:
+        if not name:
+            raise SourceError(
+                "a query can't use a column whose name is empty; rename it, or leave out the query"
+            )
+        other = known.setdefault(name.encode().lower(), name)
+        if other != name:
+            raise SourceError(
+                f"a query can't tell column {name!r} from column {other!r}; rename it, or leave "
+                "out the query"
+            )
+
+
 def as_name(text: str) -> str:
     """Return a text as an SQL name."""
     return '"' + text.replace('"', '""') + '"'
@@ -65,6 +86,7 @@ def changed_columns(sources: Sequence[str]) -> dict[str, str]:
     """
     schemas = [(path, schema_of(path, "parquet", Reading(FileOptions()))) for path in sources]
     whole = one_schema((path, pa.schema([]) if each is None else each) for path, each in schemas)
+    check_distinct(whole.names)
     return {
         field.name: (
             f"column {field.name!r} is {field.type}, which DuckDB {what}; load it without a query, "

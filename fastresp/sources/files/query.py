@@ -16,7 +16,7 @@ import pyarrow as pa
 from ...encode.columns.exporting import altered, check_names, names_of
 from ...outcome.errors import SourceError
 from .damage import checked
-from .duckdb_reads import as_name, parquet_select
+from .duckdb_reads import as_name, check_distinct, parquet_select
 from .formats import BATCH_ROWS, columns_of
 from .input import name_of
 from .paths import files_of, format_of
@@ -200,14 +200,8 @@ class Query:
             raise SourceError(
                 f"the query failed: {source.name} has no rows, so no columns; leave out the query"
             )
+        check_distinct(names)
         self._connection.register(name, source)
-        called = self._connection.sql(f"FROM {as_name(name)}").columns
-        wrong = next((own for own, its in zip(names, called, strict=True) if own != its), None)
-        if wrong is not None:
-            raise SourceError(
-                f"a query can't use column {wrong!r} of {source.name}: it is empty, or another "
-                "column has this name in other letters; rename it, or leave out the query"
-            )
 
     def _result(self) -> duckdb.DuckDBPyRelation:
         """Return the query, sorted if wanted."""
