@@ -31,7 +31,7 @@ class Exit(IntEnum):
 MEANINGS = {
     Exit.OK: "success",
     Exit.ERRORS: "error replies, data that can't be read or sent, or differences",
-    Exit.STOPPED: "stopped by --max-errors or --on-error stop; the server is full, busy or read-only",
+    Exit.STOPPED: "stopped by --max-errors or --on-error stop, or a full or busy server",
     Exit.LOST: "the server can't be used, the connection was lost, or another loader is at work",
     Exit.INTERRUPTED: "interrupted, for example by Ctrl-C",
     Exit.ADVICE: "fastresp doctor has advice (1: it found a problem)",
