@@ -1,7 +1,7 @@
 # cython: language_level=3, cdivision=True
 """Placeholders, and the look-up of their fields in a row."""
 
-from ..resp.values cimport NULLS_ERROR, Nulls, shown
+from ..resp.values cimport NULLS_ERROR, Nulls, is_null, shown
 
 import dataclasses
 import os
@@ -89,6 +89,8 @@ cdef class Rows:
             )
         if type(row) is dict:
             kind = ROW_DICT
+        elif is_null(row):
+            kind = ROW_OBJECT
         elif isinstance(row, SINGLE):
             kind = ROW_VALUE
         elif hasattr(row, "keys") and hasattr(row, "__getitem__"):

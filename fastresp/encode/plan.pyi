@@ -1,5 +1,4 @@
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from typing_extensions import disjoint_base
 
@@ -12,13 +11,6 @@ class Plan(Rows):
     ) -> None: ...
     @property
     def commands(self) -> tuple[Sequence[Sequence[bytes | Field]], ...]: ...
-
-def json_text(value: Any) -> str: ...
-
-@disjoint_base
-class Watched:
-    def __init__(self, value: Any, default: Callable[[Any], Any]) -> None: ...
-    def __call__(self, value: Any) -> Any: ...
 
 @disjoint_base
 class Op: ...

@@ -21,11 +21,11 @@ from ..resp.values cimport (
     check_command,
     command_header,
     has_refused_subcommand,
+    is_null,
     put_argument,
     put_simple,
     put_value,
     shown,
-    usual_text,
 )
 from .fields cimport (
     ROW_DICT,
@@ -39,16 +39,17 @@ from .fields cimport (
     Rows,
     peek,
 )
+from .nested cimport NESTED, as_json
 from ..resp.vectors cimport put_vector, width_of
 
-import json
 from collections.abc import Mapping
 
 from ..outcome.errors import EncodeError
+from ..outcome.missing_fields import spelled
 from ..resp.values import pack
 
-# The types that {**!json} encodes as JSON.
-cdef tuple NESTED = (dict, list, tuple)
+# A pair of {*field}, whose values can't be JSON.
+cdef int IS_ITEM = -1
 
 
 cdef class Plan(Rows):
@@ -147,7 +148,7 @@ cdef Py_ssize_t put_composed(
         return put_argument(b, fetch(plan, op.field, row, nulls, default), nulls, default)
     if op.kind == OP_VECTOR:
         value = plan.look_up(op.field, row, nulls)
-        if value is None:
+        if is_null(value):
             return put_argument(b, value, nulls, default)
         return put_vector(b, value, op.width, &op.length)
     if op.kind == OP_JOINED:
@@ -175,8 +176,10 @@ cdef int put_joined(
             if borrowed is not NULL and put_simple(b, borrowed, False):
                 continue
         value = fetch(plan, op.field, row, nulls, default)
-        if value is not None or nulls == NULLS_ERROR:
+        if not is_null(value):
             put_value(b, value, False, default)
+        elif nulls == NULLS_ERROR:
+            put_value(b, None, False, default)
         elif nulls == NULLS_SKIP:
             return 0
     end_header(b, start, c'$', own_size(&b.out) - start - digits - 3, &digits)
@@ -190,11 +193,11 @@ cdef Py_ssize_t put_items(
 ) except -1:
     """Write the items of a list as arguments; return the number of arguments written."""
     cdef Py_ssize_t first = b.argument, size
-    if value is None:
+    if is_null(value):
         return put_argument(b, value, nulls, default)
     if isinstance(value, Mapping):
         for name in value:
-            put_pair(b, name, value[name], False, plan.pair_nulls, default)
+            put_pair(b, name, value[name], IS_ITEM, plan.pair_nulls, default)
     elif isinstance(value, (str, bytes, bytearray)) or not hasattr(value, "__iter__"):
         raise EncodeError(
             f"{{*{field.key}}} needs a list, and the field is a {type(value).__name__}; "
@@ -231,7 +234,7 @@ cdef Py_ssize_t put_fields(
                 plan.pair = name
                 if not absent:
                     put_pair(b, name, value, nested, plan.pair_nulls, default)
-                elif value is None:
+                elif is_null(value):
                     b.argument += put_argument(b, name, NULLS_ERROR, default)
         return b.argument - first
     cdef bint by_position = has_positions(plan, row)
@@ -241,7 +244,7 @@ cdef Py_ssize_t put_fields(
             value = row[name] if plan.by_item else getattr(row, name)
             if not absent:
                 put_pair(b, name, value, nested, plan.pair_nulls, default)
-            elif value is None:
+            elif is_null(value):
                 b.argument += put_argument(b, name, NULLS_ERROR, default)
     return b.argument - first
 
@@ -266,107 +269,43 @@ cdef bint has_positions(Plan plan, object row) except -1:
 
 
 cdef inline int put_pair(
-    Buffer b, object name, object value, bint nested, Nulls nulls, object default
+    Buffer b, object name, object value, int nested, Nulls nulls, object default
 ) except -1:
     """Write a field-value pair, or nothing if the value is a null to be left out."""
-    if value is None and nulls == NULLS_SKIP:
+    if nulls == NULLS_SKIP and is_null(value):
         b.nulls_left_out += 1
         return 0
+    if name is None:
+        raise nameless(value)
     b.argument += put_argument(b, name, NULLS_ERROR, default)
-    if nested and isinstance(value, NESTED):
+    if nested > 0 and isinstance(value, NESTED):
         value = as_json(value, default)
+    elif nested == 0 and default is None and (type(value) is dict or type(value) is list):
+        raise EncodeError(
+            f"cannot send {shown(value)} (a {type(value).__name__}), which is not one argument: "
+            f"write {{**!json}} for JSON, or {{**-{spelled(str(name))}}} to leave it out"
+        )
     b.argument += put_argument(b, value, nulls, default)
     return 0
+
+
+cdef object nameless(object value):
+    """Return the error for a field whose name is None."""
+    return EncodeError(
+        f"a field has None as its name, with the value {shown(value)}: a row of csv.DictReader has "
+        "more values than the header has names; correct the row, or name them with restkey="
+    )
 
 
 cdef object fetch(Plan plan, Field field, object row, Nulls nulls, object default):
     """Return the value of a field, or the row, converted to JSON if the placeholder says so."""
     if isinstance(field, Row):
-        return as_json(plan.as_dict(field, row), default)
+        fields = plan.as_dict(field, row)
+        if None in fields:
+            raise nameless(fields[None])
+        return as_json(fields, default)
     value = plan.look_up(field, row, nulls)
     return value if field.convert is None else as_json(value, default)
-
-
-cdef str as_json(object value, object default):
-    """Return a value as compact JSON, a null as 'null'; raise for NaN and infinity."""
-    cdef Watched watched = None
-    if default is not None:
-        watched = default = Watched(value, default)
-    try:
-        text = json.dumps(
-            value, ensure_ascii=False, allow_nan=False, separators=(",", ":"),
-            default=json_text if default is None else default,
-        )
-    except ValueError as error:
-        if not str(error).startswith("Out of range float"):
-            raise
-        raise EncodeError(
-            "NaN and infinity have no JSON form; replace them with None or a number"
-        ) from None
-    if watched is not None:
-        watched.check()
-    return text
-
-
-cdef class Watched:
-    """A default= for JSON that detects changes to the value being encoded.
-
-    json.dumps checks the size of a list again after each item, and silently ends early.
-    """
-
-    cdef object value
-    cdef object default
-    cdef dict sizes         # by address: each list and dict, and its number of items
-    cdef Py_ssize_t calls
-
-    def __init__(self, value, default):
-        self.value = value
-        self.default = default
-
-    def __call__(self, value):
-        if self.sizes is None:
-            self.sizes = {}
-            self.look(self.value)
-        result = self.default(value)
-        self.look(result)
-        # Check at the powers of two: a list that grows with each call would never end.
-        self.calls += 1
-        if self.calls & (self.calls - 1) == 0:
-            self.check()
-        return result
-
-    cdef int look(self, object value) except -1:
-        """Record the sizes of all lists and dicts in a value."""
-        cdef list left = [value]
-        while left:
-            value = left.pop()
-            if isinstance(value, NESTED) and id(value) not in self.sizes:
-                self.sizes[id(value)] = value, len(value)
-                left.extend(value.values() if isinstance(value, dict) else value)
-        return 0
-
-    cdef int check(self) except -1:
-        """Raise if items may be missing from the text."""
-        if self.sizes is not None:
-            for value, size in self.sizes.values():
-                if len(value) != size:
-                    raise EncodeError(
-                        f"a {type(value).__name__} changed while it was encoded as JSON; neither "
-                        "default= nor another thread may change a row"
-                    )
-        return 0
-
-
-def json_text(value):
-    """Return the JSON form of a value whose type JSON lacks; the default= of json.dumps."""
-    text = usual_text(value)
-    if text is not None:
-        return text
-    hint = "decode it" if isinstance(value, (bytes, bytearray, memoryview)) else "convert it"
-    raise EncodeError(
-        f"JSON has no form for {shown(value)} (a {type(value).__name__}); {hint}, or pass "
-        "default=, a function that does"
-    )
 
 
 cdef Program compile_command(command):

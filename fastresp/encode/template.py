@@ -333,6 +333,12 @@ class _Parser:
             raise self.error(
                 "this placeholder names no field; use {name}, {0}, {*list}, {**} or {*!json}", start
             )
+        if kind is Items and name.startswith("-") and mark:
+            raise self.error(
+                "{*!json} is the whole row; to leave out fields, write {**-name!json}: pairs, with "
+                "nested values as JSON",
+                start,
+            )
         known = () if kind is Items else CONVERSIONS
         convert = self.conversion(mark, known, "a single field", start)
         path = () if head is None else names[1:]

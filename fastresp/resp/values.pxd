@@ -1,4 +1,5 @@
-from cpython.object cimport PyObject
+from cpython.object cimport Py_TYPE, PyObject
+from libc.string cimport strcmp
 
 from .buffer cimport Buffer, append, append_bulk, append_reference, make_room
 from .grammar cimport known_length_end
@@ -110,12 +111,21 @@ cdef inline int put_value(Buffer b, object value, bint framed, object default) e
     return 0
 
 
+cdef inline bint is_null(object value) noexcept:
+    """Whether a value is None, or numpy.ma.masked."""
+    cdef const char *name
+    if value is None:
+        return True
+    name = Py_TYPE(value).tp_name
+    return name[0] == c'M' and strcmp(name, b"MaskedConstant") == 0
+
+
 cdef inline int put_argument(Buffer b, object value, Nulls nulls, object default) except -1:
     """Write one argument; return 0 for a null that is left out."""
-    if value is None and nulls != NULLS_ERROR:
+    if is_null(value):
         if nulls == NULLS_SKIP:
             return 0
-        value = b""
+        value = None if nulls == NULLS_ERROR else b""
     put_value(b, value, True, default)
     return 1
 

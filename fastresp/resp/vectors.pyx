@@ -58,6 +58,9 @@ cdef int put_vector(Buffer b, object value, int width, Py_ssize_t *length) excep
             raise not_numbers(value, width)
         # A copy: code that converts an item to a float may change the list.
         return put_items(b, value if type(value) is tuple else tuple(value), width, length)
+    mask = getattr(value, "mask", None)     # of numpy.ma
+    if mask is not None and mask.any():
+        raise EncodeError(f"item {mask.argmax()} is masked: a vector can't contain nulls")
     try:
         PyObject_GetBuffer(value, &view, PyBUF_RECORDS_RO)
     except Exception as error:

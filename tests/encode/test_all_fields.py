@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import csv
 import io
 import json
 import types
@@ -281,3 +282,21 @@ def test_missing_key_within_a_field(kind: str) -> None:
         assert dumped(data(), "SET {id} {at!json}", nulls=nulls) == pack_many(
             [("SET", 1, '{"x":1,"y":2}'), ("SET", 2, second), ("SET", 3, "null")]
         )
+
+
+def test_nested_values_in_pairs_name_json() -> None:
+    for value in ({"a": 1}, [1]):
+        with pytest.raises(
+            EncodeError, match=r"not one argument: write \{\*\*!json\} .*-address\}"
+        ):
+            dumped([{"id": 1, "address": value}], "HSET {id} {**}")
+        assert dumped([{"a": value}], "HSET k {**}", default=str) == pack(
+            "HSET", "k", "a", str(value)
+        )
+
+
+def test_rows_of_csv_with_too_many_fields() -> None:
+    rows = list(csv.DictReader(io.StringIO("id,v\n1,a,extra\n")))
+    for template in ("HSET {id} {**}", "SET {id} {*!json}"):
+        with pytest.raises(EncodeError, match=r"row 0, .*None as its name, .*more values than"):
+            dumped(rows, template, nulls="skip")

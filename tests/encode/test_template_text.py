@@ -105,6 +105,7 @@ BAD_TEXTS = [
     ("SET ^x{a!f32}", "{a!f32} must be a whole argument; put spaces around it"),
     ("SET ^{0!f16}{b!f32}", "{0!f16} must be a whole argument"),
     ("SET ^{*a!json}", "'!json' can't be used here"),
+    ("SET ^{*-id!json}", "{*!json} is the whole row; to leave out fields, write {**-name!json}"),
     ("HSET {a} ^x{**}", "{**} makes several arguments; put spaces around it"),
     ("HSET ^{**}x", "{**} makes several arguments"),
     ("HSET ^{**}{a}", "{**} makes several arguments"),

@@ -10,7 +10,6 @@ from .cell cimport (
     FORM_LIST,
     FORM_MAP,
     FORM_NONE,
-    FORM_OTHER,
     FORM_STRUCT,
     LAYOUT_DICTIONARY,
     LAYOUT_FIXED,
@@ -28,6 +27,7 @@ from .cell cimport (
     LONGEST,
     Cell,
     allocate,
+    inmost,
     number_in,
     set_name,
     stand_for,
@@ -120,11 +120,23 @@ cdef int build(Cell *cell, ArrowSchema *schema, list zones) except -1:
     if cell.write is not NULL:
         cell.text = text_of_written
         cell.brief = text[:1] != "d"
-    if cell.form != FORM_OTHER:
-        cell.json = cell.form != FORM_NONE and cell.form != FORM_BYTES
-        for i in range(cell.n_children):
-            cell.json = cell.json and cell.children[i].json
     return 0
+
+
+cdef bint settle_json(Cell *cell) except -1:
+    """Set whether a value has a JSON form, with everything nested in it; return that."""
+    cdef Py_ssize_t i
+    cell.json = cell.form != FORM_NONE and cell.form != FORM_BYTES
+    for i in range(cell.n_children):
+        cell.json = settle_json(&cell.children[i]) and cell.json
+    if cell.form == FORM_STRUCT:
+        names = {cell.children[i].name[:cell.children[i].name_size] for i in range(cell.n_children)}
+        cell.json = cell.json and len(names) == cell.n_children
+    elif cell.form == FORM_MAP:
+        cell.json = cell.json and inmost(&cell.children.children[0]).form not in (
+            FORM_LIST, FORM_STRUCT, FORM_MAP
+        )
+    return cell.json
 
 
 cdef str format_of(ArrowSchema *schema):

@@ -1,6 +1,9 @@
 # cython: language_level=3, cdivision=True
 """Write values of Arrow columns, nested ones too, as JSON: the same text as json.dumps."""
 
+from libc.stdlib cimport free, malloc, qsort
+from libc.string cimport memcmp
+
 from .cell cimport (
     BAD_INDEX,
     FORM_BOOL,
@@ -14,12 +17,20 @@ from .cell cimport (
     NOT_FINITE,
     NOT_UTF8,
     NULL_KEY,
+    SAME_KEY,
     Cell,
     span,
     stood_for,
     value,
 )
 from ...resp.out cimport Out, cut, own_size, put_copy, reserve
+
+# The name of a pair within the text.
+cdef struct Key:
+    Py_ssize_t at
+    Py_ssize_t size
+    const char *text
+
 
 # Whether a byte of a string must be escaped in JSON.
 cdef bint[256] SPECIAL
@@ -137,21 +148,51 @@ cdef int put_struct(Out *out, Cell *cell, Py_ssize_t i) noexcept nogil:
 cdef int put_map(Out *out, Cell *cell, Py_ssize_t i) noexcept nogil:
     """Write a map, which is a list of structs of two fields: name and value."""
     cdef Py_ssize_t start, end, at, key
+    cdef Key *keys
     cdef int fault = put(out, b"{", 1)
     cdef Cell *names = &cell.children[0].children[0]
     cdef Cell *values = &cell.children[0].children[1]
     span(cell, i, &start, &end)
+    keys = <Key *>malloc((end - start + 1) * sizeof(Key))
+    if keys is NULL:
+        return NO_MEMORY
     for at in range(start, end):
         key = at
         if stood_for(names, &key) is NULL:
-            return NULL_KEY
+            fault = NULL_KEY
         fault = fault or (put(out, b",", 1) if at > start else 0)
+        keys[at - start].at = own_size(out)
         fault = fault or put_json(out, names, at, True)
+        keys[at - start].size = own_size(out) - keys[at - start].at
         fault = fault or put(out, b":", 1)
         fault = fault or put_json(out, values, at, False)
         if fault:
-            return fault
-    return fault or put(out, b"}", 1)
+            break
+    fault = fault or put(out, b"}", 1)
+    if fault == 0 and has_twice(keys, end - start, out.base):
+        fault = SAME_KEY
+    free(keys)
+    return fault
+
+
+cdef bint has_twice(Key *keys, Py_ssize_t n, const char *base) noexcept nogil:
+    """Whether two names are equal; sort them."""
+    cdef Py_ssize_t i
+    for i in range(n):
+        keys[i].text = base + keys[i].at
+    qsort(keys, n, sizeof(Key), compare)
+    for i in range(1, n):
+        if compare(&keys[i - 1], &keys[i]) == 0:
+            return True
+    return False
+
+
+cdef int compare(const void *one, const void *other) noexcept nogil:
+    cdef const Key *a = <const Key *>one
+    cdef const Key *b = <const Key *>other
+    if a.size != b.size:
+        return 1 if a.size > b.size else -1
+    return memcmp(a.text, b.text, a.size)
 
 
 cdef inline int put(Out *out, const char *text, Py_ssize_t n) noexcept nogil:

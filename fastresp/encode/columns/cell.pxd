@@ -40,6 +40,7 @@ cdef enum Fault:
     NOT_UTF8 = -13          # a text that JSON can't contain
     RAISED = -14            # an exception
     DAMAGED = -15           # it lies outside the memory of its column
+    SAME_KEY = -16          # two pairs of a map with one name
 
 
 # The kinds of values that JSON writes differently.

@@ -40,7 +40,6 @@ cdef Py_ssize_t number_in(str text) except -2:
 cdef void stand_for(Cell *cell, Cell *inner) noexcept:
     """Set the properties of a dictionary or of runs to those of their values."""
     cell.form = FORM_OTHER
-    cell.json = inner.json
     cell.lasting = inner.lasting
 
 
@@ -61,6 +60,7 @@ cdef int make_field(Cell *cell, Cell *over, Cell *field, bytes name) except -1:
     cell.over, cell.inner = over, field
     cell.text = text_of_field
     stand_for(cell, field)
+    cell.json = field.json
     set_name(cell, name)
     return 0
 

@@ -19,6 +19,7 @@ from .cell cimport (
     NULL_KEY,
     OTHER_LENGTH,
     OUT_OF_RANGE,
+    SAME_KEY,
     TOO_LARGE,
     Cell,
     name_of,
@@ -237,6 +238,8 @@ cdef object described(int fault, Job *job, Py_ssize_t most):
         return "the command is empty; it needs at least a name"
     if fault == NOT_UTF8:
         return "this text is not UTF-8, as JSON must be; convert it, or send the field by itself"
+    if fault == SAME_KEY:
+        return "a map has two values for one key, and a JSON object can't"
     if fault == NULL_KEY:
         return "the field of a field-value pair is null"
     return (

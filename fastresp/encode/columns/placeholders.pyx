@@ -5,7 +5,7 @@ from libc.stdlib cimport free
 from libc.string cimport memset
 
 from .arrow cimport ArrowSchema, Schema
-from .arrow_types cimport build, extension_name, type_name
+from .arrow_types cimport build, extension_name, settle_json, type_name
 from .cell cimport (
     FORM_LIST,
     FORM_MAP,
@@ -62,6 +62,7 @@ cdef class Columns:
         build(&self.root, top, self.kept)
         if schema.names is not None:
             rename(&self.root, schema.names)
+        settle_json(&self.root)
         self.named = top.format == b"+s"
         self.columns = self.root.children if self.named else &self.root
         self.n_columns = top.n_children if self.named else 1
@@ -196,7 +197,10 @@ cdef class Columns:
         """Refuse a column without a JSON form."""
         if found.cell.json:
             return 0
-        hint = "it is binary or contains binary; cast it to text first, or leave it out"
+        hint = (
+            "it is binary or contains binary, a map whose keys are lists or structs, or two fields "
+            "of one name; cast it to text first, or leave it out"
+        )
         if inmost(found.cell).form == FORM_NONE:
             hint = "cast it to text first, or leave it out"
         raise TemplateError(

@@ -176,3 +176,36 @@ def test_values_of_duckdb_that_arrow_lacks(value: str) -> None:
 
 def test_a_stream_of_unknown_origin_is_a_table() -> None:
     assert dumped(Stream(PLAIN.select(["id"])), "SET k {id}") == pack("SET", "k", 1)
+
+
+def maps(kind: pa.DataType, *pairs: tuple[Any, Any]) -> pa.Array:
+    return pa.array([list(pairs)], pa.map_(kind, pa.int64()))
+
+
+KEYS = {
+    "list": maps(pa.list_(pa.int64()), ([1], 2)),
+    "struct": maps(pa.struct([("a", pa.int64())]), ({"a": 1}, 2)),
+    "map": maps(pa.map_(pa.string(), pa.int64()), ([("a", 1)], 2)),
+    "struct of two fields": pa.StructArray.from_arrays([pa.array([1]), pa.array([2])], ["a", "a"]),
+}
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_values_that_no_json_object_can_hold(name: str) -> None:
+    for values in (KEYS[name], pa.ListArray.from_arrays([0, 1], KEYS[name])):
+        table = pa.table({"id": [1], "m": values})
+        for template in ("SET k {m!json}", "SET k {*!json}", "HSET k {**!json}"):
+            with pytest.raises(TemplateError, match=r"'m' is of type .*, which has no JSON form"):
+                dumped(table, template)
+        assert dumped(table, "HSET k {**-m!json}") == pack("HSET", "k", "id", 1)
+
+
+@pytest.mark.parametrize("n", [2, 3000])
+def test_maps_with_one_key_twice(n: int) -> None:
+    keys = [*range(n), n - 1]
+    table = pa.table({"m": maps(pa.int64(), *((key, key) for key in keys))})
+    with pytest.raises(fastresp.EncodeError, match=r"row 0, .*a map has two values for one key"):
+        dumped(table, "SET k {m!json}")
+    table = pa.table({"m": maps(pa.int64(), *((key, key) for key in keys[:-1]))})
+    text = json.dumps({str(key): key for key in keys[:-1]}, separators=(",", ":"))
+    assert dumped(table, "SET k {m!json}") == pack("SET", "k", text)
