@@ -103,6 +103,7 @@ class How:
 @options.null_values
 @options.nulls
 @options.bad_rows
+@options.max_row_bytes
 @options.null
 @options.sql
 @options.sort_by
@@ -166,6 +167,7 @@ def load(
     encoding: str | None,
     null_values: str | None,
     bad_rows: str,
+    max_row_bytes: int,
     null: bool,
     nulls: Nulls,
     on_error: OnError,
@@ -217,8 +219,9 @@ def load(
         import_source=import_source, log=log, wait_index=wait_index, index_backlog=index_backlog,
     )  # fmt: skip
     text = TextOptions(
-        delimiter, quote, escape, no_header, columns, encoding, null_values, bad_rows, null
-    )
+        delimiter, quote, escape, no_header, columns, encoding, null_values, bad_rows, null,
+        max_row_bytes,
+    )  # fmt: skip
     if from_rejects:
         beyond = (
             sql,

@@ -124,6 +124,15 @@ bad_rows = option(
     help="Rows that can't be read: error, skip, or a FILE to write them to.",
     show_default=True,
 )
+max_row_bytes = option(
+    "--max-row-bytes",
+    metavar="N",
+    type=click.IntRange(min=1),
+    default=512 << 20,
+    section=DATA,
+    help="Largest row of JSON lines, in bytes.",
+    show_default=True,
+)
 null = option(
     "--null",
     "-0",

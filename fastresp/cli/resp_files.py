@@ -57,6 +57,7 @@ NAMES_SHOWN = 20
 @options.null_values
 @options.nulls
 @options.bad_rows
+@options.max_row_bytes
 @options.null
 @options.sql
 @options.sort_by
@@ -77,6 +78,7 @@ def pack(
     encoding: str | None,
     null_values: str | None,
     bad_rows: str,
+    max_row_bytes: int,
     null: bool,
     nulls: Nulls,
     limit: int | None,
@@ -109,8 +111,9 @@ def pack(
             end.end(Exit.USAGE, "RESP is not for a terminal; add '> FILE' or -o FILE")
         check_templates(templates)
         text = TextOptions(
-            delimiter, quote, escape, no_header, columns, encoding, null_values, bad_rows, null
-        )
+            delimiter, quote, escape, no_header, columns, encoding, null_values, bad_rows, null,
+            max_row_bytes,
+        )  # fmt: skip
         with (
             opened(
                 source,

@@ -13,6 +13,7 @@ from typing import IO, Any, Literal, TypeAlias
 from ..encode.template import Template
 from ..sources.files import Format, Table, read
 from ..sources.files.input import check_unused
+from ..sources.files.reading import ROW_BYTES
 from ..sources.files.rejects import RejectsFile, read_rejects
 from ..sources.files.resp import RespFile
 from ..sources.source import format_for
@@ -46,6 +47,7 @@ class TextOptions:
     null_values: str | None = None
     bad_rows: str = "error"
     null: bool = False
+    max_row_bytes: int = ROW_BYTES
 
 
 @contextmanager
@@ -91,6 +93,7 @@ def opened(
         encoding=text.encoding,
         null_values=_names(text.null_values) or (),
         bad_rows=bad_rows,
+        max_row_bytes=text.max_row_bytes,
         limit=limit,
         sort_by=_names(sort_by) or (),
         skip_truncated=skip_truncated,

@@ -45,6 +45,7 @@ STDOUT = Path("-")
 @options.null_values
 @options.nulls
 @options.bad_rows
+@options.max_row_bytes
 @options.null
 @options.sql
 @options.sort_by
@@ -83,6 +84,7 @@ def verify_command(
     encoding: str | None,
     null_values: str | None,
     bad_rows: str,
+    max_row_bytes: int,
     null: bool,
     nulls: Nulls,
     limit: int | None,
@@ -105,8 +107,9 @@ def verify_command(
     --sample 1% looks at some of the rows, and says how many of all rows differ at most.
     """
     text = TextOptions(
-        delimiter, quote, escape, no_header, columns, encoding, null_values, bad_rows, null
-    )
+        delimiter, quote, escape, no_header, columns, encoding, null_values, bad_rows, null,
+        max_row_bytes,
+    )  # fmt: skip
     with json_log(log == "json") as lines, ending(as_json=as_json, log=lines) as end:
         end.fields = VerifyReport().as_json() | {"same": None}
         if as_json and differences == STDOUT:

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any, Literal, Protocol, TypeAlias
 
 from ..encode.chunk_writer import CHUNK_BYTES
-from ..encode.fields import Field, Pairs, Row
+from ..encode.fields import Field, Items, Pairs, Row
 from ..encode.row_writer import Writer
 from ..encode.template import (
     VECTORS,
@@ -301,11 +301,20 @@ def _wanted(template: Template) -> Wanted:
     """Return what a template needs of the rows of a file."""
     fields = [part for part in _fields(template) if not isinstance(part, Row)]
     names = [field.name for field in fields if field.name is not None and len(field.path) == 1]
-    whole = len(names) < len(fields) or any(isinstance(field, Pairs) for field in fields)
+    all_fields = any(isinstance(field, Pairs) for field in fields)
+    whole = len(names) < len(fields) or all_fields
+    left_out = [each for field in fields if isinstance(field, Pairs) for each in field.left_out]
+    named = [each for each in fields + left_out if not isinstance(each, Pairs)]
+    paths = [field.path for field in named if len(field.path) > 1]
+    items = [field.path for field in named if isinstance(field, Items)]
+    vectors = [field.path for field in named if field.convert in VECTORS]
     return Wanted(
         None if whole else frozenset(names),
-        frozenset(str(field.path[0]) for field in fields if field.convert in VECTORS),
+        frozenset(path[0] for path in vectors),
         any(isinstance(part, Row) for part in _fields(template)),
+        frozenset(each.path[0] for each in named if each.position < 0 or each.head),
+        frozenset(path[0] for path in (*paths, *items, *vectors)),
+        frozenset(paths),
     )
 
 

@@ -36,7 +36,7 @@ from .cell cimport (
     text_of_written,
 )
 from .decimals_and_times cimport make_time
-from .numbers_and_strings cimport make_plain
+from .numbers_and_strings cimport VALUE, make_plain
 from ...resp.out cimport reserve
 from .storage cimport (
     STORAGE_DOUBLE,
@@ -60,7 +60,7 @@ DOCUMENT = b"fastresp.document"
 # formats that its storage may have.
 cdef dict EXTENSIONS = {
     b"arrow.uuid": ("w:16",), b"arrow.json": ("u", "U", "vu"), b"arrow.bool8": ("c",),
-    b"arrow.fixed_shape_tensor": ("+w:",), DOCUMENT: ("z",),
+    b"arrow.fixed_shape_tensor": ("+w:",), DOCUMENT: ("z",), VALUE: ("u",),
 }
 cdef dict LAYOUTS = {
     "u": LAYOUT_STRING, "z": LAYOUT_STRING, "U": LAYOUT_LARGE_STRING, "Z": LAYOUT_LARGE_STRING,

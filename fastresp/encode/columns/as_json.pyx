@@ -12,6 +12,7 @@ from .cell cimport (
     FORM_MAP,
     FORM_NUMBER,
     FORM_STRUCT,
+    FORM_VALUE,
     IS_NULL,
     NO_MEMORY,
     NOT_FINITE,
@@ -23,6 +24,7 @@ from .cell cimport (
     stood_for,
     value,
 )
+from .numbers_and_strings cimport json_value
 from ...resp.out cimport Out, cut, own_size, put_copy, reserve
 
 # The name of a pair within the text.
@@ -95,7 +97,12 @@ cdef int put_json(Out *out, Cell *cell, Py_ssize_t i, bint quoted) noexcept nogi
 
 cdef int put_scalar(Out *out, Cell *cell, Py_ssize_t i, bint quoted) noexcept nogil:
     cdef Py_ssize_t n
-    cdef const char *text = value(cell, i, &n)
+    cdef bint marked
+    cdef const char *text
+    if cell.form == FORM_VALUE:
+        text = json_value(cell, i, &n, &marked)
+        return put_checked(out, text, n) if marked else put_string(out, text, n)
+    text = value(cell, i, &n)
     if text is NULL:
         return <int>n
     if cell.form == FORM_BOOL:
@@ -112,6 +119,17 @@ cdef int put_scalar(Out *out, Cell *cell, Py_ssize_t i, bint quoted) noexcept no
     if not quoted:
         return put(out, text, n)
     return put_string(out, text, n)
+
+
+cdef int put_checked(Out *out, const char *text, Py_ssize_t n) noexcept nogil:
+    """Write text that is JSON if it is UTF-8."""
+    cdef Py_ssize_t at = 0, step
+    while at < n:
+        step = character_size(text + at, n - at)
+        if step == 0:
+            return NOT_UTF8
+        at += step
+    return put(out, text, n)
 
 
 cdef int put_list(Out *out, Cell *cell, Py_ssize_t i) noexcept nogil:

@@ -41,6 +41,7 @@ cdef enum Fault:
     RAISED = -14            # an exception
     DAMAGED = -15           # it lies outside the memory of its column
     SAME_KEY = -16          # two pairs of a map with one name
+    NOT_ONE_ARGUMENT = -17  # an object or a list of JSON
 
 
 # The kinds of values that JSON writes differently.
@@ -52,6 +53,7 @@ cdef enum Form:
     FORM_BOOL
     FORM_TEXT
     FORM_BYTES
+    FORM_VALUE              # a JSON value of any type: see numbers_and_strings.pyx
     FORM_LIST
     FORM_STRUCT
     FORM_MAP

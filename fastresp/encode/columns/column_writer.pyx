@@ -14,6 +14,7 @@ from .cell cimport (
     IS_NULL_ROW,
     NO_MEMORY,
     NOT_FINITE,
+    NOT_ONE_ARGUMENT,
     NOT_UTF8,
     NULL_INSIDE,
     NULL_KEY,
@@ -236,6 +237,12 @@ cdef object described(int fault, Job *job, Py_ssize_t most):
         return "NaN and infinity have no JSON form; replace them with null or a number"
     if fault == EMPTY_COMMAND:
         return "the command is empty; it needs at least a name"
+    if fault == NOT_ONE_ARGUMENT:
+        name = name_of(job.cell)
+        return (
+            "this value is a JSON object or list, which is not one argument: write "
+            f"{{{name}!json}} for JSON, or in field-value pairs {{**!json}}, or {{**-{name}}} to leave it out"
+        )
     if fault == NOT_UTF8:
         return "this text is not UTF-8, as JSON must be; convert it, or send the field by itself"
     if fault == SAME_KEY:

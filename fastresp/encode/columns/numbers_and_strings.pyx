@@ -22,8 +22,11 @@ from .cell cimport (
     FORM_NULL,
     FORM_NUMBER,
     FORM_TEXT,
+    FORM_VALUE,
     IS_NULL,
+    NOT_ONE_ARGUMENT,
     Cell,
+    is_null,
     number_in,
     value,
 )
@@ -36,6 +39,11 @@ from ...resp.floats cimport (
 cdef const char *BOOLS = b"01"
 cdef const char *HEX = b"0123456789abcdef"
 cdef const char *EMPTY = b""        # NULL would mean null
+
+
+# A string is a value of JSON: after VALUE_MARK, which is not UTF-8, the text of a number, a
+# boolean, an object or a list; else a string.
+cdef bytes VALUE = b"fastresp.value"
 
 
 cdef int make_plain(Cell *cell, str kind, bytes extension) except -1:
@@ -73,6 +81,8 @@ cdef int make_plain(Cell *cell, str kind, bytes extension) except -1:
         cell.write, cell.form, cell.lasting = write_uuid, FORM_TEXT, False
     elif extension == b"arrow.bool8":
         cell.text, cell.form, cell.write = text_of_bool8, FORM_BOOL, NULL
+    elif extension == VALUE:
+        cell.text, cell.form, cell.plain = text_of_value, FORM_VALUE, False
     elif extension == b"arrow.json":
         cell.form = FORM_NUMBER     # is JSON already
     return 0
@@ -158,6 +168,49 @@ cdef char *write_double(Cell *cell, Py_ssize_t i, char *p) noexcept nogil:
 
 cdef const char *text_of_string(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
     return value(cell, i, n)        # which handles this type
+
+
+cdef const char *text_of_value(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
+    """Return the text of a JSON value that is one argument: booleans as 1 or 0."""
+    cdef bint marked
+    cdef const char *text = json_value(cell, i, n, &marked)
+    if marked and n[0] and (text[0] == c'{' or text[0] == c'['):
+        n[0] = NOT_ONE_ARGUMENT
+        return NULL
+    return one_or_zero(text, n) if marked else text
+
+
+cdef const char *text_of_any(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
+    """Return the text of a JSON value of the inner cell: objects and lists as JSON."""
+    cdef bint marked
+    cdef const char *text
+    if is_null(cell.inner, i):
+        n[0] = IS_NULL
+        return NULL
+    text = json_value(cell.inner, i, n, &marked)
+    return one_or_zero(text, n) if marked else text
+
+
+cdef inline const char *one_or_zero(const char *text, Py_ssize_t *n) noexcept nogil:
+    """Return ``1`` for ``true``, ``0`` for ``false``, and any other text unchanged."""
+    if n[0] and (text[0] == c't' or text[0] == c'f'):
+        n[0] = 1
+        return &BOOLS[text[0] == c't']
+    return text
+
+
+cdef const char *json_value(
+    Cell *cell, Py_ssize_t i, Py_ssize_t *n, bint *marked
+) noexcept nogil:
+    """Return a JSON value without its mark; ``marked`` unless it is a string."""
+    cdef const int32_t *offsets = <const int32_t *>cell.values + cell.offset + i
+    cdef const char *text = cell.bytes + offsets[0]
+    n[0] = offsets[1] - offsets[0]
+    marked[0] = n[0] > 0 and <unsigned char>text[0] == VALUE_MARK
+    if marked[0]:
+        n[0] -= 1
+        return text + 1
+    return text
 
 
 cdef const char *text_of_large_string(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:

@@ -11,6 +11,7 @@ from .cell cimport (
     FORM_MAP,
     FORM_NONE,
     FORM_STRUCT,
+    FORM_VALUE,
     Cell,
     allocate,
     destroy,
@@ -21,6 +22,7 @@ from .cell cimport (
 )
 from .as_json cimport text_of_json, text_of_nested
 from .as_vectors cimport make_vector
+from .numbers_and_strings cimport text_of_any
 from ...resp.out cimport reserve
 
 from collections import Counter
@@ -166,12 +168,12 @@ cdef class Columns:
         cdef Found found = self.column(i, field)
         cdef Cell *form
         if field.convert is None or inmost(found.cell).form not in (
-            FORM_LIST, FORM_MAP, FORM_STRUCT
+            FORM_LIST, FORM_MAP, FORM_STRUCT, FORM_VALUE
         ):
             return self.check(found, field)
         self.check_json(found, field)
         form = self.form_of(found, field)
-        form.text = text_of_nested
+        form.text = text_of_any if found.cell.form == FORM_VALUE else text_of_nested
         return form
 
     cdef Cell *form_of(self, Found found, field) except NULL:

@@ -11,7 +11,7 @@ from typing import IO, Literal, overload
 from ...outcome.messages import Hint, Message
 from .input import check_not_read
 from .paths import FORMATS, Format, Path, Source, exists, files_of, format_of
-from .reading import AS_IT_IS, FileOptions, unfit
+from .reading import AS_IT_IS, ROW_BYTES, FileOptions, unfit
 from .resp import RespFile
 from .table import Table
 
@@ -44,6 +44,7 @@ def read(
     encoding: str | None = None,
     null_values: Sequence[str] = (),
     bad_rows: Path = "error",
+    max_row_bytes: int = ROW_BYTES,
     limit: int | None = None,
     sort_by: str | Sequence[str] = (),
 ) -> Table: ...
@@ -61,6 +62,7 @@ def read(
     encoding: str | None = None,
     null_values: Sequence[str] = (),
     bad_rows: Path = "error",
+    max_row_bytes: int = ROW_BYTES,
     limit: int | None = None,
     sort_by: str | Sequence[str] = (),
 ) -> Table: ...
@@ -78,6 +80,7 @@ def read(
     encoding: str | None = None,
     null_values: Sequence[str] = (),
     bad_rows: Path = "error",
+    max_row_bytes: int = ROW_BYTES,
     limit: int | None = None,
     sort_by: str | Sequence[str] = (),
     skip_truncated: bool = False,
@@ -95,6 +98,7 @@ def read(
     encoding: str | None = None,
     null_values: Sequence[str] = (),
     bad_rows: Path = "error",
+    max_row_bytes: int = ROW_BYTES,
     limit: int | None = None,
     sort_by: str | Sequence[str] = (),
     skip_truncated: bool = False,
@@ -130,6 +134,8 @@ def read(
             ``"skip"`` skips them, and ``Table.bad_rows`` counts them; or the path of a file to
             write them to, unchanged. If the file has contents, using the table is a
             FileExistsError.
+        max_row_bytes: the largest row of JSON lines, in bytes; by default 512 MiB, as a server
+            accepts by default. A row needs about five times its size in memory.
         limit: stop after this many rows; with ``sort_by``, of the sorted ones.
         sort_by: the name of a column, or a list of names: sort the rows by these columns, in
             ascending order, with nulls last. Rows with equal values keep their order. DuckDB sorts
@@ -144,7 +150,8 @@ def read(
     JSON lines, or one JSON array: in a load, numbers keep their text, and ``{*!json}`` sends a row
     unchanged. For other consumers, number columns are 64-bit integers, decimals of up to 38 digits
     or 64-bit floats: a fraction becomes the nearest float; an integer that its column can't hold
-    is an error, and so is a number that would become infinite. A missing key is a null. Every
+    is an error, and so is a number that would become infinite. A missing key is a null. In a load,
+    keys and types may change from row to row. For other consumers, and with ``sort_by``, every
     column and its type must appear in the first 2 MiB.
 
     Lines: one column of bytes, ``line``.
@@ -180,7 +187,8 @@ def read(
     if limit is not None and limit < 0:
         raise ValueError(f"limit must be 0 rows or more, not {limit}")
     options = _options(
-        format, delimiter, quote, escape, header, columns, encoding, null_values, bad_rows
+        format, delimiter, quote, escape, header, columns, encoding, null_values, bad_rows,
+        max_row_bytes,
     )  # fmt: skip
     keys = (sort_by,) if isinstance(sort_by, str) else tuple(sort_by)
     if format == "resp" or (format is None and _is_resp(source)):
@@ -223,6 +231,7 @@ def _options(
     encoding: str | None,
     null_values: Sequence[str],
     bad_rows: Path,
+    max_row_bytes: int,
 ) -> FileOptions:
     """Check and collect the user's options for text files.
 
@@ -243,6 +252,9 @@ def _options(
     for name, texts in (("columns", columns), ("null_values", null_values)):
         if isinstance(texts, str):
             raise TypeError(f"{name} must be a list of strings, not a string; use [{texts!r}]")
+    if not 0 < max_row_bytes <= ROW_BYTES:
+        words = f" must be from 1 to {ROW_BYTES} (512 MiB), not {max_row_bytes}"
+        raise ValueError(Message(Hint("max_row_bytes"), words))
     if columns is not None and not columns:
         raise ValueError(Message(Hint("columns"), " must name at least one column"))
     return FileOptions(
@@ -254,6 +266,7 @@ def _options(
         bad_rows,
         quote,
         escape,
+        max_row_bytes,
     )
 
 

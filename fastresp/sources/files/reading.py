@@ -21,15 +21,19 @@ __all__ = [
     "FileOptions",
     "NAMES",
     "NUMBER",
+    "ROW_BYTES",
     "Reading",
     "Wanted",
     "line_blocks",
     "unfit",
 ]
 
-# A row of CSV or JSON lines must fit in a block. Flights as CSV: a process that reads them peaks at
+# A row of CSV must fit in a block. Flights as CSV: a process that reads them peaks at
 # 126 MiB with blocks of 1 MiB, 129 MiB with 2, 155 MiB with 4; throughput is the same.
 BLOCK_BYTES = 2 << 20
+
+# The largest argument that a server accepts by default (proto-max-bulk-len).
+ROW_BYTES = 512 << 20
 
 # The metadata of a JSON column of numbers as text, exactly as in the file.
 NUMBER = {b"ARROW:extension:name": b"arrow.json"}
@@ -56,6 +60,7 @@ class FileOptions:
         bad_rows: ``"error"``, ``"skip"``, or the path of the file to write bad rows to.
         quote: the quote of CSV fields; "" if they have none; None to detect it.
         escape: the character before a quote that is text within a quoted field.
+        max_row_bytes: the largest row of JSON lines to accept, in bytes.
     """
 
     delimiter: str | None = None
@@ -66,6 +71,7 @@ class FileOptions:
     bad_rows: str | os.PathLike[str] = "error"
     quote: str | None = None
     escape: str | None = None
+    max_row_bytes: int = ROW_BYTES
 
 
 AS_IT_IS = FileOptions()
@@ -83,6 +89,7 @@ def unfit(kind: str, options: FileOptions) -> Message | None:
         "escape": delimited,
         "encoding": (*delimited, "jsonl", "lines"),
         "bad_rows": (*delimited, "jsonl"),
+        "max_row_bytes": ("jsonl",),
     }
     for name, kinds in fits.items():
         if kind not in kinds and getattr(options, name) != getattr(AS_IT_IS, name):
@@ -101,11 +108,17 @@ class Wanted:
         columns: the names of the columns; None for all.
         vectors: the names of the vector columns.
         document: whether it needs the whole row as JSON.
+        named: the names of all columns that placeholders name.
+        structured: those of which it needs fields or items.
+        paths: the names on the way to each field within a column.
     """
 
     columns: frozenset[str] | None
     vectors: frozenset[str]
     document: bool
+    named: frozenset[str]
+    structured: frozenset[str]
+    paths: frozenset[tuple[str, ...]]
 
 
 class BadRows:
@@ -150,6 +163,11 @@ class Reading:
         wanted: what a load needs of the rows; None outside a load, which reads typed columns.
         stopped: set when nothing more is wanted.
         start_row: rows before it are not wanted, and may be left out.
+        varies: whether each batch of JSON lines may have its own columns and types.
+        single: whether there is one file.
+        folders: the columns that folders of the files name.
+        known: the columns of JSON lines so far, and the types to parse them as.
+        unseen: the columns that the template names and no JSON line has had so far.
         bad: counts and stores the rows that can't be read.
     """
 
@@ -157,10 +175,16 @@ class Reading:
     wanted: Wanted | None = None
     stopped: Watch = field(default_factory=Watch)
     start_row: int = 0
+    varies: bool = False
+    single: bool = True
+    folders: frozenset[str] = frozenset()
+    known: dict[str, Any] = field(default_factory=dict)
+    unseen: set[str] = field(init=False)
     bad: BadRows = field(init=False)
 
     def __post_init__(self) -> None:
         self.bad = BadRows(self.options.bad_rows, self.options.encoding)
+        self.unseen = set() if self.wanted is None else set(self.wanted.named)
 
 
 class Batches(NamedTuple):
@@ -200,7 +224,7 @@ class Converted:
         return piece
 
 
-def line_blocks(data: Input, end: bytes = b"\n", most: int = BLOCK_BYTES) -> Iterator[bytes]:
+def line_blocks(data: Input, end: bytes, most: int) -> Iterator[bytes]:
     """Yield blocks of whole lines; the last line may lack its line end.
 
     Args:
@@ -224,8 +248,7 @@ def line_blocks(data: Input, end: bytes = b"\n", most: int = BLOCK_BYTES) -> Ite
         pieces.append(block)
         size += len(block)
         if size >= most:
-            raise SourceError(
-                f"a row is larger than {most >> 20} MiB, the maximum; load the rows from Python"
-            )
+            words = f"a row is larger than {most:,} bytes, the maximum; raise "
+            raise SourceError(Message(words, Hint("max_row_bytes", ...)))
     if size:
         yield b"".join(pieces)

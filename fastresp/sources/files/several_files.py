@@ -57,6 +57,8 @@ class SeveralFiles:
         self._used = None if wanted is None or wanted.document else wanted.columns
         reading.wanted = self._wanted(wanted)
         self._reading = reading
+        reading.varies, reading.single = not one, len(sources) == 1
+        reading.folders = frozenset(name for each in self._partitions for name in each.values)
         self._limit = limit
         self._sizes = [os.stat(path).st_size if isinstance(path, str) else 1 for path in sources]
         self._index = 0
@@ -174,8 +176,23 @@ class SeveralFiles:
                     yield fitted
                 self._part.close()
                 self._unchanged.check()
+            self._check_seen()
         finally:
             self.close()
+
+    def _check_seen(self) -> None:
+        """Refuse a template with a field that no row of JSON lines has.
+
+        Raises:
+            SourceError: there is such a field.
+        """
+        known = self._reading.known  # empty if it was no JSON
+        unseen = self._reading.unseen - self._reading.folders if known else set()
+        if self._reading.varies and set(self._kinds) <= {"jsonl", None} and self._rows and unseen:
+            raise SourceError(
+                f"no row has the key {min(unseen)!r}, which the template names; the keys are "
+                f"{', '.join(known)}"
+            )
 
     def close(self) -> None:
         """Close the open file."""
@@ -278,6 +295,11 @@ class SeveralFiles:
             batch = batch.cast(same_schema((self._names[0], self._schema), found))
         return batch
 
+    def _is_json(self, name: str) -> bool:
+        """Return whether a file is JSON lines, as far as it is known from its name or format."""
+        kinds = dict(zip(map(str, self._sources), self._kinds, strict=True))
+        return self._reading.single or kinds.get(name) == "jsonl"
+
     def _fitted(self, name: str, found: pa.Schema) -> pa.Schema:
         """Return the columns of a file in the order of the first one.
 
@@ -285,7 +307,7 @@ class SeveralFiles:
             SourceError: the columns differ.
         """
         assert self._columns is not None
-        if found.names == self._columns:
+        if found.names == self._columns or (self._reading.varies and self._is_json(name)):
             return found
         if sorted(found.names) != sorted(self._columns):
             raise SourceError(

@@ -410,17 +410,93 @@ def test_json_without_rows_loads_nothing(text: bytes, template: str) -> None:
     assert made(io.BytesIO(text), template, format="jsonl") == []
 
 
-@pytest.mark.parametrize("order", [1, -1])
-@pytest.mark.parametrize("template", ["SET k {v}", "SET k {v!json}", "SET k {w!json}"])
-def test_advice_for_numbers_and_strings_in_one_column(order: int, template: str) -> None:
-    rows = [{"v": 1, "w": {"v": 1}}, {"v": "a", "w": {"v": "a"}}][::order]
-    lines = [json.dumps(row) for row in rows]
-    source = io.BytesIO("\n".join(lines).encode())
-    words = (
-        "write its numbers as strings, or load the rows from Python, for example with json.loads"
-    )
-    with pytest.raises(fastresp.SourceError, match=words):
-        fastresp.dump(fastresp.read(source, format="jsonl"), template, io.BytesIO())
-    out = io.BytesIO()
-    fastresp.dump(map(json.loads, lines), "RPUSH k {v}", out)
-    assert out.getvalue() == fastresp.pack_many([("RPUSH", "k", row["v"]) for row in rows])
+# Keys and types that change from row to row.
+
+
+DRIFTING = [
+    '{"id": 1, "v": 1.10, "w": {"x": 1e5}}',
+    '{"v": "a", "id": 2, "w": {"y": [true, null, "\\u00e9\\n\\ud83d\\ude00"]}}',
+    '{"id": 3, "v": true, "late": "1"}',
+    '{"id": 4, "v": false, "w": "2024-01-01 00:00:00"}',
+    '{"id": 5, "v": null, "w": [1, {"z": "\\/ \\"q\\""}]}',
+    '{"id": 6, "w": 18446744073709551616}',
+]
+MORE = {
+    "SET k{id} {v}": ["1.10", "a", "1", "0"],
+    "SET k{id} {v!json}": ["1.10", '"a"', "true", "false", "null", "null"],
+    "SET k{id} {w!json}": [
+        '{"x":1e5}',
+        '{"y":[true,null,"é\\n😀"]}',
+        "null",
+        '"2024-01-01 00:00:00"',
+        '[1,{"z":"/ \\"q\\""}]',
+        "18446744073709551616",
+    ],
+    "SET k{id} {late}": ["1"],
+}
+
+
+@pytest.mark.parametrize("many", [0, 60_000])
+@pytest.mark.parametrize("turned", [1, -1])
+@pytest.mark.parametrize("template", list(MORE))
+def test_each_value_keeps_its_type_and_text(template: str, turned: int, many: int) -> None:
+    rows = [f'{{"id": {n}, "b": "{"x" * 30}"}}' for n in range(many)]
+    found = values(lines(*rows, *DRIFTING[::turned]), template)
+    expected = MORE[template][::turned]
+    assert found[-len(expected) :] == expected
+    assert len(found) - len(expected) in (0, many)
+
+
+@pytest.mark.parametrize("form", ["jsonl", "several", "array"])
+def test_all_fields_follow_the_row(tmp_path: Path, form: str) -> None:
+    rows = [f'{{"id": {n}, "k{n % 7}": {n}.0}}' for n in range(100)]
+    rows += ['{"id": 100, "new": "x", "k1": "text"}', '{"id": 101, "other": {"a": 1.10}}']
+    source: Any = lines(*rows)
+    if form == "array":
+        source = io.BytesIO(f"[{','.join(rows)}]".encode())
+    if form == "several":
+        for n, row in enumerate(rows[-9:]):
+            (tmp_path / f"{n}.jsonl").write_text(row)
+        source, rows = tmp_path / "*.jsonl", rows[-9:]
+    found = made(source, "HSET k:{id} {**!json}")
+    for row, command in zip(rows, found, strict=True):
+        fields = json.loads(row, parse_float=str, parse_int=str)
+        number = fields.pop("id")
+        expected = {k: v if isinstance(v, str) else '{"a":1.10}' for k, v in fields.items()}
+        pairs = dict(zip(command[2::2], command[3::2], strict=True))
+        assert command[1] == f"k:{number}".encode()
+        assert pairs == {k.encode(): v.encode() for k, v in expected.items()}
+
+
+def test_fields_of_objects_that_change() -> None:
+    rows = ['{"a": {"x": 1.0}}', '{"a": {"y": 2}}', "{}", '{"a": {"x": "t", "z": [1]}}']
+    assert values(lines(*rows), "SET k {a.x}") == ["1.0", "t"]
+    assert values(lines('{"a": [1, "x"]}', '{"a": {"b": 2}}'), "RPUSH k {*a}") == ["x", "2"]
+    with pytest.raises(fastresp.EncodeError, match=r"row 1.*JSON object or list.*\{v!json\}"):
+        made(lines('{"v": 1}', '{"v": [1]}'), "SET k {v}")
+
+
+def test_a_key_that_no_row_has_is_an_error() -> None:
+    with pytest.raises(fastresp.TemplateError, match=r"no column \{nmae\}"):
+        made(lines('{"name": 1}'), "SET k {nmae}")
+    with pytest.raises(fastresp.SourceError, match="no row has the key 'nmae'"):
+        made(lines(*MANY), "SET k{a} {nmae}")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[1", "[1,]", "[,1]", '{"a"}', '{"a":1,}', '{1:2}', "[1}", '{"a" 1}', "[tru]", '["\\x"]',
+     '["\\ud800"]', "[01]", '["a" "b"]', "[1]2", "trueish", "[nul]", '["\\u12"]'],
+)  # fmt: skip
+def test_invalid_nested_json(text: str) -> None:
+    with pytest.raises(fastresp.SourceError, match=r"row 1 \(line 2\): "):
+        made(lines('{"v": 1}', f'{{"v": {text}}}'), "SET k {v!json}")
+
+
+@given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=9),
+    st.booleans())  # fmt: skip
+def test_any_nested_value(value: Any, escaped: bool) -> None:
+    text = json.dumps({"v": value}, ensure_ascii=escaped)
+    found = values(lines(text), "SET k {v!json}")
+    assert found == [json.dumps(value, ensure_ascii=False, separators=(",", ":"))]

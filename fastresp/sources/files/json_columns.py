@@ -1,0 +1,265 @@
+"""JSON lines as typed columns, which have one type from the first row to the last."""
+
+from __future__ import annotations
+
+import math
+from contextlib import suppress
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...outcome.errors import SourceError
+from .json_lines import (
+    DOCUMENT,
+    MOST_DEPTH,
+    SHOWN,
+    Fault,
+    Rows,
+    documents,
+    options_of,
+    parsed,
+    read_marked,
+    tried,
+)
+from .json_text import mark_numbers, unmark
+from .reading import NUMBER, Reading, Wanted
+
+__all__ = ["TypedRows", "typed", "typed_field"]
+
+EXACT_INTEGERS = 2**53
+LARGE_INTEGERS = pa.decimal128(38, 0)
+# Arrow's cast turns integers with more digits into other numbers, without an error.
+FITS_LARGE = "^-?[0-9]{1,38}$"
+SHOWN_DIGITS = 40
+MIXED = "write its numbers as strings, or load the rows from Python, for example with json.loads"
+
+
+class TypedRows(Rows):
+    """Turn blocks of lines into batches of columns with the types of the first block.
+
+    Args:
+        schema: the columns; None to take them from the first block.
+        first: the first block.
+        reading: how to read them.
+    """
+
+    def __init__(self, schema: pa.Schema | None, first: bytes, reading: Reading) -> None:
+        super().__init__(reading)
+        self.schema = schema = _columns(first, reading) if schema is None else schema
+        self._document = DOCUMENT.name in schema.names and schema.field(-1).metadata is not None
+        self._fields = list(schema)[:-1] if self._document else list(schema)
+        kinds = pa.schema([pa.field(each.name, parsed(each.type)) for each in self._fields])
+        self._options = options_of(kinds, "ignore" if _only(schema, reading.wanted) else "error")
+
+    def _batch(self, block: bytes) -> pa.RecordBatch | None:
+        """Parse whole lines as a batch; None if all are empty."""
+        marked, objects, self._line_ends = mark_numbers(block, MOST_DEPTH)
+        if not objects:
+            return None
+        table = read_marked(marked, self._options)
+        if len(self._fields) and table.num_rows != objects:
+            raise SourceError("each line must be one JSON object; fix it")
+        arrays = [
+            typed(column.chunk(0), field, field.name)
+            for column, field in zip(table.columns, self._fields, strict=True)
+        ]
+        if self._document:
+            arrays.append(documents(block))
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+
+# What the columns are.
+
+
+def _columns(block: bytes, reading: Reading) -> pa.Schema:
+    """Return the columns of the first lines that are wanted."""
+    table = _sample(block, reading)
+    if table is None:
+        return pa.schema([])
+    wanted = reading.wanted
+    fields = [
+        typed_field(name, table[name].chunk(0), wanted is not None and name not in wanted.vectors)
+        for name in table.column_names
+    ]
+    if wanted is None:
+        return pa.schema(fields)
+    chosen = [field for field in fields if wanted.columns and field.name in wanted.columns]
+    if _only(pa.schema(chosen), wanted):
+        fields = chosen
+    return pa.schema([*fields, DOCUMENT] if wanted.document else fields)
+
+
+def _sample(block: bytes, reading: Reading) -> pa.Table | None:
+    """Return the first rows, with numbers marked; None if there are none.
+
+    Raises:
+        SourceError: none of them can be read.
+    """
+    wanted = reading.wanted
+    found = list(tried(block, _parsed_schema))
+    if len(found) > 1 and wanted is not None and wanted.columns is not None:
+        # Values of other columns need not have one type.
+        text = pa.schema([(name, pa.string()) for name in sorted(wanted.columns)])
+        with suppress(SourceError):
+            table = read_marked(_marked(block), options_of(text, "ignore"))
+            shown = [name for name in text.names if table[name].null_count < len(table)]
+            return table.select(shown)
+    found_types = pa.schema([])
+    for schema in found:
+        if isinstance(schema, pa.Schema):
+            with suppress(pa.ArrowException):  # these rows are the bad ones
+                found_types = pa.unify_schemas([found_types, schema], promote_options="permissive")
+    read = tried(block, lambda lines: read_marked(_marked(lines), options_of(found_types, "error")))
+    tables = [table for table in read if isinstance(table, pa.Table)]
+    fault = next((each for each in found if isinstance(each, Fault)), None)
+    if fault is not None and not tables and not reading.bad.skip:
+        raise fault.error(0, 0)
+    return pa.concat_tables(tables).combine_chunks() if tables else None
+
+
+def _marked(lines: bytes) -> memoryview:
+    return mark_numbers(lines, MOST_DEPTH)[0]
+
+
+def _parsed_schema(lines: bytes) -> pa.Schema:
+    """Return the columns that Arrow finds, with types that keep numbers and times as text."""
+    if not lines.strip():
+        return pa.schema([])
+    found = read_marked(_marked(lines)).schema
+    return pa.schema([pa.field(each.name, parsed(each.type)) for each in found])
+
+
+def _only(schema: pa.Schema, wanted: Wanted | None) -> bool:
+    """Return whether exactly these columns are wanted, so that others can be ignored.
+
+    False if a column has objects, since all of their fields must be read.
+    """
+    fields = [field for field in schema if not field.equals(DOCUMENT)]
+    return (
+        wanted is not None
+        and wanted.columns == frozenset(field.name for field in fields)
+        and not any("struct" in str(field.type) for field in fields)
+    )
+
+
+def typed_field(name: str, array: pa.Array, exact: bool) -> pa.Field:
+    """Return a column's field from its first values: numbers as text if ``exact``, else typed."""
+    kind = array.type
+    if pa.types.is_struct(kind):
+        fields = [typed_field(each.name, array.field(at), exact) for at, each in enumerate(kind)]
+        return pa.field(name, pa.struct(fields))
+    if pa.types.is_list(kind):
+        return pa.field(name, pa.list_(typed_field("item", array.values, exact)))
+    if not pa.types.is_string(kind):
+        return pa.field(name, kind)
+    marked, text = _unmarked(array)
+    if not marked:
+        return pa.field(name, kind)
+    if marked < len(array) - array.null_count:
+        # Numbers and strings are mixed: the first value decides which the column has to be.
+        first = array.drop_null().slice(0, 1)
+        if not _unmarked(pa.concat_arrays([first]))[0]:
+            return pa.field(name, kind)
+    return pa.field(name, kind, metadata=NUMBER) if exact else pa.field(name, _type(text))
+
+
+def _type(numbers: pa.StringArray) -> pa.DataType:
+    """Return the type for numbers that need not keep their text."""
+    if pc.any(pc.match_substring_regex(numbers, "[.eEIN]")).as_py():
+        return pa.float64()
+    with suppress(pa.ArrowException):
+        numbers.cast(pa.int64())
+        return pa.int64()
+    return LARGE_INTEGERS
+
+
+# The values of the columns.
+
+
+def typed(array: pa.Array, field: pa.Field, path: str) -> pa.Array:
+    """Convert the numbers of a column, as parsed by Arrow, to the field's type.
+
+    Raises:
+        SourceError: it has both numbers and strings, or a number that its type can't hold.
+    """
+    kind = field.type
+    if pa.types.is_struct(kind):
+        fields = [
+            typed(array.field(at), each, f"{path}/{each.name}") for at, each in enumerate(kind)
+        ]
+        return pa.Array.from_buffers(kind, len(array), array.buffers()[:1], children=fields)
+    if pa.types.is_list(kind):
+        values = typed(array.values, kind.value_field, f"{path}/[]")
+        return pa.Array.from_buffers(kind, len(array), array.buffers()[:2], children=[values])
+    if pa.types.is_boolean(kind):
+        return array
+    marked, text = _unmarked(array)
+    numbers = field.metadata == NUMBER or not pa.types.is_string(kind)
+    if marked != (len(array) - array.null_count if numbers else 0):
+        types = ("number", "string") if numbers else ("string", "number")
+        raise SourceError(f"Column(/{path}) changed from {types[0]} to {types[1]}; {MIXED}")
+    return text if pa.types.is_string(kind) else _typed(text, kind, path)
+
+
+def _unmarked(array: pa.StringArray) -> tuple[int, pa.StringArray]:
+    """Return how many values are numbers, and the array with their text."""
+    validity, offsets, data = array.buffers()
+    if not len(array) or data is None:
+        return 0, array
+    places = memoryview(offsets)[: 4 * (len(array) + 1)].cast("i")
+    marked, ends, text = unmark(places, memoryview(data).cast("B"))
+    if not marked:
+        return 0, array
+    buffers = [validity, pa.py_buffer(ends), pa.py_buffer(text)]
+    return marked, pa.StringArray.from_buffers(len(array), buffers[1], buffers[2], validity)
+
+
+def _typed(numbers: pa.StringArray, kind: pa.DataType, path: str) -> pa.Array:
+    """Cast numbers from text to a type.
+
+    Raises:
+        SourceError: the type can't hold one of them.
+    """
+    if kind == LARGE_INTEGERS:
+        unfit = numbers.filter(pc.invert(pc.match_substring_regex(numbers, FITS_LARGE)))
+        for number in unfit.drop_null().to_pylist():
+            raise SourceError(
+                f"Column(/{path}) has integers of up to 38 digits, and {_shown(number)} is not "
+                "one; write it as a string"
+            )
+    try:
+        typed = numbers.cast(kind)
+    except pa.ArrowException as error:
+        words = str(error).partition("\n")[0]
+        raise SourceError(f"Column(/{path}): {words}; {SHOWN}") from error
+    if pa.types.is_float64(kind):
+        large = pc.greater_equal(pc.abs(typed), EXACT_INTEGERS)
+        for number in numbers.filter(large).to_pylist():
+            _check_float(number, path)
+    return typed
+
+
+def _check_float(number: str, path: str) -> None:
+    """Refuse a number that would become infinite as a float, or an integer that would change.
+
+    Raises:
+        SourceError: it would.
+    """
+    if math.isinf(float(number)):
+        if "I" not in number:
+            raise SourceError(
+                f"Column(/{path}) has floats, and {_shown(number)} is too large for a float; "
+                "write it as a string"
+            )
+    elif number.lstrip("-").isdigit() and int(number) != int(float(number)):
+        raise SourceError(
+            f"Column(/{path}) also has fractions, and a float can't represent {_shown(number)}; "
+            "write it as a string"
+        )
+
+
+def _shown(number: str) -> str:
+    """Return a number for an error message; only its beginning if it is long."""
+    if len(number) <= SHOWN_DIGITS:
+        return number
+    return f"{number[:SHOWN_DIGITS]}... ({len(number):,} characters)"
