@@ -9,6 +9,7 @@ from typing import Any
 
 from ..outcome.errors import TransportError, TransportTimeout
 from .descriptors import ADVICE, are_exhausted
+from .tls_files import tls_fault
 
 __all__ = ["failure", "asking_refused"]
 
@@ -20,6 +21,11 @@ CONNECTING = re.compile(r"^Error -?\d+ connecting to \S+\. (.+)\.$")
 ANNOUNCED = (
     "the cluster announces this address, so it has to be reachable from here; if it is not, pass a "
     "redis.RedisCluster with address_remap, which translates addresses"
+)
+# Alerts of a server about the client's certificate.
+CLIENT_CERTIFICATE = re.compile(
+    r"ALERT_(CERTIFICATE_REQUIRED|CERTIFICATE_EXPIRED|CERTIFICATE_UNKNOWN|BAD_CERTIFICATE|"
+    r"UNKNOWN_CA)"
 )
 
 
@@ -40,6 +46,8 @@ def failure(
     words = CONNECTING.sub(r"\1", str(error).strip()) or type(error).__name__
     if are_exhausted(error):
         return TransportError(f"can't use the server at {place}: {words} ({ADVICE})")
+    if tls and (fault := tls_fault(settings)):
+        return TransportError(f"can't use the server at {place}: {fault}")
     if type(error) is redis.ConnectionError and "connection_pool" not in settings:
         words = _greeting(settings) or words
     hint = ""
@@ -65,7 +73,7 @@ def failure(
     elif "connection_pool" in settings:
         hint = "check that the Sentinels are running, and know a master of this name"
     elif tls and "CERTIFICATE_VERIFY_FAILED" in words:
-        hint = _certificate_hint(words, announced=announced)
+        hint = _certificate_hint(words, settings, announced=announced)
     elif tls and _answers_plain(settings):
         hint = "this port speaks plain RESP, not TLS; use redis:// instead of rediss://"
         if announced:
@@ -73,11 +81,17 @@ def failure(
                 "the cluster announces this port, which speaks plain RESP, not TLS; set "
                 "tls-cluster yes on its nodes, or use redis:// instead of rediss://"
             )
-    elif tls and "ssl_certfile" not in settings and _wants_certificate(settings):
+    elif tls and (refused := CLIENT_CERTIFICATE.search(_alert(settings))):
         hint = (
             "the server requires a client certificate; add ssl_certfile=FILE and ssl_keyfile=FILE "
             "to the URL or the client"
         )
+        if "ssl_certfile" in settings:
+            said = refused[1].replace("_", " ").lower()
+            hint = (
+                f"the server does not accept ssl_certfile={settings['ssl_certfile']}: {said}; use "
+                "a certificate that is valid, of an authority that the server trusts"
+            )
     elif not tls and "path" not in settings and _answers_tls(settings):
         hint = "this port speaks TLS; use rediss:// instead of redis://"
     elif isinstance(error, redis.TimeoutError | TimeoutError):
@@ -104,9 +118,19 @@ def asking_refused(words: str) -> str:
     )
 
 
-def _certificate_hint(words: str, *, announced: bool) -> str:
+def _certificate_hint(words: str, settings: dict[str, Any], *, announced: bool) -> str:
     """Return what to do about a server's certificate that is not accepted."""
+    if "has expired" in words:
+        return "the server's certificate, or that of its authority, has to be renewed"
+    if "not yet valid" in words:
+        return "the server's certificate is valid from a later time; check this machine's clock"
     if "is not valid for" not in words:
+        authorities = settings.get("ssl_ca_certs")
+        if authorities:
+            return (
+                f"ssl_ca_certs={authorities} does not contain the authority that signed the "
+                "server's certificate"
+            )
         return (
             "if you trust the authority that signed the server's certificate, add "
             "ssl_ca_certs=FILE to the URL or the client"
@@ -149,20 +173,24 @@ def _answers_tls(settings: dict[str, Any]) -> bool:
         return isinstance(error, ssl.SSLError) and "ALERT" in str(error)
 
 
-def _wants_certificate(settings: dict[str, Any]) -> bool:
-    """Return whether the server requires a client certificate.
+def _alert(settings: dict[str, Any]) -> str:
+    """Return the alert with which the server ends a TLS connection; "" if it does not.
 
-    With TLS 1.3 it says so after the handshake. A client that writes meanwhile may find the
-    connection closed, and not read the alert.
+    With TLS 1.3 it looks at the client's certificate after the handshake. A client that writes
+    meanwhile may find the connection closed, and not read the alert.
     """
+    context, certificates = _any_server(), settings.get("ssl_certfile")
     try:
-        with _raw_socket(settings) as raw, _any_server().wrap_socket(raw) as secured:
+        if certificates:
+            key = settings.get("ssl_keyfile")
+            context.load_cert_chain(certificates, key, settings.get("ssl_password") or "")
+        with _raw_socket(settings) as raw, context.wrap_socket(raw) as secured:
             secured.settimeout(GREETING_TIMEOUT_S)
             secured.recv(1)
     except OSError as error:
-        # TLS 1.2 has no alert for it, and only says that the handshake failed.
-        return "CERTIFICATE_REQUIRED" in str(error)
-    return False
+        # TLS 1.2 has no alert for a missing certificate, and only says that the handshake failed.
+        return str(error)
+    return ""
 
 
 def _any_server() -> ssl.SSLContext:

@@ -8,14 +8,17 @@ import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
 from ..outcome.errors import TransportError
+from ..outcome.excerpts import shortened
+from ..outcome.messages import Hint, Message
 from .descriptors import needed_for
 
-__all__ = ["end_group", "find_program", "need_program", "words_of"]
+__all__ = ["cannot_run", "end_group", "find_program", "need_program", "words_of"]
 
 # Wheels that ship these programs, and the folder that has them.
 WHEELS = (
@@ -29,6 +32,9 @@ WHEELS = (
 # The most time and bytes for a program to print its version or its options.
 WORDS_TIMEOUT_S = 10.0
 WORDS_BYTES = 1 << 16
+# The exit statuses of a program that the system or the shell can't run, such as one that lacks a
+# library. Source: POSIX, exec.
+NOT_RUN = (126, 127)
 # How long to wait for a killed process: one that waits for a disk may not end.
 KILL_TIMEOUT_S = 5.0
 
@@ -94,8 +100,8 @@ def words_of(program: str, *options: str) -> bytes:
         TransportError: it can't be started, or does not end.
     """
     command = [program, *options]
-    with needed_for(f"{program} can't be started"):
-        try:
+    try:
+        with needed_for(f"{program} can't be started"):
             process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -104,8 +110,12 @@ def words_of(program: str, *options: str) -> bytes:
                 bufsize=0,
                 process_group=0,
             )
-        except PermissionError as error:
-            raise TransportError(f"{program} can't be started: {error}") from error
+    except TransportError:
+        raise
+    except OSError as error:
+        raise TransportError(
+            f"{program} can't be started: {error}; check it with '{' '.join(command)}'"
+        ) from error
     assert process.stdout is not None
     said, deadline = b"", time.monotonic() + WORDS_TIMEOUT_S
     try:
@@ -125,6 +135,23 @@ def words_of(program: str, *options: str) -> bytes:
     finally:
         end_group(process)
     return said
+
+
+def cannot_run(program: str, status: int, words: Iterable[str]) -> Message | None:
+    """Return the message for a program that the system could not run; None for another status.
+
+    Args:
+        program: its path.
+        status: its exit status.
+        words: the lines that it wrote.
+    """
+    if status not in NOT_RUN:
+        return None
+    said = shortened("; ".join(words) or "without a message", 200)
+    return Message(
+        f"{program} can't run (exit status {status}): {said}; install it again, or use ",
+        Hint("transport", "socket"),
+    )
 
 
 def end_group(process: subprocess.Popen[bytes]) -> None:

@@ -185,7 +185,7 @@ class Server:
             opening.add(connection)
         try:
             connection.connect()
-        except (redis.RedisError, OSError, UnicodeError) as error:
+        except (redis.RedisError, OSError, UnicodeError, TypeError) as error:
             connection.disconnect()
             raise self.failure(error) from error
         return connection

@@ -23,7 +23,7 @@ from ..server.answers import Answers
 from ..server.descriptors import needed_for
 from ..server.forks import Inherited, own
 from ..server.options import check_timeout
-from ..server.programs import end_group, need_program
+from ..server.programs import cannot_run, end_group, need_program
 from ..server.rate import Rate, RateLimit
 from ..server.settings import Server, ServerLike
 from .base import Transport
@@ -436,9 +436,12 @@ class RedisCli(Transport):
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(TICK_MS / 1000)
             self._look_for_progress()
-        report, status = self.report, self._process.returncode
+        report, process = self.report, self._process
         self.kill()
-        words = self._own_words + [e.text for e in report.errors if "Protocol error" in e.text]
+        status, errors = process.returncode, [error.text for error in report.errors]
+        if failed := cannot_run(need_program("cli"), status, self._own_words + errors):
+            return TransportError(failed, report)
+        words = self._own_words + [text for text in errors if "Protocol error" in text]
         how = f"by signal {-status}" if status < 0 else f"with exit status {status}"
         message = f"redis-cli lost the connection to {self.server} (it ended {how})"
         if self._sending is not None and self._sending.underway:

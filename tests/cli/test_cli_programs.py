@@ -189,6 +189,19 @@ def test_plain_redis_cli_of_a_comparison(
         cli.load_file(tmp_path / "ready")
 
 
+def test_program_that_cannot_run(server: LocalServer, fake: Fake) -> None:
+    program = fake("echo 'redis-cli: error while loading libssl.so.1.1' >&2; exit 127")
+    with pytest.raises(fastresp.TransportError) as caught:
+        load(server)
+    words = str(caught.value)
+    assert f"{program} can't run (exit status 127): redis-cli: error while loading" in words
+    assert "use transport='socket'" in words
+    assert "CLIENT KILL" not in words
+    Path(program).write_bytes(b"no program")
+    with pytest.raises(fastresp.TransportError, match=r"can't be started: .* Exec format error"):
+        load(server)
+
+
 def test_wrapper_of_the_real_one(server: LocalServer, client: redis.Redis, fake: Fake) -> None:
     real = find_program("cli", "FASTRESP_CLI")
     fake(f'"{real}" "$@"; status=$?; sleep 0.2; exit $status')

@@ -16,6 +16,7 @@ import redis
 import redis.asyncio
 import valkey
 import valkey.asyncio
+from certificates import tls_settings, write_certificates
 
 import fastresp
 import fastresp.aio
@@ -226,6 +227,57 @@ def test_tls(tls: Callable[..., str]) -> None:
         assert fastresp.mass_insert(data, server=client).replies == 30_000
     insecure = tls("ssl_ca_certs", ssl_cert_reqs="none", ssl_check_hostname="False")
     assert fastresp.mass_insert(data, server=insecure).replies == 30_000
+
+
+def test_tls_file_that_cannot_be_used(tls: Callable[..., str]) -> None:
+    for option, path, words in (
+        ("ssl_ca_certs", "/no/ca.pem", "can't be read: No such file"),
+        ("ssl_ca_certs", "/", "can't be read: Is a directory"),
+        ("ssl_ca_certs", __file__, "has no certificate"),
+        ("ssl_ca_path", "/no", "can't be read: No such file"),
+        ("ssl_certfile", "/no/c.pem", "can't be read: No such file"),
+        ("ssl_certfile", __file__, "has no certificate"),
+        ("ssl_keyfile", "/no/c.key", "can't be read: No such file"),
+        ("ssl_keyfile", __file__, "has no private key"),
+    ):
+        without = ["ssl_ca_certs"] if option == "ssl_ca_path" else []
+        error = str(execute_refused(tls(*without, **{option: path})))
+        assert f"{option}={path} {words}" in error
+        assert "address is right" not in error
+
+
+def execute_refused(url: str) -> fastresp.TransportError:
+    with pytest.raises(fastresp.TransportError) as caught:
+        fastresp.execute("PING", server=url)
+    return caught.value
+
+
+def test_tls_certificates_that_do_not_fit(tls: Callable[..., str], tmp_path: Path) -> None:
+    of_server = f"{tmp_path}/127.0.0.1.key"
+    error = execute_refused(tls(ssl_keyfile=of_server))
+    assert f"the key in {of_server} is not that of the certificate in" in str(error)
+    assert "ssl_keyfile=" in str(execute_refused(tls("ssl_certfile")))
+    other = tmp_path / "other"
+    other.mkdir()
+    write_certificates(other)
+    error = execute_refused(tls(ssl_ca_certs=f"{other}/ca.pem"))
+    assert "other/ca.pem does not contain the authority" in str(error)
+    expired = f"{tmp_path}/expired"
+    error = execute_refused(tls(ssl_certfile=f"{expired}.pem", ssl_keyfile=f"{expired}.key"))
+    assert f"does not accept ssl_certfile={expired}.pem: certificate expired" in str(error)
+
+
+def test_tls_certificate_of_the_server_that_expired(
+    start_server: Callable[..., LocalServer], port: int, tmp_path: Path
+) -> None:
+    options = write_certificates(tmp_path)
+    for at, option in enumerate(options):
+        options[at] = option.replace("127.0.0.1", "expired")
+    start_server("--tls-port", str(port), *options)
+    settings = "&".join(f"{name}={value}" for name, value in tls_settings(tmp_path).items())
+    error = execute_refused(f"rediss://127.0.0.1:{port}?{settings}")
+    assert "certificate has expired" in str(error)
+    assert "has to be renewed" in str(error)
 
 
 def test_tls_unknown_authority(tls: Callable[..., str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import trustme
@@ -10,15 +11,16 @@ __all__ = ["tls_settings", "write_certificates"]
 
 
 def write_certificates(folder: Path) -> list[str]:
-    """Write certificates for 127.0.0.1 and for a client, and that of their authority.
+    """Write certificates for a server, a client, and one that has expired; and their authority's.
 
     Returns:
         The options of a server that has them, and requires a client certificate.
     """
     ca = trustme.CA()
     ca.cert_pem.write_to_path(folder / "ca.pem")
-    for name in ("127.0.0.1", "client"):
-        cert = ca.issue_cert(name)
+    past = datetime.now(UTC) - timedelta(days=1)
+    for name, end in (("127.0.0.1", None), ("client", None), ("expired", past)):
+        cert = ca.issue_cert(name, "127.0.0.1", not_after=end)
         cert.private_key_pem.write_to_path(folder / f"{name}.key")
         cert.cert_chain_pems[0].write_to_path(folder / f"{name}.pem")
     return [
