@@ -21,6 +21,7 @@ from peak import PEAK
 import fastresp
 import fastresp.aio
 from fastresp.load.verifying import verify as module
+from fastresp.load.verifying.kept import Kept
 from fastresp.server.local_server import LocalServer
 
 Verify = Callable[..., fastresp.VerifyReport]
@@ -316,6 +317,47 @@ def test_concurrent_writers(load: Load, verify: Verify, server: LocalServer) -> 
         # It may be in the middle of a pair at both looks.
         assert report.differing <= 1
     assert verify(ROWS, "HSET k:{0} a {1}").same
+
+
+@pytest.mark.parametrize(
+    "case", ["first item popped", "another type", "keys in turn", "expired", "documents"]
+)
+def test_many_differences_of_a_key(server: LocalServer, client: redis.Redis, case: str) -> None:
+    """The time is in proportion to the rows: it was 60 times as long for 8 times as many."""
+    if case == "documents":
+        kept = Kept(1 << 20)
+
+        def check(count: int) -> None:
+            for row in range(count):
+                path = b"$.f%d" % row
+                kept.change(b"k", path, b"1")
+                kept.add("missing", row, b"k", "document", path, b"1", None, 0)
+            assert len(kept) == count
+            kept.erase(b"k", keeps_time=False)
+    else:
+        template, options, differing = {
+            "first item popped": ("RPUSH k {0}", {}, 1),
+            "another type": ("LPUSH k {0}", {}, 1),
+            "keys in turn": ("SADD k {0}; HSET h {0} x", {}, 2),
+            "expired": ("HSET k {0} x; EXPIRE k 1", {"since": time.time() - 100}, 1),
+        }[case]
+
+        def check(count: int) -> None:
+            client.flushall()
+            if case == "first item popped":
+                fastresp.mass_insert(range(count), template, server=server.url)
+                client.lpop("k")
+            elif case != "keys in turn":
+                client.set("k", "x")
+            report = fastresp.verify(range(count), template, server=server.url, **options)
+            assert report.differing >= count * differing
+
+    seconds = []
+    for count in (2_000, 16_000):
+        began = time.process_time()
+        check(count)
+        seconds.append(time.process_time() - began)
+    assert seconds[1] < 25 * seconds[0] + 1
 
 
 class TestRepair:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 from .values import document_of
 
-__all__ = ["Place", "place_in", "with_part"]
+__all__ = ["Place", "Places", "place_in", "with_part"]
 
 # Where a part is in a document: names of fields, and indexes of elements.
 Place: TypeAlias = tuple[str | int, ...]
@@ -19,6 +20,50 @@ STEP = re.compile(
     r"""| \['(?P<single>[^'\\]*)'\]""",
     re.VERBOSE,
 )
+
+
+class Places:
+    """The documents that differ, or parts of them, found by what a later row writes."""
+
+    def __init__(self) -> None:
+        # By key and place: those there; and those there and in it. The place None is unknown.
+        self._at: dict[tuple[bytes, Place | None], set[Any]] = {}
+        self._in: dict[tuple[bytes, Place | None], set[Any]] = {}
+
+    def _sets(self, slot: Any, place: Place | None) -> Iterator[tuple[Any, Any]]:
+        key = slot[0]
+        yield self._at, (key, place)
+        for size in range(0 if place is None else len(place) + 1):
+            yield self._in, (key, place and place[:size])
+
+    def add(self, slot: Any, place: Place | None) -> None:
+        """Add a slot of Kept."""
+        for sets, name in self._sets(slot, place):
+            sets.setdefault(name, set()).add(slot)
+
+    def remove(self, slot: Any, place: Place | None) -> None:
+        """Remove a slot."""
+        for sets, name in self._sets(slot, place):
+            sets[name].discard(slot)
+            if not sets[name]:
+                del sets[name]
+
+    def unclear(self, key: bytes, place: Place | None) -> list[Any]:
+        """Return those of which it is unknown what a row does to them that writes a place."""
+        unknown = [*self._at.get((key, None), ())]
+        return [*unknown, *self._in.get((key, ()), ())] if place is None else unknown
+
+    def within(self, key: bytes, place: Place | None) -> list[Any]:
+        """Return those at a place, and in it."""
+        return [] if place is None else [*self._in.get((key, place), ())]
+
+    def around(self, key: bytes, place: Place | None) -> list[tuple[Any, Place]]:
+        """Return those that a place is in, each with where it is in them."""
+        return [
+            (slot, place[size:])
+            for size in range(len(place))
+            for slot in self._at.get((key, place[:size]), ())
+        ] if place else []  # fmt: skip
 
 
 def place_in(path: bytes) -> Place | None:

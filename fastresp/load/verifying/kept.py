@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, TypeAlias
 
-from .documents import Place, place_in, with_part
+from .documents import Place, Places, place_in, with_part
 from .values import same_document
 
 __all__ = ["Candidate", "Kept", "settled"]
@@ -102,6 +102,12 @@ class Kept:
         self._bytes = 0
         self._found: dict[Slot, Candidate] = {}
         self._of_keys: dict[bytes, set[Slot]] = {}
+        # Of these, what a key that has expired lacks.
+        self._lacking: dict[bytes, set[Slot]] = {}
+        # Documents and parts of them, by their places.
+        self._documents = Places()
+        # The types of keys, as far as they were asked for.
+        self._types: dict[bytes, bytes] = {}
         # Keys with differences from which later rows remove items.
         self._thinned: set[bytes] = set()
         # Keys that have more items than the source named so far: which command says how many, how
@@ -116,7 +122,9 @@ class Kept:
         return len(self._found)
 
     def __iter__(self) -> Iterator[Candidate]:
-        return iter(self._found.values())
+        for each in self._found.values():
+            name = self._types.get(each.key) if each.kind == "type" else None
+            yield each if name is None else replace(each, found=name, size=len(name))
 
     def add(
         self, kind: str, row: int, key: bytes, group: str, name: Any, wanted: Any, found: Any,
@@ -127,6 +135,10 @@ class Kept:
         self._drop(candidate.slot)  # so that it comes after those of the rows between
         self._found[candidate.slot] = candidate
         self._of_keys.setdefault(key, set()).add(candidate.slot)
+        if kind == "missing" or (group == "time" and found < 0):
+            self._lacking.setdefault(key, set()).add(candidate.slot)
+        if group == "document":
+            self._documents.add(candidate.slot, place_in(name))
         self._bytes += candidate.memory
         return len(self._found) >= self._most or self._bytes >= self._most_bytes
 
@@ -159,26 +171,21 @@ class Kept:
         """Follow what a later row writes to a part of a document: the rest must be as before."""
         self.overwrite(key, "document", path, makes=True)
         place = place_in(path)
-        for slot in [slot for slot in self._of_keys.get(key, ()) if slot[1] == "document"]:
-            before = self._found[slot]
-            own = place_in(before.name)
+        unclear = self._documents.unclear(key, place)
+        self.unknown += len(unclear)
+        for slot in [*unclear, *self._documents.within(key, place)]:
+            self._drop(slot)
+        for slot, rest in self._documents.around(key, place):
             try:
-                if own is None or place is None:
-                    raise ValueError("the place of the part is unknown")
-                if own[: len(place)] == place:
-                    self._drop(slot)
-                elif place[: len(own)] == own:
-                    self._replace(slot, with_later(before, place[len(own) :], part))
+                self._replace(slot, with_later(self._found[slot], rest, part))
             except ValueError:
                 self._drop(slot)
                 self.unknown += 1
 
     def remake(self, key: bytes) -> None:
         """Forget what is missing in a key that may have expired before a later row made it."""
-        for slot in [*self._of_keys.get(key, ())]:
-            each = self._found[slot]
-            if each.kind == "missing" or (each.group == "time" and each.found < 0):
-                self._drop(slot)
+        for slot in [*self._lacking.get(key, ())]:
+            self._drop(slot)
 
     def erase(self, key: bytes, keeps_time: bool) -> None:
         """Forget what differs in a key that a later row overwrites."""
@@ -193,17 +200,17 @@ class Kept:
         if candidate is None:
             return
         self._bytes -= candidate.memory
-        slots = self._of_keys[slot[0]]
-        slots.discard(slot)
-        if not slots:
-            del self._of_keys[slot[0]]
+        for of_keys in (self._of_keys, self._lacking):
+            if slots := of_keys.get(slot[0]):
+                slots.discard(slot)
+                if not slots:
+                    del of_keys[slot[0]]
+        if candidate.group == "document":
+            self._documents.remove(slot, place_in(candidate.name))
 
     def note_type(self, key: bytes, name: bytes) -> None:
-        """Note the type of a key, if it is not the wanted one."""
-        for slot in self._of_keys.get(key, ()):
-            candidate = self._found[slot]
-            if candidate.kind == "type":
-                self._found[slot] = replace(candidate, found=name, size=len(name))
+        """Note the type of a key, for the case that it is not the wanted one."""
+        self._types[key] = name
 
     def known(self, key: bytes) -> int:
         """Return how many items of a key with more of them the source named so far; or -1."""

@@ -98,6 +98,7 @@ cdef class Questions:
     cdef public bint over_keys
     cdef readonly object error
     cdef Numbers lists          # by key: items pushed at the right end, or minus those at the left
+    cdef Numbers typed          # by key: 1 if its type was asked for
     cdef LastVerb last
     cdef long long row          # the last one
     cdef bint chosen            # whether it is looked at
@@ -125,6 +126,7 @@ cdef class Questions:
         self.again = again
         self.repair = repair
         self.lists = Numbers()
+        self.typed = Numbers()
         self.row = -1
         self.digits = 2
 
@@ -361,7 +363,11 @@ cdef class Questions:
         return 0
 
     cdef int ask_type(self, const Ask *ask) except -1:
-        """Ask of which type the key is, to report it if it is not the one that it should be."""
+        """Ask once of which type a key is, to report it if it is not the one that it should be."""
+        cdef Entry *entry = self.typed.find(hashed(self.key, self.key_size))
+        if entry.number:
+            return 0
+        entry.number = 1
         self.asks.add(NAME, NOTHING, ask.command).items = 0
         self.header(2)
         self.word(b"TYPE", 4)
