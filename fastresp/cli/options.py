@@ -11,7 +11,9 @@ from .command_line import argument, option
 DATA, ERRORS, SERVER = "Data", "Errors", "Server"
 
 source = argument(
-    "source", metavar="SOURCE", help="A file, a pattern such as 'part-*.csv', or - for stdin."
+    "source",
+    metavar="SOURCE",
+    help="A file, a URL, a pattern such as 'part-*.csv', or - for stdin.",
 )
 resp_source = argument("source", metavar="SOURCE", help="A file of RESP, or - for stdin.")
 templates = argument(

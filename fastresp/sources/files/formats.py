@@ -27,6 +27,7 @@ from .reading import (
     Reading,
     unfit,
 )
+from .remote import is_remote
 
 __all__ = [
     "OpenFile",
@@ -177,7 +178,11 @@ def schema_of(path: str, kind: str, reading: Reading) -> pa.Schema | None:
         SourceError: it can't be read.
         OSError: it can't be opened.
     """
-    if kind not in ("parquet", "arrow") or not os.path.isfile(path):
+    if is_remote(path):
+        known = kind == "parquet"
+    else:
+        known = kind in ("parquet", "arrow") and os.path.isfile(path)
+    if not known:
         return None
     part = open_file(path, kind, None, reading)
     part.close()

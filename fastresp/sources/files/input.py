@@ -18,6 +18,7 @@ from typing import Any
 from ...outcome.errors import SourceError
 from ..blocking import read_now, wait_until
 from .lent import Block, Lent
+from .remote import RemoteFile, is_remote, open_remote
 
 __all__ = ["EarlierOutput", "Input", "Watch", "check_not_read", "check_unused", "name_of"]
 
@@ -80,12 +81,14 @@ class Input:
         self._ours = isinstance(source, str)
         self._file: Any = source
         if self._ours:
-            self._file = open(source, "rb", buffering=0, opener=_opened)  # noqa: SIM115
+            self._file = _opened_file(source)
         self.name = source if self._ours else name_of(source)
         if getattr(source, "closed", False):
             raise SourceError(f"{self.name} is closed; open it again")
         self.seekable = _seekable(self._file)
         self.size = _size(self._file) if self.seekable else None
+        if self.size is None and isinstance(self._file, RemoteFile):
+            self.size = self._file.total
         self._poll: select.poll | None = None
         # A BufferedReader may have buffered bytes, which poll() does not see, until its first read.
         self._held = isinstance(self._file, io.BufferedReader)
@@ -268,6 +271,12 @@ def name_of(file: Any) -> str:
     if name == 0 or name == "<stdin>":
         return "standard input"
     return name if isinstance(name, str) else "the file object"
+
+
+def _opened_file(source: str) -> Any:
+    if is_remote(source):
+        return open_remote(source)
+    return open(source, "rb", buffering=0, opener=_opened)
 
 
 def _opened(path: str, flags: int) -> int:

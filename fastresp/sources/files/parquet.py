@@ -7,6 +7,8 @@ from typing import Any
 
 from pyarrow import parquet
 
+from .remote import is_remote, open_remote
+
 __all__ = ["has_checksums", "open_parquet"]
 
 # Measured with 5,000,000 rows of 10 columns in row groups of 1,000,000, in a process that needs
@@ -23,12 +25,14 @@ def open_parquet(source: Any) -> parquet.ParquetFile:
     """Open a Parquet file.
 
     Args:
-        source: a path, or a file object open for reading bytes, which is not closed.
+        source: a path, a URL, or a file object open for reading bytes, which is not closed.
 
     Raises:
         pa.ArrowException: it is no Parquet file, or it is damaged.
         OSError: it can't be opened.
     """
+    if is_remote(source):
+        source = open_remote(source, ranges=True)
     return parquet.ParquetFile(
         source if isinstance(source, str | os.PathLike) else WholeReads(source),
         buffer_size=BUFFER_BYTES,

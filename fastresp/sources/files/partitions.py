@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from ...outcome.errors import SourceError
+from .remote import path_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,7 +32,7 @@ class Partitions:
 
     def __init__(self, source: Any) -> None:
         self._source = source
-        folders = os.path.dirname(source).split(os.sep) if isinstance(source, str) else []
+        folders = os.path.dirname(path_of(source)).split("/") if isinstance(source, str) else []
         pairs = [folder.partition("=") for folder in folders]
         self.values: dict[str, str | None] = {
             unquote(name): None if value == NULL else unquote(value)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import IO, Any, Literal, TypeAlias
 
 from ...outcome.messages import Hint, Message
+from .remote import is_remote, path_of, remote_files
 
 __all__ = [
     "FORMATS",
@@ -47,6 +48,8 @@ def files_of(source: Source) -> list[Any]:
     """Return the paths of a source, all of which exist, or its file object."""
     if isinstance(source, (str, os.PathLike)):
         path = os.fsdecode(source)
+        if is_remote(path):
+            return remote_files(path)
         if glob.has_magic(path) and not exists(path):
             found = sorted(glob.glob(path, recursive=True))
             if not found:
@@ -72,6 +75,9 @@ def exists(path: str) -> bool:
 
 
 def _existing(path: str) -> str:
+    if is_remote(path):
+        [path] = remote_files(path)
+        return path
     if os.path.isdir(path):
         raise IsADirectoryError(f"{path} is a directory; name its files, such as {path}/*.parquet")
     os.stat(path)
@@ -80,7 +86,7 @@ def _existing(path: str) -> str:
 
 def format_of(file: Any) -> str | None:
     """Return the format by the file's name; None for a file object or the path of a pipe."""
-    if not isinstance(file, str) or not os.path.isfile(file):
+    if not _is_named(file):
         return None
     suffix, packed = _suffix(file)
     kind = SUFFIXES.get(suffix)
@@ -100,13 +106,16 @@ def names_no_format(source: Source) -> bool:
     except (OSError, ValueError, TypeError):
         return False  # reported when it is read
     known = {*SUFFIXES, ".resp"}
-    return all(isinstance(file, str) and os.path.isfile(file) for file in files) and not any(
-        _suffix(file)[0] in known for file in files
-    )
+    return all(map(_is_named, files)) and not any(_suffix(file)[0] in known for file in files)
+
+
+def _is_named(file: Any) -> bool:
+    """Return whether a source is a file or a URL, whose name may end in a format."""
+    return isinstance(file, str) and (is_remote(file) or os.path.isfile(file))
 
 
 def _suffix(file: str) -> tuple[str, bool]:
     """Return the ending of a file's name, and whether that of a compression follows it."""
-    stem, suffix = os.path.splitext(file.lower())
+    stem, suffix = os.path.splitext(path_of(file).lower())
     packed = suffix in PACKED_SUFFIXES
     return (os.path.splitext(stem)[1] if packed else suffix), packed

@@ -22,6 +22,7 @@ from .input import name_of
 from .paths import files_of, format_of
 from .query_sources import tables_of, with_aliases
 from .reading import AS_IT_IS, FileOptions, Reading, Wanted
+from .remote import is_remote
 from .several_files import SeveralFiles
 from .unchanged import Unchanged
 
@@ -399,9 +400,9 @@ def _are_combined(sources: list[Any], kinds: list[str | None], options: FileOpti
 
 def _is_file(source: Any) -> bool:
     """Return whether a source can be read again."""
-    return isinstance(source, str) and os.path.isfile(source)
+    return isinstance(source, str) and (is_remote(source) or os.path.isfile(source))
 
 
 def _readable(source: Any) -> bool:
     """Return whether DuckDB can read a source: a file whose name is not a pattern."""
-    return _is_file(source) and not glob.has_magic(source)
+    return _is_file(source) and not is_remote(source) and not glob.has_magic(source)

@@ -12,6 +12,7 @@ from ...outcome.messages import Hint, Message
 from .input import check_not_read
 from .paths import FORMATS, Format, Path, Source, exists, files_of, format_of
 from .reading import AS_IT_IS, ROW_BYTES, FileOptions, unfit
+from .remote import is_remote, open_remote
 from .resp import RespFile
 from .table import Table
 
@@ -108,10 +109,11 @@ def read(
     Memory stays small, whatever the number of rows: a thread reads a few megabytes ahead.
 
     Args:
-        source: a path; a pattern such as ``data/*.parquet``, whose files are read in order of
-            their names; a list of paths; a file object open for reading bytes, such as
-            ``sys.stdin.buffer``; or a query that names its own files, such as ``SELECT id, name
-            FROM 'flights.parquet'``.
+        source: a path or a URL such as ``s3://bucket/users.csv`` (the extra ``remote``, with
+            credentials from the environment); a pattern such as ``data/*.parquet``, whose files
+            are read in order of their names; a list of paths; a file object open for reading
+            bytes, such as ``sys.stdin.buffer``; or a query that names its own files, such as
+            ``SELECT id, name FROM 'flights.parquet'``.
         sql: a query over the source, which it calls ``source``.
         format: ``"csv"``, ``"tsv"``, ``"jsonl"``, ``"lines"``, ``"parquet"``, ``"arrow"`` or
             ``"resp"``; overrides the file extension or, for a file object, its first bytes. A path
@@ -200,7 +202,10 @@ def read(
         if options != AS_IT_IS:
             words = " is for text files, but this is a RESP file; leave it out"
             raise ValueError(Message(Hint(_given(options), ...), words))
-        return RespFile(_one(source), limit=limit, skip_truncated=skip_truncated)
+        one = _one(source)
+        if is_remote(one):
+            one = open_remote(str(one), ranges=True)  # type: ignore[assignment]
+        return RespFile(one, limit=limit, skip_truncated=skip_truncated)
     if skip_truncated:
         option, resp = Hint("skip_truncated"), Hint("format", "resp")
         raise ValueError(Message(option, " is for RESP files; use ", resp, " if this is one"))

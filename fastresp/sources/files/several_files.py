@@ -15,10 +15,18 @@ from ...outcome.errors import SourceError
 from .formats import OpenFile, columns_of, open_file, rows_of, schema_of
 from .partitions import Partitions
 from .reading import Reading, Wanted
+from .remote import is_remote, state_of
 from .schemas import one_schema, same_schema
 from .unchanged import Unchanged
 
 __all__ = ["SeveralFiles"]
+
+
+def _size(source: Any) -> int:
+    """Return the size of a file; 1 if it is unknown."""
+    if not isinstance(source, str):
+        return 1
+    return (state_of(source).size or 1) if is_remote(source) else os.stat(source).st_size
 
 
 class SeveralFiles:
@@ -60,7 +68,7 @@ class SeveralFiles:
         reading.varies, reading.single = not one, len(sources) == 1
         reading.folders = frozenset(name for each in self._partitions for name in each.values)
         self._limit = limit
-        self._sizes = [os.stat(path).st_size if isinstance(path, str) else 1 for path in sources]
+        self._sizes = [_size(source) for source in sources]
         self._index = 0
         self._rows = 0
         self.first_row = 0

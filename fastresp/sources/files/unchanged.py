@@ -8,23 +8,26 @@ from typing import Any, NamedTuple
 
 from ...outcome.errors import SourceError
 from .input import name_of
+from .remote import is_remote
+from .remote import state_of as remote_state
 
 __all__ = ["Unchanged"]
 
 
 class State(NamedTuple):
-    """What changes with the contents of a file."""
+    """What changes with the contents of a file; its version is the mtime, or an ETag."""
 
     device: int
     inode: int
     size: int
-    mtime_ns: int
+    version: int | str
 
 
 class Unchanged:
     """The state of a file before it is read.
 
-    Only regular files are compared. Those of /proc count as empty, and are not, either.
+    Only regular files and those of URLs are compared. Files of /proc count as empty, and are not
+    compared, either.
 
     Args:
         source: a path or a file object.
@@ -63,6 +66,9 @@ class Unchanged:
 def state_of(source: Any) -> State | None:
     """Return the state of a regular file; None for anything else."""
     try:
+        if is_remote(source):
+            remote = remote_state(source)
+            return State(0, 0, remote.size or 0, remote.version)
         path = isinstance(source, str | os.PathLike)
         found = os.stat(source) if path else os.fstat(source.fileno())
     except (OSError, ValueError, AttributeError, TypeError):
