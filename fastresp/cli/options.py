@@ -35,7 +35,7 @@ transport = option(
     default="socket",
     metavar="T",
     section=SERVER,
-    help="socket, redis-cli, or auto: redis-cli unless an option needs the socket.",
+    help="socket, or a redis-cli --pipe process; auto is the socket.",
     show_default=True,
 )
 sql = option(

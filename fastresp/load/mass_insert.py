@@ -89,9 +89,7 @@ def mass_insert(
             redis-py or valkey-py client, or None for the environment variable ``REDIS_URL``, else
             localhost.
         transport: ``"redis-cli"``: a ``redis-cli --pipe`` process; ``"socket"``: fastresp's own
-            connection, which knows the command of each error; ``"auto"``: redis-cli if one is
-            found that supports all the options, else the socket. The report says which one was
-            used, and why.
+            connection, which knows the row of each error; ``"auto"`` is the socket.
         on_error: ``"raise"`` raises at the end if there were error replies; ``"collect"`` only
             reports them; ``"stop"`` stops the load at the first one (commands in flight still
             run). redis-cli does not see errors inside a reply, such as EXEC's. A reply such as OOM,
@@ -124,8 +122,7 @@ def mass_insert(
             as one where this changes neither the data nor the report: several RPUSH on one key
             become one, and several SET an MSET. ``"serialize"`` makes whole new keys: it writes the
             value of neighbouring HSET, RPUSH, LPUSH, SADD or ZADD commands of one key, with an
-            EXPIRE or PEXPIRE of it, as the server stores it, and sends it with RESTORE. ``"auto"``
-            then uses the socket.
+            EXPIRE or PEXPIRE of it, as the server stores it, and sends it with RESTORE.
         merge_items: a merged command has at most this many items (elements, members, field-value
             pairs, keys); None for 1,000. With a rate limit, at most the commands of 10 ms.
         merge_bytes: and at most this many bytes; None for 65,536. The server serves nobody else
@@ -297,6 +294,8 @@ def _loading(chunks: Chunks, choose: Choose, watch: Watch, resuming: Resuming) -
                 yield from _sending(chunks, carrier, show, resuming, indexing)
                 yield from carrier.closing()
                 yield from resuming.finishing()
+                if show is not None:
+                    show(carrier.report)
             except BaseException as error:
                 following = partial(_following_at_the_end, chunks, carrier)
                 yield from carrier.ending_after(error, chunks.rest, following)
@@ -305,7 +304,7 @@ def _loading(chunks: Chunks, choose: Choose, watch: Watch, resuming: Resuming) -
                 _count_nulls(carrier.report, chunks.writer)
             yield from indexing.ending(show)
     report = carrier.report
-    if not report.stopped:
+    if chunks.writer.skipped and not report.stopped:
         report.rows = max(report.rows, chunks.writer.rows - chunks.start_row)
     return policy.judged(report)
 

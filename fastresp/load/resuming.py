@@ -166,7 +166,7 @@ class Resuming:
     def report(self) -> Report:
         """The report of a load that has nothing to do."""
         ended = datetime.fromtimestamp(int(self._done.ended), UTC)
-        report = Report("socket", reason="all was loaded before")
+        report = Report("socket")
         report.resumed_at, report.failed_before = self._done.rows, self._done.failed
         if self._batched:
             report.errors_unknown = self._done.unseen

@@ -33,7 +33,7 @@ class Report(Displayed):
 
     Attributes:
         transport: ``"redis-cli"`` or ``"socket"``.
-        reason: why this transport was used, and which program.
+        program: the path of the redis-cli that was used; empty for a socket.
         connections: number of connections.
         rows: source rows whose commands were sent or left out because of nulls, also those to be
             resent.
@@ -73,7 +73,7 @@ class Report(Displayed):
     """
 
     transport: str
-    reason: str = ""
+    program: str = ""
     connections: int = 1
     rows: int = 0
     commands: int = 0

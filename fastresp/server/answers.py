@@ -34,7 +34,7 @@ class Answers:
 
     version: str | None
     cluster: bool
-    # The error reply to ECHO, if refused; redis-cli --pipe needs ECHO to find the last reply.
+    # The error reply to ECHO, if it was asked and refused.
     echo_refused: str | None
     # The largest argument that it accepts.
     max_bulk_bytes: int
@@ -68,6 +68,7 @@ def ask(
     nodes: bool = False,
     remap: Remap = None,
     indexes: bool = False,
+    echo: bool = False,
 ) -> Answers:
     """Check whether a server can accept a load.
 
@@ -81,6 +82,7 @@ def ask(
         nodes: ask a node of a cluster for all nodes; it may be a replica.
         remap: from the addresses of these nodes to those where they can be reached.
         indexes: ask for the names of its search indexes, if it has the module Search.
+        echo: ask for ECHO, which redis-cli --pipe needs to find the last reply. Proxies lack it.
 
     Raises:
         TransportError: the server can't be used.
@@ -91,11 +93,12 @@ def ask(
     import redis
 
     check_alive(connection, place)
-    try:
-        _expect(b"fastresp", _call(connection, "ECHO", "fastresp"), "ECHO fastresp", place)
-        echo_refused = None
-    except redis.exceptions.NoPermissionError as error:
-        echo_refused = str(error)
+    echo_refused = None
+    if echo:
+        try:
+            _expect(b"fastresp", _call(connection, "ECHO", "fastresp"), "ECHO fastresp", place)
+        except redis.ResponseError as error:
+            echo_refused = str(error)
     info = _info(connection)
     cluster = _clustered(connection, info)
     info = info or {}

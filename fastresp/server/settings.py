@@ -100,6 +100,7 @@ class Server:
         self.fsync = False
         # Whether to ask for the settings that limit compact encodings.
         self.limits = False
+        self.echo = False
         # Whether keys that have expired are there for our commands.
         self.import_source = False
         # Whether to ask for the names of search indexes.
@@ -371,6 +372,7 @@ class Server:
                 answers = ask(
                     connection, place, self.rehearsal, self.wishes, reading=self.reading,
                     limits=self.limits, nodes=self.nodes, remap=self.remap, indexes=self.indexes,
+                    echo=self.echo,
                 )  # fmt: skip
                 self._mark(connection)
                 check_surplus(connection, place)

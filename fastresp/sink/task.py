@@ -296,8 +296,7 @@ class Load:
     ) -> SocketTransport:
         """Return the transport, unless the job has ended since the claim."""
         self._check_ended()
-        carrier = SocketTransport(options, server=server, policy=policy, resending=resending)
-        return carrier.because("engines load over a socket")
+        return SocketTransport(options, server=server, policy=policy, resending=resending)
 
 
 # Loads in threads. A program that ends while such a thread is inside Arrow is aborted.

@@ -1,15 +1,13 @@
-"""Choose the transport of a load, and say why."""
+"""Choose the transport of a load."""
 
 from __future__ import annotations
 
 from ..outcome.errors import TransportError
 from ..outcome.messages import Hint, Message
 from ..server.options import ACKNOWLEDGED, Options
-from ..server.programs import find_program
 from ..server.settings import Server
 from ..server.url_or_client import is_cluster
 from .base import Transport
-from .cli_options import beyond_redis_cli
 from .error_policy import ErrorPolicy
 from .redis_cli import RedisCli
 from .resend import Resending
@@ -23,43 +21,23 @@ TRANSPORTS = ("auto", "redis-cli", "socket")
 def choose(
     options: Options, server: Server, policy: ErrorPolicy, resending: Resending | None
 ) -> Transport:
-    """Return the requested transport; for ``"auto"``, redis-cli if it can do everything requested.
+    """Return the requested transport; for ``"auto"``, the socket.
 
     Raises:
         ValueError: there is no transport of that name.
-        TransportError: redis-cli was requested but can't do it, or the server can't be used.
+        TransportError: redis-cli was requested but can't do it.
     """
-    transport, timeout = options.transport, options.timeout
+    transport = options.transport
     if transport not in TRANSPORTS:
         raise ValueError(f"transport must be 'auto', 'redis-cli' or 'socket', not {transport!r}")
+    if transport != "redis-cli":
+        return SocketTransport(options, server=server, policy=policy, resending=resending)
     beyond = beyond_any_cli(options, policy, resending)
-    if transport == "redis-cli":
-        if is_cluster(options.server):
-            beyond = "redis-cli --pipe can't load a whole cluster"
-        if beyond:
-            raise TransportError(Message(f"{beyond}; use ", Hint("transport", "socket")))
-        return RedisCli(server, timeout=timeout, rate_limit=options.rate_limit)
-    answers = None
-    program = find_program("cli", "FASTRESP_CLI", wheels=False)
-    if transport == "socket":
-        beyond = "transport='socket' was requested"
-    elif beyond:
-        pass
-    elif options.mode == "merge":
-        beyond = "redis-cli --pipe can't tell which commands the reply to a merged one is for"
-    elif server.tls and not isinstance(options.server, str | None):
-        beyond = "redis-cli lacks options for some TLS settings of a client"
-    elif program is None:
-        # A wheel's valkey-cli takes 2.4x the server's own time, a socket 1.0x: only on request.
-        beyond = "there is no redis-cli or valkey-cli on the PATH"
-    else:
-        answers = server.ask(timeout)
-        beyond = beyond_redis_cli(program, server, answers)
-    if not beyond:
-        return RedisCli(server, timeout=timeout, answers=answers, rate_limit=options.rate_limit)
-    return SocketTransport(options, server=server, policy=policy, resending=resending).because(
-        beyond
-    )
+    if is_cluster(options.server):
+        beyond = "redis-cli --pipe can't load a whole cluster"
+    if beyond:
+        raise TransportError(Message(f"{beyond}; use ", Hint("transport", "socket")))
+    return RedisCli(server, timeout=options.timeout, rate_limit=options.rate_limit)
 
 
 def beyond_any_cli(

@@ -27,8 +27,8 @@ def beyond_redis_cli(program: str, server: Server, answers: Answers) -> str:
         return "this server is part of a cluster, and redis-cli --pipe does not follow MOVED"
     if answers.echo_refused:
         return (
-            "redis-cli --pipe ends with an ECHO, which this user's ACL does not allow "
-            f"({answers.echo_refused}; allow it with ACL SETUSER ... +echo)"
+            f"redis-cli --pipe ends with an ECHO, which is refused: {answers.echo_refused} (allow "
+            "it with ACL SETUSER ... +echo, if this is an ACL)"
         )
     if server.tls and unknown:
         return f"redis-cli has no option for {', '.join(unknown)}"

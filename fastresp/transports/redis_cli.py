@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 
 from ..outcome.errors import CommandError, TransportError, TransportTimeout
 from ..outcome.messages import Hint, Message
@@ -66,7 +65,6 @@ class RedisCli(Transport):
         server: a URL, a ``redis.Redis`` client, or None for ``REDIS_URL``, else localhost.
         timeout: seconds without progress after which to kill the process and raise; None waits
             for ever.
-        answers: the result of a check of the server that was just made; None to check it.
         rate_limit: commands per second, or bytes such as "50MB"; None for no limit.
 
     Raises:
@@ -79,11 +77,10 @@ class RedisCli(Transport):
         server: ServerLike | Server = None,
         *,
         timeout: float | None = 30.0,
-        answers: Answers | None = None,
         rate_limit: RateLimit = None,
     ) -> None:
         super().__init__(server)
-        self.answers = answers
+        self.answers: Answers | None = None
         check_timeout(timeout)
         self.timeout = timeout
         rate = Rate.of(rate_limit)
@@ -151,7 +148,8 @@ class RedisCli(Transport):
             TransportError: the server or redis-cli can't be used; nothing was sent.
         """
         program = need_program("cli")
-        answers = self.answers = self.answers or self.server.ask(self.timeout)
+        self.server.echo = True
+        answers = self.answers = self.server.ask(self.timeout)
         beyond = beyond_redis_cli(program, self.server, answers)
         if beyond:
             words = f"redis-cli can't load into {self.server}: {beyond}; "
@@ -207,7 +205,7 @@ class RedisCli(Transport):
             self._read_poll.register(fd, select.POLLIN)
             self._write_poll.register(fd, select.POLLIN)
         self._started = self._moved = time.monotonic()
-        self._report.reason = f"{Path(program).name} at {program} can do everything requested"
+        self._report.program = program
 
     def kill(self) -> None:
         """Kill redis-cli, if it still runs. The server drops a command that was cut off."""

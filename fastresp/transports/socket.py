@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from ..outcome.errors import TransportError
 from ..outcome.report import Report
@@ -54,11 +54,6 @@ class SocketTransport(Transport):
         self.numbers: list[int] = []  # the CLIENT ID of each lane's connection, for a checkpoint
         self.options = options
         self.lanes: Lanes = Lanes(self.server, policy or ErrorPolicy("collect"), options, resending)
-
-    def because(self, reason: str) -> Self:
-        """Note in the report why this transport was chosen."""
-        self.lanes.so_far.reason = reason
-        return self
 
     @property
     def report(self) -> Report:

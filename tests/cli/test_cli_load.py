@@ -104,12 +104,12 @@ class TestLoad:
         assert fields["errors"] == []
         assert set(fields) == {
             "rows", "commands", "replies", "failed", "in_doubt", "unsent", "stopped", "bytes_sent",
-            "seconds", "commands_per_second", "transport", "reason", "connections",
+            "seconds", "commands_per_second", "transport", "program", "connections",
             "errors", "errors_by_code", "skipped", "nulls_skipped", "existing", "exit_code",
             "error", "rows_in_doubt", "restarts", "waited_for", "resumed_at", "failed_before",
             "errors_unknown", "ended_before", "durable", "indexes",
         }  # fmt: skip
-        assert fields["transport"] in fields["reason"]
+        assert (fields["transport"], fields["program"]) == ("socket", "")
         assert fields["commands_per_second"] > 0
         assert (fields["exit_code"], fields["error"]) == (0, None)
 

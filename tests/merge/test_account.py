@@ -183,12 +183,6 @@ def test_redis_cli(server: LocalServer, client: redis.Redis) -> None:
     assert client.llen("list") == 20
 
 
-def test_auto_uses_the_socket(server: LocalServer) -> None:
-    report = merged(server, pushes(10))
-    assert report.transport == "socket"
-    assert "merged" in report.reason
-
-
 def test_cluster(start_server: Callable[..., LocalServer], tmp_path: Path) -> None:
     """Commands over keys of different slots stay single."""
     port = free_port()  # the bus of the cluster uses another, 10,000 above

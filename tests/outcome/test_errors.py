@@ -154,7 +154,7 @@ def test_real_errors_survive_pickle() -> None:
 def test_empty_report() -> None:
     report = Report("redis-cli")
     assert (report.in_doubt, report.commands_per_second, report.bytes_per_second) == (0, 0.0, 0.0)
-    assert (report.errors, report.reason) == ([], "")
+    assert (report.errors, report.program) == ([], "")
     report.raise_for_errors()
     assert str(report) == (
         "0 commands (0 bytes, 0 rows) in 0.00 s over redis-cli: 0 commands/s, 0 bytes/s\n"

@@ -149,7 +149,7 @@ def test_wrong_answer_to_echo(filled: LocalServer, tmp_path: Path) -> None:
         EvilServer(filled.socket, tmp_path / "socket", "wrong ECHO") as server,
         pytest.raises(fastresp.TransportError, match="it answers ECHO fastresp with b'other'"),
     ):
-        fastresp.mass_insert(ROWS, "SET own:{0} {1}", server=server.url)
+        fastresp.mass_insert(ROWS, "SET own:{0} {1}", server=server.url, transport="redis-cli")
     assert fastresp.execute("EXISTS", "own:1", server=filled.url) == 0
 
 

@@ -155,9 +155,7 @@ def test_password_in_bytes(locked: str) -> None:
 
 def test_acl_without_echo(acl: Callable[..., str]) -> None:
     url = acl("+@all", "-echo")
-    report = fastresp.mass_insert(COMMANDS, server=url)
-    assert report.transport == "socket"
-    assert "no permissions to run the 'echo'" in report.reason
+    assert fastresp.mass_insert(COMMANDS, server=url).transport == "socket"
     error = refused(url, transport="redis-cli")
     assert "no permissions to run the 'echo'" in str(error)
     assert "+echo" in str(error)
@@ -300,9 +298,7 @@ def test_tls_url_of_a_plain_port(start_server: Callable[..., LocalServer], port:
 def test_tls_settings_beyond_redis_cli(tls: Callable[..., str]) -> None:
     url = tls(ssl_min_version="771")
     assert "ssl_min_version" in str(refused(url, transport="redis-cli"))
-    report = fastresp.mass_insert(COMMANDS, server=url)
-    assert (report.transport, report.replies) == ("socket", 1)
-    assert "ssl_min_version" in report.reason
+    assert fastresp.mass_insert(COMMANDS, server=url).replies == 1
 
 
 def test_cli_built_without_tls(
@@ -313,8 +309,6 @@ def test_cli_built_without_tls(
     plain.chmod(0o755)
     monkeypatch.setenv("FASTRESP_CLI", str(plain))
     assert "built without TLS" in str(refused(tls(), transport="redis-cli"))
-    report = fastresp.mass_insert(COMMANDS, server=tls())
-    assert "built without TLS" in report.reason
 
 
 def test_cluster_client_is_refused() -> None:
@@ -361,20 +355,16 @@ def test_valkey_paths(server: LocalServer) -> None:
 def test_cli_is_found(monkeypatch: pytest.MonkeyPatch, server: LocalServer, tmp_path: Path) -> None:
     monkeypatch.setenv("FASTRESP_CLI", str(tmp_path / "no-such-program"))
     with pytest.raises(fastresp.TransportError, match=r"FASTRESP_CLI is .*set it to"):
-        fastresp.mass_insert(COMMANDS, server=server.url)
+        fastresp.mass_insert(COMMANDS, server=server.url, transport="redis-cli")
+    report = fastresp.mass_insert(COMMANDS, server=server.url)
+    assert (report.transport, report.program) == ("socket", "")
     monkeypatch.delenv("FASTRESP_CLI")
     monkeypatch.setenv("PATH", str(tmp_path))
     in_wheel = find_program("cli", "FASTRESP_CLI")
     if in_wheel is not None:
         assert Path(in_wheel).name == "valkey-cli"
         by_name = fastresp.mass_insert(COMMANDS, server=server.url, transport="redis-cli")
-        assert in_wheel in by_name.reason
-    report = fastresp.mass_insert(COMMANDS, server=server.url)
-    assert report.transport == "socket"
-    assert "on the PATH" in report.reason
+        assert by_name.program == in_wheel
     monkeypatch.setattr("fastresp.server.programs.WHEELS", ())
-    report = fastresp.mass_insert(COMMANDS, server=server.url)
-    assert report.transport == "socket"
-    assert "no redis-cli or valkey-cli on the PATH" in report.reason
     with pytest.raises(fastresp.TransportError, match="apt install redis-tools"):
         fastresp.mass_insert(COMMANDS, server=server.url, transport="redis-cli")

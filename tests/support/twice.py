@@ -23,7 +23,7 @@ from fastresp.sources.source import as_source, encoding
 
 SERVERS = ["redis-server", *WHEEL_SERVERS]
 # What may differ between modes.
-DIFFERENT = {"bytes_sent", "seconds", "reason", "errors", "transport"}
+DIFFERENT = {"bytes_sent", "seconds", "program", "errors", "transport"}
 
 
 class Outcome(NamedTuple):

@@ -544,11 +544,6 @@ def test_redis_cli_opens_one_connection(server: LocalServer) -> None:
         fastresp.TransportError, match="opens one connection only; use transport='socket'"
     ):
         fastresp.mass_insert(rows(1), SET, server=server.url, connections=2, transport="redis-cli")
-    report = fastresp.mass_insert(rows(1), SET, server=server.url, connections=2)
-    assert (report.transport, report.reason) == (
-        "socket",
-        "redis-cli --pipe opens one connection only",
-    )
 
 
 def test_memory_of_the_window_is_shared(server: LocalServer) -> None:

@@ -59,14 +59,6 @@ def test_clients_of_both_kinds(insert: Callable[..., fastresp.Report], tls: Call
         assert insert(commands(1000), server=url).replies == 1000
 
 
-def test_auto_chooses_the_socket_for_a_client(tls: Callable[..., str]) -> None:
-    with redis.Redis.from_url(tls()) as client:
-        report = fastresp.mass_insert(commands(10), server=client)
-    assert report.transport == "socket"
-    assert "TLS settings of a client" in report.reason
-    assert fastresp.mass_insert(commands(10), server=tls()).transport == "redis-cli"
-
-
 @pytest.mark.few(1)
 def test_replies_and_commands_at_once(
     insert: Callable[..., fastresp.Report], tls: Callable[..., str]

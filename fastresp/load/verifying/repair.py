@@ -69,6 +69,6 @@ def repairing(
     ) -> SocketTransport:
         carrier = SocketTransport(options, server=server, policy=policy, resending=resending)
         carrier.in_event_loop = in_event_loop
-        return carrier.because("repairs need a socket")
+        return carrier
 
     return loading(Chunks(commands, None, options), choose)
