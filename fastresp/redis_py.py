@@ -57,12 +57,16 @@ class _Packing:
     _command_packer: Any
 
     def _construct_command_packer(self, packer: Any) -> Any:
-        return _packer_for(self) if packer is None else packer
+        if packer is not None:
+            return packer
+        replaced = super()._construct_command_packer(None)  # type: ignore[misc]
+        return _packer_for(self, replaced)
 
     def pack_commands(self, commands: Iterable[Iterable[Any]]) -> list[bytes]:
         # _command_packer is private to the library; if it is gone, that packs as before.
-        if type(getattr(self, "_command_packer", None)) is CommandPacker:
-            return _pack(commands, _encoder_of(self), self.library.data_error)
+        packer = getattr(self, "_command_packer", None)
+        if type(packer) is CommandPacker:
+            return _pack(commands, packer._encode, self.library.data_error)
         packed: list[bytes] = super().pack_commands(commands)  # type: ignore[misc]
         return packed
 
@@ -180,11 +184,18 @@ def _speed_up_connection(connection: Any) -> None:
     connection.__class__ = _fast_class(kind)
     packer = getattr(connection, "_command_packer", None)
     if type(packer) in connection.library.packers:
-        connection._command_packer = _packer_for(connection)
+        connection._command_packer = _packer_for(connection, packer)
 
 
-def _packer_for(connection: Any) -> CommandPacker:
-    packer = CommandPacker(connection.encoder.encoding, connection.encoder.encoding_errors)
+def _packer_for(connection: Any, replaced: Any) -> CommandPacker:
+    """Return a packer that sends the same bytes as the library's own one.
+
+    With hiredis or libvalkey, the library sends text as UTF-8, whatever its ``encoding`` is.
+    """
+    if type(replaced).__name__ == "PythonRespSerializer":
+        packer = CommandPacker(connection.encoder.encoding, connection.encoder.encoding_errors)
+    else:
+        packer = CommandPacker()
     packer._data_error = connection.library.data_error
     return packer
 

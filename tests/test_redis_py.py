@@ -159,12 +159,22 @@ def test_sentinel(sentinel: int) -> None:
     asyncio.run(main())
 
 
-def test_latin_1_client(server: LocalServer) -> None:
-    with speed_up(redis.Redis.from_url(server.url, encoding="latin-1")) as client:
-        client.set("a", "é")
-        with client.pipeline() as pipeline:
-            assert pipeline.set("b", "é").get("a").execute()[1] == b"\xe9"
-        assert client.get("b") == b"\xe9"
+@pytest.mark.parametrize("with_hiredis", [True, False])
+def test_latin_1_client(
+    server: LocalServer, monkeypatch: pytest.MonkeyPatch, with_hiredis: bool
+) -> None:
+    """The bytes are those of the packer before; hiredis sends UTF-8 whatever the encoding is."""
+    monkeypatch.setattr("redis.connection.HIREDIS_AVAILABLE", with_hiredis)
+    expected = "é".encode("utf-8" if with_hiredis else "latin-1")
+    used = redis.Redis.from_url(server.url, encoding="latin-1")
+    used.set("é", "é")  # so there is a connection already
+    for client in (used, redis.Redis.from_url(server.url, encoding="latin-1")):
+        with speed_up(client):
+            assert client.get("é") == expected
+            client.set("a", "é")
+            with client.pipeline() as pipeline:
+                assert pipeline.set("b", "é").get("a").execute()[1] == expected
+            assert client.get("b") == expected
 
 
 def test_publish_and_subscribe(server: LocalServer) -> None:

@@ -270,9 +270,20 @@ def _expect(reply: bytes, found: Any, question: str, place: str) -> None:
 
 
 def _call(connection: Any, *command: str | bytes) -> Any:
-    """Send a command over a redis-py connection and return its reply; raises as redis-py does."""
-    connection.send_command(*command)
-    return connection.read_response()
+    """Send a command over a redis-py connection and return its reply; raises as redis-py does.
+
+    If the connection is closed, the error names the command: some proxies do so for commands that
+    they don't know.
+    """
+    import redis
+
+    try:
+        connection.send_command(*command)
+        return connection.read_response()
+    except redis.ConnectionError as error:
+        if type(error) is redis.ConnectionError and str(error).startswith("Connection closed"):
+            raise redis.ConnectionError(f"it closed the connection at {command[0]!s}") from error
+        raise
 
 
 def _refused(refused: Refused, place: str) -> FastrespError:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import shutil
 import signal
 import subprocess
@@ -17,6 +16,7 @@ from ..outcome.errors import TransportError
 from ..outcome.excerpts import shortened
 from ..outcome.messages import Hint, Message
 from .descriptors import needed_for
+from .polling import POLLIN, new_poll
 
 __all__ = ["cannot_run", "end_group", "find_program", "need_program", "words_of"]
 
@@ -120,8 +120,8 @@ def words_of(program: str, *options: str) -> bytes:
     said, deadline = b"", time.monotonic() + WORDS_TIMEOUT_S
     try:
         with process.stdout as output:
-            poll = select.poll()
-            poll.register(output, select.POLLIN)
+            poll = new_poll()
+            poll.register(output, POLLIN)
             while len(said) < WORDS_BYTES:
                 if not poll.poll(max(0, int(1000 * (deadline - time.monotonic())))):
                     raise TransportError(

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import errno
 import io
-import select
 from typing import TYPE_CHECKING, Any, TextIO
+
+from ..server.polling import POLLIN, POLLOUT, new_poll
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -34,7 +35,7 @@ def write_all(file: Any, data: Buffer) -> None:
     while rest:
         written = _written(file, rest)
         if written is None:
-            wait_until(file, select.POLLOUT)
+            wait_until(file, POLLOUT)
         elif written == 0:
             raise OSError(errno.EIO, "the file accepts no more bytes: its write() returned 0")
         else:
@@ -62,7 +63,7 @@ def read_some(file: Any, size: int) -> bytes:
         OSError: as for ``write_all``.
     """
     while (piece := read_now(file, size)) is None:
-        wait_until(file, select.POLLIN)
+        wait_until(file, POLLIN)
     return piece
 
 
@@ -96,7 +97,7 @@ def wait_until(file: Any, event: int) -> None:
             "the file object is non-blocking and has no file descriptor to poll; pass a blocking "
             "one",
         ) from error
-    poll = select.poll()
+    poll = new_poll()
     poll.register(number, event)
     poll.poll()
 

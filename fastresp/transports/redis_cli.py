@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import select
 import socket
 import subprocess
 import time
@@ -22,6 +21,7 @@ from ..server.answers import Answers
 from ..server.descriptors import needed_for
 from ..server.forks import Inherited, own
 from ..server.options import check_timeout
+from ..server.polling import POLLIN, POLLOUT, new_poll
 from ..server.programs import cannot_run, end_group, need_program
 from ..server.rate import Rate, RateLimit
 from ..server.settings import Server, ServerLike
@@ -198,12 +198,12 @@ class RedisCli(Transport):
             self._process.stdout.fileno(): self._stdout,
             self._process.stderr.fileno(): self._stderr,
         }
-        self._read_poll, self._write_poll = select.poll(), select.poll()
-        self._write_poll.register(ours, select.POLLOUT)
+        self._read_poll, self._write_poll = new_poll(), new_poll()
+        self._write_poll.register(ours, POLLOUT)
         for fd in self._outputs:
             enlarge_pipe(fd)
-            self._read_poll.register(fd, select.POLLIN)
-            self._write_poll.register(fd, select.POLLIN)
+            self._read_poll.register(fd, POLLIN)
+            self._write_poll.register(fd, POLLIN)
         self._started = self._moved = time.monotonic()
         self._report.program = program
 

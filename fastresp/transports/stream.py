@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import select
 import socket
 import ssl
 from collections.abc import Sequence
@@ -11,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 from ..outcome.errors import ProtocolError
 from ..server.forks import Inherited, own
+from ..server.polling import POLLIN, POLLOUT, is_patched, new_poll
 from .sockets import READ_BYTES, receive
 from .window import Sending, Window
 
@@ -119,7 +119,7 @@ class Stream:
 
     def wait(self, wait: Wait) -> bool:
         """Wait for input and read it, if this kind of wait allows it; return whether it did."""
-        if self._tls or wait.write or self.lost:
+        if self._tls or wait.write or self.lost or is_patched():
             return False
         self._receive(READS_OF_WAIT, max(1, int(1000 * wait.seconds)))
         return True
@@ -213,12 +213,12 @@ def wait_for(waits: Sequence[tuple[Stream, Wait]]) -> None:
         stream, wait = waits[0]
         if stream.wait(wait):
             return
-    poll = select.poll()
+    poll = new_poll()
     seconds = math.inf
     for stream, wait in waits:
         if wait.read and stream.has_input:
             return
         read, write = stream.interest(read=wait.read, write=wait.write)
-        poll.register(stream, (read and select.POLLIN) | (write and select.POLLOUT))
+        poll.register(stream, (read and POLLIN) | (write and POLLOUT))
         seconds = min(seconds, wait.seconds)
     poll.poll(max(1, int(1000 * seconds)))

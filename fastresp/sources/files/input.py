@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import io
 import os
-import select
 import stat
 import sys
 import threading
@@ -16,6 +15,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from ...outcome.errors import SourceError
+from ...server.polling import POLLIN, new_poll
 from ..blocking import read_now, wait_until
 from .lent import Block, Lent
 from .remote import RemoteFile, is_remote, open_remote
@@ -89,12 +89,12 @@ class Input:
         self.size = _size(self._file) if self.seekable else None
         if self.size is None and isinstance(self._file, RemoteFile):
             self.size = self._file.total
-        self._poll: select.poll | None = None
+        self._poll: Any = None
         # A BufferedReader may have buffered bytes, which poll() does not see, until its first read.
         self._held = isinstance(self._file, io.BufferedReader)
         if not self.seekable and isinstance(self._file, (io.FileIO, io.BufferedReader)):
-            self._poll = select.poll()
-            self._poll.register(self._file, select.POLLIN)
+            self._poll = new_poll()
+            self._poll.register(self._file, POLLIN)
 
     def peek(self) -> bytes:
         """Return the first bytes without consuming them; at least MAGIC_BYTES unless at the end."""
@@ -192,7 +192,7 @@ class Input:
         self._held = False
         piece = read_now(self._file, size)
         if piece is None and self._poll is None:
-            wait_until(self._file, select.POLLIN)
+            wait_until(self._file, POLLIN)
         return piece
 
 
