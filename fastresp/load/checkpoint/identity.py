@@ -57,8 +57,8 @@ def check_same(checkpoint: str, identity: Mapping[str, str], found: Mapping[str,
     """
     for name, value in identity.items():
         before = found.get(name)
-        after_errors = name == "nulls" and (before == "error" or (before, value) == ("auto", "skip"))
-        if before != value and not after_errors:
+        same_so_far = name == "nulls" and (before == "error" or (before, value) == ("auto", "skip"))
+        if before != value and not same_so_far:
             raise CheckpointError(
                 f"checkpoint {checkpoint!r} is of another {name}: {before!r}, and this is "
                 f"{value!r} (use another name for another load)"
