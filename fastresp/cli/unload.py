@@ -137,7 +137,8 @@ def unload(
                 for _ in batches:
                     summary |= {"rows": rows.rows, "bytes": rows.nbytes}
                     summary["seconds"] = time.monotonic() - start
-            if not rows.rows:
+            changed = rows.changed if isinstance(rows, Entries) else 0
+            if not rows.rows and not changed:
                 check_found(target, type, server, timeout or None)
         if not as_json:
             where = "" if path is None else f" to {path}"
@@ -145,6 +146,8 @@ def unload(
                 f"{counted(rows.rows, 'row')} written{where}: {size_text(rows.nbytes)} of replies "
                 f"in {time.monotonic() - start:,.2f} s"
             )
+            if changed:
+                say(f"{counted(changed, 'key')} deleted, or of another type, before it was read")
 
 
 def _split(names: Sequence[str], option: str) -> list[str]:

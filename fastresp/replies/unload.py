@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from ..outcome.errors import CommandError, SourceError
 from ..outcome.messages import Hint, Message
+from ..outcome.report import counted
 from ..server.settings import Server, ServerLike
 from .arrow_out import StringBatch
 from .columns import Columns
@@ -85,7 +86,8 @@ def unload(
         type: ``"hash"``: one row for each hash, and a column for each field. Else one row for each
             value: ``"string"`` and ``"json"`` with a column ``value``, ``"set"`` with ``member``,
             ``"zset"`` with ``member`` and ``score``, ``"list"`` with ``item``. None for the type of
-            a single key, and for the hashes of a pattern.
+            a single key, and for the hashes of a pattern: a warning of the logger ``fastresp`` says
+            how many keys of other types are left out, unless you name ``fields``.
         fields: the fields of hashes; None for all, whose names are read first.
         server: as for ``fetch_hashes``; for any node of a cluster, the keys of all nodes are read.
         binary: as for ``fetch_hashes``.
@@ -123,7 +125,9 @@ def unload(
             f"can't unload {target.glob}: its type, {kind}, is none of hash, {', '.join(KINDS)}"
         )
     if kind == "hash":
-        names = all_fields(target, where, timeout) if fields is None else [*fields]
+        if fields is None:
+            fields = all_fields(target, where, timeout, only_hashes=type is not None)
+        names = [*fields]
         return fetch_hashes(target, names, server=server, binary=binary, timeout=timeout)
     if fields is not None:
         raise ValueError(Message(f"a {kind} has no fields; omit ", Hint("fields")))
@@ -148,8 +152,8 @@ def other_type(key: str, kind: str) -> SourceError:
 
 def check_found(
     target: Pattern, kind: str | None, server: ServerLike | Server, timeout: float | None
-) -> None:
-    """Refuse a pattern that matches keys, but none of the type.
+) -> bool:
+    """Refuse a pattern that matches keys, but none of the type; return whether one has the type.
 
     Raises:
         SourceError: names a key that matches, and its type.
@@ -161,7 +165,7 @@ def check_found(
             for key in page:
                 found = type_of(key, where, timeout)
                 if found == kind:
-                    return
+                    return True
                 if found is not None:
                     raise SourceError(
                         Message(
@@ -170,10 +174,11 @@ def check_found(
                             Hint("type", found),
                         )
                     )
+    return False
 
 
 def keys_of(
-    target: Pattern, type_: str, server: Server, timeout: float | None
+    target: Pattern, type_: str | None, server: Server, timeout: float | None
 ) -> Generator[bytes, None, None]:
     """Yield the keys of a type, found by SCAN; or the single key.
 
@@ -192,22 +197,36 @@ def keys_of(
             yield from page
 
 
-def all_fields(target: Pattern, server: Server, timeout: float | None) -> list[str]:
+def all_fields(
+    target: Pattern, server: Server, timeout: float | None, *, only_hashes: bool = True
+) -> list[str]:
     """Return the names of all fields of the hashes, those of the first hash first.
+
+    Args:
+        target: the pattern, or the single key.
+        server, timeout: as for ``unload()``.
+        only_hashes: whether other types were left out on purpose; else a warning is logged.
 
     Raises:
         SourceError: there are too many, or one can't be the name of a column.
     """
     names: dict[bytes, None] = {}
+    deleted, others = 0, 0
+    other = b""
     with ExitStack() as stack:
-        keys = stack.enter_context(closing(keys_of(target, "hash", server, timeout)))
+        type_ = "hash" if only_hashes else None
+        keys = stack.enter_context(closing(keys_of(target, type_, server, timeout)))
+        kept: deque[bytes] = deque()
         replies: Any = iter_replies(
-            keys, "HKEYS {0}", server=server, on_error="collect", timeout=timeout
+            noted(keys, kept), "HKEYS {0}", server=server, on_error="collect", timeout=timeout
         )
         for reply in stack.enter_context(closing(replies)):
+            key = kept.popleft()
             if isinstance(reply, CommandError):
                 _check_error(reply)
+                others, other = others + 1, other or key
                 continue
+            deleted += not reply
             names.update(dict.fromkeys(reply))
             if len(names) > MOST_FIELDS:
                 raise SourceError(
@@ -218,13 +237,25 @@ def all_fields(target: Pattern, server: Server, timeout: float | None) -> list[s
                     )
                 )
     if not names:
-        check_found(target, "hash", server, timeout)
+        if deleted or check_found(target, "hash", server, timeout):
+            raise SourceError(
+                f"the keys that match {target.glob} have changed while their fields were read; "
+                "unload them again"
+            )
         raise SourceError(
             Message(
                 f"no hash matches {target.glob}, so the columns are unknown; check the pattern, or "
                 "name the columns with ",
                 Hint("fields", ...),
             )
+        )
+    if others and not only_hashes:
+        import logging
+
+        words = "%s of %s left out: no hash, such as %s, a %s (unload each type by itself)"
+        kind = type_of(other, server, timeout) or "key that is gone"
+        logging.getLogger("fastresp").warning(
+            words, counted(others, "key"), target.glob, shown_key(other), kind
         )
     try:
         found = [name.decode() for name in names]
@@ -245,6 +276,13 @@ def all_fields(target: Pattern, server: Server, timeout: float | None) -> list[s
             )
         )
     return found
+
+
+def noted(keys: Iterable[bytes], kept: deque[bytes]) -> Iterator[bytes]:
+    """Yield keys, and append each to what the replies are to be matched with."""
+    for key in keys:
+        kept.append(key)
+        yield key
 
 
 def _check_error(error: CommandError) -> None:
@@ -269,6 +307,7 @@ class Entries(Columns):
         names: the names of the columns.
         rows: rows read so far.
         nbytes: bytes of keys and values read so far.
+        changed: keys that were gone, or had another type, before they were read.
     """
 
     def __init__(
@@ -294,6 +333,7 @@ class Entries(Columns):
         self._timeout = timeout
         self._columns: list[list[bytes]] = []
         self._held = 0
+        self.changed = 0
 
     def _read(self) -> Generator[StringBatch, None, None]:
         """Yield the batches.
@@ -304,19 +344,14 @@ class Entries(Columns):
             TransportError, TransportTimeout: the connection was lost, or the server does not reply.
         """
         self._columns, self._held = [[] for _ in self.names], 0
+        self.changed = 0
         kept: deque[bytes] = deque()
-
-        def noted() -> Iterator[bytes]:
-            for key in found:
-                kept.append(key)
-                yield key
-
         with ExitStack() as stack:
             found = stack.enter_context(
                 closing(keys_of(self._target, self.kind.type, self._server, self._timeout))
             )
             replies: Any = iter_replies(
-                noted(), self.kind.first, server=self._server, on_error="collect",
+                noted(found, kept), self.kind.first, server=self._server, on_error="collect",
                 timeout=self._timeout,
             )  # fmt: skip
             rest = Rest(self._server, self.kind.command, self._timeout)
@@ -327,11 +362,14 @@ class Entries(Columns):
                 key = kept.popleft()
                 if isinstance(reply, CommandError):
                     _check_error(reply)
+                    self.changed += 1
                     continue
+                rows = self.rows
                 for part in _parts(self.kind, key, reply, rest):
                     self._add(key, part)
                     if self._held >= BATCH_BYTES or len(self._columns[0]) >= BATCH_ROWS:
                         yield self._batch()
+                self.changed += self.rows == rows
         if self._columns[0]:
             yield self._batch()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from peak import PEAK
 
 import fastresp
 from fastresp.cli.exit_codes import Exit
+from fastresp.replies import unload
 from fastresp.replies.unload import FIRST_ENTRIES, Entries, as_target
 from fastresp.server.local_server import LocalServer
 from fastresp.server.settings import Server
@@ -249,7 +250,58 @@ def test_keys_that_change_meanwhile(client: redis.Redis, server: LocalServer) ->
             client.rpush(f"k:{i}", 1)
     rows += sum(map(len, batches))
     assert 0 < rows < 60
-    assert entries.rows == rows
+    assert (entries.rows, entries.changed) == (rows, 60 - rows)
+
+
+@pytest.mark.parametrize("becomes", ["gone", "a string"])
+@pytest.mark.parametrize("kind", ["hash", "list"])
+def test_all_keys_change_before_they_are_read(
+    client: redis.Redis, monkeypatch: pytest.MonkeyPatch, becomes: str, kind: str
+) -> None:
+    """It is not said that no key matches."""
+    keys_of = unload.keys_of
+
+    def changing(*arguments: Any) -> Iterator[bytes]:
+        for key in keys_of(*arguments):
+            client.delete(key)
+            if becomes == "a string":
+                client.set(key, "x")
+            yield key
+
+    monkeypatch.setattr(unload, "keys_of", changing)
+    if kind == "list":
+        client.rpush("k:1", "a")
+        done = invoke("unload", "k:*", "--type", "list")
+        assert done.exit_code == Exit.OK
+        assert "1 key deleted, or of another type, before it was read" in done.stderr
+    else:
+        client.hset("k:1", "a", 1)
+        done = invoke("unload", "k:*")
+        assert done.exit_code == Exit.ERRORS
+        words = "have changed while" if becomes == "gone" else "'k:1' does, which is a string"
+        assert words in " ".join(done.stderr.split())
+
+
+def test_keys_of_other_types_are_counted(
+    client: redis.Redis, server: LocalServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Unless the user asks for hashes."""
+    client.hset("user:1", "a", 1)
+    client.mset({"user:2": "x", "other": "x"})
+    rows = fastresp.unload("user:*", server=server.url)
+    assert list(rows) == [{"key": "user:1", "a": "1"}]
+    [record] = caplog.records
+    assert record.getMessage() == (
+        "1 key of user:* left out: no hash, such as 'user:2', a string (unload each type by itself)"
+    )
+    client.rpush("user:3", "x")
+    done = invoke("unload", "user:*")
+    assert (done.exit_code, done.stdout) == (Exit.OK, '"key","a"\n"user:1","1"\n')
+    assert "2 keys of user:* left out" in caplog.text
+    caplog.clear()
+    for options in ({"type": "hash"}, {"fields": ["a"]}):
+        assert len(list(fastresp.unload("user:*", server=server.url, **options))) == 1
+    assert not caplog.records
 
 
 def test_replica(client: redis.Redis, start_server: Callable[..., LocalServer]) -> None:
