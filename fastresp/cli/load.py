@@ -244,11 +244,13 @@ def load(
         templates,
         how,
         None if is_read_once(source) else again,
+        asks=source != "-" or bool(templates),
     )
 
 
 @command("send")
 @options.resp_source
+@options.resp_format
 @options.resp_limit
 @options.skip_truncated
 @options.server
@@ -277,6 +279,7 @@ def load(
 @options.as_json
 def send(
     source: str,
+    format: Format | None,  # noqa: A002
     server: str | None,
     transport: Transport,
     mode: Mode,
@@ -308,8 +311,8 @@ def send(
 
     fastresp send users.resp --server redis://db:6379/0
 
-    The whole file is checked before anything is sent. Standard input can't be read twice: it is
-    checked while it is sent, and fastresp does not ask before commands that delete data.
+    The whole file is checked before anything is sent; a pipe, which can't be read twice, while it
+    is sent. Before commands that delete data fastresp asks, unless they come from standard input.
     """
     how = How(
         server, transport, "error", on_error, max_errors, rejects, rate_limit, connections,
@@ -318,9 +321,13 @@ def send(
         import_source=import_source, log=log, wait_index=wait_index, index_backlog=index_backlog,
     )  # fmt: skip
     data = opened(
-        source, format="resp", text=TextOptions(), limit=limit, skip_truncated=skip_truncated
+        source,
+        format=format or "resp",
+        text=TextOptions(),
+        limit=limit,
+        skip_truncated=skip_truncated,
     )
-    _run(data, (), how)
+    _run(data, (), how, asks=source != "-")
 
 
 def _run(
@@ -328,8 +335,15 @@ def _run(
     texts: Sequence[str],
     how: How,
     again: Callable[[], AbstractContextManager[Any]] | None = None,
+    *,
+    asks: bool = True,
 ) -> None:
-    """Load a source, and verify it by reading it ``again``."""
+    """Load a source, and verify it by reading it ``again``.
+
+    Args:
+        asks: whether to ask before commands that delete data: not if whole commands come from
+            standard input, a pipe or a file, since a pipe can't be read beforehand.
+    """
     with json_log(how.log == "json") as log, ending(as_json=how.as_json, log=log) as end:
         # Mistakes on the command line are reported before a missing file or server.
         if how.verify and again is None:
@@ -353,7 +367,9 @@ def _run(
             end.resuming = f"--resume{instead}"
         with source as data, counted_bad_rows(data, end):
             template = template_for(data, texts)
-            what = partial(deletes, data, template, how.server, how.timeout)
+            what: Callable[[], str] = str
+            if asks:
+                what = partial(deletes, data, template, how.server, how.timeout)
             if how.verify:
                 check_names(command_names(data, template), template)
                 check_template(template)

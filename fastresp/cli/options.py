@@ -52,20 +52,31 @@ sort_by = option(
 )
 format = option(  # noqa: A001
     "--format",
-    type=click.Choice(["csv", "tsv", "jsonl", "lines", "parquet", "arrow", "resp"]),
+    type=click.Choice(["csv", "tsv", "jsonl", "lines", "parquet", "arrow", "resp", "commands"]),
     metavar="F",
     section=DATA,
     help="Input format; overrides the file extension. One of csv, tsv, jsonl, lines, parquet, "
-    "arrow, resp.",
+    "arrow, resp, commands (a line each, as for redis-cli).",
+)
+resp_format = option(
+    "--format",
+    type=click.Choice(["resp", "commands"]),
+    metavar="F",
+    section=DATA,
+    help="resp, or commands: a command per line, quoted as for redis-cli.",
+    show_default="resp",
 )
 formats = option(
     "--format",
     "formats",
-    type=click.Choice(["csv", "tsv", "jsonl", "lines", "parquet", "arrow", "resp", "rdb"]),
+    type=click.Choice(
+        ["csv", "tsv", "jsonl", "lines", "parquet", "arrow", "resp", "commands", "rdb"]
+    ),
     metavar="F",
     multiple=True,
     section=DATA,
-    help="Of the input: csv, tsv, jsonl, lines, parquet, arrow or resp. Also rdb: write that.",
+    help="Of the input: csv, tsv, jsonl, lines, parquet, arrow, resp or commands. Also rdb: "
+    "write that.",
 )
 rdb_version = option(
     "--rdb-version",

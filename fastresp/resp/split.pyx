@@ -249,6 +249,11 @@ cdef class CommandSplitter:
         cdef const char *stop
         if memchr(p, c'\n', end - p) is not NULL:
             stop = digits_end(p + 1, end)
+            if stop[0] == c'\n' and p[1] != c'\n':
+                raise self.error(
+                    f"the line {<bytes>p[:stop - p]!r} ends in LF, and RESP in CRLF: convert the "
+                    "file with unix2dos"
+                )
             raise self.error(f"this header has an invalid number: {<bytes>p[:stop - p + 1]!r}")
         if end - p == HEADER_BYTES:
             raise self.error("this header does not end")

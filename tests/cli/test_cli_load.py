@@ -206,7 +206,21 @@ class TestDeleting:
         path = resp([("SET", "a", 1), ("DEL", "a")])
         assert run("send", path).returncode == Exit.USAGE
         assert run("send", path, "-y").returncode == 0
+        # Whole commands on standard input are not asked about, whatever it is.
         assert run("send", "-", stdin=path.read_bytes()).returncode == 0
+        for arguments in (("send", "-"), ("load", "-", "--format", "resp")):
+            with path.open("rb") as file:
+                done = subprocess.run([*PROGRAM, *arguments], stdin=file, timeout=200, check=False)
+            assert done.returncode == 0
+
+    def test_file_of_text_commands(self, client, tmp_path: Path) -> None:
+        path = tmp_path / "commands.txt"
+        path.write_text("SET 'a key' 1\nDEL b\n")
+        done = run("send", path)
+        assert (done.returncode, "use --format commands" in done.stderr) == (Exit.ERRORS, True)
+        assert run("send", path, "--format", "commands").returncode == Exit.USAGE
+        assert run("send", path, "--format", "commands", "--yes").returncode == 0
+        assert client.get("a key") == b"1"
 
     def test_server_that_does_not_tell_what_commands_do(self, start_server, users: Path) -> None:
         server = start_server()

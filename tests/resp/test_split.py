@@ -144,7 +144,7 @@ MALFORMED = [
     (b"*-1\r\n", 0, "this header has an invalid number"),
     (b"*\r\n", 0, "this header has an invalid number"),
     (b"*x\r\n", 0, "this header has an invalid number"),
-    (b"*1\n", 0, "this header has an invalid number"),
+    (b"*1\n", 0, "the line .* ends in LF"),
     (b"*1\rx\n", 0, "this header has an invalid number"),
     (b"* 1\r\n", 0, "this header has an invalid number"),
     (b"*1\r\n$-1\r\n", 4, "this header has an invalid number"),

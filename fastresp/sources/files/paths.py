@@ -25,9 +25,9 @@ __all__ = [
 
 Path: TypeAlias = str | os.PathLike[str]
 Source: TypeAlias = Path | Sequence[Path] | IO[bytes]
-Format: TypeAlias = Literal["csv", "tsv", "jsonl", "lines", "parquet", "arrow", "resp"]
+Format: TypeAlias = Literal["csv", "tsv", "jsonl", "lines", "parquet", "arrow", "resp", "commands"]
 
-FORMATS = ("csv", "tsv", "jsonl", "lines", "parquet", "arrow", "resp")
+FORMATS = ("csv", "tsv", "jsonl", "lines", "parquet", "arrow", "resp", "commands")
 SUFFIXES = {
     ".csv": "csv",
     ".tsv": "tsv",

@@ -15,6 +15,7 @@ from .reading import AS_IT_IS, ROW_BYTES, FileOptions, unfit
 from .remote import is_remote, open_remote
 from .resp import RespFile
 from .table import Table
+from .text_commands import CommandsFile
 
 __all__ = ["read"]
 
@@ -27,7 +28,7 @@ QUERY = re.compile(r"\s*(select|with|from|values)[\s('\"*]", re.IGNORECASE)
 def read(
     source: Path | IO[bytes],
     *,
-    format: Literal["resp"],
+    format: Literal["resp", "commands"],
     limit: int | None = None,
     skip_truncated: bool = False,
 ) -> RespFile: ...
@@ -115,10 +116,10 @@ def read(
             bytes, such as ``sys.stdin.buffer``; or a query that names its own files, such as
             ``SELECT id, name FROM 'flights.parquet'``.
         sql: a query over the source, which it calls ``source``.
-        format: ``"csv"``, ``"tsv"``, ``"jsonl"``, ``"lines"``, ``"parquet"``, ``"arrow"`` or
-            ``"resp"``; overrides the file extension or, for a file object, its first bytes. A path
-            that is passed to a load directly, without ``read``, and has no known extension is
-            lines if the template has ``{line}``.
+        format: ``"csv"``, ``"tsv"``, ``"jsonl"``, ``"lines"``, ``"parquet"``, ``"arrow"``,
+            ``"resp"`` or ``"commands"``; overrides the file extension or, for a file object, its
+            first bytes. A path that is passed to a load directly, without ``read``, and has no
+            known extension is lines if the template has ``{line}``.
             Text files may be compressed with gzip, Zstandard or bzip2.
         delimiter: the character between CSV fields, if not a comma; of lines, the line end, if
             not a newline.
@@ -160,6 +161,8 @@ def read(
 
     RESP, as ``dump`` writes it: one path or one file object; see RespFile.
 
+    Commands: a command per line, quoted as for redis-cli; one path or one file object.
+
     Queries: DuckDB reads Parquet. CSV, TSV and JSON lines, both in ``source`` and those that the
     query names, are read as above, so the columns of CSV are text: cast them to calculate. DuckDB's
     functions such as ``read_csv`` guess more. Times are in UTC.
@@ -193,19 +196,20 @@ def read(
         max_row_bytes,
     )  # fmt: skip
     keys = (sort_by,) if isinstance(sort_by, str) else tuple(sort_by)
-    if format == "resp" or (format is None and _is_resp(source)):
+    if format in ("resp", "commands") or (format is None and _is_resp(source)):
         if sql is not None:
-            raise ValueError("a RESP file contains commands, so it has no columns for a query")
+            raise ValueError("this file contains commands, so it has no columns for a query")
         if keys:
-            words = " is for columns, but a RESP file contains commands; leave it out"
+            words = " is for columns, but this file contains commands; leave it out"
             raise ValueError(Message(Hint("sort_by", ...), words))
         if options != AS_IT_IS:
-            words = " is for text files, but this is a RESP file; leave it out"
+            words = " is for rows of text, but this file contains commands; leave it out"
             raise ValueError(Message(Hint(_given(options), ...), words))
         one = _one(source)
         if is_remote(one):
             one = open_remote(str(one), ranges=True)  # type: ignore[assignment]
-        return RespFile(one, limit=limit, skip_truncated=skip_truncated)
+        made = CommandsFile if format == "commands" else RespFile
+        return made(one, limit=limit, skip_truncated=skip_truncated)
     if skip_truncated:
         option, resp = Hint("skip_truncated"), Hint("format", "resp")
         raise ValueError(Message(option, " is for RESP files; use ", resp, " if this is one"))
@@ -313,5 +317,5 @@ def _is_resp(source: Source) -> bool:
 
 def _one(source: Source) -> Path | IO[bytes]:
     if isinstance(source, Sequence) and not isinstance(source, str):
-        raise ValueError("RESP files are loaded one at a time; pass one path, not a list")
+        raise ValueError("files of commands are loaded one at a time; pass one path, not a list")
     return source

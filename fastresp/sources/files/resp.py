@@ -328,7 +328,11 @@ def _located(
             f"{summary.commands - 1:,}, at byte {summary.last_offset:,}): {summary.last}"
         )
     if isinstance(fault, ProtocolError):
-        return ProtocolError(f"{name}: {fault.args[0]}", fault.offset, before)
+        message = Message(f"{name}: ", fault.args[0])
+        if not summary.commands and not fault.offset and "expected '*'" in fault.args[0]:
+            words = "; if its lines are commands as for redis-cli, use "
+            message = Message(message, words, Hint("format", "commands"))
+        return ProtocolError(message, fault.offset, before)
     if not summary.truncated:
         return None
     return ProtocolError(

@@ -6,9 +6,11 @@ import asyncio
 import io
 import os
 import random
+import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -26,8 +28,10 @@ from fastresp import (
     pack_many,
 )
 from fastresp.resp.shown import shown_command
+from fastresp.server.local_server import LocalServer
 from fastresp.server.options import Options
 from fastresp.sources.files.resp import RespFile
+from fastresp.sources.files.text_commands import words_of_line
 from fastresp.transports.redis_cli import RedisCli
 from fastresp.transports.socket import SocketTransport
 
@@ -375,3 +379,62 @@ def test_shown_command(command, shown: str) -> None:
 def test_shown_command_of_a_beginning() -> None:
     head = pack("SET", "x" * 10_000, "y")[:4096]
     assert shown_command(head) == f'SET "{"x" * 48}"... (10,000 bytes) ... (3 arguments)'
+
+
+LINES = [
+    rb"one  two\tthree",
+    rb"it 'a b' \"c d\"",
+    rb"""joined a"b" c'd' ''""",
+    rb"""escapes "\n\r\t\b\a\x00\xFF\xZ\q\"\\" '\n\'' 'a\\'""",
+    rb"\x41 back\slash",
+    b"caf\xc3\xa9 \xff\x0b\x0c.",
+    b"\x0b\x0cblank first ",
+    rb"open 'a",
+    rb"open 'a\'",
+    rb'open "a\"',
+    rb'followed "a"b',
+    rb"followed 'a'b",
+]
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_lines_of_commands_are_split_as_a_server_splits_them(
+    server: LocalServer, line: bytes
+) -> None:
+    """The server's own parser of inline commands has the same rules as redis-cli."""
+    with socket.socket(socket.AF_UNIX) as raw:
+        raw.connect(str(server.socket))
+        raw.sendall(b"EVAL 'return ARGV' 0 " + line + b"\r\nPING\r\n")
+        raw.settimeout(5)
+        said = b""
+        while not said.endswith((b"+PONG\r\n", b"in request\r\n")):
+            said += raw.recv(1 << 16)
+    words = words_of_line(line + b"\r")
+    expected = None if said.startswith(b"-ERR Protocol error") else said.removesuffix(b"+PONG\r\n")
+    assert (words if words is None else pack(*words)) == expected
+
+
+def test_file_of_text_commands(server: LocalServer, client: redis.Redis, tmp_path: Path) -> None:
+    path = tmp_path / "commands.txt"
+    value = "x" * 3_000_000
+    path.write_text(f'SET "a key" 1\n\nSET b "two\\nlines"\r\nSET c {value}\n' + "INCR d\n" * 9_999)
+    with pytest.raises(ProtocolError, match="use format='commands'"):
+        fastresp.mass_insert(fastresp.read(path, format="resp"), server=server.url)
+    source = fastresp.read(path, format="commands")
+    report = fastresp.mass_insert(source, server=server.url, connections=2)
+    assert (report.rows, report.failed) == (10_002, 0)
+    assert client.mget("a key", "b", "c", "d") == [b"1", b"two\nlines", value.encode(), b"9999"]
+    with path.open("rb") as file, file:
+        source = fastresp.read(file, format="commands", limit=4)
+        assert fastresp.mass_insert(source, server=server.url).rows == 4
+    assert client.get("d") == b"10000"
+    path.write_text("SET e 1\nSET 'f 2\n")
+    with pytest.raises(fastresp.SourceError, match=r"commands.txt, line 2: its quotes are not"):
+        fastresp.mass_insert(fastresp.read(path, format="commands"), server=server.url)
+    assert not client.exists("e")
+
+
+def test_resp_whose_lines_end_in_lf(resp: Callable[..., Path], server: LocalServer) -> None:
+    path = resp(RESP.replace(b"\r\n", b"\n"))
+    with pytest.raises(ProtocolError, match=r"ends in LF, and RESP in CRLF: .* unix2dos"):
+        fastresp.mass_insert(path, server=server.url)
