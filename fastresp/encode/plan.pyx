@@ -292,7 +292,7 @@ cdef inline int put_pair(
 cdef object nameless(object value):
     """Return the error for a field whose name is None."""
     return EncodeError(
-        f"a field has None as its name, with the value {shown(value)}: a row of csv.DictReader has "
+        f"the name of a field is None, with the value {shown(value)}: a row of csv.DictReader has "
         "more values than the header has names; correct the row, or name them with restkey="
     )
 

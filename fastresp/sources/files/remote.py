@@ -106,6 +106,8 @@ def _system(url: str) -> Any:
         return fsspec.core.url_to_fs(url, use_listings_cache=False)[0]
     except ImportError as error:
         raise ImportError(f"{error}: pip install 'fastresp[remote]'") from error
+    except ValueError as error:
+        raise ValueError(f"{url} can't be read: {error}; check the beginning of the URL") from error
 
 
 def _info(system: Any, url: str) -> dict[str, Any]:

@@ -161,6 +161,8 @@ def test_failures(web: Any, tmp_path: Path, port: int) -> None:
         fastresp.read(f"{web.url}/no.csv")
     with pytest.raises(FileNotFoundError, match="Cannot connect to host"):
         fastresp.read(f"http://127.0.0.1:{port}/x.csv")
+    with pytest.raises(ValueError, match="weird; check the beginning of the URL"):
+        fastresp.read("weird://127.0.0.1/x.csv")
     with pytest.raises(ValueError, match="set the credentials in the environment"):
         fastresp.read("http://user:secret@127.0.0.1/x.csv")
     (tmp_path / "x.csv").write_bytes(bytes_of("csv", tmp_path))
