@@ -190,6 +190,7 @@ DATA_SETS = [
         "-", "#", "a\nb", "k:{id}", "**", "é" * 300, "column_1", "true")}),
     make("NUL in names", {"a\0b": (["x"], ["x"]), "a": (["y"], ["y"])},
          duckdb="DuckDB: no NUL in names", sorted="DuckDB: no NUL in names",
+         capsule="the C data interface ends names at a NUL", polars="the same",
          duckdb_names="a query refuses them"),
     make("an empty name", {"": (["x"], ["x"]), "a": (["y"], ["y"])},
          polars="polars: column_1", duckdb="DuckDB refuses it", sorted="DuckDB refuses it",
