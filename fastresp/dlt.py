@@ -23,7 +23,7 @@ Templates = TemplateLike | Mapping[str, TemplateLike] | Callable[[TTableSchema],
 
 
 def by_primary_key(table: TTableSchema) -> str:
-    """Return the template for a hash of each row, such as ``HSET users:{id} {**}``.
+    """Return the template for a hash of each row, such as ``HSET users:{id} {**!json}``.
 
     Args:
         table: a table as dlt describes it.
@@ -36,7 +36,7 @@ def by_primary_key(table: TTableSchema) -> str:
         raise ValueError(
             f"table {table['name']!r} has no primary_key to name its hashes; pass a template"
         )
-    return f"HSET {':'.join([table['name'], *(f'{{{name}}}' for name in key)])} {{**}}"
+    return f"HSET {':'.join([table['name'], *(f'{{{name}}}' for name in key)])} {{**!json}}"
 
 
 def redis(

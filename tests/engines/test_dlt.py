@@ -81,6 +81,18 @@ def test_tables(client: redis_py.Redis, pipeline: Pipeline) -> None:
     assert client.get("users") == b"1"
 
 
+def test_nested_columns(client: redis_py.Redis, pipeline: Pipeline) -> None:
+    """Those of Arrow tables are loaded like those of rows."""
+    values = {"id": 1, "tags": ["a", "b"], "at": {"x": 1}}
+    table = pa.Table.from_pylist([values])
+    pipeline().run(dlt.resource(table, name="users", primary_key="id"))
+    assert client.hgetall("users:1") == {b"tags": b'["a","b"]', b"at": b'{"x":1}'}
+    client.flushall()
+    row = dlt.resource([values], name="users", primary_key="id", max_table_nesting=0)
+    pipeline(name="q").run(row)
+    assert client.hgetall("users:1") == {b"tags": b'["a","b"]', b"at": b'{"x":1}'}
+
+
 def test_merge(client: redis_py.Redis, pipeline: Pipeline) -> None:
     """Rows replace those with the same key."""
     hints = {"primary_key": "id", "write_disposition": "merge"}
