@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
+from ..sources.files.casting import cast
 from ..sources.several_tables import check_columns
 
 __all__ = ["joined"]
@@ -29,7 +30,7 @@ def joined(blocks: Iterable[pa.Table], advice: str) -> pa.Table:
     for number, table in enumerate(tables[1:], 2):
         schema = with_types(schema, table.schema)
         check_columns(table.schema, schema, "block", number, advice)
-    return pa.concat_tables([table.select(schema.names).cast(schema) for table in tables])
+    return pa.concat_tables([cast(table.select(schema.names), schema) for table in tables])
 
 
 def with_types(schema: pa.Schema, other: pa.Schema) -> pa.Schema:

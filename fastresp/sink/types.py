@@ -5,6 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..sources.files.casting import cast
+
 __all__ = ["check_types", "in_utc", "parsed"]
 
 
@@ -16,7 +18,7 @@ def in_utc(batch: pa.RecordBatch) -> pa.RecordBatch:
     """
     fields = [each.with_type(_type_in_utc(each.type)) for each in batch.schema]
     wanted = pa.schema(fields, batch.schema.metadata)
-    return batch if wanted == batch.schema else batch.cast(wanted)
+    return cast(batch, wanted)
 
 
 def _type_in_utc(kind: pa.DataType) -> pa.DataType:

@@ -126,6 +126,8 @@ class Frames(Described):
     def _batches(self, reader: Any, frames: Iterator[Any]) -> Iterator[Any]:
         import pyarrow as pa
 
+        from .files.casting import cast
+
         schema = reader.schema
         try:
             yield from reader
@@ -146,7 +148,7 @@ class Frames(Described):
                     )
                 check_columns(reader.schema, schema, self.noun, number)
                 for batch in reader:
-                    yield batch.select(schema.names).cast(schema)
+                    yield cast(batch.select(schema.names), schema)
         except BaseException as error:
             self.error = error
             raise

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from ...outcome.errors import SourceError
+from .casting import cast
 from .formats import OpenFile, columns_of, open_file, rows_of, schema_of
 from .partitions import Partitions
 from .reading import Reading, Wanted
@@ -300,7 +301,7 @@ class SeveralFiles:
         if self._schema is not None and fitted != self._schema:
             batch = batch.select(self._schema.names)
             found = self._part.name, batch.schema
-            batch = batch.cast(same_schema((self._names[0], self._schema), found))
+            batch = cast(batch, same_schema((self._names[0], self._schema), found))
         return batch
 
     def _is_json(self, name: str) -> bool:

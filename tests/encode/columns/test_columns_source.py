@@ -279,6 +279,18 @@ def test_tables_that_differ(name: str, server: LocalServer, client: redis.Redis)
     assert client.dbsize() == 3
 
 
+def test_tables_with_nested_nulls() -> None:
+    """pyarrow's cast of a slice would damage them, even to the same type."""
+    kinds = {
+        "a": pa.struct([("x", pa.int64()), ("y", pa.null())]),
+        "b": pa.list_(pa.list_view(pa.null())),
+    }
+    values = [{"a": {"x": row, "y": None}, "b": [[None] * row, []]} for row in range(8)]
+    table = pa.Table.from_pylist(values, pa.schema(kinds))
+    wanted = dumped(values, "SET k {*!json}")
+    assert dumped([table[:2], table[2:3], table[3:3], table[3:]], "SET k {*!json}") == wanted
+
+
 def test_tables_are_streamed() -> None:
     """The next chunk is read only after the last one was used."""
     taken = []

@@ -1,0 +1,26 @@
+"""Give batches other types."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+__all__ = ["cast"]
+
+
+def cast(batch: Any, schema: pa.Schema) -> Any:
+    """Return a RecordBatch or Table with the types of a schema, whose columns have the same order.
+
+    Only columns of other types are cast: pyarrow can damage nested columns of a slice.
+
+    Raises:
+        pa.ArrowException: a value can't be cast.
+    """
+    if batch.schema.types == schema.types:
+        return batch
+    columns = [
+        batch.column(index) if found == wanted else batch.column(index).cast(wanted)
+        for index, (found, wanted) in enumerate(zip(batch.schema.types, schema.types, strict=True))
+    ]
+    return type(batch).from_arrays(columns, schema=schema)
