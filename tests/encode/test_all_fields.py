@@ -277,7 +277,7 @@ def test_missing_key_within_a_field(kind: str) -> None:
         assert dumped(data(), text, nulls="skip") == first
         empty = pack("SET", 2, prefix) + pack("SET", 3, prefix)
         assert dumped(data(), text, nulls="empty") == first + empty
-    second = '{"x":3}' if kind == "rows" else '{"x":3,"y":null}'
+    second = '{"x":3,"y":null}' if kind == "columns" else '{"x":3}'
     for nulls in ("error", "skip", "empty"):
         assert dumped(data(), "SET {id} {at!json}", nulls=nulls) == pack_many(
             [("SET", 1, '{"x":1,"y":2}'), ("SET", 2, second), ("SET", 3, "null")]
@@ -298,5 +298,5 @@ def test_nested_values_in_pairs_name_json() -> None:
 def test_rows_of_csv_with_too_many_fields() -> None:
     rows = list(csv.DictReader(io.StringIO("id,v\n1,a,extra\n")))
     for template in ("HSET {id} {**}", "SET {id} {*!json}"):
-        with pytest.raises(EncodeError, match=r"row 0, .*field is None, .*more values than"):
+        with pytest.raises(EncodeError, match=r"row 0, .*field has None as its name, .*more values than"):
             dumped(rows, template, nulls="skip")

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...outcome.errors import SourceError
-from .json_lines import (
+from .json_rows import (
     DOCUMENT,
     MOST_DEPTH,
     SHOWN,

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from ...outcome.errors import SourceError
 from .json_columns import typed, typed_field
-from .json_lines import (
+from .json_rows import (
     DOCUMENT,
     MOST_DEPTH,
     Rows,
