@@ -11,6 +11,8 @@ from typing import NoReturn
 
 import click
 
+from ..outcome.excerpts import visible
+
 __all__ = ["MEANINGS", "CommonOptions", "Ended", "Exit", "counted", "fail", "say", "visible"]
 
 
@@ -39,10 +41,6 @@ MEANINGS = {
     "those of an earlier run",
     Exit.USAGE: "wrong usage: an option, the template, a missing file, another source's checkpoint",
     Exit.TERMINATED: "terminated by SIGTERM, for example when a container is stopped",
-}
-# A server's words are untrusted: escape sequences would command the terminal. Shown as \x1b.
-CONTROL_CHARACTERS = {
-    code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n"
 }
 
 
@@ -75,11 +73,6 @@ def say(text: str, *, failed: bool = False) -> None:
         if failed and sys.stderr.isatty() and not os.environ.get("NO_COLOR"):
             prefix = click.style(prefix, fg="red", bold=True)
         print(prefix + visible(text), file=sys.stderr)
-
-
-def visible(text: str) -> str:
-    """Replace control characters by their escapes."""
-    return text.translate(CONTROL_CHARACTERS)
 
 
 def counted(count: int, thing: str) -> str:

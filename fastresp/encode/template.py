@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any, Self, TypeAlias
 
 from ..outcome.errors import EncodeError, TemplateError
+from ..outcome.excerpts import LINE_SHOWN, shortened
 from ..outcome.messages import Hint, Message
 from ..resp.values import pack
 from .fields import (
@@ -27,6 +28,8 @@ __all__ = ["NO_SCRIPTS", "Scripts", "Template", "TemplateLike", "as_template", "
 Scripts: TypeAlias = Mapping[bytes, bytes]
 NO_SCRIPTS: Scripts = MappingProxyType({})
 
+# Beyond that it is data: a template is parsed in Python.
+MOST_CHARACTERS = 1 << 20
 VECTORS = ("f16", "f32", "f64")
 CONVERSIONS = ("json", *VECTORS)
 # Separators of arguments, as in redis-cli; other Unicode spaces are text.
@@ -83,6 +86,14 @@ class Template(Plan):
 
     def __init__(self, *texts: str | Template, scripts: Scripts = NO_SCRIPTS) -> None:
         text, commands, known = "", [], dict(scripts)
+        size = sum(len(part if isinstance(part, str) else part.text) for part in texts)
+        if size > MOST_CHARACTERS:
+            raise TemplateError(
+                f"a template has at most {MOST_CHARACTERS:,} characters, and this one {size:,}; "
+                "put values into the rows",
+                str(texts[0])[:LINE_SHOWN],
+                0,
+            )
         for index, part in enumerate(texts or ("",)):
             each = part if isinstance(part, str) else part.text
             if isinstance(part, Template):
@@ -101,7 +112,7 @@ class Template(Plan):
         super().__init__(text, commands)
 
     def __repr__(self) -> str:
-        return f"Template({self.text!r})"
+        return f"Template({shortened(self.text, LINE_SHOWN)!r})"
 
     def __reduce__(self) -> tuple[Callable[..., Template], tuple[str]]:
         if self.scripts:

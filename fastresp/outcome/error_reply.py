@@ -6,6 +6,7 @@ from typing import Any
 
 from redis import exceptions as redis_errors
 
+from .excerpts import visible
 from .messages import Hint, Message
 from .passwords import redacted, without_passwords
 
@@ -16,6 +17,9 @@ class FastrespError(Exception):
     """Base class of all exceptions of this package."""
 
     __repr__ = Exception.__repr__  # redis-py's returns "server:CommandError", without the text
+
+    def __str__(self) -> str:
+        return visible(super().__str__())
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle all attributes, whatever ``__init__`` accepts and an engine has put into args."""
@@ -94,6 +98,6 @@ class CommandError(FastrespError, redis_errors.ResponseError):
         where = "" if row is None else f"row {row:,}, "
         if self.file is not None:
             where = f"{self.file}, {where}"
-        words = self.text or "(empty error reply)"
+        words = visible(self.text).replace("\n", "\\n") or "(empty error reply)"
         node = "" if self.node is None else f" (node {self.node})"
         return words if self.index is None else f"{where}command {self.index:,}: {words}{node}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from redis import exceptions as redis_errors
 
 from .error_reply import CommandError, FastrespError
+from .excerpts import LINE_SHOWN, shortened, visible
 from .messages import Message
 from .report import LoadErrors, PushError, Report
 
@@ -23,6 +24,9 @@ __all__ = [
     "TransportError",
     "TransportTimeout",
 ]
+
+# Characters of the message of a TemplateError.
+MOST_WORDS = 1000
 
 
 class EncodeError(FastrespError, TypeError, ValueError):
@@ -74,6 +78,8 @@ class TemplateError(FastrespError, ValueError):
     def __init__(
         self, message: str, template: str, position: int, *, row: int | None = None
     ) -> None:
+        if len(message) > MOST_WORDS:  # it quotes the template
+            message = shortened(message, MOST_WORDS)
         super().__init__(message, template, position)
         self.template = template
         self.position = position
@@ -81,9 +87,15 @@ class TemplateError(FastrespError, ValueError):
 
     def __str__(self) -> str:
         start = self.template.rfind("\n", 0, self.position) + 1
-        line = self.template[start:].partition("\n")[0].replace("\t", " ")
+        end = self.template.find("\n", start)
+        end = len(self.template) if end < 0 else end
+        # A part of a long line, with the position in it.
+        first = max(start, min(self.position - LINE_SHOWN // 2, end - LINE_SHOWN))
+        line = self.template[first : min(end, first + LINE_SHOWN)].replace("\t", " ")
+        cut, more = "..." * (first > start), "..." * (end > first + LINE_SHOWN)
+        caret = " " * (self.position - first + len(cut)) + "^"
         where = "" if self.row is None else f"row {self.row:,}: "
-        return f"{where}{self.args[0]}\n    {line}\n    {' ' * (self.position - start)}^"
+        return visible(f"{where}{self.args[0]}\n    {cut}{line}{more}\n    {caret}")
 
 
 class SourceError(FastrespError, ValueError):
@@ -122,22 +134,23 @@ class ProtocolError(FastrespError, ValueError):
     """The input is not valid RESP.
 
     Attributes:
-        offset: byte position in the stream, from 0.
+        offset: byte position in the stream, from 0; None for a server's reply to a question.
         before: what is known of the whole commands before it; empty if nothing is.
     """
 
-    def __init__(self, message: str, offset: int, before: str = "") -> None:
+    def __init__(self, message: str, offset: int | None, before: str = "") -> None:
         super().__init__(message, offset, before)
         self.offset = offset
         self.before = before
 
     def __str__(self) -> str:
-        return str(self.message)
+        return visible(self.message)
 
     @property
     def message(self) -> str:
         before = f"\n{self.before}" if self.before else ""
-        return Message(self.args[0], f" (at byte {self.offset:,})", before)
+        where = "" if self.offset is None else f" (at byte {self.offset:,})"
+        return Message(self.args[0], where, before)
 
 
 class TransportError(FastrespError, redis_errors.ConnectionError, ConnectionError):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["BYTES_SHOWN", "shortened", "shown_argument", "shown_reply"]
+__all__ = ["BYTES_SHOWN", "LINE_SHOWN", "shortened", "shown_argument", "shown_reply", "visible"]
 
 BYTES_SHOWN = 48
 # Characters of a server's message; its own errors have about 100.
 WORDS_SHOWN = 500
+# Characters of a template.
+LINE_SHOWN = 200
 # The escapes of redis-cli in double quotes; any other byte that is not printable ASCII is \xHH.
 ESCAPES = {
     ord("\\"): "\\\\",
@@ -18,6 +20,11 @@ ESCAPES = {
     ord("\t"): "\\t",
     ord("\a"): "\\a",
     ord("\b"): "\\b",
+}
+
+# A server's words are untrusted: escape sequences would command the terminal. Shown as \x1b.
+CONTROL_CHARACTERS = {
+    code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n"
 }
 
 
@@ -50,3 +57,8 @@ def shown_reply(reply: Any) -> str:
 def shortened(words: str, most: int = WORDS_SHOWN) -> str:
     """Return the first ``most`` characters of a text, with a mark if it was cut."""
     return words if len(words) <= most else f"{words[:most]}... ({len(words):,} characters)"
+
+
+def visible(text: str) -> str:
+    """Replace control characters by their escapes."""
+    return text.translate(CONTROL_CHARACTERS)

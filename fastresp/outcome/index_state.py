@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .display import Displayed
-from .excerpts import shortened
+from .excerpts import shortened, visible
 
 __all__ = ["IndexState"]
 
@@ -38,5 +38,5 @@ class IndexState(Displayed):
         if not self.failures:
             return words
         noun = "failure" if self.failures == 1 else "failures"
-        last = f"{self.last_error_key}: {shortened(self.last_error)}"
+        last = visible(f"{self.last_error_key}: {shortened(self.last_error)}")
         return f"{words}, {self.failures:,} indexing {noun} (the last for {last})"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from .display import Displayed
 from .error_reply import CommandError, FastrespError
-from .excerpts import shortened
+from .excerpts import shortened, visible
 from .index_state import IndexState
 from .messages import Hint, Message
 from .passwords import without_passwords
@@ -151,7 +151,7 @@ class Report(Displayed):
             raise LoadErrors(self)
 
     def __str__(self) -> str:
-        return str(self.message)
+        return visible(self.message)
 
     @property
     def message(self) -> Message:

@@ -8,6 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from ..outcome.errors import DecodeError, TransportError
+from ..outcome.excerpts import LINE_SHOWN, shortened
 from ..outcome.messages import Hint, Message
 from ..server.settings import Server
 from .arrow_out import StringBatch
@@ -51,6 +52,7 @@ def as_pattern(text: str, *, single: bool = False) -> Pattern:
     Raises:
         ValueError: the text is not a pattern.
     """
+    named = repr(shortened(text, LINE_SHOWN))
     literal = [""]
     names = []
     for piece in PIECES.finditer(text):
@@ -59,13 +61,13 @@ def as_pattern(text: str, *, single: bool = False) -> Pattern:
             literal.append("")
         elif piece[0] in ("{", "}"):
             raise ValueError(
-                f"{text!r} has an unbalanced brace; write '{{{{' or '}}}}' for a literal one"
+                f"{named} has an unbalanced brace; write '{{{{' or '}}}}' for a literal one"
             )
         else:
             literal[-1] += piece[0][0] if piece[0] in ("{{", "}}") else piece[0]
     if len(names) > 1 or any(not name or name[0] == "*" or "!" in name for name in names):
         raise ValueError(
-            f"{text!r} is not a pattern; put exactly one name in braces, as in 'user:{{id}}'"
+            f"{named} is not a pattern; put exactly one name in braces, as in 'user:{{id}}'"
         )
     if names:
         before, after = literal
@@ -75,7 +77,7 @@ def as_pattern(text: str, *, single: bool = False) -> Pattern:
         if single:
             return Pattern(literal[0], single=True)
         raise ValueError(
-            f"{text!r} is one key, not a pattern such as 'user:*' or 'user:{{id}}'; for a single "
+            f"{named} is one key, not a pattern such as 'user:*' or 'user:{{id}}'; for a single "
             "key use a list: [key]"
         )
     return Pattern(literal[0])

@@ -12,11 +12,11 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from ..outcome.errors import CommandError, FastrespError, ProtocolError, TransportError
-from ..outcome.excerpts import shown_reply
 from ..resp.slots import SLOTS, keys_in, mask_of
 from ..server.cluster import Held, Topology, held_of
 from ..server.forks import Inherited, is_own
 from ..server.processes import LostData, Processes
+from ..server.readers import unexpected
 from ..server.settings import Server, topology_from
 from ..transports.nodes import LOOK_S, MOST_ASKED, MOST_KNOWN, REOPEN_S
 from ..transports.retries import MOST_S, ranges
@@ -363,4 +363,4 @@ def _page_of(reply: Any) -> tuple[bytes, list[bytes]]:
     match reply:
         case [bytes() as cursor, list() as keys] if all(type(key) is bytes for key in keys):
             return cursor, keys
-    raise ProtocolError(f"unexpected reply to SCAN: {shown_reply(reply)}", 0)
+    raise unexpected("SCAN", reply)

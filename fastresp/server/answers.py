@@ -14,6 +14,7 @@ from ..outcome.errors import CommandError, FastrespError, TransportError
 from ..outcome.excerpts import shown_reply
 from ..resp.grammar import BULK_BYTES
 from .cluster import Remap, Topology, positions_of, topology_of
+from .readers import texts_of
 from .rehearsal import Refused, Rehearsed, rehearse
 
 __all__ = [
@@ -125,8 +126,8 @@ def ask(
     names: list[bytes] = []
     searches = "search" in info.get("modules", "").split()
     if indexes and searches:
-        with suppress(redis.ResponseError, TypeError):  # no right to it
-            names = [bytes(name) for name in _call(connection, "FT._LIST")]
+        with suppress(redis.ResponseError):  # no right to it
+            names = texts_of("FT._LIST", _call(connection, "FT._LIST"))
     return Answers(
         version=info.get("valkey_version") or info.get("redis_version"),
         cluster=cluster,

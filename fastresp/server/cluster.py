@@ -22,6 +22,8 @@ Remap: TypeAlias = Callable[[tuple[str, int]], tuple[str, int]] | None
 
 # The most primaries, for which the cluster's specification is made.
 MOST_NODES = 1000
+# A host name or an address, with the zone of IPv6. A name has at most 253 bytes. Source: RFC 1035.
+HOST = re.compile(rb"[0-9A-Za-z_.:%-]{1,253}")
 # The name that a node sends for an endpoint which it does not know.
 UNKNOWN = "?"
 # A server may answer anything.
@@ -29,12 +31,12 @@ MOST_POSITION = 1000
 MOST_PORT = 65535
 # MOVED: another node has the slot. ASK: the slot is being moved there, and the key is no longer
 # here. Source: clusterRedirectClient() of Redis.
-REDIRECT = re.compile(r"(MOVED|ASK) (\d{1,5}) (\S*):(\d{1,5})")
+REDIRECT = re.compile(r"(MOVED|ASK) (\d{1,5}) ([0-9A-Za-z_.:%?-]{0,253}):(\d{1,5})")
 # In CLUSTER NODES, from the ninth word of a node's own line on: a slot that it has, or a range of
 # them, or one that it is getting from another (<) or giving to another (>).
 HELD = re.compile(rb"(\d{1,5})(?:-(\d{1,5}))?|\[(\d{1,5})-([<>])-(\w+)\]")
 # In the second word of each line of CLUSTER NODES.
-ADDRESS = re.compile(rb"([0-9A-Za-z.:-]+):(\d{1,5})(?=[@,]|$)")
+ADDRESS = re.compile(rb"([0-9A-Za-z_.:%-]{1,253}):(\d{1,5})(?=[@,]|$)")
 
 
 @dataclass
@@ -145,11 +147,13 @@ def topology_of(reply: Any, host: str, place: str, remap: Remap = None) -> Topol
 
 def _host_of(name: Any, more: list[Any]) -> str:
     """Return the name of a node, or its address if it has no name; empty for that of the server."""
-    text = (name or b"").decode()
-    if text == UNKNOWN and len(more) > 1:
-        known = dict(zip(more[1][::2], more[1][1::2], strict=False))
-        return bytes(known.get(b"ip", b"")).decode()
-    return "" if text == UNKNOWN else str(text)
+    text = name or b""
+    if text == UNKNOWN.encode():
+        known = dict(zip(more[1][::2], more[1][1::2], strict=False)) if len(more) > 1 else {}
+        text = known.get(b"ip", b"")
+    if text and not HOST.fullmatch(text):
+        raise ValueError
+    return str(text.decode())
 
 
 def positions_of(reply: Any) -> dict[bytes, tuple[int, int, int]]:

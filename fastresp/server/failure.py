@@ -212,4 +212,7 @@ def _raw_socket(settings: dict[str, Any]) -> socket.socket:
             raise
         return raw
     address = (settings.get("host", "localhost"), int(settings.get("port", 6379)))
-    return socket.create_connection(address, timeout=1.0)
+    try:
+        return socket.create_connection(address, timeout=1.0)
+    except ValueError as error:  # a label of the host's name is too long, or has a NUL
+        raise OSError(str(error)) from error

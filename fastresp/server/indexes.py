@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 
+from .readers import integer_of
 from .settings import Server
 
 __all__ = ["Index", "Indexes", "read_index"]
@@ -185,7 +186,7 @@ def _asked(connection: Any, wanted: Collection[str] | None) -> list[Index]:
         connection.send_command("FT.INFO", name)
     keys, found = 0, []
     with suppress(redis.ResponseError):  # no right to it
-        keys = int(connection.read_response())
+        keys = integer_of("DBSIZE", connection.read_response())
     refused: Exception | None = None
     for name in names:
         try:

@@ -150,7 +150,7 @@ def _answer(server: Reached, connection: Any) -> Process | None:
     return Process(
         run_id,
         frozenset(each for each in histories if each.strip("0")),
-        int(uptime) if uptime.isdecimal() else 0,
+        int(uptime) if uptime.isdecimal() and len(uptime) < 19 else 0,
         info.get("aof_enabled") == "1",
         any(name.startswith("db") and "keys=" in value for name, value in info.items()),
     )

@@ -13,6 +13,7 @@ from ..encode.template import Template, TemplateLike, as_template
 from ..load.checkpoint.job import Epoch, Job, Part
 from ..load.checkpoint.kinds import may_run_twice
 from ..outcome.errors import CheckpointError
+from ..outcome.excerpts import LINE_SHOWN, shortened
 from ..server.options import Options
 from ..server.settings import Server
 from ..server.url_or_client import with_password
@@ -110,7 +111,7 @@ class Sink:
 
     def __repr__(self) -> str:
         where = Server(self._url, nodes=True) if self._server else "REDIS_URL"
-        return f"<fastresp.sink.Sink of {self.template.text!r} to {where}>"
+        return f"<fastresp.sink.Sink of {shortened(self.template.text, LINE_SHOWN)!r} to {where}>"
 
     def _check_attempts(self) -> None:
         """Refuse what a second attempt of a task would do twice, or could not do."""
@@ -128,7 +129,7 @@ class Sink:
                 how = "exists='replace'"
             raise CheckpointError(
                 "an engine may run a task twice, and these commands would then change more than "
-                f"once: {self.template.text!r}; pass {how}"
+                f"once: {shortened(self.template.text, LINE_SHOWN)!r}; pass {how}"
             )
 
     @property
@@ -147,8 +148,8 @@ class Sink:
         if not self._again:
             raise ValueError(
                 "outputMode('complete') writes all rows again in each batch, and these commands "
-                f"would then change more than once: {self.template.text!r}; use a command such as "
-                "SET or HSET"
+                f"would then change more than once: "
+                f"{shortened(self.template.text, LINE_SHOWN)!r}; use a command such as SET or HSET"
             )
 
     def _share(self, tasks: int | None) -> None:

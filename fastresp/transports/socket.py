@@ -13,6 +13,7 @@ from ..resp.buffer import Chunk
 from ..server.answers import Answers
 from ..server.options import Options
 from ..server.processes import Processes, closed_if_failed
+from ..server.readers import integer_of
 from ..server.settings import Server
 from .base import Transport
 from .connection import LostConnection
@@ -166,7 +167,7 @@ def _numbers_of(connections: Iterable[Any], checkpoint: str, server: Server) -> 
                 connection.send_command("CLIENT", "SETNAME", f"fastresp:{checkpoint}")
                 connection.read_response()
                 connection.send_command("CLIENT", "ID")
-                numbers.append(int(connection.read_response()))
+                numbers.append(integer_of("CLIENT ID", connection.read_response()))
     except BaseException:
         for connection in connections:
             connection.disconnect()

@@ -264,3 +264,21 @@ def test_as_template() -> None:
     assert as_template(["GET {0}", "GET b"]).text == "GET {0}\nGET b"
     with pytest.raises(TypeError, match="a command template must be a str, a list of str"):
         as_template([b"GET a"])  # type: ignore[list-item]
+
+
+def test_messages_quote_a_part_of_a_long_template() -> None:
+    for text in (
+        "SET {a} " + "x" * 50_000_000,
+        "SET a " + "x" * 500_000 + " {a",
+        "SET {" + "a" * 500_000 + "!x}",
+    ):
+        with pytest.raises(TemplateError) as caught:
+            Template(text)
+        message, line, caret = str(caught.value).splitlines()
+        assert max(len(message) - 1000, len(line) - 210, 0) < 50
+        assert len(caret) <= len(line)
+    with pytest.raises(TemplateError) as caught:
+        Template("SET a " + "x" * 500 + " {a!x} " + "y" * 500)
+    message, line, caret = str(caught.value).splitlines()
+    assert line[caret.index("^") :].startswith("{a!x} ")
+    assert len(repr(Template("SET a " + "x" * 500))) < 300

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from evil_callers import BOUNDS, CALLERS, ROWS, TIMEOUT_S
-from evil_server import CONTENT, ENDLESS, EVILS, EvilServer
+from evil_server import CONTENT, ENDLESS, EVILS, EvilServer, Talk
 from peak import PEAK
 
 import fastresp
@@ -325,3 +325,76 @@ def test_memory(filled: LocalServer, tmp_path: Path, evil: str, caller: str) -> 
     grown, characters = map(int, done.stdout.split())
     assert grown < 128 << 10
     assert characters < TEXT_CHARACTERS
+
+
+@pytest.mark.parametrize(
+    ("question", "wrong"),
+    [
+        (b"CLIENT ID", b"$1\r\nx\r\n"), (b"CLIENT ID", b"*1\r\n:7\r\n"), (b"CLIENT ID", b"$-1\r\n"),
+        (b"CLIENT LIST", b":7\r\n"), (b"HGETALL", b":7\r\n"), (b"HGETALL", b"*1\r\n:7\r\n"),
+        (b"HGETALL", b"*1\r\n$1\r\nx\r\n"), (b"HGETALL", b"$-1\r\n"), (b"GET", b":7\r\n"),
+        (b"GET", b"*1\r\n$1\r\nx\r\n"), (b"TIME", b"$1\r\nx\r\n"), (b"TIME", b"*1\r\n$1\r\nx\r\n"),
+    ],
+)  # fmt: skip
+def test_wrong_type_of_an_answer_names_its_question(
+    filled: LocalServer, tmp_path: Path, question: bytes, wrong: bytes
+) -> None:
+    """A load that resumes asks all of these."""
+
+    def evil(talk: Talk, command: list[bytes], honest: bytes) -> bytes:
+        asked = b" ".join(command)
+        return wrong if asked == question or asked.startswith(question + b" ") else honest
+
+    def load(url: str, **options: Any) -> None:
+        rows = [ROWS[0], (1, None)]  # it does not reach its end
+        fastresp.mass_insert(rows, "SET k:{0} {1}", server=url, checkpoint="c", **options)
+
+    with pytest.raises(fastresp.EncodeError):
+        load(filled.url)
+    with (
+        EvilServer(filled.socket, tmp_path / "evil", evil) as server,
+        pytest.raises(fastresp.ProtocolError) as caught,
+    ):
+        load(server.url, resume=True)
+    assert f"unexpected reply to {question.decode()}: " in str(caught.value)
+    assert "at byte" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "host", ["x" * 100, "x" * 10_000_000, "a\0b", "\x1b[2J", "b\u00e9"], ids=lambda host: host[:3]
+)
+def test_impossible_host_of_a_node(filled: LocalServer, tmp_path: Path, host: str) -> None:
+    name = host.encode()
+    slots = b"*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$%d\r\n%b\r\n:7000\r\n" % (len(name), name)
+
+    def evil(talk: Talk, command: list[bytes], honest: bytes) -> bytes:
+        if command[0] == b"INFO":
+            return b"$17\r\ncluster_enabled:1\r\n"
+        return slots if command[:2] == [b"CLUSTER", b"SLOTS"] else honest
+
+    with (
+        EvilServer(filled.socket, tmp_path / "evil", evil) as server,
+        pytest.raises(fastresp.TransportError) as caught,
+    ):
+        fastresp.mass_insert(ROWS, "SET k:{0} {1}", server=server.url)
+    assert len(str(caught.value)) < 1000
+    assert "\x1b" not in str(caught.value)
+
+
+def test_control_characters_of_an_error_reply_are_escaped(
+    filled: LocalServer, tmp_path: Path
+) -> None:
+    def evil(talk: Talk, command: list[bytes], honest: bytes) -> bytes:
+        return b"-ERR \x1b[2Jgone\x07\r\n" if command[0] in (b"SET", b"SELECT") else honest
+
+    with EvilServer(filled.socket, tmp_path / "evil", evil) as server:
+        with pytest.raises(fastresp.CommandError) as refused:
+            fastresp.execute("SET", "a", 1, server=server.url)
+        assert str(refused.value) == r"ERR \x1b[2Jgone\x07"
+        assert refused.value.text == "ERR \x1b[2Jgone\x07"
+        with pytest.raises(fastresp.LoadErrors) as failed:
+            fastresp.mass_insert([("SET", "a", 1)], server=server.url, transport="socket")
+        assert r"\x1b[2Jgone" in str(failed.value) and "\x1b" not in str(failed.value)
+        with pytest.raises(fastresp.TransportError) as unusable:
+            fastresp.execute("PING", server=f"{server.url}?db=1")
+        assert "\x1b" not in str(unusable.value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from secrets import token_hex
@@ -11,6 +12,7 @@ from typing import Any
 from ...outcome.errors import CheckpointError
 from ...outcome.messages import Hint, Message
 from ...server.forks import own
+from ...server.readers import pairs_of, texts_of, unexpected
 from ...server.settings import Server
 from .done import Done, damaged_field
 from .fencing import may_fence
@@ -127,13 +129,15 @@ class Description:
 
     def _state(self) -> dict[str, str]:
         try:
-            reply = self._home.call("HGETALL", self._hash)
+            reply = pairs_of("HGETALL", self._home.call("HGETALL", self._hash))
         except response_error() as error:
             if not str(error).startswith("WRONGTYPE"):
                 raise
             raise self._damaged() from error
-        flat = [part.decode(errors="replace") for part in reply]
-        found = dict(zip(flat[::2], flat[1::2], strict=True))
+        found = {
+            name.decode(errors="replace"): value.decode(errors="replace")
+            for name, value in reply.items()
+        }
         if found and (field := damaged_field(found)):
             value = repr(found[field][:40]) if field in found else "missing"
             raise self._damaged(f" (its field {field!r} is {value})")
@@ -173,7 +177,10 @@ class Description:
 
     def _now(self) -> int:
         """Return the server's time in seconds since 1970."""
-        return int(self._home.call("TIME")[0])
+        seconds = texts_of("TIME", reply := self._home.call("TIME"))[:1]
+        if not seconds or not re.fullmatch(rb"[0-9]{1,18}", seconds[0]):
+            raise unexpected("TIME", reply)
+        return int(seconds[0])
 
     def _lease(self) -> int:
         """Return until when another loader takes us for alive without seeing our connections."""
@@ -216,6 +223,8 @@ class Description:
             CheckpointError: one of them has failed; the others have run.
         """
         replies = self._home.together(("MULTI",), *commands, ("EXEC",))[-1]
+        if not isinstance(replies, list | None):
+            raise unexpected("EXEC", replies)
         for reply in replies or ():
             if isinstance(reply, Exception):
                 raise CheckpointError(

@@ -134,7 +134,7 @@ def may_fence(links: Links, names: Iterable[str]) -> bool:
         if _answer(home, "EVAL", PROBE, 0, links.name) is None:
             return False
         found = _answer(home, "COMMAND", "INFO", *names)
-    return found is not None and all(map(_runs_in_scripts, found))
+    return isinstance(found, list) and all(map(_runs_in_scripts, found))
 
 
 def _answer(link: Link, *words: Any) -> Any:
@@ -147,7 +147,9 @@ def _answer(link: Link, *words: Any) -> Any:
 
 def _runs_in_scripts(info: Any) -> bool:
     """Return whether a script may run a command, and all its subcommands."""
-    if not isinstance(info, list):
+    if not isinstance(info, list) or len(info) < 3 or not isinstance(info[2], list):
         return False
     flags, subcommands = info[2], info[9] if len(info) > 9 else []
+    if not isinstance(subcommands, list):
+        return False
     return b"noscript" not in flags and all(map(_runs_in_scripts, subcommands))

@@ -10,7 +10,9 @@ from typing import NamedTuple
 
 from ...encode.template import Template
 from ...outcome.errors import CheckpointError, TransportError
+from ...outcome.excerpts import LINE_SHOWN, shortened
 from ...server.options import Options
+from ...server.readers import bytes_of, pairs_of
 from ...server.settings import as_server
 from .kinds import may_run_twice
 from .links import Link, Links, check_name, name_of, possible_later, response_error
@@ -112,7 +114,7 @@ class Job:
             if home.call("EXISTS", self._hash):
                 return
             _, found = home.together(("SET", key, self._split, "NX"), ("GET", key))
-        begun = found.decode(errors="backslashreplace")
+        begun = bytes_of("GET", found).decode(errors="backslashreplace")
         if begun != self._split:
             raise CheckpointError(
                 f"job {self.name!r} was begun with {begun}, and this is "
@@ -136,18 +138,18 @@ class Job:
             self._check_epoch()
             return None
         text = self._template.text
-        if template != text.encode():
+        if bytes_of("HGET", template) != text.encode():
             raise CheckpointError(
                 f"job {self.name!r} has ended with the template "
-                f"{template.decode(errors='backslashreplace')!r}, "
-                f"and this is {text!r} (use another name for another job)"
+                f"{shortened(template.decode(errors='backslashreplace'), LINE_SHOWN)!r}, "
+                f"and this is {shortened(text, LINE_SHOWN)!r} (use another name for another job)"
             )
         if found is None:
             raise CheckpointError(
                 f"job {self.name!r} has ended, and none of its tasks is {task!r}: its partitions "
                 "have changed (use another name for another job)"
             )
-        numbers = PART.fullmatch(found)
+        numbers = PART.fullmatch(bytes_of("HGET", found))
         if numbers is None:
             raise _damaged(self._hash, f"field {task!r}", found)
         return Part(*map(int, numbers.groups()))
@@ -187,8 +189,8 @@ class Job:
         """
         if parts:
             with self._home() as home:
-                names = home.call("HGETALL", self._hash)[::2]
-            known = {name.decode(errors="replace") for name in names}
+                found = pairs_of("HGETALL", home.call("HGETALL", self._hash))
+            known = {name.decode(errors="replace") for name in found}
             new = {task: part for task, part in parts.items() if task not in known}
             self._check_kept(new)
             self._write_down(new)
@@ -299,7 +301,7 @@ class Job:
 def _last_epoch(home: Link, epoch: Epoch) -> int | None:
     """Return the number of the last epoch that has ended; None if none has."""
     found = home.call("GET", epoch.key)
-    if found is not None and not re.fullmatch(rb"[0-9]{1,18}", found):
+    if found is not None and not re.fullmatch(rb"[0-9]{1,18}", bytes_of("GET", found)):
         raise _damaged(epoch.key, "value", found)
     return None if found is None else int(found)
 

@@ -15,6 +15,7 @@ from ...resp.slots import Rules
 from ...resp.split import arguments
 from ...resp.values import pack
 from ...server.answers import parse_info
+from ...server.readers import bytes_of, integer_of
 from ...server.settings import Server
 from ...transports.confirming import Confirmation
 
@@ -89,7 +90,7 @@ class Link:
         self.name = name
         self._connection = connection
         self.lost = False
-        self.number = int(self.call("CLIENT", "ID"))
+        self.number = integer_of("CLIENT ID", self.call("CLIENT", "ID"))
         self.call("CLIENT", "SETNAME", name)
         info = self.info()
         self.run = info.get("run_id", "")
@@ -164,7 +165,8 @@ class Link:
         """Return how many copies of what was written are durable, after a short wait at most."""
         *words, _ = arguments(confirmation.piece.data)
         reply = self.call(*words, CONFIRMED_MS)
-        return int(reply[0] if isinstance(reply, list) else reply)
+        name = words[0].decode()
+        return integer_of(name, reply[0] if isinstance(reply, list) and reply else reply)
 
     def lives(self, numbers: Iterable[int], *, named: bool = False) -> bool | None:
         """Return whether any of these connections exists; None if the user may not know.
@@ -175,7 +177,7 @@ class Link:
         for number in numbers:
             exists: bool | None
             try:
-                found = self.call("CLIENT", "LIST", "ID", number)
+                found = bytes_of("CLIENT LIST", self.call("CLIENT", "LIST", "ID", number))
                 exists = bool(found) and (not named or b" name=%s " % self.name.encode() in found)
             except response_error():
                 exists = self._is_there(number)

@@ -13,6 +13,7 @@ from ...outcome.messages import Hint, Message
 from ...resp.slots import UNKNOWN, Rules, tags
 from ...resp.values import pack
 from ...server.options import MOST_CONNECTIONS
+from ...server.readers import bytes_of
 from ...sources.files.rejects import argument_of
 from .fencing import FENCE, FENCE_BYTES, LEVEL
 from .links import Link, Links, redis_error
@@ -156,7 +157,7 @@ class Markers:
             if str(value).startswith("WRONGTYPE"):
                 raise self._damaged(number)
             raise value
-        if value is None or not value.startswith(self._generation):
+        if value is None or not bytes_of("GET", value).startswith(self._generation):
             return None
         found = ROWS.fullmatch(value.removeprefix(self._generation))
         if found is None:
