@@ -14,15 +14,18 @@ from typing import Any, Self
 from ..load.progress import fraction_done, known_rows
 from ..load.verifying.report import VerifyReport
 from ..load.watching import Observer, Watch
+from ..outcome.error_reply import CommandError
+from ..outcome.excerpts import shown_argument
 from ..outcome.report import Report
+from ..resp.key_positions import POSITIONS
 from ..server.settings import Server
 from .exit_codes import CommonOptions
 
 __all__ = ["JsonLog", "json_log"]
 
 LOGGER = logging.getLogger("fastresp")
-# Of the report, what could be long: the errors have lines of their own, and contain data, as
-# differences do.
+# Of the report, what could be long: the errors have lines of their own, with their key and without
+# other data; differences are data.
 LEFT_OUT = ("errors", "rows_in_doubt", "differences")
 # Before the first arguments of an unknown command, which are data, too. Source: server.c,
 # commandCheckExistence().
@@ -109,9 +112,17 @@ class JsonLog(Observer):
             where = {} if error.file is None else {"file": error.file, "row": error.row_in_file}
             log(
                 "command_error", logging.WARNING, code=error.code,
-                error=error.text.partition(ARGUMENTS)[0],
+                error=error.text.partition(ARGUMENTS)[0], key=_key_of(error),
                 **({"row": error.row} | where),
             )  # fmt: skip
+
+
+def _key_of(error: CommandError) -> str | None:
+    """Return the first key of the command, as redis-cli shows it; None if it is unknown."""
+    sent = error.arguments or ()
+    place = POSITIONS.get(sent[0].upper()) if sent else None
+    at = 0 if place is None else place.first
+    return shown_argument(sent[at]) if 0 < at < len(sent) else None
 
 
 def _without_data(fields: dict[str, Any]) -> dict[str, Any]:

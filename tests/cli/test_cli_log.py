@@ -68,13 +68,13 @@ class TestLog:
         assert (progress["failed"], progress["seconds"] > 4) == (0, True)
 
     def test_errors(self, server, client, users: Path) -> None:
-        """Errors have a line each, with the row and without data."""
+        """Errors have a line each, with the row and the key, and without other data."""
         client.set("user:2", "x")
         done = run("load", users, HSET, *LOG)
         assert done.returncode == Exit.ERRORS
         _, error, end = lines(done.stderr)
         assert (error["event"], error["level"]) == ("command_error", "warning")
-        assert (error["code"], error["row"]) == ("WRONGTYPE", 1)
+        assert (error["code"], error["row"], error["key"]) == ("WRONGTYPE", 1, '"user:2"')
         assert error["error"].startswith("WRONGTYPE Operation against")
         assert (end["level"], end["exit_code"], end["failed"]) == ("error", 1, 1)
         assert end["errors_by_code"] == {"WRONGTYPE": 1}
@@ -85,6 +85,7 @@ class TestLog:
         done = run("send", path, *LOG)
         _, error, _ = lines(done.stderr)
         assert "unknown command" in error["error"].lower() and "SETT" in error["error"]
+        assert error["key"] is None
         assert "hush" not in done.stderr and "user:2" not in done.stderr
 
     def test_many_errors(self, server, client, resp) -> None:

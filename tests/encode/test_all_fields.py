@@ -298,5 +298,7 @@ def test_nested_values_in_pairs_name_json() -> None:
 def test_rows_of_csv_with_too_many_fields() -> None:
     rows = list(csv.DictReader(io.StringIO("id,v\n1,a,extra\n")))
     for template in ("HSET {id} {**}", "SET {id} {*!json}"):
-        with pytest.raises(EncodeError, match=r"row 0, .*field has None as its name, .*more values than"):
+        with pytest.raises(
+            EncodeError, match=r"row 0, .*field has None as its name, .*more values than"
+        ):
             dumped(rows, template, nulls="skip")
