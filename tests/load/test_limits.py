@@ -180,7 +180,7 @@ def test_memory(megabytes: int, load: str, server: LocalServer, client: redis.Re
 @pytest.mark.few(1)
 @pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet", "arrow"])
 def test_memory_for_a_file(suffix: str, server: LocalServer, tmp_path: Path) -> None:
-    """A thread that can't start for lack of memory must not be waited for forever."""
+    """Arrow may wait forever for a thread that can't start for lack of memory."""
     path = tmp_path / f"rows.{suffix}"
     table = pa.table({"id": list(range(1000)), "text": ["x" * 1000] * 1000})
     if suffix == "csv":
@@ -197,13 +197,14 @@ LOAD = lambda: fastresp.mass_insert(path, "SET key:{id} {text}", server=url)
 LOAD()
 with open("/proc/self/statm") as file:
     used = int(file.read().split()[0]) * resource.getpagesize()
-for megabytes in range(0, 12, 3):
+for megabytes in (0, 9, 200):
     resource.setrlimit(resource.RLIMIT_AS, (used + (megabytes << 20), -1))
     tell(LOAD)
 """
     answers = answers_of(code, server.url, str(path))
-    assert len(answers) == 4
-    assert {each["error"] for each in answers} <= MEMORY_ERRORS | {"SourceError"}
+    assert len(answers) == 3
+    assert {each["error"] for each in answers[1:]} == {"SourceError"}
+    assert answers[0]["error"] in MEMORY_ERRORS | {"SourceError"}
 
 
 @pytest.mark.long

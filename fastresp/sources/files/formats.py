@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from ...outcome.errors import SourceError
 from ...outcome.messages import Hint, Message, message_of
+from .address_space import check_address_space
 from .beginnings import PACKED_BEGINNINGS, check_text
 from .damage import checked
 from .delimited import header_of, open_delimited
@@ -93,6 +94,7 @@ def open_file(
         SourceError: it can't be read.
         OSError: it can't be opened.
     """
+    check_address_space()
     if kind == "parquet" and isinstance(source, str):
         return _parquet(source, source, start_row)
     if kind == "arrow" and isinstance(source, str) and _begins(source, IPC_FILE):
@@ -363,6 +365,9 @@ def _errors_converted(name: str, kind: str | None, rows: int = 0) -> Iterator[No
         yield
     except SourceError as error:
         raise SourceError(Message(f"{name}: ", message_of(error))) from error.__cause__
+    except pa.ArrowMemoryError as error:
+        words = f"{name} can't be read: out of memory ({error}); raise the limit of this process"
+        raise SourceError(words) from error
     except (pa.ArrowException, UnicodeDecodeError) as error:
         raise SourceError(_sentence(str(error), name, kind, rows)) from error
     except OSError as error:

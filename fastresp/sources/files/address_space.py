@@ -1,0 +1,39 @@
+"""Refuse to start Arrow's threads where there is no address space for them."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+
+from ...outcome.errors import SourceError
+
+__all__ = ["check_address_space"]
+
+# For the stacks and heaps of Arrow's threads (8 MiB each, and up to 64 MiB) and a few blocks. With
+# less, Arrow may wait for ever for a thread that could not start, also when the process exits.
+LEAST_FREE_BYTES = 256 << 20
+
+
+def check_address_space() -> None:
+    """Check that a limit of address space, ``ulimit -v``, leaves enough for reading files.
+
+    Raises:
+        SourceError: it does not.
+    """
+    try:
+        import resource
+    except ImportError:  # Windows
+        return
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit == resource.RLIM_INFINITY:
+        return
+    used = 0
+    # macOS has no such file.
+    with suppress(OSError), open("/proc/self/statm", "rb") as file:
+        used = int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    free = max(limit - used, 0)
+    if free < LEAST_FREE_BYTES:
+        raise SourceError(
+            f"the limit of address space, {limit >> 20:,} MiB, leaves {free >> 20:,} MiB to read "
+            f"files, and Arrow's threads need {LEAST_FREE_BYTES >> 20}; raise it (ulimit -v), or limit the memory by a container or cgroup instead"
+        )
