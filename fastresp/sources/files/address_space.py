@@ -35,5 +35,6 @@ def check_address_space() -> None:
     if free < LEAST_FREE_BYTES:
         raise SourceError(
             f"the limit of address space, {limit >> 20:,} MiB, leaves {free >> 20:,} MiB to read "
-            f"files, and Arrow's threads need {LEAST_FREE_BYTES >> 20}; raise it (ulimit -v), or limit the memory by a container or cgroup instead"
+            f"files, and Arrow's threads need {LEAST_FREE_BYTES >> 20}; raise it (ulimit -v), "
+            "or limit the memory by a container or cgroup instead"
         )
