@@ -55,8 +55,8 @@ format = option(  # noqa: A001
     type=click.Choice(["csv", "tsv", "jsonl", "lines", "parquet", "arrow", "resp", "commands"]),
     metavar="F",
     section=DATA,
-    help="Input format; overrides the file extension. One of csv, tsv, jsonl, lines, parquet, "
-    "arrow, resp, commands (a line each, as for redis-cli).",
+    help="Input format, if the extension isn't it: csv, tsv, jsonl, lines, parquet, arrow, resp, "
+    "commands.",
 )
 resp_format = option(
     "--format",
@@ -159,8 +159,8 @@ nulls = option(
     default="auto",
     metavar="HOW",
     section=DATA,
-    help="auto: leave out null fields of {**}; skip: also commands; empty string; error; or "
-    "delete: HDEL null fields.",
+    help="auto: leave null fields out of {**}; skip: also skip commands; empty; error; "
+    "delete: HDEL.",
     show_default=True,
 )
 on_error = option(

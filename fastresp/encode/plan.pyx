@@ -154,7 +154,8 @@ cdef Py_ssize_t put_composed(
     if op.kind == OP_JOINED:
         return put_joined(plan, b, op, row, nulls, default)
     if op.kind == OP_ITEMS:
-        return put_items(plan, b, op.field, fetch(plan, op.field, row, nulls, default), nulls, default)
+        value = fetch(plan, op.field, row, nulls, default)
+        return put_items(plan, b, op.field, value, nulls, default)
     return put_fields(plan, b, op, row, default)
 
 

@@ -382,7 +382,9 @@ cdef Nulls nulls_policy(object name) except *:
         return NULLS_SKIP
     if name == "empty":
         return NULLS_EMPTY
-    raise ValueError("nulls must be 'auto', 'skip', 'empty', 'error' or 'delete', not " + shown(name))
+    raise ValueError(
+        "nulls must be 'auto', 'skip', 'empty', 'error' or 'delete', not " + shown(name)
+    )
 
 
 cdef object locate(

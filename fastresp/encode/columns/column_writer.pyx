@@ -241,7 +241,8 @@ cdef object described(int fault, Job *job, Py_ssize_t most):
         name = name_of(job.cell)
         return (
             "this value is a JSON object or list, which is not one argument: write "
-            f"{{{name}!json}} for JSON, or in field-value pairs {{**!json}}, or {{**-{name}}} to leave it out"
+            f"{{{name}!json}} for JSON, or in field-value pairs {{**!json}}, or {{**-{name}}} to "
+            "leave it out"
         )
     if fault == NOT_UTF8:
         return "this text is not UTF-8, as JSON must be; convert it, or send the field by itself"

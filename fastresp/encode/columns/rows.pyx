@@ -65,7 +65,8 @@ cdef int put_rows(
     """Write rows, and mark the end of each command; stop before a row with a Fault."""
     # In registers, since the compiler must assume that a write could change anything in memory.
     cdef Out *out = job.out
-    cdef Py_ssize_t row = at[0], start, left_out = job.left_out, deletes = job.deletes, whole = job.commands, commands = whole
+    cdef Py_ssize_t row = at[0], start, left_out = job.left_out, deletes = job.deletes
+    cdef Py_ssize_t whole = job.commands, commands = whole
     cdef Command *first = steps.commands
     cdef Command *behind = first + steps.n_commands
     cdef Command *command
