@@ -196,8 +196,7 @@ retry_in_doubt = option(
     type=click.Choice(["never", "idempotent", "always"]),
     metavar="R",
     section=ERRORS,
-    help="Which commands to send again if a connection was lost before their reply; also wait for "
-    "a server that is full, busy or read-only.",
+    help="Resend these after a lost connection, and wait for a server that is full or busy.",
     show_default="idempotent in a cluster",
 )
 wait_replicas = option(

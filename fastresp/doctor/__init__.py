@@ -40,7 +40,7 @@ WATCH_PLAN = """\
 The doctor only watches. It opens one connection, and one to the unix socket of
 a server on this machine. Both start as redis-py's do: AUTH, SELECT and CLIENT
 SETINFO, depending on your server and settings.
-It times PING, at most 20 times. It sends ECHO, CLIENT ID, CONFIG GET, LATENCY
+It times PING, at most 20 times. It sends CLIENT ID, CONFIG GET, LATENCY
 LATEST, LATENCY HISTORY and COMMAND DOCS or COMMAND INFO, and INFO, CLIENT LIST
 and SLOWLOG GET at the start and at the end. It writes nothing and changes
 nothing."""

@@ -58,7 +58,7 @@ PLAN = f"""\
 The doctor takes 1 to 5 seconds and opens about 60 connections, at most two at
 a time. Each starts like a connection of redis-py, depending on your server and
 settings: HELLO, AUTH, SELECT, CLIENT SETINFO and CLIENT MAINT_NOTIFICATIONS.
-It sends ECHO, INFO, CONFIG GET, SLOWLOG GET, LATENCY LATEST, LATENCY HISTORY
+It sends INFO, CONFIG GET, SLOWLOG GET, LATENCY LATEST, LATENCY HISTORY
 and COMMAND DOCS or COMMAND INFO, and times PING, with 1 to 1,000 in flight.
 It makes up to {WRITES:,} writes, which also go to replicas and the append-only
 file: SET of 100 bytes on 100 keys, and one list (MULTI, RPUSH, EXPIRE, EXEC),

@@ -390,4 +390,7 @@ class _Parser:
             except EncodeError as error:
                 raise self.error(str(error), at) from None
         elif b":" in literal[0]:
-            raise self.error("this is a key; put the name of a command before it, such as HSET", at)
+            words = "this is a key; put the name of a command before it, such as HSET"
+            if start or not self.last:  # of several templates, as a shell splits an unquoted one
+                words += ", and put quotes around all of it"
+            raise self.error(words, at)

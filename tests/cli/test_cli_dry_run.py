@@ -76,7 +76,7 @@ class TestDryRun:
 
     def test_json_of_a_row_that_cannot_be_sent(self, users: Path) -> None:
         users.write_text("id,name\n1,\n")
-        done = run("load", users, HSET, "--dry-run", "--json")
+        done = run("load", users, HSET, "--nulls", "error", "--dry-run", "--json")
         assert done.returncode == Exit.ERRORS
         assert json.loads(done.stdout).keys() == {"dry_run", "exit_code", "error"}
 

@@ -107,7 +107,7 @@ class TestErrors:
         lines = [json.loads(line) for line in rejects.read_text().splitlines()]
         assert [line["command"] for line in lines] == [1, 2]
         done = run("send", resp(self.WRONG), "--rejects", rejects)
-        assert done.returncode == Exit.USAGE
+        assert done.returncode == 6
         assert "name another file" in done.stderr
 
     def test_rejects_that_cannot_be_written(self, resp) -> None:

@@ -343,7 +343,7 @@ def test_key_twice(one: Place, template: str, job: str | None) -> None:
 
 
 def test_other_job_of_name(one: Place) -> None:
-    load(one.sink(), 500)
+    load(one.sink(nulls="error"), 500)
     with pytest.raises(CheckpointError, match="is of another template"):
         load(one.sink(PUSH), 500)
     load(one.sink(nulls="empty"), 500)  # the rows that ran have no nulls
@@ -410,13 +410,13 @@ def test_abort_gives_up_lease(one: Place) -> None:
 
 
 def test_sum() -> None:
-    first = Totals("1", 10, 2, 8, 3, {"OOM": 2, "ERR": 1}, 1, 0, 100, 1.5)
-    second = Totals("2", 5, 0, 5, 1, {"OOM": 1}, 0, 2, 50, 0.5)
+    first = Totals("1", 10, 2, 8, 3, {"OOM": 2, "ERR": 1}, 1, 7, 0, 100, 1.5)
+    second = Totals("2", 5, 0, 5, 1, {"OOM": 1}, 0, 0, 2, 50, 0.5)
     found = Totals.sum([first, second])
-    assert found == Totals("", 15, 2, 13, 4, {"OOM": 3, "ERR": 1}, 1, 2, 150, 2.0)
+    assert found == Totals("", 15, 2, 13, 4, {"OOM": 3, "ERR": 1}, 1, 7, 2, 150, 2.0)
     assert str(found) == (
         "15 rows (2 of them before), 13 commands (150 bytes), 4 errors, 2 commands in doubt, "
-        "1 command skipped because of a null\n3 x OOM\n1 x ERR"
+        "1 command skipped because of nulls, 7 nulls left out\n3 x OOM\n1 x ERR"
     )
     assert Totals.sum([]) == Totals()
 

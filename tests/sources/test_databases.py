@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -32,20 +33,18 @@ def program(name: str) -> str | None:
 
 
 @pytest.fixture
-def database_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def database_url() -> Iterator[str]:
     """Start PostgreSQL on a unix socket; it refuses to run as root."""
     initdb, postgres = program("initdb"), program("pg_ctl")
     if initdb is None or postgres is None:
         if os.environ.get("CI"):
             pytest.fail("there is no PostgreSQL")
         pytest.skip("needs PostgreSQL")
-    folder = tmp_path_factory.mktemp("pg")
+    folder = Path(tempfile.mkdtemp(prefix="fastresp-pg-", dir="/tmp"))  # not in a folder of root
     user: dict[str, Any] = {}
     if os.geteuid() == 0:
         user = {"user": "postgres", "group": "postgres", "extra_groups": []}
         shutil.chown(folder, "postgres", "postgres")
-        for parent in (folder, *folder.parents[:2]):
-            parent.chmod(0o755)
 
     def run(*command: str) -> None:
         subprocess.run(
@@ -59,6 +58,7 @@ def database_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield f"postgresql://shop@/postgres?host={folder}"
     finally:
         run(postgres, "-D", "data", "-w", "-m", "immediate", "stop")
+        shutil.rmtree(folder)
 
 
 def test_postgresql(

@@ -155,7 +155,9 @@ def test_value_larger_than_the_server_takes(server: LocalServer, client: redis.R
 
 def test_out_of_memory(start_server: Callable[..., LocalServer]) -> None:
     server = start_server("--maxmemory", "10mb", "--maxmemory-policy", "noeviction")
-    report = fastresp.mass_insert(commands(200_000), server=server.url, on_error="collect")
+    report = fastresp.mass_insert(
+        commands(200_000), server=server.url, on_error="collect", transport="redis-cli"
+    )
     assert report.replies == 200_000
     assert 0 < report.failed < 200_000
     assert report.errors[0].code == "OOM"
