@@ -94,7 +94,7 @@ def test_findings_name_their_nodes(cluster: LocalCluster, monkeypatch: pytest.Mo
     fastresp.mass_insert(
         ((i, "x" * 1000) for i in range(15_000)), "SET {0} {1}", server=cluster.url
     )
-    with setting(cluster, (0, 2), "maxmemory", "8mb"):
+    with setting(cluster, (0, 2), "maxmemory", "8000kb"):
         found = doctor(cluster.url)
         assert changes(found) == {"maxmemory-near"}
         full = verdict(found, "maxmemory-near")
