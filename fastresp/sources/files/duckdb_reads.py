@@ -21,6 +21,10 @@ CHANGED = {
     re.compile("duration"): "reads as plain numbers",
 }
 
+# In a path, what DuckDB reads as other names and values of folders, or can't read: escapes in a
+# name or beyond ASCII, a second "=", line ends and backslashes, and two folders of one name.
+UNLIKE = re.compile(r"%[^/]*=|%[89A-Fa-f]|=[^/]*=|[\n\r\\]|(?:^|/)([^/=]+=).*/\1")
+
 
 def parquet_select(files: Sequence[str]) -> str | None:
     """Return a query over Parquet files; None if DuckDB would read other values than a load.
@@ -101,10 +105,13 @@ def changed_columns(sources: Sequence[str]) -> dict[str, str]:
 def partitions(sources: Sequence[str]) -> list[str] | None:
     """Return the columns that folders of Parquet files name; None if DuckDB would read others.
 
-    It prefers the name of the folder to the file's own column, and ignores case.
+    It prefers the name of the folder to the file's own column, ignores case, and divides a path
+    in another way if a folder's name has more than a name and a value.
     """
     first, *others = [Partitions(source).values for source in sources]
     if any(list(each) != list(first) for each in others):
+        return None
+    if len({name.lower() for name in first}) < len(first) or any(map(UNLIKE.search, sources)):
         return None
     for source in sources if first else ():
         own = schema_of(source, "parquet", Reading(FileOptions()))

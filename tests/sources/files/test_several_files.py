@@ -240,6 +240,25 @@ def test_types_of_a_column_that_a_folder_names(tmp_path: Path, column: pa.Array)
 
 
 @pytest.mark.parametrize("form", WAYS)
+@pytest.mark.parametrize(
+    ("folders", "columns"),
+    [
+        ("x=1/x=2", {"x": "2"}),
+        ("x=a=b", {"x": "a=b"}),
+        ("x=a\\b", {"x": "a\\b"}),
+        ("x=a\nb", {"x": "a\nb"}),
+        ("x=%FF", {"x": "\N{REPLACEMENT CHARACTER}"}),
+        ("a%20b=1", {"a b": "1"}),
+    ],
+)
+def test_folders_that_duckdb_reads_in_another_way(
+    tmp_path: Path, folders: str, columns: dict[str, str], form: dict[str, Any]
+) -> None:
+    path = write_partition(tmp_path / folders, "parquet", 1)
+    assert rows_of(path, **form) == [{"n": 1, **columns}]
+
+
+@pytest.mark.parametrize("form", WAYS)
 def test_folders_that_name_other_columns(tmp_path: Path, form: dict[str, Any]) -> None:
     paths = [
         write_partition(tmp_path / folder, "parquet", number)
