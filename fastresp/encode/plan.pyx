@@ -70,14 +70,14 @@ cdef class Plan(Rows):
         self, Buffer b, object row, Py_ssize_t index, Nulls nulls, object default
     ) except -1:
         """Write a row's commands, and mark their ends."""
-        cdef Py_ssize_t start, left_out
+        cdef Py_ssize_t start
         cdef PyObject *program      # borrowed, like op and value: see put_simple
         if type(row) is not self.row_type:
             b.argument = -1
             self.classify(row)
         for self.program in range(PyTuple_GET_SIZE(self.programs)):
             program = PyTuple_GET_ITEM(self.programs, self.program)
-            start, left_out = own_size(&b.out), b.nulls_left_out
+            start = own_size(&b.out)
             if put_command(self, <Program>program, b, row, nulls, default):
                 if not (<Program>program).checked:
                     b.argument = -1
@@ -85,7 +85,6 @@ cdef class Plan(Rows):
                 end_command(b, index)
             else:
                 take_back(b, start)
-                b.nulls_left_out = left_out
         return 0
 
     cdef str field(self):
@@ -129,6 +128,7 @@ cdef int put_command(
             nulls == NULLS_SKIP or b.nulls_left_out > left_out
             or ((<Op>op).kind == OP_PAIRS and plan.pair_nulls == NULLS_SKIP)
         ):
+            b.nulls_left_out = left_out
             return 0
         arguments += n
     if not program.counted:
@@ -224,6 +224,7 @@ cdef Py_ssize_t put_fields(
 ) except -1:
     """Write the fields that the command does not name; return the number of arguments written."""
     cdef Py_ssize_t first = b.argument
+    cdef Nulls nulls = plan.pair_nulls
     cdef bint nested = op.field.convert is not None, absent = isinstance(op.field, Absent)
     cdef frozenset used = op.used
     if op.left_out is not None:
@@ -234,7 +235,7 @@ cdef Py_ssize_t put_fields(
             if name not in used:
                 plan.pair = name
                 if not absent:
-                    put_pair(b, name, value, nested, plan.pair_nulls, default)
+                    put_pair(b, name, value, nested, nulls, default)
                 elif is_null(value):
                     b.argument += put_argument(b, name, NULLS_ERROR, default)
         return b.argument - first
@@ -244,7 +245,7 @@ cdef Py_ssize_t put_fields(
             plan.pair = name
             value = row[name] if plan.by_item else getattr(row, name)
             if not absent:
-                put_pair(b, name, value, nested, plan.pair_nulls, default)
+                put_pair(b, name, value, nested, nulls, default)
             elif is_null(value):
                 b.argument += put_argument(b, name, NULLS_ERROR, default)
     return b.argument - first
@@ -273,12 +274,18 @@ cdef inline int put_pair(
     Buffer b, object name, object value, int nested, Nulls nulls, object default
 ) except -1:
     """Write a field-value pair, or nothing if the value is a null to be left out."""
-    if nulls == NULLS_SKIP and is_null(value):
+    cdef bint simple = type(value) is str or type(value) is int
+    if not simple and nulls == NULLS_SKIP and is_null(value):
         b.nulls_left_out += 1
         return 0
     if name is None:
         raise nameless(value)
-    b.argument += put_argument(b, name, NULLS_ERROR, default)
+    put_value(b, name, True, default)
+    b.argument += 1
+    if simple:
+        put_value(b, value, True, default)
+        b.argument += 1
+        return 0
     if nested > 0 and isinstance(value, NESTED):
         value = as_json(value, default)
     elif nested == 0 and default is None and (type(value) is dict or type(value) is list):

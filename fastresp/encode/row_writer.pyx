@@ -80,7 +80,6 @@ cdef class Writer(ChunkWriter):
         There is no chunk if time ran out and all rows were left out.
         """
         cdef Buffer b = self.buffer
-        cdef Py_ssize_t left_out = b.nulls_left_out, deletes = b.deletes
         cdef Py_ssize_t commands = b.commands, until = self.rows + 1, step = 1
         cdef bint encoding = False
         cdef double now, deadline, last = monotonic()
@@ -99,7 +98,7 @@ cdef class Writer(ChunkWriter):
                     else:
                         self.plan.put_row(b, row, self.rows, self.nulls, self.default)
                 encoding = False
-                commands, left_out, deletes = b.commands, b.nulls_left_out, b.deletes
+                commands = b.commands
                 self.rows += 1
                 if full_size(&b.out) >= self.chunk_bytes:
                     return True
@@ -122,7 +121,6 @@ cdef class Writer(ChunkWriter):
         finally:
             self.busy = False
             rollback(b, commands)
-            b.nulls_left_out, b.deletes = left_out, deletes
 
     cdef object located(self, Exception error, object row):
         cdef Buffer b = self.buffer
