@@ -35,6 +35,7 @@ cdef class Op:
 
 cdef class Program:
     cdef tuple ops
+    cdef bint alone                     # besides lists and {**} it has a name and a key at most
     cdef bint deletes                   # it deletes the fields that are null
     cdef bint counted                   # every row has the same number of arguments
     cdef bint checked                   # the name is fixed and passed the check

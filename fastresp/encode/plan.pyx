@@ -125,8 +125,10 @@ cdef int put_command(
         else:
             n = put_composed(plan, b, <Op>op, row, nulls, default)
         if n == 0 and (<Op>op).kind != OP_COPY and (
-            nulls == NULLS_SKIP or b.nulls_left_out > left_out
-            or ((<Op>op).kind == OP_PAIRS and plan.pair_nulls == NULLS_SKIP)
+            nulls == NULLS_SKIP or program.alone and (
+                b.nulls_left_out > left_out
+                or (<Op>op).kind == OP_PAIRS and plan.pair_nulls == NULLS_SKIP
+            )
         ):
             b.nulls_left_out = left_out
             return 0
@@ -323,6 +325,7 @@ cdef Program compile_command(command):
     fields = [part for argument in command for part in argument if isinstance(part, Field)]
     program.counted = not any([isinstance(field, (Items, Pairs)) for field in fields])
     program.digits = 1
+    program.alone = sum([not isinstance(parts[0], (Items, Pairs)) for parts in command]) <= 2
     ops = [ready_op(command_header(len(command)), 0)] if program.counted else []
     for argument in command:
         if all([isinstance(part, bytes) for part in argument]):

@@ -132,6 +132,8 @@ class Template(Plan):
             pairs = [field for field in fields if isinstance(field, Pairs)]
             if pairs and _text(command[0]).upper() in (b"HSET", b"HMSET"):
                 named = [field for field in fields if not isinstance(field, Pairs | Row)]
+                texts = [_text(argument) for argument in command[2::2]]
+                named += [Field(text.decode(errors="replace")) for text in texts if text]
                 commands.append(((b"HDEL",), command[1], (Absent(pairs[0], named),)))
         if len(commands) == len(self.commands):
             words = (

@@ -76,6 +76,24 @@ def test_null_fields_are_left_out(
 
 
 @pytest.mark.parametrize("kind", [list, as_table])
+def test_fields_that_a_command_names_are_sent_if_all_others_are_null(
+    server: LocalServer, client: redis.Redis, kind: Any
+) -> None:
+    rows = kind([{"id": "1", "a": None}])
+    for nulls in ("auto", "delete"):
+        client.hset("k:1", "a", "old")
+        report = fastresp.mass_insert(
+            rows, "HSET k:{id} id {id} b fixed {**}", server=server.url, nulls=nulls
+        )
+        assert (report.rows, report.skipped, report.nulls_skipped) == (1, 0, 1)
+        old = {b"a": b"old"} if nulls == "auto" else {}
+        assert client.hgetall("k:1") == {b"id": b"1", b"b": b"fixed"} | old
+    rows = kind([{"id": "2", "b": None}])
+    fastresp.mass_insert(rows, "HSET k:{id} b fixed {**}", server=server.url, nulls="delete")
+    assert client.hgetall("k:2") == {b"b": b"fixed"}
+
+
+@pytest.mark.parametrize("kind", [list, as_table])
 def test_nulls_in_other_places_are_errors(server: LocalServer, kind: Any) -> None:
     for template in ("SET k:{a} {id}", "ZADD z {a} {id}", "SET k:{id} {a}", "HSET k:{id} a {a}"):
         with pytest.raises(fastresp.EncodeError, match="cannot send"):

@@ -226,6 +226,7 @@ cdef char *put_varying(Job *job, Command *command, Py_ssize_t row, char *p) noex
     cdef Step *step = command.steps
     cdef Step *last = step + command.n_steps
     cdef char *end
+    job.alone = command.alone
     p = make_room(job, p, command.digits + 3)
     if p is NULL:
         return NULL
@@ -245,7 +246,9 @@ cdef char *put_varying(Job *job, Command *command, Py_ssize_t row, char *p) noex
                 end = put_items(job, step.cell, row, p)
             elif p is not NULL:
                 job.written = 0
-                if step.kind == STEP_GROUP and pairs == 0:
+                if step.kind == STEP_GROUP and pairs == 0 and (
+                    job.nulls == NULLS_SKIP or command.alone
+                ):
                     return NULL
                 pairs = -step.pair
         if end is not NULL:
@@ -396,7 +399,9 @@ cdef char *put_items(Job *job, Cell *cell, Py_ssize_t row, char *p) noexcept nog
             if p is NULL:
                 return NULL
     # An empty list leaves out the command, like a null list; so do pairs of nothing but nulls.
-    if job.written == 0 and (job.nulls == NULLS_SKIP or job.left_out > left_out):
+    if job.written == 0 and (
+        job.nulls == NULLS_SKIP or job.alone and job.left_out > left_out
+    ):
         return NULL
     return p
 

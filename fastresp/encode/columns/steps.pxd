@@ -41,6 +41,7 @@ cdef struct Command:
     Step *steps             # owned
     Py_ssize_t n_steps
     bint deletes            # it deletes the fields that are null
+    bint alone              # besides lists and {**} it has a name and a key at most
     bint may_vary           # the number of arguments may differ between rows
     bint counted            # in this batch it does not:
     const char *counted_start   # the header and the text before the first value,

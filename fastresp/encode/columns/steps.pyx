@@ -125,6 +125,7 @@ cdef class Steps(Columns):
         command.digits = 1
         kinds = [kind for kind, *_ in planned]
         command.deletes = STEP_NAME in kinds
+        command.alone = sum([not isinstance(parts[0], (Items, Pairs)) for parts in arguments]) <= 2
         command.may_vary = command.deletes or STEP_ITEMS in kinds or count == 0 or (
             # A group without pairs leaves out the command.
             STEP_GROUP in kinds and not any([pair for _, _, _, pair, _ in planned])
