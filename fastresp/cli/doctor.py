@@ -31,11 +31,12 @@ from ..doctor import (
 )
 from ..doctor.cluster_rules import names
 from ..doctor.measure import PIPELINE
+from ..outcome.excerpts import visible
 from ..outcome.report import counted, size_text
 from . import options
 from .command_line import argument, command, option
 from .ending import Ending, ending
-from .exit_codes import Exit, say, visible
+from .exit_codes import Exit, say
 
 __all__ = ["diagnose"]
 

@@ -11,9 +11,7 @@ from typing import NoReturn
 
 import click
 
-from ..outcome.excerpts import visible
-
-__all__ = ["MEANINGS", "CommonOptions", "Ended", "Exit", "counted", "fail", "say", "visible"]
+__all__ = ["MEANINGS", "CommonOptions", "Ended", "Exit", "counted", "fail", "say"]
 
 
 class Exit(IntEnum):
@@ -68,6 +66,8 @@ def say(text: str, *, failed: bool = False) -> None:
         return
     if sys.stderr is None:
         return
+    from ..outcome.excerpts import visible  # not at the start: --help needs none of it
+
     prefix = "fastresp: " if failed else ""
     with suppress(OSError):  # a full disk, or a reader that has gone
         if failed and sys.stderr.isatty() and not os.environ.get("NO_COLOR"):

@@ -10,13 +10,14 @@ import click
 
 from ..load.dump import dump
 from ..outcome.errors import ProtocolError
+from ..outcome.excerpts import visible
 from ..outcome.messages import message_of
 from ..sources.files import Format
 from ..sources.files.resp import RespFile, RespSummary
 from . import options
 from .command_line import command, option
 from .ending import ending
-from .exit_codes import Exit, counted, say, visible
+from .exit_codes import Exit, counted, say
 from .messages import in_options
 from .sources import (
     Nulls,

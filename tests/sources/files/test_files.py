@@ -243,7 +243,7 @@ def test_delimiter_is_for_csv(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="delimiter= is for files"):
         fastresp.read("SELECT 1 AS a", delimiter=";")
     (tmp_path / "x.resp").write_bytes(b"")
-    with pytest.raises(ValueError, match="this is a RESP file"):
+    with pytest.raises(ValueError, match="this file contains commands"):
         fastresp.read(tmp_path / "x.resp", delimiter=";")
     assert "delimiter= is for CSV" in failure(io.BytesIO(b'{"a": 1}\n'), delimiter=";")
 

@@ -412,7 +412,7 @@ def test_options_that_a_format_does_not_have(
     with pytest.raises(ValueError, match="is for files; in a query, use the options of read_csv"):
         fastresp.read("SELECT 1 AS a", **options)
     (tmp_path / "x.resp").write_bytes(b"")
-    with pytest.raises(ValueError, match="is for text files, but this is a RESP file"):
+    with pytest.raises(ValueError, match="is for rows of text, but this file contains commands"):
         fastresp.read(tmp_path / "x.resp", **options)
 
 

@@ -247,7 +247,7 @@ def test_faults_in_files_are_theirs(tmp_path: Path) -> None:
 
 def test_options_that_do_not_fit(tmp_path: Path) -> None:
     (tmp_path / "x.resp").write_bytes(b"")
-    with pytest.raises(ValueError, match="sort_by= is for columns, but a RESP file contains"):
+    with pytest.raises(ValueError, match="sort_by= is for columns, but this file contains"):
         fastresp.read(str(tmp_path / "x.resp"), sort_by="id")
 
 
