@@ -40,7 +40,7 @@ cdef class ChunkWriter:
 
     @property
     def deletes(self):
-        """Commands so far that delete fields because they are null, beside those of the plan."""
+        """HDEL commands written so far for null fields, in addition to the commands of the plan."""
         return self.buffer.deletes
 
     @property

@@ -42,7 +42,7 @@ cdef class Program:
     cdef int digits                     # digits of the last number of arguments, if not counted
 
 
-cdef Py_ssize_t n_deletes(Plan plan) noexcept
+cdef Py_ssize_t n_deletes(Plan plan) except -1
 
 
 cdef class Plan(Rows):

@@ -95,7 +95,7 @@ cdef class Plan(Rows):
         return repr(op.field.key) if op.field is not None else None
 
 
-cdef Py_ssize_t n_deletes(Plan plan) noexcept:
+cdef Py_ssize_t n_deletes(Plan plan) except -1:
     """Return how many of a plan's commands delete the fields that are null."""
     return sum([(<Program>program).deletes for program in plan.programs])
 
