@@ -123,6 +123,18 @@ def test_a_quote_that_is_not_closed(client: redis.Redis) -> None:
         assert client.dbsize() == 0
 
 
+@pytest.mark.parametrize("option", ["--quote", "--escape"])
+@pytest.mark.parametrize(("name", "character"), [("x.csv", ","), ("x.tsv", "\t")])
+def test_the_delimiter_as_quote_or_escape(
+    client: redis.Redis, option: str, name: str, character: str
+) -> None:
+    Path(name).write_text(f"id{character}v\n1{character}2\n")
+    said = invoke("load", name, "SET {id} {v}", option, character)
+    assert said.exit_code == Exit.USAGE
+    assert f"{option} must not be the delimiter, which is {character!r}; change" in said.output
+    assert client.dbsize() == 0
+
+
 def test_json_documents_and_large_ids(client: redis.Redis) -> None:
     rows = [f'{{"id": {2**63 + n}, "v": 1.10}}' for n in range(3)]
     for text in ("\n".join(rows), f"[{', '.join(rows)}]"):

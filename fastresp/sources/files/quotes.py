@@ -55,7 +55,7 @@ def dialect_of(head: bytes, kind: str, options: FileOptions) -> Dialect:
     Without an option, CSV has quotes. Text between tabs has them only if the first lines prove
     it, because most programs that write it have none: quotes are then part of the values.
     """
-    delimiter = options.delimiter or ("\t" if kind == "tsv" else ",")
+    delimiter = options.delimiter_of(kind)
     quote = options.quote
     if quote is None:
         is_text = delimiter == "\t" and not options.escape and not _proved(head, options.header)

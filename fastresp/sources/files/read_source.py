@@ -21,6 +21,7 @@ __all__ = ["read"]
 
 DELIMITER = '[^"\r\n\0\x80-\U0010ffff]'
 QUOTE = "[^\r\n\0\x80-\U0010ffff]"
+ONE = "one ASCII character other than"
 QUERY = re.compile(r"\s*(select|with|from|values)[\s('\"*]", re.IGNORECASE)
 
 
@@ -176,7 +177,8 @@ def read(
     need one type for each column: types that can't be one without changing a value are refused.
 
     Folders such as ``day=2024-01-01`` are columns of their files, as text. A file's own column of
-    that name is used instead, and must have the same value.
+    that name is used instead, and must have the same value. Two folders may name the same column
+    only with the same value.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -249,9 +251,9 @@ def _options(
     """
     ends_lines = delimiter == "\0" and format == "lines"
     if delimiter is not None and not ends_lines and not re.fullmatch(DELIMITER, delimiter):
-        words = f" must be one ASCII character other than a quote, not {delimiter!r}"
+        words = f" must be {ONE} a quote, a line end or NUL, not {delimiter!r}"
         raise ValueError(Message(Hint("delimiter"), words))
-    quote, escape = _checked_quotes(delimiter, quote, escape)
+    quote, escape = _checked_quotes(quote, escape)
     if encoding is not None:
         try:
             "".encode(encoding)
@@ -279,21 +281,19 @@ def _options(
     )
 
 
-def _checked_quotes(
-    delimiter: str | None, quote: str | None, escape: str | None
-) -> tuple[str | None, str | None]:
+def _checked_quotes(quote: str | None, escape: str | None) -> tuple[str | None, str | None]:
     """Return quote and escape; an escape that is the quote itself is the default.
 
     Raises:
         ValueError: one is invalid.
     """
-    if quote and (not re.fullmatch(QUOTE, quote) or quote == delimiter):
-        words = f" must be one ASCII character other than the delimiter, or empty, not {quote!r}"
+    if quote and not re.fullmatch(QUOTE, quote):
+        words = f" must be {ONE} a line end or NUL, or empty, not {quote!r}"
         raise ValueError(Message(Hint("quote"), words))
     if escape is None or escape == (quote or '"'):
         return quote, None
-    if not re.fullmatch(QUOTE, escape) or escape == delimiter:
-        words = f" must be one ASCII character other than the delimiter, not {escape!r}"
+    if not re.fullmatch(QUOTE, escape):
+        words = f" must be {ONE} a line end or NUL, not {escape!r}"
         raise ValueError(Message(Hint("escape"), words))
     if quote == "":
         words = " is for quoted fields, but this file has no quotes; leave it out"

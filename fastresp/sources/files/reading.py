@@ -73,12 +73,16 @@ class FileOptions:
     escape: str | None = None
     max_row_bytes: int = ROW_BYTES
 
+    def delimiter_of(self, kind: str) -> str:
+        """Return the character between the fields of CSV or TSV."""
+        return self.delimiter or ("\t" if kind == "tsv" else ",")
+
 
 AS_IT_IS = FileOptions()
 
 
 def unfit(kind: str, options: FileOptions) -> Message | None:
-    """Return a message if an option does not apply to this format, else None."""
+    """Return a message if an option is wrong for this format, else None."""
     delimited = ("csv", "tsv")
     fits = {
         "delimiter": ("csv", "lines"),
@@ -97,6 +101,12 @@ def unfit(kind: str, options: FileOptions) -> Message | None:
             formats = " and ".join(filter(None, [", ".join(named[:-1]), named[-1]]))
             words = f" is for {formats}, but this is {NAMES[kind]}; leave it out"
             return Message(Hint(name, ...), words)
+    if kind in delimited:
+        delimiter = options.delimiter_of(kind)
+        for name, given in (("quote", options.quote), ("escape", options.escape)):
+            if given == delimiter:
+                words = f" must not be the delimiter, which is {delimiter!r}; change one of them"
+                return Message(Hint(name), words)
     return None
 
 

@@ -228,9 +228,8 @@ def test_missing_delimiter(tmp_path: Path) -> None:
         assert f"x.csv: the first line has no comma but {other!r}; use {give}" in words
         assert rows_of(path, delimiter=",") == [{f"a{other}b": f"1{other}2"}]
     for wrong in ("", ";;", "é", '"', "\n", "\0"):
-        with pytest.raises(
-            ValueError, match="delimiter must be one ASCII character other than a quote, not"
-        ):
+        words = "delimiter must be one ASCII character other than a quote, a line end or NUL, not"
+        with pytest.raises(ValueError, match=words):
             fastresp.read(path, delimiter=wrong)
 
 

@@ -7,6 +7,7 @@ import codecs
 import csv
 import gzip
 import io
+import re
 from pathlib import Path
 from typing import Any
 
@@ -118,11 +119,32 @@ def test_the_quote_and_the_escape_are_options() -> None:
     assert rows(long, escape="\\") == [{"a": '"', "b": '\\"'}] * 500_000
     said = failure(io.BytesIO(spark.encode()), format="csv")
     assert "a quoted field in line 2 has a backslash before a quote; use escape='\\\\'" in said
-    for options in ({"quote": "ab"}, {"quote": ","}, {"escape": "\n"}, {"escape": "é"}):
-        with pytest.raises(ValueError, match="must be one ASCII character"):
-            rows(spark, **({"delimiter": ","} | options))
+    for options in ({"quote": "ab"}, {"quote": "\0"}, {"escape": "\n"}, {"escape": "é"}):
+        with pytest.raises(ValueError, match="must be one ASCII character other than a line end"):
+            rows(spark, **options)
     with pytest.raises(ValueError, match="escape= is for quoted fields, but this file has no"):
         rows(spark, quote="", escape="\\")
+
+
+@pytest.mark.parametrize("option", ["quote", "escape"])
+@pytest.mark.parametrize(
+    ("character", "options"),
+    [
+        (",", {"format": "csv"}),
+        ("\t", {"format": "tsv"}),
+        (";", {"format": "csv", "delimiter": ";"}),
+    ],
+)
+def test_quote_and_escape_are_not_the_delimiter(
+    tmp_path: Path, option: str, character: str, options: dict[str, Any]
+) -> None:
+    said = f"{option} must not be the delimiter, which is {character!r}; change one of them"
+    (tmp_path / "x").write_bytes(b"a\n1\n")
+    for source in (io.BytesIO(b"a\n1\n"), tmp_path / "x"):
+        with pytest.raises(ValueError, match=re.escape(said)):
+            fastresp.read(source, **options, **{option: character})
+    found = failure(io.BytesIO(b"a,b\n1,2\n"), quote=",")  # its first bytes show that it is CSV
+    assert "quote must not be the delimiter, which is ','" in found
 
 
 @pytest.mark.parametrize(
