@@ -28,17 +28,26 @@ class Partitions:
 
     Attributes:
         values: the value of each column, or None for a null.
+
+    Raises:
+        SourceError: two folders name the same column with different values.
     """
 
     def __init__(self, source: Any) -> None:
         self._source = source
         folders = os.path.dirname(path_of(source)).split("/") if isinstance(source, str) else []
-        pairs = [folder.partition("=") for folder in folders]
-        self.values: dict[str, str | None] = {
-            unquote(name): None if value == NULL else unquote(value)
-            for name, equals, value in pairs
-            if name and equals
-        }
+        self.values: dict[str, str | None] = {}
+        for name, equals, value in (folder.partition("=") for folder in folders):
+            if name and equals:
+                self._add(unquote(name), None if value == NULL else unquote(value))
+
+    def _add(self, name: str, value: str | None) -> None:
+        """Add a column."""
+        if self.values.setdefault(name, value) != value:
+            raise SourceError(
+                f"{self._source}: two of its folders name the column {name!r}, with the values "
+                f"{self.values[name]!r} and {value!r}; rename one folder"
+            )
 
     def schema(self, own: pa.Schema) -> pa.Schema:
         """Return the columns of the file with those of its folders behind them."""

@@ -243,7 +243,7 @@ def test_types_of_a_column_that_a_folder_names(tmp_path: Path, column: pa.Array)
 @pytest.mark.parametrize(
     ("folders", "columns"),
     [
-        ("x=1/x=2", {"x": "2"}),
+        ("x=1/x=1", {"x": "1"}),
         ("x=a=b", {"x": "a=b"}),
         ("x=a\\b", {"x": "a\\b"}),
         ("x=a\nb", {"x": "a\nb"}),
@@ -256,6 +256,16 @@ def test_folders_that_duckdb_reads_in_another_way(
 ) -> None:
     path = write_partition(tmp_path / folders, "parquet", 1)
     assert rows_of(path, **form) == [{"n": 1, **columns}]
+
+
+@pytest.mark.parametrize("form", WAYS)
+@pytest.mark.parametrize("suffix", ["parquet", "csv", "jsonl"])
+def test_two_folders_that_name_one_column(
+    tmp_path: Path, suffix: str, form: dict[str, Any]
+) -> None:
+    path = write_partition(tmp_path / "x=1" / "y=1" / "%78=2", suffix, 1)
+    said = failure(path, **form)
+    assert f"{path}: two of its folders name the column 'x', with the values '1' and '2'; " in said
 
 
 @pytest.mark.parametrize("form", WAYS)
