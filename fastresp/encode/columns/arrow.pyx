@@ -169,7 +169,7 @@ cdef class ArrowStream:
 
     cdef object failure(self, int code):
         cdef const char *text = NULL
-        # A Table keeps the exception itself, such as KeyboardInterrupt; Arrow passes only its text.
+        # A Table keeps the exception itself; Arrow passes only its text.
         error = getattr(self.source, "error", None)
         if isinstance(error, BaseException):
             return error
@@ -178,4 +178,6 @@ cdef class ArrowStream:
         words = os.strerror(code) if text is NULL else text.decode(errors="replace").strip()
         if "Detail: Python exception:" in words:
             words = words.splitlines()[-1]      # pyarrow passes the whole traceback
+        if words == "KeyboardInterrupt":
+            return KeyboardInterrupt()          # Ctrl-C while Arrow waited for Python code
         return SourceError(f"the source of the columns failed: {words}")

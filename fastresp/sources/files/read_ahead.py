@@ -92,18 +92,14 @@ class ReadAhead:
         return self
 
     def __next__(self) -> Any:
-        try:
-            with self._changed:
-                while not self._ready and not self._ended and not self._closed:
-                    self._changed.wait()
-                if self._ready:
-                    batch, size = self._ready.popleft()
-                    self._bytes -= size
-                    self._changed.notify_all()
-                    return batch
-        except KeyboardInterrupt as error:
-            self.error = error
-            raise
+        with self._changed:
+            while not self._ready and not self._ended and not self._closed:
+                self._changed.wait()
+            if self._ready:
+                batch, size = self._ready.popleft()
+                self._bytes -= size
+                self._changed.notify_all()
+                return batch
         if self.error is not None:
             raise self.error
         if self._closed:

@@ -233,6 +233,18 @@ def test_reader_whose_rows_raise(server: LocalServer, client: redis.Redis) -> No
     assert client.dbsize() == 4
 
 
+def test_reader_that_is_interrupted() -> None:
+    """Ctrl-C reaches whichever Python code runs in the main thread."""
+
+    def rows() -> Any:
+        yield from batches(2)
+        raise KeyboardInterrupt
+
+    reader = pa.RecordBatchReader.from_batches(batches(1)[0].schema, rows())
+    with pytest.raises(KeyboardInterrupt):
+        dumped(reader, "SET {id} {v}")
+
+
 def test_async_iterables_are_rows(server: LocalServer) -> None:
     async def rows() -> AsyncIterator[tuple[int, int]]:
         yield 1, 1
