@@ -109,6 +109,9 @@ def test_server_that_comes_back_empty(
     server = start_server()
 
     def restart() -> None:
+        with redis.Redis.from_url(server.url) as client:
+            while not client.dbsize():  # before it answers, nothing is lost
+                time.sleep(0.01)
         server.stop()
         server.start()
 
