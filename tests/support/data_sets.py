@@ -174,7 +174,21 @@ DATA_SETS = [
     typed("timestamps with a zone", pa.timestamp("us", ZONE), [
           (datetime(2024, 7, 1), "2024-07-01T02:00:00+02:00"),
           (datetime(2024, 1, 1), "2024-01-01T01:00:00+01:00")],
-          duckdb="DuckDB: all in the zone of the session", sorted="DuckDB: in UTC"),
+          relation="DuckDB: all in the zone of the session"),
+    typed("timestamps with an offset", pa.timestamp("ns", "-09:30"), [
+          (1_700_000_000_000_000_001, "2023-11-14T12:43:20.000000001-09:30"), (None, None)],
+          rows="Python has no nanoseconds", numpy="pandas: objects or NaT",
+          polars="polars has no offsets", relation="DuckDB: all in the zone of the session"),
+    make("nested timestamps with a zone", {
+        "Moments": (pa.array([[datetime(2024, 7, 1)], [None]], pa.list_(pa.timestamp("us", ZONE))),
+                    ['["2024-07-01T02:00:00+02:00"]', "[null]"]),
+        "s": (pa.array([{"at": datetime(2024, 1, 1)}, None],
+                       pa.struct({"at": pa.timestamp("s", ZONE)})),
+              ['{"at":"2024-01-01T01:00:00+01:00"}', None]),
+        "m": (pa.array([[("a", 0)], []], pa.map_(pa.string(), pa.timestamp("ms", ZONE))),
+              ['{"a":"1970-01-01T01:00:00+01:00"}', "{}"])},
+         rows="rows have dicts", polars="polars: lists of structs", json="JSON: texts",
+         relation="DuckDB: all in the zone of the session"),
     typed("durations", pa.duration("us"), [(timedelta(seconds=90), "PT1M30S"),
           (timedelta(days=-1), "-P1D")], duckdb="DuckDB: INTERVAL", sorted="DuckDB: integers"),
     _nested("lists", pa.list_(pa.int64()), [[1, 2], [], None, [3]]),

@@ -245,7 +245,7 @@ SOURCES = {
     "pandas": Source(pandas_arrow),
     "pandas, index": Source(lambda data, folder: pandas_arrow(data, folder).set_index("id")),
     "pandas, NumPy": Source(lambda data, folder: data.table.to_pandas(), ["numpy"], is_flat),
-    "DuckDB": Source(relation, ["duckdb"]),
+    "DuckDB": Source(relation, ["duckdb", "relation"]),
     "Parquet": Source(parquet_file, ["parquet"]),
     "Parquet, parts": Source(parquet_parts, ["parquet"]),
     "Parquet, file object": Source(parquet_object, ["parquet"]),

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 import pyarrow as pa
+from pyarrow import types
 
 from ...outcome.errors import SourceError
 from .formats import checksums_of, schema_of
@@ -13,7 +14,7 @@ from .partitions import Partitions
 from .reading import FileOptions, Reading
 from .schemas import one_schema
 
-__all__ = ["as_name", "check_distinct", "parquet_select"]
+__all__ = ["as_name", "check_distinct", "columns_of_all", "in_zones", "parquet_select"]
 
 # Types of Parquet columns, also within others, that DuckDB reads as something else in silence.
 CHANGED = {
@@ -26,14 +27,17 @@ CHANGED = {
 UNLIKE = re.compile(r"%[^/]*=|%[89A-Fa-f]|=[^/]*=|[\n\r\\]|(?:^|/)([^/=]+=).*/\1")
 
 
-def parquet_select(files: Sequence[str]) -> str | None:
+def parquet_select(files: Sequence[str], schema: pa.Schema) -> str | None:
     """Return a query over Parquet files; None if DuckDB would read other values than a load.
 
+    Args:
+        files: their paths.
+        schema: their columns.
+
     Raises:
-        SourceError: a column has types in the files that DuckDB would cast to a common one, which
-            changes values.
+        SourceError: DuckDB would change the name of a column.
     """
-    changed = changed_columns(files)
+    changed = changed_columns(schema)
     folders = None if any(map(checksums_of, files)) else partitions(files)
     if folders is None:  # DuckDB does not compare checksums
         return None
@@ -79,24 +83,68 @@ def as_text(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def changed_columns(sources: Sequence[str]) -> dict[str, str]:
-    """Return the columns of Parquet files that DuckDB would change, each with what is wrong.
-
-    Columns may be missing in some of the files.
+def columns_of_all(files: Sequence[str]) -> pa.Schema:
+    """Return the columns of Parquet files, which may be missing in some of them.
 
     Raises:
         SourceError: a column has types in the files that DuckDB would cast to a common one, which
             changes values.
     """
-    schemas = [(path, schema_of(path, "parquet", Reading(FileOptions()))) for path in sources]
-    whole = one_schema((path, pa.schema([]) if each is None else each) for path, each in schemas)
-    check_distinct(whole.names)
+    schemas = [(path, schema_of(path, "parquet", Reading(FileOptions()))) for path in files]
+    return one_schema((path, pa.schema([]) if each is None else each) for path, each in schemas)
+
+
+def in_zones(result: pa.Schema, sources: Sequence[pa.Schema]) -> pa.Schema:
+    """Return the columns of a query's result with the time zones of the sources.
+
+    DuckDB stores points in time without their zone. A column has the zone of the sources' column
+    of the same name, if all sources with such a column agree.
+    """
+    kinds: dict[str, set[pa.DataType]] = {}
+    for source in sources:
+        for field in source:
+            kinds.setdefault(field.name.lower(), set()).add(field.type)
+    fields = []
+    for field in result:
+        zoned = {in_zone(field.type, each) for each in kinds.get(field.name.lower(), ())}
+        fields.append(field.with_type(zoned.pop()) if len(zoned) == 1 else field)
+    return pa.schema(fields)
+
+
+def in_zone(kind: pa.DataType, source: pa.DataType) -> pa.DataType:
+    """Return a type of DuckDB's result with the time zones of a source's type, also within it."""
+    if types.is_dictionary(source) or types.is_run_end_encoded(source):
+        source = source.value_type
+    if types.is_timestamp(kind) and types.is_timestamp(source) and kind.tz and source.tz:
+        return pa.timestamp(kind.unit, source.tz)
+    if types.is_map(kind) and types.is_map(source):
+        return pa.map_(
+            in_zone(kind.key_type, source.key_type), in_zone(kind.item_type, source.item_type)
+        )
+    if types.is_list(kind) and hasattr(source, "value_type"):
+        return pa.list_(in_zone(kind.value_type, source.value_type))
+    if types.is_struct(kind) and types.is_struct(source):
+        within = {field.name: field.type for field in source}
+        return pa.struct(
+            field.with_type(in_zone(field.type, within.get(field.name, field.type)))
+            for field in kind
+        )
+    return kind
+
+
+def changed_columns(columns: pa.Schema) -> dict[str, str]:
+    """Return the columns of Parquet files that DuckDB would change, each with what is wrong.
+
+    Raises:
+        SourceError: DuckDB would change the name of a column.
+    """
+    check_distinct(columns.names)
     return {
         field.name: (
             f"column {field.name!r} is {field.type}, which DuckDB {what}; load it without a query, "
             "leave it out, or use read_parquet(...) in the query to get what DuckDB reads"
         )
-        for field in whole
+        for field in columns
         for kind, what in CHANGED.items()
         if kind.search(str(field.type))
     }

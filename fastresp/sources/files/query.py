@@ -16,7 +16,7 @@ import pyarrow as pa
 from ...encode.columns.exporting import altered, check_names, names_of
 from ...outcome.errors import SourceError
 from .damage import checked
-from .duckdb_reads import as_name, check_distinct, parquet_select
+from .duckdb_reads import as_name, check_distinct, columns_of_all, in_zones, parquet_select
 from .formats import BATCH_ROWS, columns_of
 from .input import name_of
 from .paths import files_of, format_of
@@ -78,7 +78,8 @@ class Query:
         self._rows = 0
         self.unknown: Mapping[str, str] = {}  # why columns can't be sent, by name
         self._read: dict[str, FilesSource] = {}  # by the names that the query gives them
-        self._unchanged: list[Unchanged] = []  # those that DuckDB reads itself
+        self._schemas: list[pa.Schema] = []  # of what the query reads
+        self._unchanged: list[Unchanged] = []  # files that DuckDB reads itself
         # DuckDB creates this folder for data that does not fit in memory, and removes it.
         spill = os.path.join(tempfile.gettempdir(), f"fastresp-{uuid.uuid4().hex}")
         self._connection = duckdb.connect(":memory:", config={**SETTINGS, "temp_directory": spill})
@@ -162,9 +163,13 @@ class Query:
 
     def _parquet_named(self, name: str, files: list[str]) -> bool:
         """Define a table of Parquet files that DuckDB reads; return whether it can."""
-        select = parquet_select(files) if all(map(_readable, files)) else None
+        if not all(map(_readable, files)):
+            return False
+        columns = columns_of_all(files)
+        select = parquet_select(files, columns)
         if select is None:
             return False
+        self._schemas.append(columns)
         self._unchanged += map(Unchanged, files)
         self._connection.execute(f"CREATE VIEW {as_name(name)} AS {select}")
         return True
@@ -196,6 +201,7 @@ class Query:
         self._read[name] = source
         if twin is not None:
             raise SourceError(f"a query can't tell {twin} and {name} apart; rename one file")
+        self._schemas.append(source.schema)
         names = source.schema.names
         if not names:
             raise SourceError(
@@ -218,15 +224,19 @@ class Query:
     def _schema(self) -> pa.Schema:
         """Return the columns of the batches."""
         found = self._reader.schema
-        if not self._sort_by:
-            return found
-        return pa.schema(
-            [field.with_name(name) for field, name in zip(found, self._names, strict=True)]
-        )
+        if self._sort_by:
+            named = zip(found, self._names, strict=True)
+            found = pa.schema([field.with_name(name) for field, name in named])
+        self._columns = in_zones(found, self._schemas)
+        return self._columns
 
     def _restored(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return a batch of DuckDB as it is yielded."""
-        return batch.rename_columns(self._names) if self._sort_by else batch
+        arrays = [
+            array if array.type == field.type else array.cast(field.type)
+            for array, field in zip(batch.columns, self._columns, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._columns)
 
     def _close(self) -> None:
         self._connection.close()

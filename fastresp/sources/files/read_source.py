@@ -166,7 +166,8 @@ def read(
 
     Queries: DuckDB reads Parquet. CSV, TSV and JSON lines, both in ``source`` and those that the
     query names, are read as above, so the columns of CSV are text: cast them to calculate. DuckDB's
-    functions such as ``read_csv`` guess more. Times are in UTC.
+    functions such as ``read_csv`` guess more. Queries calculate in UTC. A column of the result has
+    the time zone of the files' column of that name; other points in time are in UTC.
 
     Sorted files: the values are those of the same files without ``sort_by``. So CSV sorts as text,
     by its bytes: ``10`` comes before ``9``. For another order, use ``sql`` with ORDER BY.

@@ -273,3 +273,28 @@ def test_json_that_a_query_names_keeps_its_numbers(tmp_path: Path) -> None:
     numbers = [9223372036854775808, 9223372036854775809]
     path = json_file(tmp_path / "x.jsonl", *[f'{{"id": {number}}}' for number in numbers])
     assert [int(row["id"]) for row in rows_of(f"SELECT id FROM '{path}'")] == numbers
+
+
+@pytest.mark.parametrize("sort_by", [(), "id"])
+@pytest.mark.parametrize(
+    ("query", "text"),
+    [
+        ("SELECT id, T FROM 'berlin.parquet'", "2024-07-01T02:00:00+02:00"),
+        ("SELECT id, max(t) AS t FROM 'tokyo.parquet' GROUP BY id", "2024-07-01T09:00:00+09:00"),
+        ("SELECT id, t AS moment FROM 'tokyo.parquet'", "2024-07-01T00:00:00+00:00"),
+        ("SELECT id, a.t FROM 'berlin.parquet' a JOIN 'tokyo.parquet' USING (id)",
+         "2024-07-01T00:00:00+00:00"),
+        ("SELECT id, t::TEXT AS t FROM 'berlin.parquet'", "2024-07-01 00:00:00+00"),
+    ],
+)  # fmt: skip
+def test_time_zones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, query: str, text: str, sort_by: str
+) -> None:
+    """They are those of the columns of the same name, if these agree; queries calculate in UTC."""
+    monkeypatch.chdir(tmp_path)
+    for name, zone in (("berlin", "Europe/Berlin"), ("tokyo", "Asia/Tokyo")):
+        times = pa.array([1_719_792_000_000_000], pa.timestamp("us", zone))
+        parquet.write_table(pa.table({"id": [1], "t": times}), f"{name}.parquet")
+    made = io.BytesIO()
+    fastresp.dump(fastresp.read(query, sort_by=sort_by), "RPUSH {id} {**-id}", made)
+    assert made.getvalue().endswith(f"\r\n{text}\r\n".encode())
