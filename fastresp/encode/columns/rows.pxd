@@ -16,6 +16,9 @@ cdef struct Job:
     bint alone              # of the command: see Command
     Py_ssize_t deletes      # commands that delete fields because they are null
     Py_ssize_t left_out     # nulls that commands do without
+    Py_ssize_t counted_row  # the row of the last put_command(), and both before it
+    Py_ssize_t deletes_before
+    Py_ssize_t left_out_before
     Py_ssize_t commands     # commands written and marked
     Py_ssize_t whole        # commands of whole rows
     Py_ssize_t written      # arguments written by a step

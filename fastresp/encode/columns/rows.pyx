@@ -65,15 +65,14 @@ cdef int put_rows(
     """Write rows, and mark the end of each command; stop before a row with a Fault."""
     # In registers, since the compiler must assume that a write could change anything in memory.
     cdef Out *out = job.out
-    cdef Py_ssize_t row = at[0], start, left_out = job.left_out, deletes = job.deletes
-    cdef Py_ssize_t whole = job.commands, commands = whole
+    cdef Py_ssize_t row = at[0], start, whole = job.commands, commands = whole
     cdef Command *first = steps.commands
     cdef Command *behind = first + steps.n_commands
     cdef Command *command
     cdef bint null_rows = steps.by_row and steps.root.validity is not NULL
     cdef char *p = out.p
     cdef char *end
-    job.fault = 0
+    job.fault, job.counted_row = 0, -1
     while row < last and p - out.base + out.extra < chunk_bytes:
         if null_rows and is_null(&steps.root, row):
             job.fault = IS_NULL_ROW
@@ -99,10 +98,10 @@ cdef int put_rows(
                 break
             job.argument, job.cell = -1, NULL
         if job.fault:
-            job.left_out, job.deletes = left_out, deletes
+            job.left_out, job.deletes = job.left_out_before, job.deletes_before
             break
         row += 1
-        whole, left_out, deletes = commands, job.left_out, job.deletes
+        whole = commands
     at[0] = row
     out.p = p
     job.commands, job.whole = commands, whole
@@ -172,6 +171,9 @@ cdef inline char *put_short_parts(Step *step, Py_ssize_t row, char *p) noexcept 
 cdef char *put_command(Job *job, Command *command, Py_ssize_t row, char *p) noexcept nogil:
     """Write one command; return NULL if it is left out or there is a Fault."""
     cdef Py_ssize_t start = p - job.out.base, left_out = job.left_out
+    if row != job.counted_row:
+        job.counted_row = row
+        job.left_out_before, job.deletes_before = left_out, job.deletes
     if command.counted:
         p = put_counted(job, command, row, p)
     else:
