@@ -10,9 +10,9 @@ __all__ = [
     "DEFAULT",
     "Hint",
     "InPython",
-    "LEAVE_OUT_OR_EMPTY",
     "Message",
     "SKIP_OR_EMPTY",
+    "WITHOUT_NULLS",
     "above_zero",
     "message_of",
     "message_with_file",
@@ -97,12 +97,11 @@ class Message(str):
 # Recommendations of several messages.
 DEFAULT = Hint("default", ...)
 SKIP_OR_EMPTY = Message(Hint("nulls", "skip"), " or ", Hint("nulls", "empty"))
-LEAVE_OUT_OR_EMPTY = Message(
-    "leave it out (",
+WITHOUT_NULLS = Message(
     Hint("nulls", "skip"),
-    ") or send an empty string (",
+    " leaves out the command (or the pair), ",
     Hint("nulls", "empty"),
-    ")",
+    " sends an empty string",
 )
 
 

@@ -35,7 +35,7 @@ from decimal import Decimal
 from uuid import UUID
 
 from ..outcome.errors import EncodeError, TemplateError
-from ..outcome.messages import DEFAULT, LEAVE_OUT_OR_EMPTY, SKIP_OR_EMPTY, Message, message_of
+from ..outcome.messages import DEFAULT, SKIP_OR_EMPTY, WITHOUT_NULLS, Message, message_of
 from ..outcome.passwords import holds_passwords
 
 
@@ -295,7 +295,7 @@ cdef int put_default(Buffer b, object value, bint framed, object default) except
     if value is None:
         asked = "" if default is None else ", and default= is not called for it"
         raise EncodeError(
-            Message(f"cannot send None: Redis has no null{asked}; ", LEAVE_OUT_OR_EMPTY)
+            Message(f"cannot send None: Redis has no null{asked}; ", WITHOUT_NULLS)
         )
     if default is not None:
         result = default(value)

@@ -80,6 +80,17 @@ class TestLoad:
         assert invoke("load", path, HSET, "--nulls", "empty").exit_code == 0
         assert client.hget("user:2", "name") == b""
 
+    def test_a_null_in_a_key(self, client, tmp_path: Path) -> None:
+        path = tmp_path / "rows.json"
+        path.write_text('{"id": 1, "full name": "Ann"}\n{"id": 2}\n')
+        done = invoke("load", path, "SADD 'user:{full name}' {id}")
+        assert done.exit_code == Exit.ERRORS
+        assert "row 1, command 1, column 'full name', argument 1: cannot send a null" in done.stderr
+        query = 'FROM source WHERE "full name" IS NOT NULL'
+        assert f"--sql '{query}' filters the rows of files" in done.stderr
+        done = invoke("load", path, "SADD 'user:{full name}' {id}", "--sql", query)
+        assert (done.exit_code, client.smembers("user:Ann")) == (0, {b"1"})
+
     def test_field_that_is_not_there(self, users: Path) -> None:
         done = run("load", users, "SET {id} {nmae}")
         assert done.returncode == Exit.USAGE

@@ -186,7 +186,7 @@ def test_default_with_a_file_of_commands_is_refused(tmp_path: Path) -> None:
 
 def test_default_is_not_called_for_none() -> None:
     """With default=str it would become the text 'None'."""
-    words = "Redis has no null, and default= is not called for it; leave it out"
+    words = "Redis has no null, and default= is not called for it; nulls='skip' leaves out"
     for text in ("SET k {a}", "SET k x{a}", "HSET k {**}", "SADD k {*b}"):
         with pytest.raises(EncodeError, match=words):
             dumped([{"a": None, "b": [None]}], text, default=str, nulls="error")

@@ -222,8 +222,8 @@ REFUSED_VALUES = [
     (np.bool_(True), "Redis has no booleans; send 1 or 'true', or pass default=int"),
     (
         None,
-        r"cannot send None: Redis has no null; leave it out \(nulls='skip'\) or send an empty "
-        r"string \(nulls='empty'\)",
+        r"cannot send None: Redis has no null; nulls='skip' leaves out the command \(or the "
+        r"pair\), nulls='empty' sends an empty string",
     ),
     ([1], rf"cannot send \[1\] \(a list\): {OBJECTS}"),
     ({}, OBJECTS),

@@ -255,7 +255,7 @@ def test_nulls(text: str, row: Any, skipped: list[Any], emptied: Any) -> None:
     assert fill(text, row, nulls="skip") == pack_many(skipped)
     if emptied is not EncodeError:
         assert fill(text, row, nulls="empty") == pack_many(emptied)
-    advice = r"cannot send None: .*\(nulls='skip'\) or .*\(nulls='empty'\)"
+    advice = "cannot send None: .* nulls='skip' leaves out .*, nulls='empty' sends an empty string"
     with pytest.raises(EncodeError, match=advice):
         fill(text, row, nulls="error")
 

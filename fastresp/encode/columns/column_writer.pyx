@@ -37,7 +37,7 @@ from .steps cimport Steps
 from time import monotonic
 
 from ...outcome.errors import EncodeError
-from ...outcome.messages import LEAVE_OUT_OR_EMPTY, Message
+from ...outcome.messages import WITHOUT_NULLS, Hint, Message
 from ..chunk_writer import CHUNK_BYTES
 
 # If a batch took longer than this, send what is ready before the next one.
@@ -215,10 +215,22 @@ cdef class ColumnWriter(ChunkWriter):
         return locate(error, where, command, self.rows, job.argument, None)
 
 
+cdef str without(Cell *cell):
+    """Return a query that leaves out the rows whose value in this column is null."""
+    name = "" if cell.name is NULL else name_of(cell)
+    column = '"' + name.replace('"', '""') + '"'
+    if not name or "." in name:                    # it may be a path in a column
+        column = "..."
+    return f"FROM source WHERE {column} IS NOT NULL"
+
+
 cdef object described(int fault, Job *job, Py_ssize_t most):
     """Return what is wrong with a value, as a sentence."""
     if fault == IS_NOT_ALLOWED:
-        return Message("cannot send a null: Redis has no null; ", LEAVE_OUT_OR_EMPTY)
+        return Message(
+            "cannot send a null: Redis has no null; ", WITHOUT_NULLS,
+            ", ", Hint("sql", without(job.cell)), " filters the rows of files",
+        )
     if fault == IS_NULL_ROW:
         return "the row itself is null, and has no columns"
     if fault == OUT_OF_RANGE:

@@ -363,3 +363,24 @@ def test_single_column(array: pa.Array) -> None:
             dumped(data, "SET k {*!json}")
         with pytest.raises(TemplateError, match=r"no column \{1\}: it is a single column"):
             dumped(data, "SET k {1}")
+
+
+@pytest.mark.parametrize(
+    ("template", "column"),
+    [
+        ("SET {a} 1", '"a"'),
+        ("SET k:{a} 1", '"a"'),
+        ("ZADD k {a} x", '"a"'),
+        ("""SET '{x "y"}' 1""", '"x ""y"""'),
+        ("SET {s.a} 1", "..."),
+    ],
+)
+def test_nulls_that_are_refused_have_advice(template: str, column: str) -> None:
+    table = pa.table({"a": ["v", None], 'x "y"': ["v", None], "s": [{"a": "v"}, {"a": None}]})
+    with pytest.raises(EncodeError) as caught:
+        dumped(table, template)
+    assert str(caught.value).startswith("row 1, command 1, column ")
+    assert str(caught.value).endswith(
+        "Redis has no null; nulls='skip' leaves out the command (or the pair), nulls='empty' sends "
+        f"an empty string, sql='FROM source WHERE {column} IS NOT NULL' filters the rows of files"
+    )
