@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import ExitStack, closing
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..outcome.errors import CommandError, SourceError
 from ..outcome.messages import Hint, Message
@@ -18,42 +18,28 @@ from .growing_columns import string_column
 from .iter_replies import iter_replies
 from .key_pattern import Pattern, as_pattern, is_text, not_text, shown_key
 from .large_keys import Rest
-from .scan import Scan
+from .unloaded_keys import (
+    FIRST_ENTRIES,
+    KINDS,
+    Kind,
+    LeftOut,
+    as_reading,
+    check_changed,
+    check_found,
+    hashes_of,
+    keys_of,
+    noted,
+    other_type,
+    type_of,
+)
 
-__all__ = ["KINDS", "Entries", "as_target", "check_found", "unload"]
+__all__ = ["FIRST_ENTRIES", "Entries", "as_target", "check_found", "unload"]
 
 # Limits of a batch of columns.
 BATCH_ROWS = 65_536
 BATCH_BYTES = 8 << 20
-# Entries of a set, a sorted set or a list in the first request.
-FIRST_ENTRIES = 256
 # Hashes with more field names do not fit into a table.
 MOST_FIELDS = 10_000
-
-
-class Kind(NamedTuple):
-    """A type of keys.
-
-    Attributes:
-        type: its name for TYPE and SCAN.
-        names: the columns besides the key's.
-        first: the template of the command that reads a key, or its first entries.
-        command: the command that reads further entries; None for a single value.
-    """
-
-    type: str
-    names: tuple[str, ...]
-    first: str
-    command: str | None
-
-
-KINDS = {
-    "string": Kind("string", ("value",), "GET {0}", None),
-    "json": Kind("ReJSON-RL", ("value",), "JSON.GET {0}", None),
-    "set": Kind("set", ("member",), f"SSCAN {{0}} 0 COUNT {FIRST_ENTRIES}", "SSCAN"),
-    "zset": Kind("zset", ("member", "score"), f"ZSCAN {{0}} 0 COUNT {FIRST_ENTRIES}", "ZSCAN"),
-    "list": Kind("list", ("item",), f"LRANGE {{0}} 0 {FIRST_ENTRIES - 1}", "LRANGE"),
-}
 
 
 def as_target(text: str) -> Pattern:
@@ -126,75 +112,13 @@ def unload(
         )
     if kind == "hash":
         if fields is None:
-            fields = all_fields(target, where, timeout, only_hashes=type is not None)
+            only_hashes = target.single or type is not None
+            fields = all_fields(target, where, timeout, only_hashes=only_hashes)
         names = [*fields]
         return fetch_hashes(target, names, server=server, binary=binary, timeout=timeout)
     if fields is not None:
         raise ValueError(Message(f"a {kind} has no fields; omit ", Hint("fields")))
     return Entries(target, kind, server=where, binary=binary, timeout=timeout)
-
-
-def as_reading(server: ServerLike | Server) -> Server:
-    """Return the settings of a server, or of a cluster, to read from."""
-    return server if isinstance(server, Server) else Server(server, reading=True, nodes=True)
-
-
-def type_of(key: str | bytes, server: Server, timeout: float | None) -> str | None:
-    """Return the type of a key, by its name in KINDS; None if there is no such key."""
-    [reply] = iter_replies([("TYPE", key)], server=server.any_node(), timeout=timeout, decode=True)
-    names = {kind.type: name for name, kind in KINDS.items()}
-    return None if reply == "none" else names.get(reply, reply)
-
-
-def other_type(key: str, kind: str) -> SourceError:
-    return SourceError(Message(f"{key} is a {kind}; use ", Hint("type", kind)))
-
-
-def check_found(
-    target: Pattern, kind: str | None, server: ServerLike | Server, timeout: float | None
-) -> bool:
-    """Refuse a pattern that matches keys, but none of the type; return whether one has the type.
-
-    Raises:
-        SourceError: names a key that matches, and its type.
-    """
-    kind = kind or "hash"
-    where = as_reading(server)
-    with closing(Scan(where, timeout).pages(target.glob, None)) as pages:
-        for page in pages:
-            for key in page:
-                found = type_of(key, where, timeout)
-                if found == kind:
-                    return True
-                if found is not None:
-                    raise SourceError(
-                        Message(
-                            f"no {kind} matches, but {shown_key(key)} does, which is a {found}; "
-                            "use ",
-                            Hint("type", found),
-                        )
-                    )
-    return False
-
-
-def keys_of(
-    target: Pattern, type_: str | None, server: Server, timeout: float | None
-) -> Generator[bytes, None, None]:
-    """Yield the keys of a type, found by SCAN; or the single key.
-
-    SCAN may find a key twice, above all if a node of a cluster is lost. For a list, a load would
-    then push its items twice; so the keys of lists are remembered, and yielded once.
-    """
-    if target.single:
-        yield target.glob.encode()
-        return
-    with closing(Scan(server, timeout).pages(target.glob, type_)) as pages:
-        seen: set[bytes] = set()
-        for page in pages:
-            if type_ == "list":
-                page = [key for key in dict.fromkeys(page) if key not in seen]
-                seen.update(page)
-            yield from page
 
 
 def all_fields(
@@ -205,26 +129,26 @@ def all_fields(
     Args:
         target: the pattern, or the single key.
         server, timeout: as for ``unload()``.
-        only_hashes: whether other types were left out on purpose; else a warning is logged.
+        only_hashes: whether only hashes are looked for; else keys of other types are counted,
+            and a warning is logged.
 
     Raises:
         SourceError: there are too many, or one can't be the name of a column.
     """
     names: dict[bytes, None] = {}
-    deleted, others = 0, 0
-    other = b""
+    deleted = 0
+    left_out = LeftOut()
     with ExitStack() as stack:
         type_ = "hash" if only_hashes else None
         keys = stack.enter_context(closing(keys_of(target, type_, server, timeout)))
-        kept: deque[bytes] = deque()
+        if not only_hashes:
+            keys = stack.enter_context(closing(hashes_of(keys, left_out, server, timeout)))
         replies: Any = iter_replies(
-            noted(keys, kept), "HKEYS {0}", server=server, on_error="collect", timeout=timeout
+            keys, "HKEYS {0}", server=server, on_error="collect", timeout=timeout
         )
         for reply in stack.enter_context(closing(replies)):
-            key = kept.popleft()
             if isinstance(reply, CommandError):
-                _check_error(reply)
-                others, other = others + 1, other or key
+                check_changed(reply)
                 continue
             deleted += not reply
             names.update(dict.fromkeys(reply))
@@ -237,7 +161,7 @@ def all_fields(
                     )
                 )
     if not names:
-        if deleted or check_found(target, "hash", server, timeout):
+        if deleted or left_out.deleted or check_found(target, "hash", server, timeout):
             raise SourceError(
                 f"the keys that match {target.glob} have changed while their fields were read; "
                 "unload them again"
@@ -249,13 +173,16 @@ def all_fields(
                 Hint("fields", ...),
             )
         )
-    if others and not only_hashes:
+    if left_out.first is not None:
         import logging
 
         words = "%s of %s left out: no hash, such as %s, a %s (unload each type by itself)"
-        kind = type_of(other, server, timeout) or "key that is gone"
         logging.getLogger("fastresp").warning(
-            words, counted(others, "key"), target.glob, shown_key(other), kind
+            words,
+            counted(left_out.count, "key"),
+            target.glob,
+            shown_key(left_out.first),
+            left_out.type,
         )
     try:
         found = [name.decode() for name in names]
@@ -276,23 +203,6 @@ def all_fields(
             )
         )
     return found
-
-
-def noted(keys: Iterable[bytes], kept: deque[bytes]) -> Iterator[bytes]:
-    """Yield keys, and append each to what the replies are to be matched with."""
-    for key in keys:
-        kept.append(key)
-        yield key
-
-
-def _check_error(error: CommandError) -> None:
-    """Ignore WRONGTYPE: the key became another type after SCAN found it.
-
-    Raises:
-        CommandError: any other error.
-    """
-    if not error.text.startswith("WRONGTYPE "):
-        raise error
 
 
 class Entries(Columns):
@@ -361,7 +271,7 @@ class Entries(Columns):
             for reply in stack.enter_context(closing(replies)):
                 key = kept.popleft()
                 if isinstance(reply, CommandError):
-                    _check_error(reply)
+                    check_changed(reply)
                     self.changed += 1
                     continue
                 rows = self.rows

@@ -288,8 +288,11 @@ def test_keys_of_other_types_are_counted(
     """Unless the user asks for hashes."""
     client.hset("user:1", "a", 1)
     client.mset({"user:2": "x", "other": "x"})
+    client.config_resetstat()
     rows = fastresp.unload("user:*", server=server.url)
     assert list(rows) == [{"key": "user:1", "a": "1"}]
+    assert client.info("commandstats")["cmdstat_hkeys"]["calls"] == 1
+    assert "errorstat_WRONGTYPE" not in client.info("errorstats")
     [record] = caplog.records
     assert record.getMessage() == (
         "1 key of user:* left out: no hash, such as 'user:2', a string (unload each type by itself)"

@@ -1,0 +1,185 @@
+"""Find the keys to unload, and their types."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing
+from typing import Any, NamedTuple
+
+from ..outcome.errors import CommandError, SourceError
+from ..outcome.messages import Hint, Message
+from ..server.settings import Server, ServerLike
+from .iter_replies import iter_replies
+from .key_pattern import Pattern, shown_key
+from .scan import Scan
+
+__all__ = [
+    "FIRST_ENTRIES",
+    "KINDS",
+    "Kind",
+    "LeftOut",
+    "as_reading",
+    "check_changed",
+    "check_found",
+    "hashes_of",
+    "keys_of",
+    "noted",
+    "other_type",
+    "type_of",
+]
+
+# Entries of a set, a sorted set or a list in the first request.
+FIRST_ENTRIES = 256
+
+
+class Kind(NamedTuple):
+    """A type of keys.
+
+    Attributes:
+        type: its name for TYPE and SCAN.
+        names: the columns besides the key's.
+        first: the template of the command that reads a key, or its first entries.
+        command: the command that reads further entries; None for a single value.
+    """
+
+    type: str
+    names: tuple[str, ...]
+    first: str
+    command: str | None
+
+
+KINDS = {
+    "string": Kind("string", ("value",), "GET {0}", None),
+    "json": Kind("ReJSON-RL", ("value",), "JSON.GET {0}", None),
+    "set": Kind("set", ("member",), f"SSCAN {{0}} 0 COUNT {FIRST_ENTRIES}", "SSCAN"),
+    "zset": Kind("zset", ("member", "score"), f"ZSCAN {{0}} 0 COUNT {FIRST_ENTRIES}", "ZSCAN"),
+    "list": Kind("list", ("item",), f"LRANGE {{0}} 0 {FIRST_ENTRIES - 1}", "LRANGE"),
+}
+
+
+def as_reading(server: ServerLike | Server) -> Server:
+    """Return the settings of a server, or of a cluster, to read from."""
+    return server if isinstance(server, Server) else Server(server, reading=True, nodes=True)
+
+
+def type_of(key: str | bytes, server: Server, timeout: float | None) -> str | None:
+    """Return the type of a key, by its name in KINDS; None if there is no such key."""
+    [reply] = iter_replies([("TYPE", key)], server=server.any_node(), timeout=timeout, decode=True)
+    return None if reply == "none" else kind_of(reply)
+
+
+def kind_of(reply: str) -> str:
+    """Return the name in KINDS of a type in a reply to TYPE."""
+    return next((name for name, kind in KINDS.items() if kind.type == reply), reply)
+
+
+def other_type(key: str, kind: str) -> SourceError:
+    return SourceError(Message(f"{key} is a {kind}; use ", Hint("type", kind)))
+
+
+def check_found(
+    target: Pattern, kind: str | None, server: ServerLike | Server, timeout: float | None
+) -> bool:
+    """Refuse a pattern that matches keys, but none of the type; return whether one has the type.
+
+    Raises:
+        SourceError: names a key that matches, and its type.
+    """
+    kind = kind or "hash"
+    where = as_reading(server)
+    with closing(Scan(where, timeout).pages(target.glob, None)) as pages:
+        for page in pages:
+            for key in page:
+                found = type_of(key, where, timeout)
+                if found == kind:
+                    return True
+                if found is not None:
+                    raise SourceError(
+                        Message(
+                            f"no {kind} matches, but {shown_key(key)} does, which is a {found}; "
+                            "use ",
+                            Hint("type", found),
+                        )
+                    )
+    return False
+
+
+def keys_of(
+    target: Pattern, type_: str | None, server: Server, timeout: float | None
+) -> Generator[bytes, None, None]:
+    """Yield the keys of a type, found by SCAN; or the single key.
+
+    SCAN may find a key twice, above all if a node of a cluster is lost. For a list, a load would
+    then push its items twice; so the keys of lists are remembered, and yielded once.
+    """
+    if target.single:
+        yield target.glob.encode()
+        return
+    with closing(Scan(server, timeout).pages(target.glob, type_)) as pages:
+        seen: set[bytes] = set()
+        for page in pages:
+            if type_ == "list":
+                page = [key for key in dict.fromkeys(page) if key not in seen]
+                seen.update(page)
+            yield from page
+
+
+def noted(keys: Iterable[bytes], kept: deque[bytes]) -> Iterator[bytes]:
+    """Yield keys, and append each to what the replies are to be matched with."""
+    for key in keys:
+        kept.append(key)
+        yield key
+
+
+def check_changed(error: CommandError) -> None:
+    """Ignore WRONGTYPE: the key became another type after SCAN found it.
+
+    Raises:
+        CommandError: any other error.
+    """
+    if not error.text.startswith("WRONGTYPE "):
+        raise error
+
+
+class LeftOut:
+    """The keys of a pattern that were no hashes.
+
+    Attributes:
+        count: number of keys of other types.
+        first: the first of them; None if there is none.
+        type: its type.
+        deleted: number of keys that were gone.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.first: bytes | None = None
+        self.type = ""
+        self.deleted = 0
+
+    def add(self, key: bytes, type_: str) -> None:
+        """Count a key."""
+        if type_ == "none":
+            self.deleted += 1
+            return
+        self.count += 1
+        if self.first is None:
+            self.first, self.type = key, type_
+
+
+def hashes_of(
+    keys: Iterable[bytes], left_out: LeftOut, server: Server, timeout: float | None
+) -> Generator[bytes, None, None]:
+    """Yield the keys that are hashes, and count the others."""
+    kept: deque[bytes] = deque()
+    types: Any = iter_replies(
+        noted(keys, kept), "TYPE {0}", server=server, timeout=timeout, decode=True
+    )
+    with closing(types):
+        for found in types:
+            key = kept.popleft()
+            if found == "hash":
+                yield key
+            else:
+                left_out.add(key, kind_of(found))
