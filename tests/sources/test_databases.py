@@ -1,4 +1,4 @@
-"""The recipes of docs/guides/databases.md that need PostgreSQL, with a server of it."""
+"""The recipes of docs/guides/databases.md that need a server: PostgreSQL and MariaDB."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import re
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -26,20 +28,30 @@ USERS = [
 ]
 
 
-def program(name: str) -> str | None:
-    """Return a program of PostgreSQL, which Debian keeps out of the PATH."""
-    found = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"))
-    return shutil.which(name) or (str(found[-1]) if found else None)
+def recipes(heading: str) -> list[str]:
+    """Return the code below a heading that needs a server."""
+    [section] = re.findall(rf"^## {heading}\n(.*?)(?=^## |\Z)", PAGE.read_text(), re.DOTALL | re.M)
+    return BLOCK.findall(section)
+
+
+def program(name: str) -> str:
+    """Return a program of a database; skip the test without it, and fail in CI.
+
+    Debian keeps those of PostgreSQL out of the PATH, and those of root out of a user's.
+    """
+    found = sorted(Path("/").glob(f"usr/lib/postgresql/*/bin/{name}"))
+    path = shutil.which(name) or shutil.which(name, path="/usr/sbin")
+    if path is None and not found:
+        if os.environ.get("CI"):
+            pytest.fail(f"there is no {name}")
+        pytest.skip(f"needs {name}")
+    return path or str(found[-1])
 
 
 @pytest.fixture
 def database_url() -> Iterator[str]:
     """Start PostgreSQL on a unix socket; it refuses to run as root."""
     initdb, postgres = program("initdb"), program("pg_ctl")
-    if initdb is None or postgres is None:
-        if os.environ.get("CI"):
-            pytest.fail("there is no PostgreSQL")
-        pytest.skip("needs PostgreSQL")
     folder = Path(tempfile.mkdtemp(prefix="fastresp-pg-", dir="/tmp"))  # not in a folder of root
     user: dict[str, Any] = {}
     if os.geteuid() == 0:
@@ -73,7 +85,7 @@ def test_postgresql(
             database.execute("INSERT INTO users VALUES (%s, %s, %s::numeric, %s)", row)
     monkeypatch.setenv("DATABASE_URL", database_url)
     monkeypatch.setenv("REDIS_URL", server.url)
-    found = BLOCK.findall(PAGE.read_text())
+    found = recipes("PostgreSQL")
     assert len(found) == 2
     names: dict[str, Any] = {}
     for text in found:
@@ -83,3 +95,51 @@ def test_postgresql(
             wanted = {"name": name, "price": price.removeprefix("0"), "city": city}
             stored = {k.decode(): v.decode() for k, v in client.hgetall(f"{kind}:{number}").items()}
             assert stored == {key: value for key, value in wanted.items() if value is not None}
+
+
+@pytest.fixture
+def option_file(tmp_path: Path) -> Iterator[Path]:
+    """Start MariaDB on a unix socket, and return a file of options for its clients."""
+    mariadbd = program("mariadbd")
+    folder = Path(tempfile.mkdtemp(prefix="fastresp-mysql-", dir="/tmp"))
+    socket = folder / "socket"
+    options = [f"--datadir={folder}", f"--socket={socket}", "--skip-networking"]
+    if os.geteuid() == 0:
+        options.append("--user=root")
+    with (folder / "log").open("wb") as log:
+        started = subprocess.Popen(  # without tables of users, it needs no installation
+            [mariadbd, "--no-defaults", "--skip-grant-tables", *options], stdout=log, stderr=log
+        )
+    try:
+        ends = time.monotonic() + 60
+        while not socket.exists():
+            assert started.poll() is None and time.monotonic() < ends, (folder / "log").read_text()
+            time.sleep(0.05)
+        path = tmp_path / ".my.cnf"
+        path.write_text(f"[client]\nsocket={socket}\nuser=root\n")
+        yield path
+    finally:
+        started.kill()
+        started.wait()
+        shutil.rmtree(folder)
+
+
+def test_mysql(
+    option_file: Path, server: LocalServer, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pymysql = pytest.importorskip("pymysql")
+    monkeypatch.setenv("HOME", str(option_file.parent))
+    monkeypatch.setenv("REDIS_URL", server.url)
+    with pymysql.connect(read_default_file=option_file, autocommit=True) as connection:
+        cursor = connection.cursor()
+        cursor.execute("CREATE DATABASE shop CHARACTER SET utf8mb4")
+        cursor.execute("USE shop")
+        kinds = "id bigint, name text, price decimal(38, 9), city text"
+        cursor.execute(f"CREATE TABLE users ({kinds})")
+        cursor.executemany("INSERT INTO users VALUES (%s, %s, %s, %s)", USERS)
+    [text] = recipes("MySQL and MariaDB")
+    exec(text, {})
+    for number, name, price, city in USERS:
+        wanted = {"name": name, "price": f"{Decimal(price):.9f}", "city": city}
+        stored = {k.decode(): v.decode() for k, v in client.hgetall(f"user:{number}").items()}
+        assert stored == {key: value for key, value in wanted.items() if value is not None}
