@@ -22,7 +22,7 @@ from ..outcome.errors import (
     TemplateError,
     TransportError,
 )
-from ..outcome.messages import message_of, message_with_file
+from ..outcome.messages import message_of
 from ..outcome.report import Report
 from ..sources.files.input import EarlierOutput
 from ..transports.error_policy import error_fields
@@ -180,8 +180,6 @@ def _words(error: BaseException) -> str:
             return message
         case OSError(filename=name, strerror=words) if name and words:
             return f"{name}: {words}; check the path"
-        case EncodeError():
-            return message_with_file(error)
         case CommandError():
             return _with_notes(error)
         case FastrespError() | OSError() | ValueError() | TypeError() | ImportError():

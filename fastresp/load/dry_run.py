@@ -12,7 +12,7 @@ from ..encode.payload.format import Format
 from ..encode.payload.serializer import Serializer
 from ..encode.template import Template
 from ..outcome.errors import CommandError, FastrespError, TransportError
-from ..outcome.messages import Hint, Message, message_with_file
+from ..outcome.messages import Hint, Message, message_of
 from ..outcome.report import counted, size_text
 from ..resp.buffer import Chunk
 from ..resp.merge import Merger
@@ -26,8 +26,9 @@ from ..server.rehearsal import RESTORE
 from ..server.settings import Server, ServerLike
 from ..server.threads import in_parallel
 from ..sources.chunks import serializer
-from ..sources.source import Encoder, encoding, naming_file, released
+from ..sources.source import Encoder, encoding, released
 from .inquiry import Inquiry, inquire, merged
+from .locating import naming_place
 from .memory_estimate import Estimate, Model
 from .progress import fraction_read, known_rows
 from .spread import Command, Spread, spread
@@ -238,7 +239,7 @@ def take_sample(
     sample = Sample(whole=True, total_rows=known_rows(data))
     # The values are not used, so their version does not matter.
     serializer = Serializer(Format(10), most_bytes=SAMPLE_BYTES, merger=Merger(1, 1))
-    with released(source), naming_file(data):
+    with released(source), naming_place(data):
         chunks = encoder.chunks(source)
         for chunk in chunks:
             if serialize:
@@ -251,12 +252,12 @@ def take_sample(
         if sample.whole:
             sample.rows = sample.total_rows = encoder.rows
         try:
-            with naming_file(data):
+            with naming_place(data):
                 _check_serialized(serializer)
                 if sample.total_rows is None and fraction_read(data) is not None:
                     sample.total_rows = _count_on(chunks, encoder, data)
         except FastrespError as error:
-            sample.fault = message_with_file(error)
+            sample.fault = message_of(error)
     return sample
 
 

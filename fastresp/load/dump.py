@@ -11,7 +11,8 @@ from ..encode.payload.creating import check_creating
 from ..encode.template import Template, TemplateLike, as_template
 from ..server.options import Nulls, Options
 from ..sources.files.input import check_not_read
-from ..sources.source import Data, as_source, encoding, files_of, naming_file, released
+from ..sources.source import Data, as_source, encoding, files_of, released
+from .locating import naming_place
 from .resp_file import write_chunk, write_whole
 
 __all__ = ["dump"]
@@ -69,7 +70,7 @@ def dump(
     if isinstance(file, (str, os.PathLike)):
         check_not_read(file, files_of(data))
     writer, source = encoding(data, template, Options(nulls=nulls, default=default))
-    with released(source), naming_file(data):
+    with released(source), naming_place(data):
         if isinstance(file, (str, os.PathLike)) and format == "rdb":
             from .rdb_file import write_rdb
 

@@ -26,6 +26,7 @@ from ..transports.error_policy import ErrorPolicy
 from ..transports.resend import Resending
 from .command_names import check_connection_state, check_spread, command_names
 from .indexing import Indexing
+from .locating import locating
 from .observers import observers
 from .progress import reporting
 from .resuming import Resuming
@@ -294,11 +295,13 @@ def _loading(chunks: Chunks, choose: Choose, watch: Watch, resuming: Resuming) -
                 yield from _sending(chunks, carrier, show, resuming, indexing)
                 yield from carrier.closing()
                 yield from resuming.finishing()
+                yield from locating(data, carrier.report.errors)
                 if show is not None:
                     show(carrier.report)
             except BaseException as error:
                 following = partial(_following_at_the_end, chunks, carrier)
-                yield from carrier.ending_after(error, chunks.rest, following)
+                found = partial(_locating_at_the_end, data, carrier, error)
+                yield from carrier.ending_after(error, chunks.rest, following, found)
                 raise
             finally:
                 _count_nulls(carrier.report, chunks.writer)
@@ -416,6 +419,11 @@ def _following(
             yield from carrier.draining()
         if show is not None:
             show(carrier.report)
+
+
+def _locating_at_the_end(data: Any, carrier: Transport, error: BaseException) -> Steps[None]:
+    """After an exception, find the places of the rows that failed."""
+    yield from locating(data, [*carrier.report.errors, error])
 
 
 def _following_at_the_end(chunks: Chunks, carrier: Transport) -> Steps[None]:

@@ -9,6 +9,7 @@ from redis import exceptions as redis_errors
 from .excerpts import visible
 from .messages import Hint, Message
 from .passwords import redacted, without_passwords
+from .places import Placed
 
 __all__ = ["CommandError", "FastrespError"]
 
@@ -45,7 +46,7 @@ def _made(kind: type[FastrespError], args: tuple[Any, ...]) -> FastrespError:
     return error
 
 
-class CommandError(FastrespError, redis_errors.ResponseError):
+class CommandError(Placed, FastrespError, redis_errors.ResponseError):
     """An error reply: the server answered a command with an error.
 
     Attributes:
@@ -54,8 +55,10 @@ class CommandError(FastrespError, redis_errors.ResponseError):
         index: index of the command in the load, or None if the transport does not know it
             (``redis-cli --pipe`` does not).
         row: index of the source row in the whole load, counted from 0, or None.
-        file, row_in_file: if the source is several files, the file of the row, and the row's
-            index in it, counted from 0. Else None.
+        file, row_in_file: if the source is files, the file of the row, and the row's index in it,
+            counted from 0. Else None.
+        line: the physical line of the file in which the row begins, counted from 1. It is found at
+            the end of the load, in a file of text that is still as it was. Else None.
         arguments: the command as it was sent, a tuple of bytes, or None; also None if the
             arguments of earlier errors already fill 8 MiB. Possible passwords, such as those of
             AUTH or CONFIG SET requirepass, are replaced by ``(redacted)``, as in SLOWLOG.
@@ -94,10 +97,7 @@ class CommandError(FastrespError, redis_errors.ResponseError):
         self.node = node
 
     def __str__(self) -> str:
-        row = self.row if self.file is None else self.row_in_file
-        where = "" if row is None else f"row {row:,}, "
-        if self.file is not None:
-            where = f"{self.file}, {where}"
+        where = f"{self.place}, " if self.place else ""
         words = visible(self.text).replace("\n", "\\n") or "(empty error reply)"
         node = "" if self.node is None else f" (node {self.node})"
         return words if self.index is None else f"{where}command {self.index:,}: {words}{node}"

@@ -6,7 +6,8 @@ from redis import exceptions as redis_errors
 
 from .error_reply import CommandError, FastrespError
 from .excerpts import LINE_SHOWN, shortened, visible
-from .messages import Message
+from .messages import Message, begun
+from .places import Placed
 from .report import LoadErrors, PushError, Report
 
 __all__ = [
@@ -29,7 +30,7 @@ __all__ = [
 MOST_WORDS = 1000
 
 
-class EncodeError(FastrespError, TypeError, ValueError):
+class EncodeError(Placed, FastrespError, TypeError, ValueError):
     """A value has no RESP form, or a command may not be sent in a pipeline.
 
     Its command is removed whole; the commands before it are intact.
@@ -38,14 +39,10 @@ class EncodeError(FastrespError, TypeError, ValueError):
         command: index of the command, counted from 0, or None outside a load.
         row: index of the source row in the whole load, counted from 0, or None if the commands
             are passed one by one.
-        file, row_in_file: if the source is several files, the file of the row, and the row's
-            index in it, counted from 0. Else None.
+        file, row_in_file, line: as in CommandError.
         argument: index of the argument in its command, 0 being the command's name, or None
             if the error is about the whole command.
     """
-
-    file: str | None = None
-    row_in_file: int | None = None
 
     def __init__(
         self,
@@ -60,8 +57,21 @@ class EncodeError(FastrespError, TypeError, ValueError):
         self.row = row
         self.argument = argument
 
+    def __str__(self) -> str:
+        return visible(self.message)
 
-class TemplateError(FastrespError, ValueError):
+    @property
+    def message(self) -> str:
+        """The text, in which the row is named with all that is known of its place."""
+        text: str = self.args[0] if self.args else ""
+        index = "" if self.row is None else f"row {self.row:,}"
+        if index and text.startswith(index):
+            return begun(text, self.place, len(index))
+        unnamed = self.file is not None and self.file not in text
+        return Message(self.place, ": ", text) if unnamed else text
+
+
+class TemplateError(Placed, FastrespError, ValueError):
     """A command template is invalid, or names a field that a row does not have.
 
     Attributes:
@@ -69,11 +79,8 @@ class TemplateError(FastrespError, ValueError):
         position: index of the character that the caret points at.
         row: index of the source row in the whole load, counted from 0, or None if the template
             itself is wrong.
-        file, row_in_file: as in EncodeError.
+        file, row_in_file, line: as in CommandError.
     """
-
-    file: str | None = None
-    row_in_file: int | None = None
 
     def __init__(
         self, message: str, template: str, position: int, *, row: int | None = None
@@ -94,7 +101,7 @@ class TemplateError(FastrespError, ValueError):
         line = self.template[first : min(end, first + LINE_SHOWN)].replace("\t", " ")
         cut, more = "..." * (first > start), "..." * (end > first + LINE_SHOWN)
         caret = " " * (self.position - first + len(cut)) + "^"
-        where = "" if self.row is None else f"row {self.row:,}: "
+        where = f"{self.place}: " if self.place else ""
         return visible(f"{where}{self.args[0]}\n    {cut}{line}{more}\n    {caret}")
 
 

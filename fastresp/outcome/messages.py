@@ -14,8 +14,8 @@ __all__ = [
     "SKIP_OR_EMPTY",
     "WITHOUT_NULLS",
     "above_zero",
+    "begun",
     "message_of",
-    "message_with_file",
     "with_advice",
 ]
 
@@ -117,14 +117,12 @@ def message_of(error: BaseException) -> str:
     return message if isinstance(message, Message) else str(error)
 
 
-def message_with_file(error: BaseException) -> str:
-    """Return the text of an exception for a row, with its file if the source is several files."""
-    message = message_of(error)
-    file = getattr(error, "file", None)
-    if file is None:
-        return message
-    row: int = error.row_in_file  # type: ignore[attr-defined]
-    return Message(message, f"; row {row:,} of {file}")
+def begun(message: str, words: str, size: int) -> str:
+    """Return a message with other words in place of its first ``size`` characters."""
+    if not isinstance(message, Message):
+        return words + message[size:]
+    first, *others = message._parts
+    return Message(begun(str(first), words, size), *others)
 
 
 def with_advice(message: str, advice: str) -> str:

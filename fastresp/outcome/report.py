@@ -310,11 +310,7 @@ class PushError(LoadErrors):
 
 def _first_row(error: CommandError | None) -> str:
     """Name the first row with an error, if known."""
-    if error is None or error.row is None:
-        return ""
-    if error.file is None:
-        return f", first for row {error.row:,}"
-    return f", first for row {error.row_in_file:,} of {error.file}"
+    return "" if error is None or not error.place else f", first for {error.place}"
 
 
 def counted(count: int, one: str, several: str = "") -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
 from typing import Any, Literal, Protocol, TypeAlias
@@ -17,8 +17,9 @@ from ..encode.template import (
     TemplateLike,
     as_template,
 )
-from ..outcome.errors import CheckpointError, EncodeError, TemplateError
+from ..outcome.errors import CheckpointError, TemplateError
 from ..outcome.messages import Hint, Message
+from ..outcome.places import Place
 from ..resp.buffer import Chunk
 from ..server.options import Options
 from ..server.rate import Rate
@@ -37,8 +38,6 @@ __all__ = [
     "files_of",
     "is_columns",
     "lines_of",
-    "name_file",
-    "naming_file",
     "place_of",
     "release",
     "released",
@@ -292,7 +291,7 @@ def _check_later(template: Template, table: Table, options: Options) -> None:
                 empty = pa.RecordBatchReader.from_batches(schema, [])  # of any type
                 ColumnWriter(template, ArrowStream(empty), nulls=options.nulls)
             except TemplateError as error:
-                name_file(error, file, 0)
+                error.place_in(file, 0)
                 raise
             checked.append(schema)
 
@@ -341,28 +340,9 @@ def files_of(data: Any) -> list[str]:
     return [data.name] if isinstance(data, (RespFile, RejectsFile)) else []
 
 
-def place_of(data: Any) -> Callable[[int], tuple[str, int]] | None:
-    """Return a function from a row to its file and its index in that; None unless several files."""
-    known = isinstance(data, Table) and data.has_places and len(data.files) > 1
-    return data.place if known else None
-
-
-def name_file(error: EncodeError | TemplateError, file: str, row: int) -> None:
-    """Add to an error the file of the row that could not be encoded, and its index in the file."""
-    error.file, error.row_in_file = file, row
-    error.add_note(f"row {row:,} of {file}")
-
-
-@contextmanager
-def naming_file(data: Any) -> Iterator[None]:
-    """Add the file to errors of rows that can't be encoded, if the source is several files."""
-    try:
-        yield
-    except (EncodeError, TemplateError) as error:
-        place = place_of(data)
-        if place is not None and error.row is not None:
-            name_file(error, *place(error.row))
-        raise
+def place_of(data: Any) -> Place | None:
+    """Return a function from a row to its file and its index in that; None if they are unknown."""
+    return data.place if isinstance(data, Table) and data.has_places else None
 
 
 @contextmanager

@@ -136,6 +136,7 @@ class Transport:
         error: BaseException,
         rest: Callable[[int], Iterable[Chunk]] | None = None,
         following: Callable[[], Steps[None]] | None = None,
+        locating: Callable[[], Steps[None]] | None = None,
     ) -> Steps[None]:
         """End after an exception, which then propagates unchanged: still send whole commands.
 
@@ -146,23 +147,21 @@ class Transport:
             error: the exception; it gets the report.
             rest: returns the chunks that follow the given number of commands.
             following: sends again what has to be; not done after a Ctrl-C.
+            locating: finds the places of errors in the source; not done after a Ctrl-C.
         """
         # The source may raise one of its own, from another load or reader.
         own = isinstance(error, TransportError) and error.report is self.report
+        lost: TransportError | None = None
         try:
             over = self.in_event_loop and isinstance(error, UNAWAITED)
             if self.running and not over and not own:
-                if self.limited and not isinstance(error, Exception):
-                    self.stop()
-                elif rest is not None:
-                    yield from self._writing_rest(error, rest)
-                if self.running and following is not None and isinstance(error, Exception):
-                    yield from following()
-                if self.running:
-                    yield from self.finishing()
-            outcome = str(self.report)
-        except TransportError as second:
-            outcome = str(second)
+                try:
+                    yield from self._sending_rest(error, rest, following)
+                except TransportError as second:
+                    lost = second
+            if locating is not None and isinstance(error, Exception):
+                yield from locating()
+            outcome = str(lost or self.report)
         except BaseException as second:  # do not wait a second time
             self.kill()
             add_report(second, self.report, str(self.report))
@@ -171,6 +170,22 @@ class Transport:
             self.kill()
         if not own:
             add_report(error, self.report, outcome)
+
+    def _sending_rest(
+        self,
+        error: BaseException,
+        rest: Callable[[int], Iterable[Chunk]] | None,
+        following: Callable[[], Steps[None]] | None,
+    ) -> Steps[None]:
+        """Send what is still to be sent after an error, and wait for the last reply."""
+        if self.limited and not isinstance(error, Exception):
+            self.stop()
+        elif rest is not None:
+            yield from self._writing_rest(error, rest)
+        if self.running and following is not None and isinstance(error, Exception):
+            yield from following()
+        if self.running:
+            yield from self.finishing()
 
     def _writing_rest(
         self, error: BaseException, rest: Callable[[int], Iterable[Chunk]]

@@ -8,25 +8,22 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import IO, Any, Self, TypeAlias
+from typing import IO, Any, Self
 
-from ..outcome.errors import CommandError, EncodeError, TemplateError, TransportError
+from ..outcome.errors import CommandError, TransportError
 from ..outcome.messages import Hint, Message
+from ..outcome.places import Place
 from ..outcome.report import ERRORS_KEPT, EXAMPLE_CHARACTERS, Report
 from ..resp.split import arguments
 from ..server.descriptors import needed_for
 from ..server.options import MaxErrors, Rejects
 from ..sources.blocking import write_all
 from ..sources.files.input import check_unused
-from ..sources.source import name_file
 from .causes import remedy_for
 from .units import is_script
 from .window import Window
 
-__all__ = ["ErrorPolicy", "Place", "error_fields", "reject_line"]
-
-# Maps a row of a source with several files to its file and its row there.
-Place: TypeAlias = Callable[[int], tuple[str, int]]
+__all__ = ["ErrorPolicy", "error_fields", "reject_line"]
 
 # Errors keep their arguments until the arguments need this much memory in total.
 KEPT_BYTES = 8 << 20
@@ -47,7 +44,7 @@ class ErrorPolicy:
             a share of the replies so far (after the first 100).
         rejects: a path to write failed commands to as JSON lines, or a callable that is called
             with each CommandError.
-        place: returns the file of a row, if the source has several files.
+        place: returns the file of a row, if the source is files.
 
     Raises:
         ValueError: an option is invalid.
@@ -94,12 +91,6 @@ class ErrorPolicy:
         return self
 
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
-        if (
-            isinstance(error, (EncodeError, TemplateError))
-            and self._place
-            and error.row is not None
-        ):
-            name_file(error, *self._place(error.row))
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -301,6 +292,7 @@ def error_fields(error: CommandError) -> dict[str, Any]:
         "command": error.index,
         "row": error.row,
         **({} if error.file is None else {"file": error.file, "row_in_file": error.row_in_file}),
+        **({} if error.line is None else {"line": error.line}),
         "arguments": words and [_for_json(word) for word in words],
         "code": error.code,
         "error": error.text,

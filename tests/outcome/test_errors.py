@@ -66,7 +66,7 @@ EXAMPLES = [
     (
         CommandError("ERR", index=9, row=13, file="b.csv", row_in_file=3),
         {"row": 13, "file": "b.csv", "row_in_file": 3},
-        "b.csv, row 3, command 9: ERR",
+        "row 3 of b.csv, command 9: ERR",
     ),
     (CommandError("ERR"), {"text": "ERR", "code": "ERR", "index": None}, "ERR"),
     (

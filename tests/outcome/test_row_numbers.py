@@ -1,4 +1,4 @@
-"""A row is always named by its index in the load; errors also name the file."""
+"""An error has the index of its row in the load; of files, it names file, row and line there."""
 
 from __future__ import annotations
 
@@ -77,14 +77,19 @@ def test_a_row_has_one_number(
     first, second, last = *failed, caught.value
     assert [error.row for error in (first, second, last)] == [1, 2, 3]
     assert last.command == 3
-    found = [(error.file, error.row_in_file) for error in (first, second, last)]
+    found = [(error.file, error.row_in_file, error.line) for error in (first, second, last)]
     if "several" in source.__name__:
         one, other = (str(tmp_path / f"part-{number}.csv") for number in (1, 2))
-        assert found == [(one, 1), (other, 0), (other, 1)]
-        assert str(second).startswith(f"{other}, row 0, command 2: WRONGTYPE")
-        assert f"row 1 of {other}" in last.__notes__
+        line = 3 if "bad_rows" in source.__name__ else 2
+        assert found == [(one, 1, line + 1), (other, 0, line), (other, 1, line + 1)]
+        assert str(second).startswith(f"row 0, line {line} of {other}, command 2: WRONGTYPE")
+        assert str(last).startswith(f"row 1, line {line + 1} of {other}, command 3, column 'value'")
+    elif source is one_file:
+        file = str(tmp_path / "one.csv")
+        assert found == [(file, 1, 3), (file, 2, 4), (file, 3, 5)]
+        assert str(second).startswith(f"row 2, line 4 of {file}, command 2: WRONGTYPE")
     else:
-        assert found == [(None, None)] * 3
+        assert found == [(None, None, None)] * 3
         assert str(second).startswith("row 2, command 2: WRONGTYPE")
 
 
@@ -93,12 +98,13 @@ def test_a_dump_and_a_dry_run_name_the_file(server: LocalServer, tmp_path: Path)
     with pytest.raises(fastresp.EncodeError) as caught:
         fastresp.dump(several_files(tmp_path), RPUSH, tmp_path / "x.resp")
     assert (caught.value.row, caught.value.file, caught.value.row_in_file) == (3, str(path), 1)
+    assert caught.value.line == 3
     done = CliRunner().invoke(
         app,
         ["load", str(tmp_path / "part-*.csv"), RPUSH, "--dry-run"],
         env={"REDIS_URL": server.url},
     )
-    assert f"; row 1 of {path}" in done.output
+    assert f"row 1, line 3 of {path}, command 3, column 'value'" in done.output
 
 
 def test_a_dry_run_names_the_file_of_a_row_after_the_sample(
@@ -108,14 +114,15 @@ def test_a_dry_run_names_the_file_of_a_row_after_the_sample(
     write(tmp_path / "part-2.csv", ROWS[2:])
     found = dry_run(fastresp.read(tmp_path / "part-*.csv"), Template(RPUSH), server.url)
     assert found.sample.rows == 1_000
-    assert found.problems[0].startswith("row 50,001, command 50,001, column 'value'")
-    assert found.problems[0].endswith(f"; row 1 of {tmp_path / 'part-2.csv'}")
+    where = f"row 1, line 3 of {tmp_path / 'part-2.csv'}, command 50,001, column 'value'"
+    assert found.problems[0].startswith(where)
     done = CliRunner().invoke(
         app,
         ["load", str(tmp_path / "part-*.csv"), RPUSH, "--dry-run"],
         env={"REDIS_URL": server.url},
     )
-    assert f"(--nulls empty); row 1 of {tmp_path / 'part-2.csv'}" in done.output
+    assert where in done.output
+    assert "(--nulls empty)" in done.output
 
 
 def test_rejects_have_the_row_of_the_load_and_its_file(
@@ -145,14 +152,14 @@ def test_the_command_line_names_the_file(
     several_files(tmp_path)
     url = {"REDIS_URL": server.url}
     done = CliRunner().invoke(app, ["load", str(tmp_path / "part-*.csv"), RPUSH], env=url)
-    assert "row 3, command 3, " in done.output
-    assert f"; row 1 of {tmp_path / 'part-2.csv'}" in done.output
+    assert f"row 1, line 3 of {tmp_path / 'part-2.csv'}, command 3, column" in done.output
     client.flushall()
     client.set("text", "x")
     again = ["load", str(tmp_path / "part-*.csv"), RPUSH, "--json", "--nulls", "skip"]
     done = CliRunner().invoke(app, again, env=url)
     errors = json.loads(done.stdout)["errors"]
-    assert [(error["row"], error["row_in_file"]) for error in errors] == [(1, 1), (2, 0)]
+    found = [(error["row"], error["row_in_file"], error["line"]) for error in errors]
+    assert found == [(1, 1, 3), (2, 0, 2)]
     rejects = tmp_path / "rejects.jsonl"
     CliRunner().invoke(app, [*again, "--rejects", str(rejects)], env=url)
     done = CliRunner().invoke(app, ["load", str(rejects), "--from-rejects", "--json"], env=url)

@@ -9,6 +9,7 @@ from typing import Any
 from ...outcome.display import Displayed
 from ...outcome.excerpts import shown_argument
 from ...outcome.messages import Message
+from ...outcome.places import place_text
 from ...outcome.report import counted
 from .confidence import CONFIDENCE
 
@@ -48,8 +49,10 @@ class Difference:
         found_bytes: the size of a value that was found.
         changed: whether it changed between the two looks: something else writes it.
         repaired: whether it is as wanted since ``repair`` sent it again.
-        file, row_in_file: if the source is several files, the file of the row, and the row's index
-            in it, counted from 0. Else None.
+        file, row_in_file: if the source is files, the file of the row, and the row's index in it,
+            counted from 0. Else None.
+        line: the physical line of the file in which the row begins, counted from 1, in a file of
+            text that is still as it was. Else None.
     """
 
     row: int
@@ -63,6 +66,7 @@ class Difference:
     repaired: bool = False
     file: str | None = None
     row_in_file: int | None = None
+    line: int | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return the difference as an object for JSON.
@@ -74,6 +78,8 @@ class Difference:
         line: dict[str, Any] = {"row": self.row}
         if self.file is not None:
             line |= {"file": self.file, "row_in_file": self.row_in_file}
+        if self.line is not None:
+            line["line"] = self.line
         line |= {
             "key": _for_json(self.key),
             "field": _for_json(self.field),
@@ -219,10 +225,8 @@ def _percent(share: float) -> str:
 
 def _place(difference: Difference) -> str:
     """Name the row, key and field of a difference."""
-    row = difference.row if difference.file is None else difference.row_in_file
-    where = f", first for row {row:,}"
-    if difference.file is not None:
-        where += f" of {difference.file}"
+    row = difference.row if difference.row_in_file is None else difference.row_in_file
+    where = f", first for {place_text(row, difference.file, difference.line)}"
     where += f": {shown_argument(difference.key, len(difference.key))}"
     if isinstance(difference.field, bytes):
         where += f" {shown_argument(difference.field, len(difference.field))}"

@@ -18,9 +18,11 @@ from ...outcome.messages import Hint, Message
 from ...outcome.report import counted
 from ...server.options import Nulls, Options
 from ...server.settings import ServerLike
-from ...sources.source import Data, as_source, naming_file, place_of
+from ...sources.files.input import Watch
+from ...sources.source import Data, as_source, place_of
 from ...transports.driver import Asking, Blocking, Giving, Wanted, run
 from ..command_names import command_names
+from ..locating import line_numbers, locating
 from ..progress import reporting
 from .comparison import Comparison
 from .confidence import at_most
@@ -214,14 +216,17 @@ def verifying(
         try:
             names = partial(check_source, chunks.data, chunks.template, how)
             yield Asking(names, chunks.blocks)
-            with naming_file(chunks.data):
-                yield from verification.looking()
+            yield from verification.looking()
             verification.stopped = "what differs was not looked at to the end a second time"
             yield from verification.looking_again()
             if how.repair:
                 verification.stopped = "not everything was repaired, or looked at after it"
                 yield from verification.repairing()
+            yield from verification.locating()
         except BaseException as error:
+            if isinstance(error, Exception):
+                yield from locating(chunks.data, [error])
+                yield from verification.locating()
             verification.end_early(error)
             raise
         verification.conclude()
@@ -270,6 +275,7 @@ class Verification:
         self._started = time.monotonic()
         # What differs, whether it changed between two looks, and whether it is repaired.
         self._differing: list[tuple[Candidate, bool, bool]] = []
+        self._lines: dict[int, int] = {}  # of their rows, as far as they are known
 
     def _comparing(self, kept: Kept, **how: bool) -> Comparison:
         return Comparison(kept, since=self._since, max_reply_bytes=self.how.max_reply_bytes, **how)
@@ -355,6 +361,12 @@ class Verification:
             for number, (each, changed, _) in enumerate(self._differing)
         ]
 
+    def locating(self) -> Looking:
+        """Find the lines of the rows that differ."""
+        rows, stopped = {each.row for each, _, _ in self._differing}, Watch()
+        find = partial(line_numbers, self._chunks.data, rows, stopped)
+        self._lines = yield Blocking(find, stopped.set)
+
     def conclude(self) -> None:
         """Complete the report."""
         report = self._counted()
@@ -421,5 +433,6 @@ class Verification:
             )  # fmt: skip
             if place is not None:
                 file, row = place(each.row)
-                difference = replace(difference, file=file, row_in_file=row)
+                line = self._lines.get(each.row)
+                difference = replace(difference, file=file, row_in_file=row, line=line)
             yield difference

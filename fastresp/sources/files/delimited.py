@@ -21,7 +21,7 @@ from .input import Input
 from .quotes import CheckedText, Dialect, dialect_of
 from .reading import BLOCK_BYTES, Batches, Converted, FileOptions, Reading
 
-__all__ = ["OTHER_DELIMITERS", "header_of", "open_delimited"]
+__all__ = ["OTHER_DELIMITERS", "checked_text", "header_of", "open_delimited"]
 
 # Other common delimiters.
 OTHER_DELIMITERS = ";\t|"
@@ -38,17 +38,17 @@ def open_delimited(data: Input, kind: str, reading: Reading) -> Batches:
     Raises:
         SourceError: the first line can't be read.
     """
-    text = _begun(data, kind, reading.options)
+    text = checked_text(data, kind, reading.options)
     rows = _Rows(text, _names(text, kind, reading.options), reading)
     return Batches(rows.schema, rows.batches(), rows.close)
 
 
 def header_of(data: Input, kind: str, options: FileOptions) -> list[str]:
     """Return the names of the columns, which may contain duplicates."""
-    return _taken(_begun(data, kind, options), kind, options)
+    return _taken(checked_text(data, kind, options), kind, options)
 
 
-def _begun(data: Input, kind: str, options: FileOptions) -> CheckedText:
+def checked_text(data: Input, kind: str, options: FileOptions) -> CheckedText:
     """Return the text from its first character on."""
     head = data.read(BLOCK_BYTES)
     head = head.removeprefix(codecs.BOM_UTF8)

@@ -35,6 +35,7 @@ __all__ = [
     "checksums_of",
     "columns_of",
     "open_file",
+    "open_text",
     "rows_about",
     "rows_of",
     "schema_of",
@@ -163,14 +164,24 @@ def columns_of(path: str, kind: str, reading: Reading) -> list[str] | None:
         OSError: it can't be opened.
     """
     if kind in ("csv", "tsv"):
-        file = Input(path, reading.stopped)
-        try:
-            with _errors_converted(path, kind):
-                data = _as_text(_unpacked(file, file.peek()), kind, reading)
-                return header_of(data, kind, reading.options)
-        finally:
-            file.close()
+        with _errors_converted(path, kind), open_text(path, kind, reading) as data:
+            return header_of(data, kind, reading.options)
     return None
+
+
+@contextmanager
+def open_text(path: str, kind: str, reading: Reading) -> Iterator[Input]:
+    """Open a file of text, decompressed and converted to UTF-8.
+
+    Raises:
+        SourceError: it is not text in this encoding.
+        OSError: it can't be opened.
+    """
+    file = Input(path, reading.stopped)
+    try:
+        yield _as_text(_unpacked(file, file.peek()), kind, reading)
+    finally:
+        file.close()
 
 
 def schema_of(path: str, kind: str, reading: Reading) -> pa.Schema | None:

@@ -81,7 +81,7 @@ class Rows(ABC):
                 before += 0 if found is None else found.num_rows
             for found in results:
                 if isinstance(found, Fault):
-                    self._bad.add(found.text)
+                    self._bad.add(found.text, rows)
                 elif found is not None:
                     rows += found.num_rows
                     yield found

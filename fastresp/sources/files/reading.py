@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import os
+from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import IO, Any, NamedTuple
@@ -140,6 +141,7 @@ class BadRows:
 
     Attributes:
         count: number of rows skipped.
+        before: for each of them, how many rows of its file came before, if that is known.
     """
 
     def __init__(self, policy: str | os.PathLike[str], encoding: str | None = None) -> None:
@@ -147,13 +149,16 @@ class BadRows:
         self._encoder = codecs.getincrementalencoder(encoding)() if encoding else None
         self.skip = policy != "error"
         self.count = 0
+        self.before = array("q")
         self._file: IO[bytes] | None = None
         if self.skip and policy != "skip":
             self._file = open(policy, "wb")  # noqa: SIM115
 
-    def add(self, row: bytes) -> None:
-        """Skip a row."""
+    def add(self, row: bytes, before: int | None = None) -> None:
+        """Skip a row; ``before`` is how many rows of its file came before it."""
         self.count += 1
+        if before is not None:
+            self.before.append(before)
         if self._file is not None:
             line = row.rstrip(b"\r\n") + b"\n"
             self._file.write(line if self._encoder is None else self._encoder.encode(line.decode()))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, Self
 
 from ...encode.columns.exporting import Described
 from ...outcome.display import as_html
 from ...outcome.errors import SourceError
-from .input import check_unused, name_of
+from .input import Watch, check_unused, name_of
 from .packages import imported
 from .partitions import Partitions
 from .read_ahead import ReadAhead, Run
@@ -149,6 +149,24 @@ class Table:
         if self._run is None:
             raise LookupError(f"row {row:,} has not been read")
         return self._run.place(row)
+
+    def line_numbers(self, rows: Iterable[int], stopped: Watch) -> dict[int, int]:
+        """Return the line of each row in its file, counted from 1.
+
+        Rows are left out whose line is unknown: those of queries, of sorted rows, of Parquet, Arrow
+        and JSON arrays, of pipes, file objects and URLs, and of files that changed meanwhile.
+
+        Args:
+            rows: rows that have been read.
+            stopped: ends the search when it is set.
+
+        Raises:
+            OSError, SourceError: a file can't be read again.
+        """
+        if self._run is None or not self.has_places:
+            return {}
+        found: dict[int, int] = self._run.line_numbers(rows, stopped)  # type: ignore[attr-defined]
+        return found
 
     @property
     def has_places(self) -> bool:

@@ -37,6 +37,12 @@ class Unchanged:
         self._source = source
         self._before = state_of(source)
 
+    @property
+    def holds(self) -> bool:
+        """Whether it is a regular file that is still the same."""
+        before = self._before
+        return before is not None and before.size > 0 and state_of(self._source) == before
+
     def check(self) -> None:
         """Compare the state with the one before.
 

@@ -94,8 +94,8 @@ def test_errors_name_the_file(
     )
     found = [(error.row, error.file, error.row_in_file) for error in report.errors]
     assert found == [(1, paths[0], 1), (4, paths[1], 1)]
-    assert str(report.errors[1]).startswith(f"{paths[1]}, row 1, command 4: WRONGTYPE")
-    assert f"first for row 1 of {paths[0]}" in str(report)
+    assert str(report.errors[1]).startswith(f"row 1, line 3 of {paths[1]}, command 4: WRONGTYPE")
+    assert f"first for row 1, line 3 of {paths[0]}" in str(report)
     lines = [json.loads(line) for line in rejects.read_text().splitlines()]
     found = [(line["file"], line["row_in_file"], line["row"], line["command"]) for line in lines]
     assert found == [(paths[0], 1, 1, 1), (paths[1], 1, 4, 4)]
@@ -119,21 +119,23 @@ def test_paths_as_data(
         insert(["none.csv"], "SET {id} {name}", server=server.url)
 
 
-def test_errors_of_a_single_file_do_not_name_it(
+def test_errors_of_a_single_file_name_it(
     insert: Insert, server: LocalServer, client: redis.Redis, tmp_path: Path
 ) -> None:
     client.set("text", "x")
     rejects = tmp_path / "rejects.jsonl"
     report = insert(
-        fastresp.read(parts(tmp_path)[0]),
+        fastresp.read(path := parts(tmp_path)[0]),
         "RPUSH {key} {value}",
         server=server.url,
         transport="socket",
         on_error="collect",
         rejects=rejects,
     )
-    assert [(error.file, error.row) for error in report.errors] == [(None, 1)]
-    assert "file" not in json.loads(rejects.read_text())
+    found = [(error.file, error.row, error.line) for error in report.errors]
+    assert found == [(path, 1, 3)]
+    reject = json.loads(rejects.read_text())  # written before the line is known
+    assert (reject["file"], reject["row_in_file"], "line" in reject) == (path, 1, False)
 
 
 def test_rows_that_cannot_be_encoded_name_the_file(
@@ -144,7 +146,7 @@ def test_rows_that_cannot_be_encoded_name_the_file(
     with pytest.raises(fastresp.EncodeError) as caught:
         insert(fastresp.read(paths), "RPUSH {key} {value}", server=server.url)
     assert caught.value.row == 4
-    assert f"row 1 of {paths[1]}" in caught.value.__notes__
+    assert str(caught.value).startswith(f"row 1, line 3 of {paths[1]}, command 4, column 'value'")
     assert client.llen("list") == 3
 
 

@@ -1,0 +1,52 @@
+"""Where the row of an error is: its index, its key, its file, and its line there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+__all__ = ["Place", "Placed", "place_text"]
+
+# Maps a row of a source of files to its file and its row there.
+Place: TypeAlias = Callable[[int], tuple[str, int]]
+
+
+class Placed:
+    """What an exception for a row knows of its place.
+
+    Attributes:
+        row: index of the source row in the whole load, counted from 0, or None.
+        file, row_in_file: if the source is files, the file of the row, and the row's index in it,
+            counted from 0. Else None.
+        line: the physical line of the file in which the row begins, counted from 1; that of the
+            text, if the file is compressed. None if it is unknown.
+    """
+
+    row: int | None = None
+    file: str | None = None
+    row_in_file: int | None = None
+    line: int | None = None
+
+    def place_in(self, file: str, row: int) -> None:
+        """Set the file of the row, and the row's index in it."""
+        self.file, self.row_in_file = file, row
+
+    def place_at(self, line: int) -> None:
+        """Set the line of the row in its file."""
+        self.line = line
+
+    @property
+    def place(self) -> str:
+        """The place as text, such as ``row 3, line 5 of users.csv``; empty if none is known."""
+        if self.row is None:
+            return self.file or ""
+        row = self.row if self.row_in_file is None else self.row_in_file
+        return place_text(row, self.file, self.line)
+
+
+def place_text(row: int, file: str | None, line: int | None) -> str:
+    """Name a row; ``row`` is its index in the file if there is one."""
+    where = f"row {row:,}"
+    if line is not None:
+        where += f", line {line:,}"
+    return where if file is None else f"{where} of {file}"

@@ -1,0 +1,205 @@
+"""The physical lines of rows that failed, in files of each format."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import redis
+from loads import Insert
+
+import fastresp
+from fastresp.server.local_server import LocalServer
+
+# The server refuses the row whose id is "bad".
+SET = "SADD {id} {name}"
+HEAD = "id,name\n1,x\n"
+JSON = '{"id": 1, "name": "x"}\n'
+BAD = '{"id": "bad", "name": "y"}'
+CASES: list[tuple[str, str | bytes, dict[str, Any], int, int]] = [
+    # the file's name, its text, options, the row that the server refuses, its line
+    ("a.csv", f"{HEAD}bad,y\n2,z\n", {}, 1, 3),
+    ("a.csv", f"{HEAD}bad,y", {}, 1, 3),
+    ("a.csv", "id,name\r\n1,x\r\nbad,y\r\n", {}, 1, 3),
+    ("a.csv", "id,name\r1,x\rbad,y\r", {}, 1, 3),
+    ("a.csv", '"i\nd",name\n1,"a\nb ""c""\n"\n\n\r\nbad,y\n', {"columns": ["id", "name"]}, 2, 8),
+    ("a.csv", '\n"id","name","a\nb"\n1,"a\nb",\n\nbad,y,\n', {}, 1, 7),
+    ("a.csv", "1,x\nbad,y\n", {"columns": ["id", "name"]}, 1, 2),
+    ("a.csv", '1;"\n"\nbad;y\n', {"columns": ["id", "name"], "delimiter": ";"}, 1, 3),
+    ("a.csv", "id,name\n1,'a\nb'\nbad,y\n", {"quote": "'"}, 1, 4),
+    ("a.csv", '\ufeffid,name\n1,"a \\"\n\\" b"\nbad,y\n', {"escape": "\\"}, 1, 4),
+    ("a.csv", 'id,name\n1,"\n2,x\nbad,y\n', {"quote": ""}, 2, 4),
+    ("a.csv", "id,name\n1\n2,x\n3,y,z\nbad,y\n", {"bad_rows": "skip"}, 1, 5),
+    ("a.csv", "id,name\n1,é\nbad,y\n".encode("latin-1"), {"encoding": "latin-1"}, 1, 3),
+    ("a.csv", '#id,id,name\n#1,1,x\n#2,"bad",y\n', {}, 1, 3),
+    ("a.tsv", 'id\tname\n1\t"\n2\tx"\nbad\ty\n', {}, 2, 4),
+    ("a.tsv", '"id"\t"name"\n1\t"a\nb"\nbad\ty\n', {}, 1, 4),
+    ("a.csv.gz", gzip.compress(f"{HEAD}bad,y\n".encode()), {}, 1, 3),
+    ("a.csv.bz2", bz2.compress(f"{HEAD}bad,y\n".encode()), {}, 1, 3),
+    ("a.jsonl.zst", pa.compress(f"{JSON}\n{BAD}\n".encode(), "zstd", asbytes=True), {}, 1, 3),
+    ("a.jsonl", f"{JSON}{BAD}\n", {}, 1, 2),
+    ("a.jsonl", f"\n \t\r\n{JSON}\n\r\n{BAD}", {}, 1, 6),
+    ("a.jsonl", f"\ufeff{JSON}{BAD}", {}, 1, 2),
+    ("a.jsonl", f"oops\n{JSON}\n]\n{BAD}\n{{\n{JSON}", {"bad_rows": "skip"}, 1, 5),
+    ("a.jsonl", f"{JSON}{BAD}".encode("utf-16"), {"encoding": "utf-16"}, 1, 2),
+    ("a.jsonl", JSON * 100_000 + f"\n{BAD}\n", {}, 100_000, 100_002),
+    ("a.csv", 'id,name\n1,"\n\n"\n' * 200_000 + "bad,y\n", {}, 399_999, 800_001),
+]
+
+
+@pytest.fixture(autouse=True)
+def refusing(client: redis.Redis) -> None:
+    client.set("bad", "text")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "options", "row", "line"),
+    CASES,
+    ids=[f"{number}-{case[0]}" for number, case in enumerate(CASES)],
+)
+def test_lines(
+    insert: Insert, server: LocalServer, tmp_path: Path, name: str, text: str | bytes,
+    options: dict[str, Any], row: int, line: int,
+) -> None:  # fmt: skip
+    path = tmp_path / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    source = fastresp.read(path, **options)
+    report = insert(source, SET, server=server.url, on_error="collect")
+    [error] = report.errors
+    assert (error.row, error.file, error.row_in_file) == (row, str(path), row)
+    assert error.line == line
+    assert str(error).startswith(f"row {row:,}, line {line:,} of {path}, command {row:,}: WRONG")
+    assert f"first for row {row:,}, line {line:,} of {path}" in str(report)
+
+
+@pytest.mark.parametrize(
+    ("text", "delimiter", "line"),
+    [("a\n\nbad\nb", None, 3), ("a\nb\0\0bad\nc\0d", "\0", 2), ("\0bad", "\0", 1)],
+)
+def test_lines_of_lines(
+    insert: Insert, server: LocalServer, client: redis.Redis, tmp_path: Path, text: str,
+    delimiter: str | None, line: int,
+) -> None:  # fmt: skip
+    client.set("bad\nc", "text")
+    path = tmp_path / "items"
+    path.write_text(text)
+    source = fastresp.read(path, format="lines", delimiter=delimiter)
+    report = insert(source, "SADD {line} x", server=server.url, on_error="collect")
+    [error] = report.errors
+    assert (error.file, error.line) == (str(path), line)
+
+
+def test_lines_of_several_files(insert: Insert, server: LocalServer, tmp_path: Path) -> None:
+    texts = ["", f"{BAD}\n", f"oops\n{JSON}\n{BAD}\n", JSON, f"\noops\n{JSON}oops\n\n{BAD}\n"]
+    for number, text in enumerate(texts):
+        (tmp_path / f"{number}.jsonl").write_text(text)
+    report = insert(
+        fastresp.read(tmp_path / "*.jsonl", bad_rows="skip"), SET, server=server.url,
+        on_error="collect",
+    )  # fmt: skip
+    found = [(Path(str(error.file)).name, error.line) for error in report.errors]
+    assert found == [("1.jsonl", 1), ("2.jsonl", 4), ("4.jsonl", 6)]
+
+
+def array(folder: Path) -> Any:
+    (folder / "a.jsonl").write_text(f"[\n{JSON},\n{BAD}\n]\n")
+    return folder / "a.jsonl"
+
+
+def parquet(folder: Path) -> Any:
+    pq.write_table(pa.table({"id": ["1", "bad"], "name": ["x", "y"]}), folder / "a.parquet")
+    return folder / "a.parquet"
+
+
+def arrow(folder: Path) -> Any:
+    table = pa.table({"id": ["1", "bad"], "name": ["x", "y"]})
+    with pa.ipc.new_file(folder / "a.arrow", table.schema) as file:
+        file.write_table(table)
+    return folder / "a.arrow"
+
+
+def pipe(folder: Path) -> Any:
+    os.mkfifo(folder / "pipe")
+    writing = threading.Thread(target=(folder / "pipe").write_text, args=(f"{HEAD}bad,y\n",))
+    writing.start()
+    return fastresp.read(folder / "pipe", format="csv")
+
+
+def file_object(folder: Path) -> Any:
+    return fastresp.read(io.BytesIO(f"{HEAD}bad,y\n".encode()))
+
+
+def query(folder: Path) -> Any:
+    (folder / "a.csv").write_text(f"{HEAD}bad,y\n")
+    return fastresp.read(folder / "a.csv", sql="FROM source")
+
+
+def sorted_file(folder: Path) -> Any:
+    (folder / "a.csv").write_text(f"{HEAD}bad,y\n")
+    return fastresp.read(folder / "a.csv", sort_by="id")
+
+
+def rows(folder: Path) -> Any:
+    return [{"id": "1", "name": "x"}, {"id": "bad", "name": "y"}]
+
+
+@pytest.mark.parametrize(
+    ("source", "named"),
+    [(array, True), (parquet, True), (arrow, True), (pipe, True), (file_object, True),
+     (query, False), (sorted_file, False), (rows, False)],
+)  # fmt: skip
+def test_sources_without_lines(
+    insert: Insert, server: LocalServer, tmp_path: Path, source: Callable[[Path], Any], named: bool
+) -> None:
+    report = insert(source(tmp_path), SET, server=server.url, on_error="collect")
+    [error] = report.errors
+    assert (error.row, error.line, error.file is not None) == (1, None, named)
+    where = f"row 1 of {error.file}" if named else "row 1"
+    assert str(error).startswith(f"{where}, command 1: WRONGTYPE")
+
+
+@pytest.mark.parametrize("change", [Path.unlink, lambda path: path.write_text("id,name\nbad,z\n")])
+def test_a_file_that_changed_has_no_lines(
+    insert: Insert, server: LocalServer, tmp_path: Path, change: Callable[[Path], object]
+) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(f"{HEAD}bad,y\n")
+    source = fastresp.read(path)
+    # The first reply comes when the whole file has been read.
+    with pytest.raises(fastresp.LoadErrors) as caught:
+        insert(source, SET, server=server.url, rejects=lambda error: change(path))
+    [error] = caught.value.report.errors
+    assert (error.file, error.row, error.line) == (str(path), 1, None)
+
+
+def test_lines_after_an_exception(
+    insert: Insert, server: LocalServer, client: redis.Redis, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(f"{HEAD}bad,y\n" + "2,z\n" * 100_000 + ",z\n")
+    with pytest.raises(fastresp.EncodeError) as caught:
+        insert(path, SET, server=server.url)
+    assert (caught.value.line, caught.value.row) == (100_004, 100_002)
+    assert str(caught.value).startswith(f"row 100,002, line 100,004 of {path}, command 100,002, ")
+    [error] = caught.value.report.errors  # type: ignore[attr-defined]
+    assert error.line == 3
+    assert any(f"first for row 1, line 3 of {path}" in note for note in caught.value.__notes__)
+    with pytest.raises(fastresp.LoadErrors, match=f"first for row 1, line 3 of {path}"):
+        insert(path, SET, server=server.url, on_error="stop")
+
+
+@pytest.mark.parametrize("mode", ["merge", "serialize"])
+def test_lines_in_modes(insert: Insert, server: LocalServer, tmp_path: Path, mode: str) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(f'{HEAD}2,"\n"\nbad,y\nbad,z\n3,z\n')
+    report = insert(path, SET, server=server.url, mode=mode, on_error="collect")
+    assert [error.line for error in report.errors] == [5, 6]
