@@ -89,6 +89,7 @@ class ClusterCore:
         self._home = len(servers) - 1
         share = max(WAITING_BYTES // len(servers), LEAST_WAITING_BYTES)
         self._reply_bytes = min(ReplyCore.reply_bytes, share)
+        self._evicts = answers.evicts
         self._nodes: list[NodeCore] = [
             self._node(NodeCore, *each) for each in zip(servers, self._addresses, strict=True)
         ]
@@ -99,14 +100,13 @@ class ClusterCore:
         node = kind(self, server, **self._settings)
         node.address = address
         node.reply_bytes = self._reply_bytes
+        if self._evicts:
+            node.ask_for_sizes()
         return node
 
     def _connect(self, address: tuple[str, int]) -> RedirectCore:
-        if address == HOME:
-            home: RedirectCore = self._node(RedirectCore, self.server, None)
-            return home
-        [server] = self.server.nodes_of([address], 1)
-        node: RedirectCore = self._node(RedirectCore, server, address)
+        server = self.server if address == HOME else self.server.nodes_of([address], 1)[0]
+        node: RedirectCore = self._node(RedirectCore, server, None if address == HOME else address)
         return node
 
     @property

@@ -39,7 +39,8 @@ def iter_replies(
 
     Nothing runs until you ask for the first reply. Commands are sent over one connection while you
     read replies, and memory stays bounded: if you stop reading, sending stops. Closing or dropping
-    the iterator closes the connection; commands in flight may or may not have run.
+    the iterator closes the connection; commands in flight may or may not have run. A server that
+    evicts keys is asked for the sizes of replies first (MEMORY USAGE), so that reading evicts none.
 
     In a cluster, each command goes to the node of its key, over one connection to each, and all
     nodes work at the same time. Commands of a key run in order. If a slot moves, its commands

@@ -132,16 +132,18 @@ class NodeCore(ReplyCore):
         return self._before + super().received
 
     def detach(self) -> None:
-        stream = self.stream
+        stream, sizes = self.stream, self._sizes
         super().detach()
         if stream is not None:
-            self._before += stream.received
+            self._before += stream.received - (sizes.received if sizes else 0)
+            if sizes:
+                sizes.restart()
 
     @property
     def sent_bytes(self) -> int:
         """Bytes sent so far."""
         window = self.window
-        return window.totals()[2] - window.unwritten + self._again.totals()[2]
+        return window.totals()[2] - window.unwritten + self._own_bytes
 
     @property
     def idle(self) -> bool:
@@ -153,7 +155,7 @@ class NodeCore(ReplyCore):
         """Whether a reply is still to arrive, or the socket is full."""
         assert self.stream is not None
         window = self.window
-        if self._all_behind or self.stream.full:
+        if self._all_behind or self.stream.full or (self._sizes and self._sizes.asking):
             return True
         return window.acknowledged + len(self._behind) + self.reader.waiting < window.begun
 
@@ -162,7 +164,7 @@ class NodeCore(ReplyCore):
         """Whether no more replies are read, because of those that arrived."""
         return self.held_bytes > self.reply_bytes
 
-    def room(self) -> int | None:
+    def room(self) -> int:
         window, hold = self.window, self._nodes.postponed.hold
         if self._behind:
             return window.begun
@@ -175,8 +177,7 @@ class NodeCore(ReplyCore):
     @property
     def may_send(self) -> bool:
         """Whether a connection would be used at once."""
-        room = self.room()
-        return room is None or room > self.window.sent
+        return self.room() > self.window.sent
 
     # When the connection is lost
 

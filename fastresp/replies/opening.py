@@ -37,6 +37,8 @@ def opening(core: ReplyCore, chunks: Chunks, kind: Callable[..., T]) -> Steps[T 
     if answers.cluster and (core.server.nodes or core.server.follows):
         # Of a transaction, only a part would be sent again.
         return kind(core, connections, answers, follows=not _has_multi(chunks.template))
+    if answers.evicts:
+        core.ask_for_sizes()
     core.attach(connections[0])
     return None
 

@@ -71,7 +71,7 @@ class RedirectCore(NodeCore):
     def has(self, place: int) -> bool:
         return place in self.expected
 
-    def room(self) -> int | None:
+    def room(self) -> int:
         return self.window.begun if self._behind else self.window.acknowledged + self._most
 
     def put(self, command: Refused, slot: int, *, asks: bool) -> None:

@@ -22,6 +22,7 @@ from ..transports.driver import (
 from ..transports.resend import Resending, ResendingWindow
 from ..transports.stream import Stream
 from ..transports.window import Window
+from .reply_sizes import ReplySizes
 
 __all__ = ["ReplyCore"]
 
@@ -85,18 +86,24 @@ class ReplyCore(Connection):
         self._counted = 0  # bytes of the replies acknowledged
         self._average = 1.0
         self._most = FIRST_IN_FLIGHT
+        self._sizes: ReplySizes | None = None
         # Whether there are no more commands.
         self.ended = False
 
     @property
     def received(self) -> int:
         """Bytes of replies received."""
-        return 0 if self.stream is None else self.stream.received
+        asked = 0 if self._sizes is None else self._sizes.received
+        return 0 if self.stream is None else self.stream.received - asked
+
+    def ask_for_sizes(self) -> None:
+        """Ask for the sizes of replies before they are requested: the server evicts keys."""
+        self._sizes = ReplySizes(self.reply_bytes)
 
     def understand(self) -> None:
         pass  # replies() and take() read the replies
 
-    def room(self) -> int | None:
+    def room(self) -> int:
         return self.window.begun if self._behind else self.window.acknowledged + self._most
 
     def tend(self) -> None:
@@ -109,8 +116,14 @@ class ReplyCore(Connection):
     @property
     def report(self) -> Report:
         report = super().report
-        report.bytes_sent += self._again.totals()[2]
+        report.bytes_sent += self._own_bytes
         return report
+
+    @property
+    def _own_bytes(self) -> int:
+        """Bytes sent that are not from the source."""
+        asked = 0 if self._sizes is None else self._sizes.sent_bytes
+        return self._again.totals()[2] + asked
 
     def exchange(self, chunks: Chunks) -> Generator[Wanted | Giving, Any, Exception | None]:
         """Send chunks, and yield their replies.
@@ -248,7 +261,13 @@ class ReplyCore(Connection):
         if self._behind and self._all_behind:
             self._again.resend()
             return stream.send(self._again)
-        return super()._send(stream)
+        if self._sizes is None:
+            return super()._send(stream)
+        asked = self._sizes.step(self.window, stream, self.sink)
+        if stream.lost is not None or self._sizes.asking:
+            return asked
+        room = self._sizes.room(self.window.acknowledged)
+        return stream.send(self.window, min(self.room(), room)) or asked
 
     def _take_last_words(self, reply: Any) -> None:
         """Give up the connection: there are more replies than commands.

@@ -110,6 +110,7 @@ cdef int key_slot(const char *key, Py_ssize_t size) noexcept nogil
 cdef int slot_of(Walk *walk, LastRule *last) noexcept nogil
 cdef int slot_of_first(Walk *walk, LastRule *last) noexcept nogil
 cdef int slot_of_all(Walk *walk, LastRule *last) noexcept nogil
+cdef tuple all_keys(Walk *walk, LastRule *last)
 
 
 cdef class Rules:

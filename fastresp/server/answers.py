@@ -56,6 +56,8 @@ class Answers:
     # The Processes that answered over the first connections, if they were asked.
     processes: Any = None
     indexes: tuple[bytes, ...] = ()
+    # Whether it evicts keys when it reaches its maxmemory.
+    evicts: bool = False
 
 
 def ask(
@@ -142,6 +144,8 @@ def ask(
         port=getattr(connection, "port", None),
         searches=searches,
         indexes=tuple(names),
+        evicts=info.get("maxmemory", "0") != "0"
+        and info.get("maxmemory_policy", "noeviction") != "noeviction",
     )
 
 
