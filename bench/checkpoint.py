@@ -5,7 +5,7 @@ checkpoint and with one, in turn. A value is wall time; the server's CPU time is
 
 - INCRBY, RPUSH, HSETNX: with a checkpoint in transactions of about 2,000 commands, which set the
   marker as well; and in scripts, by a user who may not close connections;
-- HSET: may run twice, so the commands are sent as always, and the marker is set once a second;
+- HSET: idempotent, so the commands are sent as always, and the marker is set once a second;
 - the same into a cluster of three nodes, where each transaction has keys of one slot.
 
     python bench/checkpoint.py -o checkpoint.json   # about 6 minutes

@@ -27,7 +27,7 @@ def deletes(data: Any, template: Template | None, server: str | None, timeout: f
         return ""  # it can be read only once
     if names is None and template is not None and template.text == ARGUMENTS:
         return (
-            "the command names come from the data, and may delete data (for a file of rejects, use "
+            "the command names come from the data, and may delete data (for a rejects file, use "
             "--from-rejects and no template)"
         )
     if names is None:

@@ -47,7 +47,7 @@ class Ending:
         json_file: where to print JSON; None for stdout.
         log: logs the end, instead of printing it.
         traceback: of the exception that ended the command, for the log.
-        resuming: the options with which the same command goes on later; empty without a checkpoint.
+        resuming: the options that resume the same command later; empty without a checkpoint.
     """
 
     def __init__(self, as_json: bool, log: JsonLog | None = None) -> None:
@@ -128,7 +128,7 @@ def ending(*, as_json: bool = False, log: JsonLog | None = None) -> Iterator[End
             end.report = getattr(error, "report", None) or end.report
         code, words = _code(error, end.verified or end.report), _words(error)
         if end.resuming and code in UNFINISHED and not isinstance(error, CheckpointError):
-            words += f" (the same command with {end.resuming} goes on where this one has stopped)"
+            words += f" (the same command with {end.resuming} resumes where this one stopped)"
         end.end(code, words)
     end.end_well()
 
@@ -143,7 +143,7 @@ WRONG_PATH = (
 )
 
 
-# The codes after which a load with a checkpoint can go on.
+# The codes after which a load with a checkpoint can be resumed.
 UNFINISHED = (Exit.LOST, Exit.INTERRUPTED, Exit.TERMINATED)
 
 

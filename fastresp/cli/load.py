@@ -203,7 +203,7 @@ def load(
     loaded. --bad-rows skip leaves out such rows, --nulls skip such fields.
 
     If the connection to a server is lost, the load ends, unless --retry-in-doubt is given; in a
-    cluster it goes on, unless --checkpoint is given. The report counts the commands that were
+    cluster it continues, unless --checkpoint is given. The report counts the commands that were
     answered, are in doubt, or were not sent.
 
     --verify reads the file again at the end, and compares it with the server: see fastresp verify.

@@ -169,7 +169,7 @@ on_error = option(
     default="collect",
     metavar="HOW",
     section=ERRORS,
-    help="collect and go on, or stop. A full, busy or read-only server stops the load.",
+    help="collect and continue, or stop. A full, busy or read-only server stops the load.",
     show_default=True,
 )
 max_errors = option(
@@ -233,13 +233,13 @@ resume = option(
     "--resume",
     is_flag=True,
     section=SERVER,
-    help="Go on where the checkpoint is, if there is one: no row is lost or counts twice.",
+    help="Resume at the checkpoint, if there is one: no row is lost or counts twice.",
 )
 take_over = option(
     "--take-over",
     is_flag=True,
     section=SERVER,
-    help="Cut off another loader of the checkpoint, and go on.",
+    help="Take the checkpoint over from another loader, and resume.",
 )
 checkpoint_clear = option(
     "--checkpoint-clear",
@@ -253,7 +253,7 @@ mode = option(
     default="commands",
     metavar="M",
     section=SERVER,
-    help="merge: send neighbouring commands as one. serialize: make whole new keys with RESTORE.",
+    help="merge: send adjacent commands as one. serialize: make whole new keys with RESTORE.",
     show_default=True,
 )
 exists = option(

@@ -93,7 +93,7 @@ def pack(
     fastresp pack users.csv "HSET user:{id} {**}" --format rdb -o dump.rdb
 
     An RDB file holds whole keys, for a server that reads it when it starts, or a managed service's
-    import. Each key is made by neighbouring SET, HSET, RPUSH, LPUSH, SADD or ZADD commands.
+    import. Each key is made by adjacent SET, HSET, RPUSH, LPUSH, SADD or ZADD commands.
     """
     if output == Path("-"):
         output = None

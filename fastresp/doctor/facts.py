@@ -83,7 +83,7 @@ class Facts:
     unread: Mapping[str, str] = field(default_factory=dict)
 
     def number(self, name: str) -> float | None:
-        """Return a field of INFO as a number; None if it is missing or no number."""
+        """Return a field of INFO as a number; None if it is missing or not a number."""
         try:
             return float(self.info[name])
         except (KeyError, ValueError):

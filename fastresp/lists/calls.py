@@ -143,7 +143,7 @@ class Calls:
     def _may_go_on(self, error: Exception, push: Push | None) -> bool:
         """Return whether a call may be repeated whose connection was lost.
 
-        Nothing was sent that was not answered, or it may run twice. With at-least-once, the server
+        Nothing was sent that was not answered, or it is idempotent. With at-least-once, the server
         knows what this consumer was given, and takes the rest back.
         """
         connection = self.connection

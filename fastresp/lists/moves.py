@@ -65,7 +65,7 @@ class Patience:
         """Return whether this is the first try after some progress.
 
         Args:
-            words: why the call could not go on.
+            words: why the call could not continue.
             progress: a value that changes whenever a call gets further.
             key: of the list, for messages.
 

@@ -34,7 +34,7 @@ def dump(
     with the whole script, so the script need not be loaded before the file is sent.
 
     An RDB file is read by a server when it starts, or by the import of a managed service. It holds
-    whole keys: the strings, hashes, lists, sets and sorted sets that neighbouring SET, HSET, RPUSH,
+    whole keys: the strings, hashes, lists, sets and sorted sets that adjacent SET, HSET, RPUSH,
     LPUSH, SADD or ZADD commands of a key make. EX, PX, and a following EXPIRE or PEXPIRE of the key
     count from the call. At each moment there is the old file or the whole new one at the path. The
     commands of a key are held in memory, which is refused for more than 512 MiB of values.
@@ -54,7 +54,7 @@ def dump(
 
     Raises:
         EncodeError, TemplateError: as ``mass_insert``; for an RDB file also if a command makes no
-            such value, or two rows that are no neighbours make the same key.
+            such value, or two rows that are not adjacent make the same key.
         OSError: the file can't be written.
         TypeError: an RDB file is not given as a path.
         ValueError: the file is also the source; or an option is not one of its values.

@@ -148,7 +148,7 @@ class Indexing:
 
         Raises:
             TransportError: the server does not say it, although the load has to wait.
-            TransportTimeout: they do not go on.
+            TransportTimeout: they make no progress.
         """
         if self._carrier is None or self._indexes is None or not self._before:
             return

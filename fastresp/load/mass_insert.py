@@ -119,10 +119,10 @@ def mass_insert(
             into one of the first four. Without it, Decimal, date, time and UUID objects are sent
             as the text that ``pack`` returns for them, and all others are errors. It is not called
             for None, nor for columns, which contain no Python objects.
-        mode: ``"commands"`` sends the commands as they are. ``"merge"`` sends neighbouring commands
+        mode: ``"commands"`` sends the commands as they are. ``"merge"`` sends adjacent commands
             as one where this changes neither the data nor the report: several RPUSH on one key
             become one, and several SET an MSET. ``"serialize"`` makes whole new keys: it writes the
-            value of neighbouring HSET, RPUSH, LPUSH, SADD or ZADD commands of one key, with an
+            value of adjacent HSET, RPUSH, LPUSH, SADD or ZADD commands of one key, with an
             EXPIRE or PEXPIRE of it, as the server stores it, and sends it with RESTORE.
         merge_items: a merged command has at most this many items (elements, members, field-value
             pairs, keys); None for 1,000. With a rate limit, at most the commands of 10 ms.
@@ -137,7 +137,7 @@ def mass_insert(
         retry: which commands to send again if their connection was lost before they were answered,
             so that they may have run: ``"never"``; ``"idempotent"``: those that change nothing more
             if they run twice, such as SET, HSET, SADD, ZADD and DEL, but not RPUSH or INCR; or
-            ``"always"``. The others are in doubt, and the load goes on. None for ``"idempotent"``
+            ``"always"``. The others are in doubt, and the load continues. None for ``"idempotent"``
             in a cluster; for one server, a lost connection ends the load unless this is given. A
             server or its successor is waited for up to ``timeout`` seconds. So is one that refuses
             commands because of its state, such as OOM, BUSY or READONLY: they have not run.
@@ -151,7 +151,7 @@ def mass_insert(
             on there after any failure: no row is lost, and none runs twice. Commands that may run
             twice, such as SET or HSET, may be sent again; all others are sent in transactions. For
             a template, and a source that can be read again.
-        resume: go on where the checkpoint is, if there is one. Without it, there may be none.
+        resume: resume at the checkpoint, if there is one. Without it, there may be none.
         take_over: as ``resume``, also if another loader is at work, which is then cut off.
         checkpoint_clear: forget the checkpoint, and begin with the first row.
         source_id: for a source that can be read only once: what it is, such as a date. You promise
@@ -171,7 +171,7 @@ def mass_insert(
         The report: commands, replies, error replies, bytes, rates.
 
     Raises:
-        CheckpointError: the load can't begin or go on with its checkpoint (nothing was sent).
+        CheckpointError: the load can't begin, or resume at its checkpoint (nothing was sent).
         CommandError: the server refuses a script, does not know a command of the template, or
             does not accept that number of arguments (nothing was sent).
         LoadErrors: the server answered a command with an error; the load ran to its end, or
@@ -354,7 +354,7 @@ def _sending(
 
 def _tending(carrier: Transport, resuming: Resuming) -> None:
     """Send, receive, and renew the lease, while a source that others push pauses."""
-    # What is raised here is raised again when the load goes on; Arrow would lose its type.
+    # What is raised here is raised again when the load is resumed; Arrow would lose its type.
     with suppress(Exception):
         assert carrier.lanes is not None
         carrier.lanes.tend()
@@ -405,7 +405,7 @@ def _following(
     earlier one of its key.
 
     Args:
-        end: whether to go on until all is answered.
+        end: whether to continue until all is answered.
     """
     lanes = carrier.lanes
     if carrier.retries is None or lanes is None:

@@ -31,7 +31,7 @@ BEGINNINGS = (b"# HELP fastresp_", b"# TYPE fastresp_")
 class Metrics(Observer):
     """Writes counters and gauges of a load once a second, and at its end.
 
-    After the load has begun, it goes on even if they can't be written: that is logged once, as a
+    After the load has begun, it continues even if they can't be written: that is logged once, as a
     warning of the logger ``fastresp``.
 
     Args:
@@ -87,9 +87,7 @@ class Metrics(Observer):
             rejects = self._rejects
             place = Place(self._file, BEGINNINGS, "metrics")
             if isinstance(rejects, str | os.PathLike) and os.path.realpath(rejects) == place.path:
-                raise FileExistsError(
-                    f"{rejects!r} is the file of rejects; name another for metrics"
-                )
+                raise FileExistsError(f"{rejects!r} is the rejects file; name another for metrics")
             self._place = place
             self._replace(self._text(watch))
 
@@ -111,7 +109,7 @@ class Metrics(Observer):
 
     @contextmanager
     def _warning(self) -> Iterator[None]:
-        """Log the first exception, and go on after each."""
+        """Log the first exception, and continue after each."""
         try:
             yield
         except Exception as error:
@@ -119,7 +117,7 @@ class Metrics(Observer):
                 self._warned = True
                 import logging
 
-                words = "the metrics could not be written, and the load goes on: %s: %s"
+                words = "the metrics could not be written, and the load continues: %s: %s"
                 logging.getLogger("fastresp").warning(words, type(error).__name__, error)
 
     def _replace(self, text: str) -> None:

@@ -109,7 +109,7 @@ def new_file(path: str | os.PathLike[str] | Place, *, durable: bool = True) -> I
     """Open a file that takes the place of ``path`` at the end, or is removed after an exception.
 
     At each moment there is the old file or the whole new one at the path. A symbolic link stays,
-    and what it points to is replaced. What is put there meanwhile is not.
+    and what it points to is replaced. A file that appears at its path meanwhile is not.
 
     Args:
         path: where the file will be.

@@ -60,7 +60,7 @@ def write_rdb(
         rdb_version: a key of RDB_VERSIONS.
 
     Raises:
-        EncodeError: a command does not make a value, or two rows that are no neighbours make the
+        EncodeError: a command does not make a value, or two rows that are not adjacent make the
             same key. Servers exit when they read a key twice.
         OSError: the file can't be written.
         ValueError: there is something else than a file at the path.

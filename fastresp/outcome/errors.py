@@ -124,14 +124,14 @@ class DecodeError(FastrespError, ValueError):
 
 
 class CheckpointError(FastrespError, ValueError):
-    """A load can't begin, or go on, under the name of its checkpoint.
+    """A load can't begin, or be resumed, under the name of its checkpoint.
 
     Nothing was sent, unless it happened meanwhile: another loader took over, the checkpoint was
     deleted, or a server was started again.
 
     Attributes:
-        again: whether the same load may go on later, with ``resume``: another loader is at work, or
-            a server was started again, or another one took its place.
+        again: whether the same load may be resumed later, with ``resume``: another loader is at
+            work, or a server was started again, or another one took its place.
     """
 
     again = False

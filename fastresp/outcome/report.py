@@ -56,7 +56,7 @@ class Report(Displayed):
             (``exists="skip"``).
         unsent: commands that were encoded but not sent, for example because the load failed.
         rows_in_doubt: rows of the commands whose connection was lost before their reply, and that
-            were not sent again (``retry``), in a load that went on; the first 1,000,000.
+            were not sent again (``retry``), in a load that continued; the first 1,000,000.
         restarts: servers that were restarted or replaced during the load, and may have lost what
             they had acknowledged, in words.
         waited_for: seconds for which the load waited for nodes of a cluster, by node: each has a

@@ -44,7 +44,7 @@ class ClusterCore:
     """Sends commands to the nodes of a cluster, and yields the replies in the order of the source.
 
     All nodes work at the same time. A reply waits until all before it are yielded. A command is
-    sent again if a node redirects it, refuses it for a while, or was lost and it may run twice.
+    sent again if a node redirects it, refuses it for a while, or was lost and it is idempotent.
 
     Args:
         core: has the settings.

@@ -45,7 +45,7 @@ def iter_replies(
     In a cluster, each command goes to the node of its key, over one connection to each, and all
     nodes work at the same time. Commands of a key run in order. If a slot moves, its commands
     follow. If a node is lost, or refuses commands for a while, they are sent again for up to
-    ``timeout`` seconds without progress; those that may have run only if they may run twice.
+    ``timeout`` seconds without progress; those that may have run only if they are idempotent.
     Commands without a key, such as DBSIZE, run on the node that is passed; those with keys
     of several slots are refused, and those that concern a connection, such as WAIT and SELECT.
 

@@ -124,7 +124,7 @@ def unload(
 def all_fields(
     target: Pattern, server: Server, timeout: float | None, *, only_hashes: bool = True
 ) -> list[str]:
-    """Return the names of all fields of the hashes, those of the first hash first.
+    """Return the names of all fields of the hashes, beginning with the first hash.
 
     Args:
         target: the pattern, or the single key.

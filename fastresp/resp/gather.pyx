@@ -1,7 +1,7 @@
 # cython: language_level=3, cdivision=True
 """Gather the commands of lanes, and put those of each marker together into transactions.
 
-In a cluster a transaction has keys of one slot, so each slot has a marker. Neighbouring commands
+In a cluster a transaction has keys of one slot, so each slot has a marker. Adjacent commands
 seldom have the same slot, and a transaction of one command would cost four times as much as the
 command: so these are gathered first.
 """

@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""Merge neighbouring commands of a chunk: ``RPUSH k a``, ``RPUSH k b`` becomes ``RPUSH k a b``."""
+"""Merge adjacent commands of a chunk: ``RPUSH k a``, ``RPUSH k b`` becomes ``RPUSH k a b``."""
 
 cimport cython
 from cpython.array cimport clone

@@ -55,7 +55,7 @@ NAMES = dict.fromkeys(READS, "nothing") | {
 # Arguments that make a command depend on what is there. Elsewhere they may be data, which only
 # makes us more careful.
 CONDITIONS = frozenset(b"NX XX GT LT FNX FXX IFEQ IFNE IFDEQ IFDNE NOCREATE".split())
-# Commands that may run twice only without, or only with one of these arguments.
+# Commands that are idempotent only without, or only with one of these arguments.
 NOT_WITH = {"ZADD": b"INCR"}
 ONLY_WITH = {"RESTORE": b"REPLACE", "FUNCTION": b"REPLACE"}
 # Commands with several keys: the step from one to the next.

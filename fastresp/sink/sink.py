@@ -45,9 +45,9 @@ class Sink:
         template: as for ``mass_insert``.
         exactly_once: the name of the job. Engines run a task again after a failure, and sometimes
             twice at once: with this, each row is loaded once all the same. An attempt finds out
-            what those before have loaded, by the markers of a checkpoint for each task, and goes on
+            what those before have loaded, by the markers of a checkpoint for each task, and resumes
             there. For that, a task must have the same rows in the same order each time. Without it,
-            only commands are accepted that may run twice, such as SET, HSET or SADD. If a key comes
+            only idempotent commands are accepted, such as SET, HSET or SADD. If a key comes
             twice within a task, its older row may then stay: a second attempt can end between them.
         tasks: how many tasks load at the same time, to share ``rate_limit`` and ``index_backlog``.
         password: of the server, instead of one in the URL.
@@ -134,7 +134,7 @@ class Sink:
 
     @property
     def _again(self) -> bool:
-        """Whether its commands may run twice."""
+        """Whether its commands are idempotent."""
         if self._options.mode == "serialize":
             return self._options.exists == "replace"
         return may_run_twice(self.template, self._options.nulls)
@@ -212,7 +212,7 @@ class Sink:
 
         Args:
             task_id: the number or name of the task, or of its partition: the same for each attempt.
-            attempt: its number, for the name of a file of rejects.
+            attempt: its number, for the name of a rejects file.
             rows: what identifies the rows of the task. With ``exactly_once``, an attempt is refused
                 if an attempt before had others.
 

@@ -256,7 +256,7 @@ class Load:
                 self._check_ended()
                 report = run(loading(chunks, self._choose), waiting=self._waiting)
             except AtWork:
-                # A second attempt that went on instead would end the first, which the engine would
+                # A second attempt that continued would end the first, which the engine would then
                 # begin again. One that has come to a standstill does not renew its lease.
                 self._aborted.wait(LOOK_S)
             except Ended as ended:

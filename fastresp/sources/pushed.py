@@ -86,7 +86,7 @@ class Pushed(Frames):
             self._changed.notify_all()
 
     def drop(self) -> None:
-        """Read no more; whoever waits in ``put()`` goes on."""
+        """Read no more; whoever waits in ``put()`` continues."""
         with self._changed:
             self._dropped = True
             self._batch = None

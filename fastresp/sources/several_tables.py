@@ -171,7 +171,7 @@ def reader_of(frame: Any) -> tuple[Any, Mapping[str, str]]:
 def check_columns(
     found: Any, wanted: Any, noun: str, number: int, advice: str = "as with read_csv(dtype=)"
 ) -> None:
-    """Refuse a table whose columns differ from those of the first.
+    """Refuse a table with other columns than the first table.
 
     Args:
         noun, number: which table it is.

@@ -106,7 +106,7 @@ async def _tended(awaited: Awaitable[Any], meanwhile: Callable[[], bool]) -> Any
     """Wait for a source, and call ``meanwhile`` whenever it pauses; None if that says to stop."""
     task = asyncio.current_task()
     assert task is not None
-    cancellations = task.cancelling()  # requested before; the caller goes on in spite of them
+    cancellations = task.cancelling()  # requested before; the caller continues in spite of them
     pauses = Pauses(task, meanwhile)
     try:
         try:

@@ -26,7 +26,7 @@ class BatchedWindow(ResendingWindow):
     """
 
     batched = True
-    # Why the load can't go on, and the reply from which on nothing is acknowledged.
+    # Why the load can't continue, and the reply from which on nothing is acknowledged.
     refused_at = None
     # How many replies were errors, or had some, that are no command's; the last with others.
     _noted = 0

@@ -1,4 +1,4 @@
-"""Why a load can't go on: causes of a lost connection, and what a server refuses."""
+"""Why a load can't continue: causes of a lost connection, and what a server refuses."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ class ErrorPolicy:
             self._most = 0
         self._rejects = rejects
         self._place = place
-        # Which rejects of an earlier load stay in the file, if this one goes on with it.
+        # Which rejects of an earlier load stay in the file, if this one continues it.
         self.keeps: Callable[[dict[str, Any]], bool] | None = None
         self._file: IO[bytes] | None = None
         self._lines: list[str] = []  # rejects still to be written
@@ -163,7 +163,7 @@ class ErrorPolicy:
             self._rejects(error)
 
     def verdict(self, report: Report) -> str:
-        """Return why the load must stop; "" if it goes on."""
+        """Return why the load must stop; "" if it continues."""
         failed, replies = report.failed, report.replies
         if self._most is not None and failed > self._most:
             if self._most == 0:
@@ -180,7 +180,7 @@ class ErrorPolicy:
                         f"stopped, as the server refuses commands because of its state: {code} "
                         f"({remedy}; ",
                         Hint("max_errors", ...),
-                        " goes on up to a number of errors)",
+                        " continues up to a number of errors)",
                     )
         return ""
 
@@ -210,12 +210,12 @@ class ErrorPolicy:
         if self.on_error != "collect":
             report.raise_for_errors()
             if report.rows_in_doubt:
-                went_on = "" if report.stopped else "; the load went on"
+                continued = "" if report.stopped else "; the load continued"
                 raise TransportError(
                     Message(
                         "a connection was lost, and the commands in doubt were not sent again, "
-                        f"since running them twice could change the result{went_on} (the rows are "
-                        "in the report's rows_in_doubt; ",
+                        f"since running them twice could change the result{continued} (the rows "
+                        "are in the report's rows_in_doubt; ",
                         Hint("retry", "always"),
                         " would send them again)",
                     ),

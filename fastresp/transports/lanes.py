@@ -405,7 +405,7 @@ class Lanes:
         while True:
             lanes = [lane for lane in lanes if self._moves(lane)]
             going = [lane for lane in lanes if not lane.finished]
-            # Check deadlines even if this returns: one may be dead while the others go on.
+            # Check deadlines even if this returns: one may be dead while the others continue.
             waits = [(lane.stream, lane.wait()) for lane in going if lane.stream is not None]
             if reached() or not going:
                 return

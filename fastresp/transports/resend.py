@@ -256,7 +256,7 @@ class ResendingWindow(Window):
             self._received = replies
         if self.confirmation is not None and not self.stopped:
             if self.question is not None and self.question[0] < replies:
-                self._leave_unconfirmed("the reply was no number")
+                self._leave_unconfirmed("the reply was not a number")
             replies = min(replies, self._confirmed[0])
             if self._settled:
                 self._settled = {index for index in self._settled if index >= replies}

@@ -614,7 +614,7 @@ def test_command_line(server: LocalServer, client: redis.Redis, tmp_path: Path) 
     assert done < len(ROWS)
     refused = subprocess.run(named, capture_output=True, text=True)
     assert refused.returncode == 64
-    assert "--resume goes on with it, --checkpoint-clear begins anew" in refused.stderr
+    assert "--resume continues it, --checkpoint-clear begins anew" in refused.stderr
     for _ in range(2):
         resumed = subprocess.run([*named, "--resume"], capture_output=True, text=True)
         assert resumed.returncode == 0, resumed.stderr

@@ -168,7 +168,7 @@ def test_another_begins_anew_with_other_markers(
 def test_a_user_who_may_not_fence_changes_nothing(
     insert_singly: Insert, client: redis.Redis, url: str, connections: int
 ) -> None:
-    """The checkpoint stays that of the loader before, which then goes on."""
+    """The checkpoint stays that of the loader before, which then resumes."""
     options: dict[str, Any] = {
         "server": url, "checkpoint": NAME, "source_id": "numbers", "connections": connections,
     }  # fmt: skip
@@ -333,7 +333,7 @@ def test_any_bytes(insert_singly: Insert, client: redis.Redis, url: str) -> None
 def test_too_many_arguments_for_a_script(
     insert_singly: Insert, server: LocalServer, client: redis.Redis, url: str
 ) -> None:
-    """The load ends, and goes on in transactions when the user has the right."""
+    """The load ends, and resumes in transactions when the user has the right."""
     rows = [{"v": [*range(size)]} for size in (1, 6_998, 3, 20_000, 4)]
     options: dict[str, Any] = {"checkpoint": NAME, "resume": True}
     insert_singly(rows[:3], "RPUSH list {*v}", server=url, checkpoint="other")
@@ -419,7 +419,7 @@ print(fastresp.mass_insert(rows, "RPUSH list:{{0}} {{1}}", server=url, checkpoin
 @pytest.mark.slow
 @pytest.mark.parametrize("connections", [1, 3])
 def test_many_loaders(start_server: Start, connections: int) -> None:
-    """With and without the right, frozen at any moment; each goes on at any other moment."""
+    """With and without the right, frozen at any moment; each resumes at any other moment."""
     server, rng = start_server(), random.Random(connections)
     frozen: list[subprocess.Popen[str]] = []
     with redis.Redis.from_url(server.url) as client:

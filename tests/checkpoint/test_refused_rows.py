@@ -29,7 +29,7 @@ def all_there(client: redis.Redis) -> bool:
 def test_a_full_server_ends_the_load(
     insert_singly: Insert, server: LocalServer, client: redis.Redis, template: str, mode: str
 ) -> None:
-    """Even if errors are only collected; the load goes on with the rows that were refused."""
+    """Even if errors are only collected; the load continues with the rows that were refused."""
     options: dict[str, Any] = {
         "server": server.url, "checkpoint": NAME, "mode": mode, "on_error": "collect",
     }  # fmt: skip

@@ -1,4 +1,4 @@
-"""SIGTERM: a load leaves a checkpoint, from which another process goes on elsewhere."""
+"""SIGTERM: a load leaves a checkpoint, from which another process resumes elsewhere."""
 
 from __future__ import annotations
 
@@ -62,13 +62,13 @@ def test_goes_on_elsewhere(
             output, _ = process.communicate(timeout=30)
         fields = json.loads(output)
         code, word = ENDED[number]
-        words = f"{word} (the same command with --resume goes on where this one has stopped)"
+        words = f"{word} (the same command with --resume resumes where this one stopped)"
         assert (process.returncode, fields["exit_code"], fields["error"]) == (code, code, words)
         # All that was sent was answered, and counts in the checkpoint or is sent again.
         assert 0 < fields["replies"] == fields["commands"] < COUNT
         assert fields["in_doubt"] == 0
     lost = run(*command[:-1], "redis://127.0.0.1:1", "--checkpoint-clear")
-    assert "with --resume instead of --checkpoint-clear goes on" in lost.stdout
+    assert "with --resume instead of --checkpoint-clear resumes" in lost.stdout
     done = run(*command)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["resumed_at"] > 0

@@ -1,4 +1,4 @@
-"""Two loads with one checkpoint: only one of them goes on, and nothing of the other runs later."""
+"""Two loads with one checkpoint: only one continues, and nothing of the other runs later."""
 
 from __future__ import annotations
 

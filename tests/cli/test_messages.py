@@ -107,4 +107,4 @@ def test_rejects_that_are_loaded_as_data_are_advised_of_retry(
     path.write_text(json.dumps({"row": 0, "arguments": ["LPUSH", "k", "v"]}) + "\n")
     done = run("load", path, "{*arguments}", REDIS_URL=server.url)
     assert done.exit_code == 64
-    assert "for a file of rejects, use --from-rejects and no template" in done.output
+    assert "for a rejects file, use --from-rejects and no template" in done.output

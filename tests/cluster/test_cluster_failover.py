@@ -77,7 +77,7 @@ def test_primary_that_is_killed(
 def test_commands_that_are_not_idempotent(
     cluster: LocalCluster, retry: str | None, replicas: int
 ) -> None:
-    """They are in doubt, the report names their rows, and the load goes on."""
+    """They are in doubt, the report names their rows, and the load continues."""
     report = insert_sync(
         rows(lambda: kill(cluster, 1)), PUSH, server=cluster.url, retry=retry,
         on_error="collect", wait_replicas=replicas,

@@ -19,7 +19,7 @@ KEYS, TAGS = 10_000, 50
 
 
 def pairs() -> Iterator[tuple[str, int]]:
-    """Keys and values. Neighbours have the same tag, except of each hundredth key."""
+    """Keys and values. Adjacent keys have the same tag, except of each hundredth key."""
     for number in range(KEYS):
         tag = f"{{{number * TAGS // KEYS}}}" if number % 100 else ""
         yield f"{tag}key:{number}", number
@@ -36,7 +36,7 @@ def calls(cluster: LocalCluster, name: str) -> int:
 
 
 @pytest.mark.parametrize("connections", [1, 3])
-def test_neighbours_of_one_slot_are_merged(
+def test_adjacent_commands_of_one_slot_are_merged(
     insert: Insert, cluster: LocalCluster, cluster_client: redis.RedisCluster, connections: int
 ) -> None:
     for client in cluster.clients:

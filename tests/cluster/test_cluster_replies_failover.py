@@ -1,4 +1,4 @@
-"""Reading goes on while nodes refuse commands for a while, die, freeze, and replicas take over."""
+"""Reading continues while nodes refuse commands for a while, die or freeze, and after failovers."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def test_execute(run: str) -> None:
 
 
 def test_source_that_pauses(replicated: LocalCluster) -> None:
-    """A node that is lost meanwhile is replaced when the source goes on."""
+    """A node that is lost meanwhile is replaced when the source continues."""
 
     async def source() -> AsyncIterator[int]:
         for i in range(3_000):

@@ -17,7 +17,7 @@ KEYS = 3_000
 
 
 def rows(keys: int = KEYS, each: int = 5) -> Iterator[dict[str, Any]]:
-    """Rows that are neighbours make one hash."""
+    """Adjacent rows make one hash."""
     for key in range(keys):
         for field in range(1 + (key * 7) % each):
             yield {"id": key, "field": f"field{field}", "value": key * field}

@@ -96,7 +96,7 @@ def test_million_rows(server: LocalServer, client: redis.Redis, workers: Any) ->
 
 @pytest.mark.parametrize("rows", [60_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
 def test_killed_worker(server: LocalServer, client: redis.Redis, workers: Any, rows: int) -> None:
-    """A worker is killed while it loads; its partition goes on elsewhere, after what has run."""
+    """A worker is killed while it loads; its partition resumes elsewhere, after what has run."""
     # Each partition takes half a second: two of them are at work, and have come half-way.
     load = partial(to_redis, partitions(rows, 4), INCREMENT, server.url, rate_limit=rows)
     with pytest.raises(fastresp.CheckpointError, match="an engine may run a task twice"):

@@ -241,7 +241,7 @@ pipeline.run([] if not file else dlt.resource(pq.read_table(file), name="numbers
 
 @pytest.mark.parametrize("count", [60_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
 def test_killed(server: LocalServer, client: redis_py.Redis, tmp_path: Path, count: int) -> None:
-    """The process is killed while it loads a file; the next one goes on after what has run."""
+    """The process is killed while it loads a file; the next one resumes after what has run."""
     pq.write_table(pa.Table.from_pandas(frame(count)), tmp_path / "x.parquet")
     start = [sys.executable, "-c", PROGRAM, server.url, str(tmp_path / "p")]
     with (

@@ -71,7 +71,7 @@ def test_million_rows(server: LocalServer, client: redis.Redis) -> None:
 
 @pytest.mark.parametrize("rows", [60_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
 def test_killed_task(server: LocalServer, client: redis.Redis, rows: int) -> None:
-    """A process is killed while it loads; its task goes on elsewhere, after what has run."""
+    """A process is killed while it loads; its task resumes elsewhere, after what has run."""
     with pytest.raises(fastresp.CheckpointError, match="an engine may run a task twice"):
         RedisDatasink(server.url, INCREMENT)
 

@@ -136,7 +136,7 @@ class TestTwice:
 
     @pytest.mark.few(2)
     def test_killed(self, place: Place, template: str) -> None:
-        """The second attempt goes on at once: the lease of the first ends in ten minutes."""
+        """The second attempt resumes at once: the lease of the first ends in ten minutes."""
         sink = place.sink(template)
         with Attempt(Plan(sink, ROWS, hold=2000)) as first:
             first.held()

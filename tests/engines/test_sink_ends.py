@@ -189,7 +189,7 @@ def test_connections_of_the_end(place: Any) -> None:
 def test_connections_are_lost_at_the_end(
     place: Any, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
-    """As after a failover: it goes on over new ones, once for each loss."""
+    """As after a failover: it continues over new ones, once for each loss."""
     make, client = place
     sink = make()
     totals = [load(sink, task) for task in range(3)]

@@ -178,7 +178,7 @@ def test_killed(
     tmp_path: Path,
     how: str,
 ) -> None:
-    """A task is killed in the middle: the next attempt goes on where it has come to.
+    """A task is killed in the middle: the next attempt resumes where it has come to.
 
     The server is the test's own, as some tasks of the job that is refused go on for a while.
     """
@@ -362,7 +362,7 @@ def test_stream(
 def test_a_second_run(
     spark: Any, heard: list[Any], start_server: Callable[..., LocalServer], split: str | None
 ) -> None:
-    """Other partitions would lose and double rows: a run goes on only if the user says it can."""
+    """Other partitions would lose and double rows: a run resumes only if the user says it can."""
     server = start_server()  # some tasks of the failed job go on for a while
     client = redis.Redis.from_url(server.url)
 

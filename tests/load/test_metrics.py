@@ -285,7 +285,7 @@ def test_full_disk(server: LocalServer, client: redis.Redis, tmp_path: Path, whe
         assert (done.stdout, client.dbsize(), list(tmp_path.iterdir())) == ("", 0, [])
     else:
         assert (done.stdout, client.dbsize()) == ("100\n", 100)
-        assert done.stderr.startswith("the metrics could not be written, and the load goes on")
+        assert done.stderr.startswith("the metrics could not be written, and the load continues")
         assert values(path.read_text())["ended"] == 0  # the old file, whole
         assert list(tmp_path.iterdir()) == [path]
 

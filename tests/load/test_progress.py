@@ -121,7 +121,7 @@ def test_only_acknowledged_rows_count(rows: Any, server: LocalServer) -> None:
 
 
 def test_resumed(server: LocalServer) -> None:
-    """Progress begins at the row where the load goes on; the rows before it took no time."""
+    """Progress begins at the row where the load continues; the rows before it took no time."""
     rows, seen = [*range(400_000)], list[float]()
     options: dict[str, Any] = {"server": server.url, "checkpoint": "x", "resume": True}
 

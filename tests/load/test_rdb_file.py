@@ -161,7 +161,7 @@ MOST = 512
 
 
 @pytest.mark.parametrize(("first", "second"), [(0, 2), (3, 400), (0, 1999), (600, 39_999)])
-def test_rows_of_a_key_that_are_no_neighbours(
+def test_rows_of_a_key_that_are_not_adjacent(
     first: int, second: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rdb_file, "MOST_KEYS", MOST)
@@ -176,7 +176,7 @@ def test_rows_of_a_key_that_are_no_neighbours(
 
 
 def test_keys_beyond_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Distinct keys are not mistaken for each other, nor the neighbouring rows of a key."""
+    """Distinct keys are not mistaken for each other, nor the adjacent rows of a key."""
     monkeypatch.setattr(rdb_file, "MOST_KEYS", MOST)
     path = tmp_path / "dump.rdb"
     rows = [(f"key:{number // 2}", number) for number in range(100_000)]
@@ -202,7 +202,7 @@ def failing(error: Any) -> Iterator[Any]:
     [
         (lambda: failing(KeyError("mine")), KeyError),
         (lambda: failing((1, None)), EncodeError),
-        (lambda: failing((1, "no neighbour")), EncodeError),
+        (lambda: failing((1, "not adjacent")), EncodeError),
         (interrupted, KeyboardInterrupt),
     ],
     ids=["source", "null", "repeated", "Ctrl-C"],

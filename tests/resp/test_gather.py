@@ -140,7 +140,7 @@ def test_each_row_once(
 
 
 def test_many_of_one_slot() -> None:
-    """They go in several chunks, of which each goes on with the marker of the one before."""
+    """They go in several chunks, of which each continues with the marker of the one before."""
     rows = [(b"a", b"v" * 5_000)] * 300
     [flushed] = gathered(rows, array("q", bytes(8 * SLOTS)), 1, cluster=True, most=7)
     assert [row for each in flushed for row in each.rows] == [*range(300)]

@@ -42,7 +42,7 @@ class Events:
         self._thread = threading.Thread()
 
     def between(self, rows: Iterator[Any], count: int, kinds: list[str]) -> Iterator[Any]:
-        """Yield rows, and let events begin at random ones of them, while the load goes on.
+        """Yield rows, and let events begin at random ones of them, while the load continues.
 
         An event begins later if the one before has not ended.
 

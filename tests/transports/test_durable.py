@@ -266,7 +266,7 @@ class TestFailure:
             assert report.durable <= len(stored) <= report.commands
 
     def test_server_comes_back(self, insert_singly: Insert, start: Start) -> None:
-        """With ``retry=``, what was not confirmed is sent again, and the load goes on."""
+        """With ``retry=``, what was not confirmed is sent again, and the load continues."""
         server = start(*AOF, "everysec")
         again = partial(restarted, server)
         report = insert_singly(

@@ -49,7 +49,7 @@ def loaders(client: redis.Redis) -> list[str]:
 def rows_until_killed(client: redis.Redis, which: int) -> Iterator[tuple[int, str]]:
     """Yield rows; after half of them, kill a connection that has commands in flight.
 
-    If all that a connection had is answered when it is lost, the load goes on without it. So the
+    If all that a connection had is answered when it is lost, the load continues without it. So the
     server is paused until a command of the connection waits.
     """
     killed = False

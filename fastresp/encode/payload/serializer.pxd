@@ -15,7 +15,7 @@ cdef class Serializer:
     cdef Py_ssize_t most_argument
     cdef bint replace, file, several
     cdef int digits
-    # The open key: gathered from neighbouring commands.
+    # The open key: gathered from adjacent commands.
     cdef bint gathering
     cdef Word key
     cdef Value value

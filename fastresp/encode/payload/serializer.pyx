@@ -1,7 +1,7 @@
 # cython: language_level=3, cdivision=True
 """Turn the commands of each key into one RESTORE of the finished value, or into a record of a file.
 
-Commands of a key must be neighbours. A key is made whole or not at all, unless it is larger than a
+Commands of a key must be adjacent. A key is made whole or not at all, unless it is larger than a
 limit: then the rest follows as merged commands, once the server has accepted the beginning.
 """
 

@@ -1,1 +1,1 @@
-"""Go on with a load where it stopped: what it had done is written down in the server."""
+"""Resume a load where it stopped: what it had done is written down in the server."""

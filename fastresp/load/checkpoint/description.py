@@ -191,7 +191,7 @@ class Description:
         return Message(
             f"there is a checkpoint {self.name!r}, which {where}: ",
             Hint("resume", True),
-            " goes on with it, ",
+            " continues it, ",
             Hint("checkpoint_clear", True),
             " begins anew",
         )

@@ -55,7 +55,7 @@ class Done:
 
     @property
     def seen_now(self) -> int:
-        """What ``seen`` is for a load that goes on: a server may have lost rows since."""
+        """What ``seen`` is for a load that is resumed: a server may have lost rows since."""
         return self.rows if max(self.ran) < self.seen else self.seen
 
 

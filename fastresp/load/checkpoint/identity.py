@@ -1,4 +1,4 @@
-"""What a source, a template and options are, so that a load goes on only with the same."""
+"""What a source, a template and options are, so that a load resumes only with the same."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NULLS: tuple[Nulls, ...] = ("skip", "empty")
 
 
 def identity(data: Any, template: Template | None, options: Options) -> dict[str, str]:
-    """Return what must be the same when a load goes on, by name.
+    """Return what must be the same when a load is resumed, by name.
 
     Raises:
         CheckpointError: the source can't be read a second time.
@@ -44,11 +44,11 @@ def identity(data: Any, template: Template | None, options: Options) -> dict[str
 
 
 def check_same(checkpoint: str, identity: Mapping[str, str], found: Mapping[str, str]) -> None:
-    """Refuse to go on with another source, template or options.
+    """Refuse to resume with another source, template or options.
 
     Args:
         checkpoint: its name.
-        identity: of the load that wants to go on.
+        identity: of the load that is to be resumed.
         found: what was written down when the load began.
 
     Raises:
@@ -79,11 +79,11 @@ def source_of(data: Any, template: Template | None, options: Options) -> str:
         length, samples = len(data), [data[:SAMPLE_ROWS], data[-SAMPLE_ROWS:]]
     else:
         words = (
-            f"a load from a {type(data).__name__} can't go on where it stopped, because it can be "
+            f"a load from a {type(data).__name__} can't resume where it stopped, because it can be "
             "read only once: pass a file, a query, a table or a list, or say with "
         )
         raise CheckpointError(Message(words, Hint("source_id", ...), " what it is"))
-    # Nulls may become something else when the load goes on, and must be found in the same places.
+    # Nulls may become something else when the load is resumed, but must be in the same places.
     commands = (
         commands_of(sample, template, Options(nulls=nulls, default=options.default))
         for sample in samples
@@ -131,7 +131,7 @@ def samples_of(data: Any) -> tuple[int, list[Any]]:
     kind = type(data)  # a data frame may have columns of these names
     if not (hasattr(kind, "slice") or hasattr(kind, "iloc")):
         what = "stream of tables" if isinstance(data, Frames) else type(data).__name__
-        words = f"a {what} can be read only once, so a load of it can't go on: "
+        words = f"a {what} can be read only once, so a load of it can't resume: "
         raise CheckpointError(
             Message(words, "pass a table, or say with ", Hint("source_id", ...), " what it is")
         )

@@ -1,4 +1,4 @@
-"""Which templates may run twice: their loads need no transactions."""
+"""Which templates are idempotent: their loads need no transactions."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def may_lack_rows(words: str) -> CheckpointError:
 
 
 def possible_later(words: str | Message) -> CheckpointError:
-    """Return an error after which the load can go on later."""
+    """Return an error after which the load can be resumed later."""
     error = CheckpointError(words)
     error.again = True
     return error

@@ -47,7 +47,7 @@ class Checkpoint(Description):
 
         Args:
             identity: what is loaded; it must be what was loaded before.
-            resume: go on if the name has a checkpoint; else there may be none.
+            resume: whether to resume if the name has a checkpoint; else there may be none.
             take_over: also if another loader is at work.
             clear: forget what was done before.
             attempts: the loads are attempts of a task. One that does not renew its lease is cut
@@ -291,7 +291,8 @@ class Checkpoint(Description):
             if not self.markers.level(rows):
                 raise self._unset_markers()
         assert self._links is not None
-        # Without numbers: who goes on, as a server has lost rows, can tell which one has crashed.
+        # Without numbers: a load that resumes because a server has lost rows can see which one
+        # has crashed.
         clients = json.dumps([(link.address, link.run, ()) for link in self._links.all])
         words = {
             "ended": self._now(), "totals": json.dumps(totals), "clients": clients, "lease": 0,

@@ -144,7 +144,7 @@ cdef bint read_scores(Statement *s, long long words) noexcept nogil:
         before = s.items
         text = next_argument(&s.items, &size)
     s.items = before
-    # NX, XX, GT, LT and INCR are no numbers.
+    # NX, XX, GT, LT and INCR are not numbers.
     if size >= 2 and (
         is_word(text, size, b"NX") or is_word(text, size, b"XX") or is_word(text, size, b"GT")
         or is_word(text, size, b"LT") or is_word(text, size, b"INCR")

@@ -18,7 +18,7 @@ PACKED_BEGINNINGS = {
 }
 PACKED_NAMES = {"gzip": "gzip", "zstd": "Zstandard", "bz2": "bzip2"}
 UNREAD_COMPRESSIONS = {b"\xfd7zXZ\0": "compressed with xz", b"\x04\x22\x4d\x18": "an LZ4 file"}
-# A Parquet file goes on with the Thrift field 1, an integer; a CSV header may begin with PAR1, too.
+# In Parquet, the Thrift field 1 follows, an integer; a CSV header may begin with PAR1, too.
 PARQUET = b"PAR1\x15"
 OTHERS = {
     b"PK\x03\x04": "a zip archive, as Excel writes it",

@@ -99,7 +99,7 @@ def _fits(text: str, *, whole: bool) -> bool:
 class CheckedText:
     """A delimited text, with each escaped quote doubled, that ends at a wrong quote.
 
-    Arrow's parser goes on with text after a closing quote. A field with line ends must not: there,
+    Arrow's parser accepts text after a closing quote. A field with line ends must not: there,
     a quote that is text has opened it, and the rows up to the next quote would be lost. A field on
     one line may, as in Python's csv module.
 

@@ -78,8 +78,8 @@ class Table:
         """
         if self._sql is not None and not self._sources:
             raise SourceError(
-                "it is unknown which files this query reads, so a load of it can't go on: pass the "
-                "files, and call them source in the query"
+                "it is unknown which files this query reads, so a load of it can't resume: pass "
+                "the files, and call them source in the query"
             )
         if not all(isinstance(file, str) for file in self._sources):
             raise SourceError(f"{self.files[0]} can be read only once; pass a path")
@@ -90,8 +90,8 @@ class Table:
             if other:
                 raise SourceError(
                     f"it is unknown whether {other}, which this query reads, will be the same when "
-                    "the load goes on: pass the files, and call them source in the query, or write "
-                    "its result to a file first"
+                    "the load is resumed: pass the files, and call them source in the query, or "
+                    "write its result to a file first"
                 )
         found = {
             "source": "; ".join(map(file_of, self._sources)),

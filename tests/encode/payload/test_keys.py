@@ -46,7 +46,7 @@ def test_first_row(first: int) -> None:
     )
 
 
-def test_neighbours_are_one_key() -> None:
+def test_adjacent_commands_are_one_key() -> None:
     assert error_of([b"a", b"a", b"", b"", b"b"]) == "None"
     assert "row 0 and row 3" in error_of([b"", b"", b"b", b""])
 

@@ -80,7 +80,7 @@ def sent(source: Any, template: str, **options: Any) -> bytes:
 def test_each_file_keeps_its_types(tmp_path: Path, suffix: str, template: str) -> None:
     paths = parts(tmp_path, suffix, TYPES)
     alone = [sent([path], template) for path in paths]
-    if "*" in template:  # the columns have the order of those of the first file
+    if "*" in template:  # the columns have the order of the first file
         names = ", ".join(f'"{name}"' for name in ("id", *TYPES))
         alone[1] = sent([paths[1]], template, sql=f"SELECT {names} FROM source")
     assert sent(paths, template) == b"".join(alone)
