@@ -122,7 +122,7 @@ def test_a_dry_run_names_the_file_of_a_row_after_the_sample(
         env={"REDIS_URL": server.url},
     )
     assert where in done.output
-    assert "(--nulls empty)" in done.output
+    assert "--nulls empty sends" in done.output
 
 
 def test_rejects_have_the_row_of_the_load_and_its_file(
