@@ -59,7 +59,7 @@ def lines_of_items(
     items: Sequence[int],
     counts: Callable[[bytes], object] = lambda item: True,
 ) -> list[int]:
-    """Return the lines in which items begin; ``counts`` tells which items are counted.
+    """Return the lines in which items begin; ``counts`` says which items are counted.
 
     Args:
         blocks: whole items.
