@@ -185,11 +185,11 @@ def measure_clusters(
 
 
 def _measure_cluster(setup: Setup, count: int, rounds: int, free: bool) -> list[Result]:
-    program = find_program("cli", "FASTRESP_CLI", wheels=False)
+    program = find_program("cli", "FASTRESP_CLI")
     ours = {source: Result(TABLE, f"{setup} fastresp {source}", "", count) for source in SOURCES}
     direct = Result(TABLE, f"{setup} redis-cli --pipe", "", count)
     if program is None:
-        direct.reason = "there is no redis-cli on the PATH"
+        direct.reason = "there is no redis-cli"
     with Shares(setup.primaries, count) as shares, LocalCluster(*astuple(setup)) as running:
         pids = [node.process.pid for node in running.nodes]
         with nullcontext({}) if free else apart(pids) as places:

@@ -18,7 +18,7 @@ from ..outcome.messages import Hint, Message
 from .descriptors import needed_for
 from .polling import POLLIN, new_poll
 
-__all__ = ["cannot_run", "end_group", "find_program", "need_program", "words_of"]
+__all__ = ["cannot_run", "end_group", "find_program", "is_in_wheel", "need_program", "words_of"]
 
 # Wheels that ship these programs, and the folder that has them.
 WHEELS = (
@@ -39,13 +39,12 @@ NOT_RUN = (126, 127)
 KILL_TIMEOUT_S = 5.0
 
 
-def find_program(role: str, variable: str, *, wheels: bool = True) -> str | None:
+def find_program(role: str, variable: str) -> str | None:
     """Find ``redis-{role}`` or ``valkey-{role}``: an environment variable, PATH, then a wheel.
 
     Args:
         role: ``"cli"`` or ``"server"``.
         variable: the environment variable that may hold its path or name.
-        wheels: whether to look in wheels at all.
 
     Raises:
         TransportError: the variable names something that is not a program.
@@ -60,7 +59,7 @@ def find_program(role: str, variable: str, *, wheels: bool = True) -> str | None
             )
         return path
     names = (f"redis-{role}", f"valkey-{role}")
-    places = [None, *(str(folder) for folder in _wheel_folders() if wheels)]
+    places = [None, *(str(folder) for folder in _wheel_folders())]
     found = (shutil.which(name, path=place) for place in places for name in names)
     return next((path for path in found if path is not None), None)
 
@@ -81,6 +80,11 @@ def need_program(role: str) -> str:
             f"name it in {variable}"
         )
     return path
+
+
+def is_in_wheel(program: str) -> bool:
+    """Return whether a program is that of a wheel, which is found last."""
+    return Path(program).parent in _wheel_folders()
 
 
 def _wheel_folders() -> list[Path]:

@@ -21,6 +21,7 @@ from ...server.local_server import LocalServer
 from ...server.programs import (
     end_group,
     find_program,
+    is_in_wheel,
     need_program,
     words_of,
 )
@@ -137,8 +138,7 @@ class PlainCli:
         words = words_of(self.program, "--version").decode(errors="replace")
         said = re.search(r"((?:redis|valkey)-cli) (\d[\w.]*)", words)
         name, version = said.groups() if said else (Path(self.program).name, "")
-        from_wheel = find_program("cli", "FASTRESP_CLI", wheels=False) is None
-        return Client(name, version, from_wheel)
+        return Client(name, version, is_in_wheel(self.program))
 
     def feed(self, pieces: Iterable[bytes]) -> None:
         """Write RESP to its standard input, then wait for the last reply."""

@@ -10,14 +10,38 @@ from typing import Any
 from ...outcome.errors import SourceError
 from .lent import Block, Lent
 
-__all__ = ["NotRead", "OwnBytes"]
+__all__ = ["KeptOpen", "NotRead", "OwnBytes"]
 
 # Three batches are in memory at a time. 65,536 rows of 10 columns are 10 MB.
 MOST_IN_MEMORY = 64 << 20
 COPIED_BYTES = 1 << 20
 
 
-class OwnBytes:
+class KeptOpen:
+    """A file for Arrow, which leaves the file object open that it reads.
+
+    Args:
+        file: that file object.
+    """
+
+    closed = False
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        place: int = self._file.seek(offset, whence)
+        return place
+
+    def tell(self) -> int:
+        place: int = self._file.tell()
+        return place
+
+    def close(self) -> None:
+        """Do nothing: whoever opened the file closes it."""
+
+
+class OwnBytes(KeptOpen):
     """A binary file for Arrow IPC whose reads return our own copies.
 
     The file itself is not mapped into memory: if another process truncated it, SIGBUS would kill
@@ -31,10 +55,8 @@ class OwnBytes:
         lent: tracks what Arrow's threads hold: this file, and what is read until it is open.
     """
 
-    closed = False
-
     def __init__(self, file: Any, lent: Lent | None = None) -> None:
-        self._file = file
+        super().__init__(file)
         self._lent = lent
         if lent is not None:
             lent.add(self)
@@ -75,17 +97,6 @@ class OwnBytes:
                 return b""
             file.flush()
             return mmap.mmap(file.fileno(), size - left, access=mmap.ACCESS_READ)
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        place: int = self._file.seek(offset, whence)
-        return place
-
-    def tell(self) -> int:
-        place: int = self._file.tell()
-        return place
-
-    def close(self) -> None:
-        """Do nothing: whoever opened the file closes it."""
 
 
 class NotRead(OwnBytes):

@@ -7,6 +7,7 @@ from typing import Any
 
 from pyarrow import parquet
 
+from .own_bytes import KeptOpen
 from .remote import is_remote, open_remote
 
 __all__ = ["has_checksums", "open_parquet"]
@@ -68,16 +69,11 @@ def has_checksums(path: str) -> bool:
     return head[place : place + 1] == INTEGER
 
 
-class WholeReads:
+class WholeReads(KeptOpen):
     """A file object whose ``read()`` returns fewer bytes only at the end, as Arrow expects.
 
     A raw file may return fewer at any time.
     """
-
-    closed = False
-
-    def __init__(self, file: Any) -> None:
-        self._file = file
 
     def read(self, size: int = -1) -> bytes:
         pieces = []
@@ -85,14 +81,3 @@ class WholeReads:
             pieces.append(piece)
             size -= len(piece) if size > 0 else 0
         return b"".join(pieces)
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        place: int = self._file.seek(offset, whence)
-        return place
-
-    def tell(self) -> int:
-        place: int = self._file.tell()
-        return place
-
-    def close(self) -> None:
-        """Do nothing: whoever opened the file closes it."""

@@ -76,6 +76,8 @@ class RespFile:
         ValueError: the file object is open for text.
     """
 
+    _is_resp = True  # else its commands are converted to RESP, whose size is not known before
+
     def __init__(
         self,
         source: str | os.PathLike[str] | IO[bytes],
@@ -99,6 +101,8 @@ class RespFile:
             if source.seekable():
                 self._start = source.tell()
                 self._size = source.seek(0, os.SEEK_END) - self._start
+        if not self._is_resp:
+            self._size = None
         self.limit = limit
         self.skip_truncated = skip_truncated
         self._read = 0

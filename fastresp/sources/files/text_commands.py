@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -43,15 +42,7 @@ class CommandsFile(RespFile):
         SourceError: later, when it is read: a line has unbalanced quotes; the message names it.
     """
 
-    def __init__(
-        self,
-        source: str | os.PathLike[str] | IO[bytes],
-        *,
-        limit: int | None = None,
-        skip_truncated: bool = False,
-    ) -> None:
-        super().__init__(source, limit=limit, skip_truncated=skip_truncated)
-        self._size = None  # of the RESP, which is not known before it is made
+    _is_resp = False
 
     @contextmanager
     def _opened(self) -> Iterator[IO[bytes]]:
