@@ -59,7 +59,7 @@ def in_thread(function: Callable[[], Result]) -> Future[Result]:
     _thread.start_new_thread(call, ())
     del call
     while not begun.acquire(timeout=LOOK_SECONDS):
-        if alive() is None:
+        if alive() is None and begun.locked():
             raise RuntimeError("not enough memory to start a thread")
     return future
 

@@ -8,6 +8,7 @@ import weakref
 
 import pytest
 
+from fastresp.server import threads
 from fastresp.server.threads import in_thread
 
 
@@ -38,3 +39,10 @@ def test_data_is_released_once_the_result_is_known() -> None:
             assert held() is None
     finally:
         sys.setswitchinterval(interval)
+
+
+def test_thread_that_ends_before_it_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It counted as one that had no memory to start."""
+    monkeypatch.setattr(threads, "LOOK_SECONDS", 0)
+    for _ in range(200):
+        assert in_thread(int).result() == 0
