@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -18,8 +18,8 @@ from .readers import texts_of
 from .rehearsal import Refused, Rehearsed, rehearse
 
 __all__ = [
-    "Answers", "Wishes", "ask", "ask_topology", "check_alive", "check_surplus", "is_clustered",
-    "load_scripts", "parse_info",
+    "Answers", "ClosedAt", "Wishes", "ask", "ask_topology", "check_alive", "check_surplus",
+    "is_clustered", "load_scripts", "parse_info", "tell_unknown",
 ]  # fmt: skip
 
 # The lowest proto-max-bulk-len that a server allows. Source: config.c.
@@ -58,6 +58,16 @@ class Answers:
     indexes: tuple[bytes, ...] = ()
     # Whether it evicts keys when it reaches its maxmemory.
     evicts: bool = False
+    # Questions that were not asked, or refused as unknown: some proxies know only data commands.
+    unknown: frozenset[str] = frozenset()
+
+
+class ClosedAt(ConnectionError):
+    """The server closed the connection at a question that a load can do without."""
+
+    def __init__(self, question: str) -> None:
+        super().__init__(f"it closed the connection at {question}")
+        self.question = question
 
 
 def ask(
@@ -72,6 +82,7 @@ def ask(
     remap: Remap = None,
     indexes: bool = False,
     echo: bool = False,
+    without: Collection[str] = (),
 ) -> Answers:
     """Check whether a server can accept a load.
 
@@ -86,8 +97,10 @@ def ask(
         remap: from the addresses of these nodes to those where they can be reached.
         indexes: ask for the names of its search indexes, if it has the module Search.
         echo: ask for ECHO, which redis-cli --pipe needs to find the last reply. Proxies lack it.
+        without: questions not to ask, of INFO, HELLO, CONFIG, MULTI and COMMAND.
 
     Raises:
+        ClosedAt: the server closed the connection at one of these.
         TransportError: the server can't be used.
         CommandError: the server refuses one of the commands.
         redis.RedisError: the connection is lost or refused.
@@ -102,19 +115,29 @@ def ask(
             _expect(b"fastresp", _call(connection, "ECHO", "fastresp"), "ECHO fastresp", place)
         except redis.ResponseError as error:
             echo_refused = str(error)
-    info = _info(connection)
-    cluster = _clustered(connection, info)
+    unknown = set(without)
+    info = None
+    if "INFO" not in without:
+        with _closing_at("INFO"):
+            info = _info(connection, unknown=unknown)
+    with _closing_at("HELLO"):
+        cluster = _clustered(connection, info, asks="HELLO" not in without)
     info = info or {}
     wished = wishes(cluster) if wishes else []
     settings: dict[str, int] = {}
-    connection.send_command("CONFIG", "GET", "*max-*" if limits else BULK_LIMIT)
-    if rehearsal or wished:
-        connection.send_command("MULTI")  # before reading the reply, to save a round trip
-    with suppress(redis.ResponseError):
-        settings = _settings(connection.read_response())
+    configures = "CONFIG" not in without
+    rehearses = bool(rehearsal or wished) and "MULTI" not in without
+    with _closing_at("CONFIG"):
+        if configures:
+            connection.send_command("CONFIG", "GET", "*max-*" if limits else BULK_LIMIT)
+        if rehearses:
+            connection.send_command("MULTI")  # before reading the reply, to save a round trip
+        if configures:
+            with suppress(redis.ResponseError):
+                settings = _settings(connection.read_response())
     refused, lacking = None, frozenset(wish[0].decode() for wish in wished)
-    if rehearsal or wished:
-        with suppress(redis.ResponseError):
+    if rehearses:
+        with _closing_at("MULTI"), suppress(redis.ResponseError):
             connection.read_response()
             refused, lacking = rehearse(connection, rehearsal, wished)
     _check_state(info, place, reading=reading or (cluster and nodes))
@@ -123,8 +146,9 @@ def ask(
     topology, positions = None, {}
     if cluster and nodes:
         topology = ask_topology(connection, place, remap)
-        with suppress(redis.ResponseError):
-            positions = positions_of(_call(connection, "COMMAND"))
+        if "COMMAND" not in without:
+            with _closing_at("COMMAND"), suppress(redis.ResponseError):
+                positions = positions_of(_call(connection, "COMMAND"))
     names: list[bytes] = []
     searches = "search" in info.get("modules", "").split()
     if indexes and searches:
@@ -146,7 +170,21 @@ def ask(
         indexes=tuple(names),
         evicts=info.get("maxmemory", "0") != "0"
         and info.get("maxmemory_policy", "noeviction") != "noeviction",
+        unknown=frozenset(unknown),
     )
+
+
+@contextmanager
+def _closing_at(question: str) -> Iterator[None]:
+    """Raise ClosedAt if the server closes the connection."""
+    import redis
+
+    try:
+        yield
+    except redis.ConnectionError as error:
+        if type(error) is redis.ConnectionError:
+            raise ClosedAt(question) from error
+        raise
 
 
 def is_clustered(connection: Any) -> bool:
@@ -154,17 +192,26 @@ def is_clustered(connection: Any) -> bool:
     return _clustered(connection, _info(connection, "cluster"))
 
 
-def _info(connection: Any, *sections: str) -> dict[str, str] | None:
-    """Return the fields of INFO; None if the server refuses it."""
+def _info(
+    connection: Any, *sections: str, unknown: set[str] | None = None
+) -> dict[str, str] | None:
+    """Return the fields of INFO; None if the server refuses it.
+
+    Args:
+        connection, sections: what to ask.
+        unknown: gets INFO if the server does not know it.
+    """
     import redis
 
     try:
         return parse_info(_call(connection, "INFO", *sections))
-    except redis.ResponseError:
+    except redis.ResponseError as error:
+        if unknown is not None and not isinstance(error, redis.exceptions.NoPermissionError):
+            unknown.add("INFO")
         return None
 
 
-def _clustered(connection: Any, info: dict[str, str] | None) -> bool:
+def _clustered(connection: Any, info: dict[str, str] | None, *, asks: bool = True) -> bool:
     """Return whether a server is a node of a cluster, by its INFO; if it refuses that, by HELLO.
 
     No ACL can forbid HELLO. Without it, what one node has would pass for all keys of the cluster.
@@ -174,6 +221,8 @@ def _clustered(connection: Any, info: dict[str, str] | None) -> bool:
     if info is not None:
         return info.get("cluster_enabled") == "1"
     said: Any = None
+    if not asks:
+        return False
     with suppress(redis.ResponseError):  # before Redis 6
         said = _call(connection, "HELLO", "2")
     pairs = said if isinstance(said, list) else []
@@ -289,6 +338,17 @@ def _call(connection: Any, *command: str | bytes) -> Any:
         if type(error) is redis.ConnectionError and str(error).startswith("Connection closed"):
             raise redis.ConnectionError(f"it closed the connection at {command[0]!s}") from error
         raise
+
+
+def tell_unknown(place: str, unknown: Collection[str]) -> None:
+    """Log that a server does not answer questions, and what is unknown therefore."""
+    import logging
+
+    words = (
+        "%s does not answer %s, as is usual for proxies: its role and free memory are unknown, and "
+        "its commands are not checked before the first is sent"
+    )
+    logging.getLogger("fastresp").warning(words, place, ", ".join(sorted(unknown)))
 
 
 def _refused(refused: Refused, place: str) -> FastrespError:

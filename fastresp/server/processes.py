@@ -53,9 +53,14 @@ def address_of(server: Reached) -> Address:
 
 
 class Processes:
-    """Remembers which process answered at each address, if it says so."""
+    """Remembers which process answered at each address, if it says so.
 
-    def __init__(self) -> None:
+    Args:
+        asks: whether servers may be asked; some proxies close the connection at INFO.
+    """
+
+    def __init__(self, *, asks: bool = True) -> None:
+        self._asks = asks
         self._known: dict[Address, tuple[Process, float]] = {}
 
     def begin(self, opened: Iterable[tuple[Reached, Any]]) -> None:
@@ -64,7 +69,7 @@ class Processes:
         Raises:
             TransportError: a connection was lost.
         """
-        opened = list(opened)
+        opened = list(opened) if self._asks else []
         for server, connection in opened:
             with server.explained():
                 connection.send_command("INFO")
@@ -120,8 +125,9 @@ def closed_if_failed(connections: Iterable[Any]) -> Iterator[None]:
 def may_lack_data(before: Process, now: Process, seconds: float) -> bool:
     """Return whether a server may lack what the process before has acknowledged.
 
-    An append-only file has what was acknowledged, unless the whole machine has failed. A replica
-    that has taken over behind the same address was there before, with the same history.
+    An append-only file passes, although with "appendfsync everysec" it may lack up to two seconds,
+    if the machine has failed or an fsync was running: INFO says neither. A replica that has taken
+    over behind the same address was there before, with the same history.
 
     Args:
         before: the process that answered at this address.

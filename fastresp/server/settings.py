@@ -14,6 +14,7 @@ from ..outcome.errors import FastrespError, TransportError, TransportTimeout
 from ..outcome.messages import Hint, Message
 from .answers import (
     Answers,
+    ClosedAt,
     Wishes,
     ask,
     ask_topology,
@@ -21,6 +22,7 @@ from .answers import (
     check_surplus,
     is_clustered,
     load_scripts,
+    tell_unknown,
 )
 from .cluster import Redirect, Remap, Topology, redirect_of
 from .descriptors import needed_for
@@ -30,7 +32,7 @@ from .fsync import check_fsync
 from .import_source import mark_import_source
 from .opening import Opening
 from .rehearsal import rehearsal_of
-from .url_or_client import ServerLike, pool_of
+from .url_or_client import ServerLike, pool_of, unnamed
 
 __all__ = ["Server", "ServerLike", "as_server", "one_server", "topology_from"]
 
@@ -103,6 +105,9 @@ class Server:
         self.echo = False
         # Whether keys that have expired are there for our commands.
         self.import_source = False
+        # Questions at which it closes the connection, as some proxies do at what they don't know.
+        self._without: set[str] = set()
+        self._told = False
         # Whether to ask for the names of search indexes.
         self.indexes = False
         self.scripts = {} if template is None else template.scripts
@@ -172,6 +177,8 @@ class Server:
             "socket_timeout": timeout,
             "socket_connect_timeout": timeout,
         }
+        if "CLIENT" in self._without:
+            settings |= unnamed()
         try:
             with needed_for(f"can't use the server at {self}"):  # redis-py reads files for it
                 connection = self.connection_class(**settings)
@@ -188,6 +195,9 @@ class Server:
             connection.connect()
         except (redis.RedisError, OSError, UnicodeError, TypeError) as error:
             connection.disconnect()
+            if str(error).startswith("Connection closed") and "CLIENT" not in self._without:
+                self._without.add("CLIENT")
+                return self.connect(timeout, opening)
             raise self.failure(error) from error
         return connection
 
@@ -372,14 +382,21 @@ class Server:
                 answers = ask(
                     connection, place, self.rehearsal, self.wishes, reading=self.reading,
                     limits=self.limits, nodes=self.nodes, remap=self.remap, indexes=self.indexes,
-                    echo=self.echo,
+                    echo=self.echo, without=self._without,
                 )  # fmt: skip
                 self._mark(connection)
                 check_surplus(connection, place)
+            if "INFO" in answers.unknown and not self._told:
+                self._told = True
+                tell_unknown(place, answers.unknown)
             return connection, answers
+        except ClosedAt as closed:
+            connection.disconnect()
+            self._without.add(closed.question)
         except BaseException:
             connection.disconnect()
             raise
+        return self._open(timeout, opening)
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -388,7 +405,7 @@ class Server:
 
         try:
             yield
-        except FastrespError:
+        except (FastrespError, ClosedAt):
             raise
         except (redis.RedisError, OSError) as error:
             raise self.failure(error) from error

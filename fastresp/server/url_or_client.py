@@ -12,7 +12,7 @@ from urllib.parse import quote, urlsplit
 from ..outcome.errors import TransportError
 from .cluster import Remap
 
-__all__ = ["ServerLike", "is_cluster", "pool_of", "with_password"]
+__all__ = ["ServerLike", "is_cluster", "pool_of", "unnamed", "with_password"]
 
 
 class Client(Protocol):
@@ -175,3 +175,12 @@ def _pool_from_url(url: str) -> Any:
             "TLS, valkey:// or valkeys://, or unix:///path?db=0, and percent-encode special "
             "characters in the password"
         ) from None
+
+
+def unnamed() -> dict[str, None]:
+    """Return settings with which redis-py sends no CLIENT SETINFO; it depends on its version."""
+    try:
+        import redis.driver_info  # noqa: F401
+    except ImportError:
+        return {"lib_name": None, "lib_version": None}
+    return {"driver_info": None}

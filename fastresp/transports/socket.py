@@ -194,7 +194,7 @@ def connecting(
         servers = [server] if again else []
         if answers.topology is not None and server.slot is None:
             servers = server.nodes_of(answers.topology.nodes, 1)
-        processes = Processes()
+        processes = Processes(asks="INFO" not in answers.unknown)
         with closed_if_failed(connections):
             processes.begin(zip(servers, connections[::count], strict=False))
         return connections, replace(answers, processes=processes)
