@@ -85,7 +85,7 @@ class TestLoad:
         path.write_text('{"id": 1, "full name": "Ann"}\n{"id": 2}\n')
         done = invoke("load", path, "SADD 'user:{full name}' {id}")
         assert done.exit_code == Exit.ERRORS
-        assert "row 1, command 1, column 'full name', argument 1: cannot send a null" in done.stderr
+        assert f"row 1, line 2 of {path}, command 1, column 'full name', " in done.stderr
         query = 'FROM source WHERE "full name" IS NOT NULL'
         assert f"--sql '{query}' filters the rows of files" in done.stderr
         done = invoke("load", path, "SADD 'user:{full name}' {id}", "--sql", query)

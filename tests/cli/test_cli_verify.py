@@ -49,7 +49,8 @@ def test_differences(users: Path, client: redis.Redis, tmp_path: Path) -> None:
     options = ("--nulls", "empty", "--differences")
     done = invoke("verify", users, TEMPLATE, *options, path)
     assert done.exit_code == Exit.ERRORS
-    assert '1 x with another value, first for row 7: "user:7" "name"' in done.stderr
+    where = f"first for row 7, line 9 of {users}"
+    assert f'1 x with another value, {where}: "user:7" "name"' in done.stderr
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert lines[0] == {
         "row": 7, "key": "user:7", "field": "name", "kind": "value", "wanted": "name 7",
