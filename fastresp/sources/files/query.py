@@ -388,9 +388,7 @@ class FilesSource:
                 "the query failed: it uses source twice; start it with "
                 "WITH s AS MATERIALIZED (FROM source)"
             )
-        reading = SeveralFiles(
-            self._sources, self._kinds, Reading(self._options, self._wanted), None
-        )
+        reading = SeveralFiles(self._sources, self._kinds, self._options, self._wanted, None)
         self._readings.append(reading)
         return reading
 

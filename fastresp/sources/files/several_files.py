@@ -17,7 +17,7 @@ from .casting import cast
 from .formats import OpenFile, columns_of, open_file, rows_of, schema_of
 from .input import Watch
 from .partitions import Partitions
-from .reading import Reading, Wanted
+from .reading import FileOptions, Reading, Wanted
 from .remote import is_remote, state_of
 from .schemas import one_schema, same_schema
 from .unchanged import Unchanged
@@ -41,8 +41,10 @@ class SeveralFiles:
     Args:
         sources: paths, or one file object.
         kinds: the format of each; None to detect it from the first bytes.
-        reading: how to read them.
+        options: the user's options for text files.
+        wanted: what a load needs of the rows; None outside a load, which reads typed columns.
         limit: stop after this many rows.
+        start_row: rows before it are not wanted, and may be left out.
         one: whether all batches must have the same types. Else each file keeps its own.
 
     Attributes:
@@ -54,22 +56,27 @@ class SeveralFiles:
         self,
         sources: list[Any],
         kinds: list[str | None],
-        reading: Reading,
+        options: FileOptions,
+        wanted: Wanted | None,
         limit: int | None,
         *,
+        start_row: int = 0,
         one: bool = True,
     ) -> None:
         self._sources = sources
         self._kinds = kinds
         self._one = one
         self._partitions = [Partitions(source) for source in sources]
-        wanted = reading.wanted
         # Columns that are not used may be left out if their types can't be one.
         self._used = None if wanted is None or wanted.document else wanted.columns
-        reading.wanted = self._wanted(wanted)
-        self._reading = reading
-        reading.varies, reading.single = not one, len(sources) == 1
-        reading.folders = frozenset(name for each in self._partitions for name in each.values)
+        self._reading = Reading(
+            options,
+            self._wanted(wanted),
+            start_row=start_row,
+            varies=not one,
+            single=len(sources) == 1,
+            folders=frozenset(name for each in self._partitions for name in each.values),
+        )
         self._limit = limit
         self._sizes = [_size(source) for source in sources]
         self._index = 0

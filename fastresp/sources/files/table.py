@@ -13,7 +13,7 @@ from .input import Watch, check_unused, name_of
 from .packages import imported
 from .partitions import Partitions
 from .read_ahead import ReadAhead, Run
-from .reading import AS_IT_IS, FileOptions, Reading, Wanted
+from .reading import AS_IT_IS, FileOptions, Wanted
 
 __all__ = ["Table"]
 
@@ -258,9 +258,14 @@ class Table:
             )
         elif self._sql is None:
             several_files = imported("pyarrow", ".several_files")
-            reading = Reading(self._options, wanted, start_row=start_row)
             run = several_files.SeveralFiles(
-                self._sources, self._kinds, reading, self._limit, one=wanted is None
+                self._sources,
+                self._kinds,
+                self._options,
+                wanted,
+                self._limit,
+                start_row=start_row,
+                one=wanted is None,
             )
         else:
             query = imported("duckdb", ".query")
