@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ..outcome.errors import TransportError
-from ..outcome.messages import Message, message_of
+from ..outcome.messages import Hint, Message, message_of
+from ..outcome.passwords import without_passwords
 from ..server.settings import Server
 
 __all__ = [
@@ -13,8 +14,10 @@ __all__ = [
     "NotMarked",
     "NotRun",
     "TakenOver",
+    "closed_outputs",
     "idle_cause",
     "may_pass",
+    "no_progress",
     "remedy_for",
     "with_second_look",
 ]
@@ -90,3 +93,39 @@ def with_second_look(message: str, server: Server, timeout: float | None) -> str
     except TransportError as error:
         return Message(message, "\na new connection failed: ", message_of(error))
     return f"{message}\na new connection works"
+
+
+def closed_outputs(timeout: float) -> Message:
+    """Return the message for a redis-cli that keeps running without outputs."""
+    return Message(
+        f"redis-cli closed its outputs {timeout:g} s ago but kept running; it was killed (check "
+        "which program FASTRESP_CLI, or redis-cli on the PATH, starts)"
+    )
+
+
+def no_progress(server: Server, timeout: float, last_error: str) -> Message:
+    """Return the message for a redis-cli that makes no progress.
+
+    Args:
+        server: the server that it is connected to.
+        timeout: seconds without progress.
+        last_error: the last error reply, if all commands were read; "" if there is none.
+    """
+    message = f"no progress for {timeout:g} s between redis-cli and {server}"
+    if last_error:
+        message += (
+            f", after the error reply {without_passwords(last_error)!r}: if that answered "
+            "redis-cli's closing ECHO, all commands were run"
+        )
+    else:
+        message += (
+            ": the server is frozen, or busy with a command, or with the last 500 KB of commands, "
+            "during which redis-cli prints nothing"
+        )
+    return Message(
+        f"{message}; redis-cli was killed (a larger ",
+        Hint("timeout", ...),
+        " waits longer; ",
+        Hint("transport", "socket"),
+        " sees every reply)",
+    )

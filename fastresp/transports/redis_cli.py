@@ -13,7 +13,6 @@ from functools import partial
 
 from ..outcome.errors import CommandError, TransportError, TransportTimeout
 from ..outcome.messages import Hint, Message
-from ..outcome.passwords import without_passwords
 from ..outcome.report import ERRORS_KEPT, Report
 from ..resp.buffer import Chunk
 from ..resp.grammar import ERROR_BYTES
@@ -26,7 +25,7 @@ from ..server.programs import cannot_run, end_group, need_program
 from ..server.rate import Rate, RateLimit
 from ..server.settings import Server, ServerLike
 from .base import Transport
-from .causes import LIKELY_CAUSES, idle_cause, with_second_look
+from .causes import LIKELY_CAUSES, closed_outputs, idle_cause, no_progress, with_second_look
 from .cli_options import beyond_redis_cli, cli_options
 from .driver import Blocking, Steps
 from .pace import PORTION_S, Pace
@@ -358,32 +357,12 @@ class RedisCli(Transport):
             self.kill()
             raise TransportTimeout(message, report)
 
-    def _silence(self) -> str:
+    def _silence(self) -> Message:
         """Return the message for a redis-cli that makes no progress."""
+        assert self.timeout is not None
         if not self._outputs:
-            return (
-                f"redis-cli closed its outputs {self.timeout:g} s ago but kept running; it was "
-                "killed (check which program FASTRESP_CLI, or redis-cli on the PATH, starts)"
-            )
-        message = f"no progress for {self.timeout:g} s between redis-cli and {self.server}"
-        if self._last_error and not self._level:
-            error = without_passwords(self._last_error)
-            message += (
-                f", after the error reply {error!r}: if that answered redis-cli's closing ECHO, "
-                "all commands were run"
-            )
-        else:
-            message += (
-                ": the server is frozen, or busy with a command, or with the last 500 KB of "
-                "commands, during which redis-cli prints nothing"
-            )
-        return Message(
-            f"{message}; redis-cli was killed (a larger ",
-            Hint("timeout", ...),
-            " waits longer; ",
-            Hint("transport", "socket"),
-            " sees every reply)",
-        )
+            return closed_outputs(self.timeout)
+        return no_progress(self.server, self.timeout, "" if self._level else self._last_error)
 
     def _read_outputs(self, ready: Iterable[int]) -> None:
         """Read redis-cli's output, so that it never blocks on a full pipe."""

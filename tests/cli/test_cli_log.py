@@ -182,7 +182,7 @@ class TestLog:
     def test_what_others_log(self, server, users: Path) -> None:
         """Warnings of other packages are lines, too."""
         code = (
-            "import sys, warnings, fastresp.cli.load as module\n"
+            "import sys, warnings, fastresp.cli.loading as module\n"
             "loaded = module.mass_insert\n"
             "def load(*arguments, **options):\n"
             "    warnings.warn('old setting', stacklevel=1)\n"

@@ -55,6 +55,7 @@ from .statement cimport (
     is_list,
     makes_key,
     next_item,
+    place_of,
     read_statement,
 )
 from .tables cimport Entry, Numbers, mixed
@@ -446,11 +447,3 @@ cdef class Questions:
     cdef int word(self, const char *text, Py_ssize_t size) except -1:
         self.words += 1
         return append_bulk(self.out, text, size)
-
-
-cdef long long place_of(const Statement *s) except? -1:
-    """Return the index in the list of a command of a second look."""
-    cdef Statement items = s[0]
-    cdef Item item
-    next_item(&items, &item)
-    return int(item.name[:item.name_size])

@@ -79,6 +79,7 @@ cdef bint read_statement(
     Statement *s, const Walk *start, LastVerb *last, bint again
 ) noexcept nogil
 cdef void next_item(Statement *s, Item *item) noexcept nogil
+cdef long long place_of(const Statement *s) except? -1
 
 
 cdef inline bint is_list(Form form) noexcept nogil:

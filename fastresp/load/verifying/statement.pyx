@@ -261,3 +261,11 @@ cdef void next_item(Statement *s, Item *item) noexcept nogil:
         next_argument(&s.items, &size)
     else:
         item.name = next_argument(&s.items, &item.name_size)
+
+
+cdef long long place_of(const Statement *s) except? -1:
+    """Return the index in the list of a command of a second look."""
+    cdef Statement items = s[0]
+    cdef Item item
+    next_item(&items, &item)
+    return int(item.name[:item.name_size])
