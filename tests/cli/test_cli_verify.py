@@ -54,7 +54,7 @@ def test_differences(users: Path, client: redis.Redis, tmp_path: Path) -> None:
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert lines[0] == {
         "row": 7, "key": "user:7", "field": "name", "kind": "value", "wanted": "name 7",
-        "found": "other",
+        "found": "other", "file": str(users), "row_in_file": 7, "line": 9,
     }  # fmt: skip
     assert [line["row"] for line in lines] == [7, 8, 8]
     done = invoke("verify", users, TEMPLATE, *options, "-", "--exact")
