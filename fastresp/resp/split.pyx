@@ -30,7 +30,7 @@ cdef enum:
     LONGEST_NAME = 65536
     # Bytes kept of a command that is only inspected: its name, and what can be shown of it.
     LOOKED_AT = LONGEST_NAME + 8192
-    # Returned by header() if there is no number.
+    # Returned by header() if it has no number.
     NOT_WHOLE = -1
     NO_HEADER = -3
 

@@ -27,6 +27,10 @@ BANNED = {
     r"who (works|reads|waits|asks|takes|wants) ": ("a consumer that ...", "who takes an item"),
     r"on their way": ("in flight", "bytes on their way"),
     r"goes up|go up": ("propagates, is raised", "The error goes up."),
+    r"goes on": ("resumes, continues", "The load goes on."),
+    r"neighbours?|neighbouring": ("adjacent", "neighbouring rows"),
+    r"file of rejects": ("rejects file", "the file of rejects"),
+    r"(is|are) no numbers?": ("is not a number", "A score is no number."),
     r"lest": ("so that ... not", "lest it hangs"),
     r"ere|thereof|therein|wherein|whereof": ("plain words", "the rows thereof"),
 }
