@@ -13,6 +13,7 @@ from typing import Any
 from ..outcome.places import Placed
 from ..sources.files import Table
 from ..sources.files.input import Watch
+from ..sources.files.resp import RespFile
 from ..sources.source import place_of
 from ..transports.driver import Blocking, Steps
 
@@ -27,7 +28,7 @@ def line_numbers(data: Any, rows: Iterable[int], stopped: Watch) -> dict[int, in
         rows: rows of the whole load.
         stopped: ends the search when it is set.
     """
-    if isinstance(data, Table):
+    if isinstance(data, (Table, RespFile)):
         with suppress(Exception):
             return data.line_numbers(rows, stopped)
     return {}

@@ -267,6 +267,9 @@ def _loading(chunks: Chunks, choose: Choose, watch: Watch, resuming: Resuming) -
             nothing = Report("socket")
             add_report(cancellation, nothing, str(nothing))
             raise
+        except Exception as error:
+            yield from locating(data, [error])
+            raise
         with reporting(options.progress, data) as show, policy:
             server = as_server(options.server, template, nodes=True)
             server.fsync = options.durability == FSYNC

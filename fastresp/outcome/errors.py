@@ -30,6 +30,16 @@ __all__ = [
 MOST_WORDS = 1000
 
 
+def with_line(text: str, error: Placed) -> str:
+    """Return a text that begins with a file, and maybe a row, with the line behind it."""
+    words = str(error.file)
+    if error.line is None or not text.startswith(words) or f", line {error.line:,}: " in text:
+        return text
+    row = "" if error.row_in_file is None else f"{words}: row {error.row_in_file:,}"
+    words = row if row and text.startswith(row) else words
+    return begun(text, f"{words}, line {error.line:,}", len(words))
+
+
 class EncodeError(Placed, FastrespError, TypeError, ValueError):
     """A value has no RESP form, or a command may not be sent in a pipeline.
 
@@ -67,8 +77,11 @@ class EncodeError(Placed, FastrespError, TypeError, ValueError):
         index = "" if self.row is None else f"row {self.row:,}"
         if index and text.startswith(index):
             return begun(text, self.place, len(index))
-        unnamed = self.file is not None and self.file not in text
-        return Message(self.place, ": ", text) if unnamed else text
+        return (
+            with_line(text, self)
+            if self.file is None or self.file in text
+            else Message(self.place, ": ", text)
+        )
 
 
 class TemplateError(Placed, FastrespError, ValueError):
@@ -105,8 +118,29 @@ class TemplateError(Placed, FastrespError, ValueError):
         return visible(f"{where}{self.args[0]}\n    {cut}{line}{more}\n    {caret}")
 
 
-class SourceError(FastrespError, ValueError):
-    """The source of a load can't be read."""
+class SourceError(Placed, FastrespError, ValueError):
+    """The source of a load can't be read.
+
+    Attributes:
+        row_in_file: for a row with another number of fields, or that is no JSON, its index in its
+            file, counted from 0. Else None.
+        file, line: the file of this row, and its physical line, as in CommandError.
+    """
+
+    def __init__(
+        self, message: str, *, row_in_file: int | None = None, line: int | None = None
+    ) -> None:
+        super().__init__(message)
+        self.row_in_file, self.line = row_in_file, line
+
+    def __str__(self) -> str:
+        return visible(self.message)
+
+    @property
+    def message(self) -> str:
+        """The text, with the line if it is known."""
+        text: str = self.args[0] if self.args else ""
+        return with_line(text, self)
 
 
 class DecodeError(FastrespError, ValueError):

@@ -122,6 +122,8 @@ def begun(message: str, words: str, size: int) -> str:
     if not isinstance(message, Message):
         return words + message[size:]
     first, *others = message._parts
+    if len(str(first)) < size and others:
+        return begun(Message(*others), words, size - len(str(first)))
     return Message(begun(str(first), words, size), *others)
 
 

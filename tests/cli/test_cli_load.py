@@ -104,7 +104,7 @@ class TestLoad:
         done = run("load", path, "SET {id} {name}")
         assert done.returncode == Exit.ERRORS
         assert done.stderr.startswith(f"{client.dbsize():,} commands (")
-        assert "row 1,000,000 has 3 fields" in done.stderr
+        assert "row 1,000,000, line 1,000,002 has 3 fields" in done.stderr
         assert "set --format to one of" in run("load", __file__, HSET).stderr
 
     def test_json(self, users: Path) -> None:

@@ -294,11 +294,12 @@ def _wrong(row: str, expected: str, fields: str, text: str) -> SourceError:
         fix = "quote fields that contain a delimiter, and close each quote"
     else:
         fix = "add the missing fields, or quote a field that contains a line end"
+    index = int(row) - 1  # Arrow counts from 1
     return SourceError(
         Message(
-            # Arrow counts from 1.
-            f"row {int(row) - 1:,} has {counted(int(fields), 'field')} for "
+            f"row {index:,} has {counted(int(fields), 'field')} for "
             f"{counted(int(expected), 'column')}: {text[:80]!r}; {fix}, or use ",
             Hint("bad_rows", "skip"),
-        )
+        ),
+        row_in_file=index,
     )

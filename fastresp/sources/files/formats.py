@@ -375,7 +375,9 @@ def _errors_converted(name: str, kind: str | None, rows: int = 0) -> Iterator[No
     try:
         yield
     except SourceError as error:
-        raise SourceError(Message(f"{name}: ", message_of(error))) from error.__cause__
+        named = Message(f"{name}: ", message_of(error))
+        place = {"row_in_file": error.row_in_file, "line": error.line}
+        raise SourceError(named, **place) from error.__cause__
     except pa.ArrowMemoryError as error:
         words = f"{name} can't be read: out of memory ({error}); raise the limit of this process"
         raise SourceError(words) from error

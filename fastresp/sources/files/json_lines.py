@@ -36,7 +36,8 @@ def open_json(data: Input, reading: Reading, schema: pa.Schema | None) -> Batche
     """
     head = data.read(BLOCK_BYTES).removeprefix(codecs.BOM_UTF8)
     data.put_back(head)
-    if head.lstrip()[:1] == b"[":
+    reading.has_lines = head.lstrip()[:1] != b"["
+    if not reading.has_lines:
         array = ArrayLines()
 
         def finish() -> bytes:

@@ -58,6 +58,7 @@ class Rows(ABC):
 
     def __init__(self, reading: Reading) -> None:
         self._bad = reading.bad
+        self._has_lines = reading.has_lines
         self._line_ends = 0  # in the last block
 
     @abstractmethod
@@ -77,7 +78,7 @@ class Rows(ABC):
             before = rows
             for found in results if not self._bad.skip else ():
                 if isinstance(found, Fault):
-                    raise found.error(before, lines)
+                    raise found.error(before, lines if self._has_lines else None)
                 before += 0 if found is None else found.num_rows
             for found in results:
                 if isinstance(found, Fault):
@@ -154,10 +155,11 @@ class Fault:
     text: bytes
     words: str
 
-    def error(self, rows: int, lines: int) -> SourceError:
-        """Return the error for this line, after ``rows`` rows and ``lines`` lines."""
-        where = f"row {rows:,} (line {lines + self.line + 1:,}): "
-        return SourceError(Message(where, self.words))
+    def error(self, rows: int, lines: int | None) -> SourceError:
+        """Return the error for this line, after ``rows`` rows and ``lines`` lines if it has any."""
+        line = None if lines is None else lines + self.line + 1
+        where = f"row {rows:,}" if line is None else f"row {rows:,}, line {line:,}"
+        return SourceError(Message(where, ": ", self.words), row_in_file=rows, line=line)
 
 
 def tried(

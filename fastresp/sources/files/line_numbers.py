@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import codecs
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ...resp.grammar import BULK_BYTES
+from .command_lines import lines_of_items
 from .delimited import checked_text
 from .formats import open_text
 from .input import Input, Watch
@@ -51,34 +52,6 @@ def lines_of_rows(
             end = (options.delimiter or "\n").encode()
             return lines_of_items(line_blocks(data, end, BULK_BYTES), end, rows)
         return _of_delimited(data, kind, reading, rows)
-
-
-def lines_of_items(
-    blocks: Iterable[bytes],
-    end: bytes,
-    items: Sequence[int],
-    counts: Callable[[bytes], object] = lambda item: True,
-) -> list[int]:
-    """Return the lines in which items begin; ``counts`` says which items are counted.
-
-    Args:
-        blocks: whole items.
-        end: what is behind each of them.
-        items: in ascending order, without duplicates.
-        counts: called with each item.
-    """
-    found: list[int] = []
-    index, line, lines = 0, 1, int(end == b"\n")
-    for block in blocks:
-        for item in block.removesuffix(end).split(end):
-            if counts(item):
-                if index == items[len(found)]:
-                    found.append(line)
-                    if len(found) == len(items):
-                        return found
-                index += 1
-            line += lines or item.count(b"\n")
-    return found
 
 
 def _of_json(data: Input, options: FileOptions, lines: Sequence[int]) -> list[int]:

@@ -180,6 +180,7 @@ class Reading:
         start_row: rows before it are not wanted, and may be left out.
         varies: whether each batch of JSON lines may have its own columns and types.
         single: whether there is one file.
+        has_lines: whether the rows of JSON are lines of the file, and not those of an array.
         folders: the columns that folders of the files name.
         known: the columns of JSON lines so far, and the types to parse them as.
         unseen: the columns that the template names and no JSON line has had so far.
@@ -192,6 +193,7 @@ class Reading:
     start_row: int = 0
     varies: bool = False
     single: bool = True
+    has_lines: bool = True
     folders: frozenset[str] = frozenset()
     known: dict[str, Any] = field(default_factory=dict)
     unseen: set[str] = field(init=False)

@@ -18,7 +18,8 @@ from ...resp.shown import HEAD_BYTES, shown_command
 from ...resp.split import CommandSplitter
 from ...server.forks import Inherited, is_own, own
 from ..blocking import read_some
-from .input import name_of
+from .command_lines import lines_of_resp
+from .input import Watch, name_of
 from .unchanged import Unchanged
 
 __all__ = ["RespEncoder", "RespFile", "RespSummary"]
@@ -116,6 +117,20 @@ class RespFile:
     def rows(self) -> int | None:
         """Number of commands to send; None if not known beforehand."""
         return self._summary.commands if self._summary and self._start is not None else None
+
+    def place(self, row: int) -> tuple[str, int]:
+        """Return the name of the file, and the row, which is the index of a command."""
+        return self.name, row
+
+    def line_numbers(self, rows: Iterable[int], stopped: Watch) -> dict[int, int]:
+        """Return the line of each row, as ``Table.line_numbers()``: none of a pipe or URL."""
+        in_order = sorted(set(rows))
+        if not isinstance(self._source, str | os.PathLike) or not self._unchanged.holds:
+            return {}
+        lines = self._lines(os.fspath(self._source), in_order, stopped)
+        return dict(zip(in_order, lines, strict=False)) if self._unchanged.holds else {}
+
+    _lines = staticmethod(lines_of_resp)
 
     def fraction(self, rows: int | None = None) -> float | None:
         """Return how much of the commands to send has been read, from 0 to 1; None if unknown.

@@ -6,6 +6,7 @@ import bisect
 import os
 from collections import deque
 from collections.abc import Generator, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from itertools import groupby
 from typing import Any
@@ -197,6 +198,9 @@ class SeveralFiles:
                 self._part.close()
                 self._states[index].check()
             self._check_seen()
+        except SourceError as error:
+            self._locate(error, self._index)
+            raise
         finally:
             self.close()
 
@@ -213,6 +217,16 @@ class SeveralFiles:
                 f"no row has the key {min(unseen)!r}, which the template names; the keys are "
                 f"{', '.join(known)}"
             )
+
+    def _locate(self, error: SourceError, index: int) -> None:
+        """Set the file and the line of an error for a row of a file."""
+        row, path = error.row_in_file, self._sources[index]
+        if row is None or error.file is not None or not isinstance(path, str):
+            return
+        error.place_in(path, row)
+        if error.line is None:
+            with suppress(Exception):
+                error.place_at(*self._lines(index, [row], self._reading.stopped))
 
     def close(self) -> None:
         """Close the open file."""
@@ -288,25 +302,24 @@ class SeveralFiles:
         Raises:
             OSError, SourceError: a file can't be read again.
         """
-        from .line_numbers import lines_of_rows  # which imports the reader of JSON: 30 ms
-
         found: dict[int, int] = {}
         in_order = sorted(set(rows))
-        for index, group in groupby(in_order, lambda row: bisect.bisect_right(self._firsts, row)):
-            index -= 1
-            path, state, of_file = self._sources[index], self._states.get(index), list(group)
-            if not isinstance(path, str) or is_remote(path) or state is None or not state.holds:
-                continue
-            rows_there = [row - self._firsts[index] for row in of_file]
-            bad = self._reading.bad.before[
-                self._bad_before[index] : self._bad_before.get(index + 1)
-            ]
-            lines = lines_of_rows(
-                path, self._kinds[index], self._reading.options, rows_there, bad, stopped
-            )
-            if state.holds:
-                found |= zip(of_file, lines, strict=False)
+        for after, group in groupby(in_order, lambda row: bisect.bisect_right(self._firsts, row)):
+            of_file, first = list(group), self._firsts[after - 1]
+            lines = self._lines(after - 1, [row - first for row in of_file], stopped)
+            found |= zip(of_file, lines, strict=False)
         return found
+
+    def _lines(self, index: int, rows: list[int], stopped: Watch) -> list[int]:
+        """Return the lines of some rows of a file, as far as they are found."""
+        from .line_numbers import lines_of_rows  # which imports the reader of JSON: 30 ms
+
+        path, state = self._sources[index], self._states.get(index)
+        if not isinstance(path, str) or is_remote(path) or state is None or not state.holds:
+            return []
+        bad = self._reading.bad.before[self._bad_before[index] : self._bad_before.get(index + 1)]
+        lines = lines_of_rows(path, self._kinds[index], self._reading.options, rows, bad, stopped)
+        return lines if state.holds else []
 
     def _opened(self, index: int, start_row: int = 0) -> OpenFile:
         """Open a file, and leave out rows before ``start_row`` of all files, if that is known."""
@@ -314,7 +327,13 @@ class SeveralFiles:
         start = start_row - self._rows
         self._states[index] = Unchanged(self._sources[index])
         self._bad_before[index] = len(self._reading.bad.before)
-        part = open_file(self._sources[index], self._kinds[index], self._json, self._reading, start)
+        try:
+            part = open_file(
+                self._sources[index], self._kinds[index], self._json, self._reading, start
+            )
+        except SourceError as error:
+            self._locate(error, index)
+            raise
         if self._kinds[index] == "jsonl" and part.schema.names:
             self._json = part.schema
         try:

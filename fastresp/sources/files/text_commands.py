@@ -11,6 +11,7 @@ from ...outcome.errors import SourceError
 from ...outcome.excerpts import shown_argument
 from ...resp.values import pack
 from ..blocking import read_some
+from .command_lines import lines_of_commands
 from .resp import RespFile
 
 __all__ = ["CommandsFile", "words_of_line"]
@@ -43,6 +44,8 @@ class CommandsFile(RespFile):
     """
 
     _is_resp = False
+
+    _lines = staticmethod(lines_of_commands)
 
     @contextmanager
     def _opened(self) -> Iterator[IO[bytes]]:

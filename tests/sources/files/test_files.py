@@ -293,9 +293,12 @@ def test_csv_need_not_be_utf8() -> None:
         (b"a,b,a\n", "two columns are named 'a' in the first line; rename one"),
         (b"\xe9\n", "is not UTF-8"),
         ("a,b\n1,2\n".encode("utf-16"), "it is UTF-16; use encoding='utf-16'"),
-        (b'a,b\n\n1,"2\n"\n\n3,4,5\n', "row 1 has 3 fields for 2 columns: '3,4,5'"),
-        (b'"a\nb",c\n1\n', "row 0 has 1 field for 2 columns: '1'"),
-        (b"a,b\n" + b"1,2\n" * 900_000 + b"3\n", "row 900,000 has 1 field for 2 columns"),
+        (b'a,b\n\n1,"2\n"\n\n3,4,5\n', "row 1, line 6 has 3 fields for 2 columns: '3,4,5'"),
+        (b'"a\nb",c\n1\n', "row 0, line 3 has 1 field for 2 columns: '1'"),
+        (
+            b"a,b\n" + b"1,2\n" * 900_000 + b"3\n",
+            "row 900,000, line 900,002 has 1 field for 2 columns",
+        ),
         (b"a,b\n1,2\n3," + b"x" * (5 << 20), "from row 1 on: a row is larger than 2 MiB"),
     ],
 )
@@ -364,23 +367,23 @@ def test_json_later_in_the_file() -> None:
     [
         (
             '{"a":"x"}',
-            "row 60,000 (line 60,001): Column(/a) changed from number to string; write its numbers",
+            "row 60,000, line 60,001: Column(/a) changed from number to string; write its numbers",
         ),
         (
             '{"b":5}',
-            "row 60,000 (line 60,001): Column(/b) changed from string to number; write its",
+            "row 60,000, line 60,001: Column(/b) changed from string to number; write its",
         ),
         (
             '{"c":1}',
             "unexpected field; outside of a plain load, columns and types are taken",
         ),
-        ('{"a":1.5}', "row 60,000 (line 60,001): Column(/a): Failed to parse string: '1.5' as"),
-        ('{"a":1', "row 60,000 (line 60,001): the line ends inside its JSON object; fix it"),
+        ('{"a":1.5}', "row 60,000, line 60,001: Column(/a): Failed to parse string: '1.5' as"),
+        ('{"a":1', "row 60,000, line 60,001: the line ends inside its JSON object; fix it"),
         (
             '{"a":1,}',
-            "row 60,000 (line 60,001): Missing a name for object member; fix it: each line",
+            "row 60,000, line 60,001: Missing a name for object member; fix it: each line",
         ),
-        ("nonsense", "row 60,000 (line 60,001): not a JSON object; fix it: each line must be one"),
+        ("nonsense", "row 60,000, line 60,001: not a JSON object; fix it: each line must be one"),
     ],
 )
 def test_faults_of_json(line: str, words: str) -> None:

@@ -157,7 +157,7 @@ def test_exceptions_of_the_source_propagate_unchanged(
     path = tmp_path / "users.csv"
     path.write_bytes(csv_bytes(ROWS * 3000) + b"1,2\n")
     with pytest.raises(
-        fastresp.SourceError, match=r"users.csv: row 300,000 has 2 fields"
+        fastresp.SourceError, match=r"users.csv: row 300,000, line 402,002 has 2 fields"
     ) as caught:
         insert(fastresp.read(path), "LPUSH list {id}", server=server.url)
     assert not isinstance(caught.value, pa.ArrowInvalid)

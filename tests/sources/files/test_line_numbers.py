@@ -18,6 +18,7 @@ import redis
 from loads import Insert
 
 import fastresp
+from fastresp import pack
 from fastresp.server.local_server import LocalServer
 
 # The server refuses the row whose id is "bad".
@@ -79,6 +80,64 @@ def test_lines(
     assert error.line == line
     assert str(error).startswith(f"row {row:,}, line {line:,} of {path}, command {row:,}: WRONG")
     assert f"first for row {row:,}, line {line:,} of {path}" in str(report)
+
+
+def test_a_row_with_a_wrong_number_of_fields(
+    insert: Insert, server: LocalServer, tmp_path: Path
+) -> None:
+    path, other = tmp_path / "a.csv", tmp_path / "b.csv"
+    path.write_text(f"{HEAD}2,x\n")
+    other.write_text('id,name\n1,"\n"\n\n2\n')
+    words = f"{other}: row 1, line 5 has 1 field for 2 columns: '2'"
+    for read in (
+        lambda: insert(fastresp.read([path, other]), SET, server=server.url),
+        lambda: fastresp.dump(fastresp.read([path, other]), SET, tmp_path / "a.resp"),
+        lambda: pa.table(fastresp.read([path, other])),
+    ):
+        with pytest.raises((fastresp.SourceError, pa.ArrowInvalid)) as caught:
+            read()
+        assert words in str(caught.value)
+        if isinstance(caught.value, fastresp.SourceError):
+            found = caught.value
+            assert (found.file, found.row_in_file, found.line) == (str(other), 1, 5)
+
+
+RESP = b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$4\r\n\n\r\n\n\r\n"
+REFUSED = b"*3\r\n$4\r\nSADD\r\n$3\r\nbad\r\n$1\r\nx\r\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "row", "line"),
+    [
+        ("a.resp", REFUSED, 0, 1),
+        ("a.resp", RESP + REFUSED + RESP, 1, 11),
+        ("a.resp", RESP + b"\r\n\n\r\n" + REFUSED, 1, 14),
+        ("a.resp", RESP * 100_000 + b"\r\n" + REFUSED, 100_000, 1_000_002),
+        ("a.resp", pack("SET", "a", b"\n" * 5_000_000) + REFUSED, 1, 5_000_008),
+        ("a.txt", b"SADD bad x", 0, 1),
+        ("a.txt", b'\n SET a "\\n"\r\n \t\r\nSADD bad x\nSET b c\n', 1, 4),
+    ],
+    ids=lambda each: str(each)[:20],
+)
+def test_lines_of_commands(
+    insert: Insert, server: LocalServer, tmp_path: Path, name: str, text: bytes, row: int, line: int
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(text)
+    source = fastresp.read(path, format="resp" if name == "a.resp" else "commands")
+    report = insert(source, server=server.url, on_error="collect")
+    [error] = report.errors
+    assert (error.row, error.file, error.row_in_file, error.line) == (row, str(path), row, line)
+    assert str(error).startswith(f"row {row:,}, line {line:,} of {path}, command {row:,}: WRONG")
+
+
+def test_refused_commands_of_files(insert: Insert, server: LocalServer, tmp_path: Path) -> None:
+    path = tmp_path / "a.resp"
+    path.write_bytes(RESP + b"*2\r\n$9\r\nSUBSCRIBE\r\n$1\r\nx\r\n")
+    with pytest.raises(fastresp.EncodeError) as caught:
+        insert(fastresp.read(path), server=server.url)
+    assert (caught.value.file, caught.value.row, caught.value.line) == (str(path), 1, 11)
+    assert str(caught.value).startswith(f"{path}, line 11: command 1: ")
 
 
 @pytest.mark.parametrize(
