@@ -68,9 +68,13 @@ class TestErrors:
         done = invoke("send", resp(self.WRONG), "--transport", "socket", "--json")
         fields = json.loads(done.stdout)
         assert (done.exit_code, fields["exit_code"], fields["failed"]) == (1, 1, 2)
-        assert fields["errors"][0] == {
+        [first, *_] = fields["errors"]
+        assert first.pop("file").endswith(".resp")
+        assert first == {
             "command": 1,
             "row": 1,
+            "row_in_file": 1,
+            "line": 8,
             "code": "WRONGTYPE",
             "error": "WRONGTYPE Operation against a key holding the wrong kind of value",
             "arguments": ["LPUSH", "text", "é"],

@@ -242,7 +242,7 @@ def test_maps_that_duckdb_does_not_have(tmp_path: Path) -> None:
 
 def test_faults_in_files_are_theirs(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("id,v\n2,a\n1,b,c\n")
-    assert "row 1 has 3 fields for 2 columns" in failure(tmp_path / "x.csv", sort_by="id")
+    assert "row 1, line 3 has 3 fields for 2 columns" in failure(tmp_path / "x.csv", sort_by="id")
 
 
 def test_options_that_do_not_fit(tmp_path: Path) -> None:
