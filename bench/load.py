@@ -8,16 +8,19 @@ Loads, each into a server started for it on a unix socket:
 - ``embedding``: a column of vectors of 384 float32 into hashes, with ``mass_insert`` from an Arrow
   table, and with a redis-py pipeline of 1,000 and ``tobytes()``, in turn.
 - ``csv``: a file of 1,000,000 SETs of 129 bytes, by ``fastresp load``; whole processes.
+- ``jsonl``: a file of JSON Lines of six numbers each, all with the same keys, and one whose keys
+  rotate through 50, both by ``mass_insert``, in turn. It prints the ratio of their rates.
 - ``start``: a load of one row, ``fastresp --help`` and ``python -c pass``, in turn: whole
   processes, the median of 5.
 
-    python bench/load.py                       # about 5 minutes
+    python bench/load.py                       # about 6 minutes
     python bench/load.py --rows 200000 --vectors 5000 --rounds 1 -o load.json
 """
 
 from __future__ import annotations
 
 import csv
+import json
 import subprocess
 import sys
 import tempfile
@@ -35,7 +38,7 @@ from redis_py_client import redis_py
 from results import Result
 from turns import Contender, arguments, finish, measure, show, take
 
-from fastresp import mass_insert
+from fastresp import mass_insert, read
 from fastresp.cli.demo.generators import PAYLOAD
 from fastresp.server.local_server import LocalServer
 
@@ -45,6 +48,9 @@ DIMENSIONS = 384
 PIPELINE = 1_000
 BATCH = 250_000
 LINES = 1_000_000
+# Keys that JSON rows rotate through, and how many of them each row has.
+KEYS = 50
+ROW_KEYS = 5
 # Processes that one value of ``start`` is the median of.
 STARTS = 5
 TEMPLATE = "HSET row:{id} {**}"
@@ -205,6 +211,39 @@ def load_csv(rows: int, rounds: int) -> Result:
     return result
 
 
+def write_json(path: Path, rows: int, keys: int) -> None:
+    """Write JSON Lines whose keys rotate."""
+    with open(path, "w") as file:
+        for row in range(rows):
+            names = [f"key{(row * ROW_KEYS + i) % keys:02}" for i in range(ROW_KEYS)]
+            values = {name: row * 7 + i for i, name in enumerate(names)}
+            file.write(json.dumps({"id": row, **values}) + "\n")
+
+
+def load_json(rows: int, rounds: int) -> list[Result]:
+    """Load JSON Lines whose keys are the same, and those whose keys drift, in turn."""
+    kinds = {"jsonl": ROW_KEYS, "jsonl, keys that drift": KEYS}
+    with tempfile.TemporaryDirectory() as folder, LocalServer() as server:
+
+        def loader(name: str, keys: int) -> Contender:
+            path = Path(folder) / f"{keys}.jsonl"
+            write_json(path, rows, keys)
+            return lambda: mass_insert(read(path), TEMPLATE, server=server.url, transport="socket")
+
+        client = flush(server)
+
+        def check(row: Result) -> None:
+            if client.dbsize() != rows or client.hlen(f"row:{rows - 1}") != ROW_KEYS:
+                raise SystemExit(f"{row.row} did not load the rows")
+
+        made = [
+            (Result("load", name, "", rows), loader(name, keys)) for name, keys in kinds.items()
+        ]
+        process = psutil.Process(server.process.pid)
+        measure(made, rounds, process, between=lambda: flush(server).close(), after=check)
+    return [result for result, _ in made]
+
+
 def start(rounds: int) -> list[Result]:
     """Start the command line for one row and for its help, and Python for nothing, in turn."""
     with tempfile.TemporaryDirectory() as folder, LocalServer() as server:
@@ -239,14 +278,18 @@ def main() -> None:
     """Measure, print, write the results."""
     parser, parsed = arguments(__doc__.splitlines()[0], rounds=6, fast_rounds=3)
     parser.add_argument("--rows", type=int, default=ROWS, help="rows of the Parquet file")
-    parser.add_argument("--lines", type=int, default=LINES, help="lines of the CSV file")
+    parser.add_argument("--lines", type=int, default=LINES, help="lines of CSV and JSON files")
     parser.add_argument("--vectors", type=int, default=VECTORS, help="rows of embeddings")
     parser.add_argument("--transport", default="socket", help="transport of fastresp load")
     args = parsed()
     results = [load_parquet(args.rows, args.rounds, args.transport)]
     results += load_embeddings(args.vectors, args.rounds)
-    results += [load_csv(args.lines, args.rounds), *start(args.rounds)]
+    results += [load_csv(args.lines, args.rounds)]
+    regular, drifting = load_json(args.lines, args.rounds)
+    results += [regular, drifting, *start(args.rounds)]
     finish(results, args.output)
+    ratio = median(regular.values) / median(drifting.values)
+    print(f"JSON Lines whose keys drift: {ratio:.2f} of the rate of those whose keys are the same")
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from .json_rows import (
     MOST_DEPTH,
     SHOWN,
     Fault,
+    Parsed,
     Rows,
     documents,
     options_of,
@@ -51,8 +52,8 @@ class TypedRows(Rows):
         kinds = pa.schema([pa.field(each.name, parsed(each.type)) for each in self._fields])
         self._options = options_of(kinds, "ignore" if _only(schema, reading.wanted) else "error")
 
-    def _batch(self, block: bytes) -> pa.RecordBatch | None:
-        """Parse whole lines as a batch; None if all are empty."""
+    def _parsed(self, block: bytes) -> Parsed | None:
+        """Parse whole lines as one batch; None if all are empty."""
         marked, objects, self._line_ends = mark_numbers(block, MOST_DEPTH)
         if not objects:
             return None
@@ -65,7 +66,7 @@ class TypedRows(Rows):
         ]
         if self._document:
             arrays.append(documents(block))
-        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+        return Parsed(objects, iter([pa.RecordBatch.from_arrays(arrays, schema=self.schema)]))
 
 
 # What the columns are.

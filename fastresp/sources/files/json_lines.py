@@ -54,7 +54,7 @@ def open_json(data: Input, reading: Reading, schema: pa.Schema | None) -> Batche
         rows = TypedRows(schema, first, reading)
     batches = rows.batches(chain([first], blocks))
     if rows.schema is None:
-        begun = next(batches, None)
+        begun = next((batch for batch in batches if batch.schema.names), None)
         if begun is None:
             return Batches(pa.schema([]), batches)
         return Batches(begun.schema, chain([begun], batches))

@@ -6,7 +6,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 from pyarrow import json
@@ -18,8 +18,11 @@ from .reading import BLOCK_BYTES, Reading
 __all__ = [
     "DOCUMENT",
     "MOST_DEPTH",
+    "ONE_OBJECT",
     "SHOWN",
+    "UNIQUE",
     "Fault",
+    "Parsed",
     "Rows",
     "documents",
     "next_block",
@@ -39,9 +42,18 @@ SHOWN = (
     "let DuckDB read all rows first, with sql=\"FROM read_json('FILE', sample_size=-1)\", or write "
     "all values of a column with one type"
 )
+ONE_OBJECT = "fix it: each line must be one JSON object"
+UNIQUE = "fix it: the keys of an object must be unique"
 PARSE_ERROR = re.compile(r"(?:JSON parse error: )?(.*?)(?: in row \d+)?", re.DOTALL)
 
 Result = TypeVar("Result")
+
+
+class Parsed(NamedTuple):
+    """Rows that can be read: their number, and their batches, which are made when they are used."""
+
+    rows: int
+    batches: Iterator[pa.RecordBatch]
 
 
 class Rows(ABC):
@@ -62,8 +74,8 @@ class Rows(ABC):
         self._line_ends = 0  # in the last block
 
     @abstractmethod
-    def _batch(self, block: bytes) -> pa.RecordBatch | None:
-        """Parse whole lines as a batch; None if all are empty.
+    def _parsed(self, block: bytes) -> Parsed | None:
+        """Parse whole lines; None if all are empty.
 
         Raises:
             SourceError: a line can't be read.
@@ -73,19 +85,19 @@ class Rows(ABC):
         """Yield the batches of the blocks."""
         rows = lines = 0
         while (block := next_block(blocks, rows)) is not None:
-            results = list(tried(block, self._batch))
+            results = list(tried(block, self._parsed))
             # If a row of a block is an error, no row of it is loaded.
             before = rows
             for found in results if not self._bad.skip else ():
                 if isinstance(found, Fault):
                     raise found.error(before, lines if self._has_lines else None)
-                before += 0 if found is None else found.num_rows
+                before += 0 if found is None else found.rows
             for found in results:
                 if isinstance(found, Fault):
                     self._bad.add(found.text, rows)
                 elif found is not None:
-                    rows += found.num_rows
-                    yield found
+                    rows += found.rows
+                    yield from found.batches
             lines += self._line_ends if len(results) == 1 else block.count(b"\n")
 
 
@@ -113,9 +125,9 @@ def read_marked(marked: Any, options: json.ParseOptions | None = None) -> pa.Tab
     except pa.ArrowException as error:
         found = PARSE_ERROR.fullmatch(str(error))
         words = (found[1] if found else str(error)).rstrip(".")
-        advice = "fix it: each line must be one JSON object"
+        advice = ONE_OBJECT
         if "was specified twice" in words:
-            advice = "fix it: the keys of an object must be unique"
+            advice = UNIQUE
         elif words.startswith(("Column(/", "unexpected field")):
             advice = SHOWN
         raise SourceError(f"{words}; {advice}") from error

@@ -6,23 +6,27 @@ objects, items of lists and vectors, which a template looks into, are columns of
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
+from functools import lru_cache
 
 import pyarrow as pa
 
 from ...outcome.errors import SourceError
+from .json_arrays import columns_of, end_of_batch
 from .json_columns import typed, typed_field
 from .json_rows import (
     DOCUMENT,
     MOST_DEPTH,
+    ONE_OBJECT,
+    UNIQUE,
+    Parsed,
     Rows,
-    documents,
     options_of,
     parsed,
     read_marked,
 )
-from .json_text import mark_values
+from .json_split import Split
+from .json_text import mark_numbers
 from .reading import Reading
 
 __all__ = ["ValueRows"]
@@ -31,6 +35,8 @@ __all__ = ["ValueRows"]
 VALUE = {b"ARROW:extension:name": b"fastresp.value"}
 # With more columns than these, a batch has only those that its rows have.
 FEW_COLUMNS = 256
+# The most rows times columns of a batch, since also a null takes 4 bytes.
+MOST_CELLS = 1 << 18
 
 
 class ValueRows(Rows):
@@ -51,111 +57,162 @@ class ValueRows(Rows):
         self._named = wanted.named - reading.folders
         # In this file or a later one, a field may have its first value in any row.
         self._later = not (whole and reading.single)
-        self._structured = b"\0" + b"".join(
-            form + b"\0" for name in sorted(wanted.structured) for form in _quoted(name)
-        )
         self._only = wanted.columns is not None and not (wanted.structured or reading.folders)
         for name in sorted(wanted.columns or ()) if self._only else ():
             self._known.setdefault(name, pa.string())
 
-    def _batch(self, block: bytes) -> pa.RecordBatch | None:
-        marked, objects, self._line_ends = mark_values(block, MOST_DEPTH, self._structured)
-        if not objects:
+    def _parsed(self, block: bytes) -> Parsed | None:
+        split = self._split(block)
+        self._line_ends = split.line_ends
+        if not split.rows:
             return None
-        for name in [name for name in self._unseen if any(q in block for q in _quoted(name))]:
-            self._unseen.discard(name)
-        if self._unseen and not self._later:
+        self._unseen.difference_update(split.seen())
+        if self._unseen and self._only and not self._later:
             self._only = False  # all columns, so that an error can list them
-        table = self._table(marked)
-        if table.num_columns and table.num_rows != objects:
-            raise SourceError("each line must be one JSON object; fix it")
-        columns = [(name, table[name].chunk(0)) for name in self._names(table)]
-        columns += [(name, _nulls(objects)) for name in self._missing(table)]
-        fields, arrays = [], []
-        for name, array in columns:
-            if name in self._typed:
-                field = typed_field(name, array, False)
-                array = typed(array, field, name)
-            else:
-                array = _with_paths(array, [path for path in self._wanted.paths if path[0] == name])
-                field, array = _labelled(name, array)
-            fields.append(field)
-            arrays.append(array)
-        if self._wanted.document:
-            fields.append(DOCUMENT)
-            arrays.append(documents(block))
-        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+            split = self._split(block)
+        names = [name for name in self._names(split) if self._is_there(name)]
+        arrays = self._nested(split, names)
+        for name in names:
+            if name in self._typed and name not in arrays:
+                number = split.names.index(name) + 1
+                arrays[name] = next(_strings(split, 0, split.rows, [number]))
+        missing = sorted(name for name in self._named if name not in names)
+        for name in filter(self._is_there, missing):
+            arrays[name] = pa.nulls(split.rows, pa.string())
+            names.append(name)
+        ready = {name: self._finished(name, array) for name, array in arrays.items()}
+        # Arrow's batches have no rows if they have no columns.
+        rows = split.rows if names or self._wanted.document else 0
+        return Parsed(rows, self._batches(split, names, ready))
 
-    def _table(self, marked: memoryview) -> pa.Table:
-        """Parse marked lines; add columns that are new to the known ones.
+    def _split(self, block: bytes) -> Split:
+        """Split rows into values.
 
         Raises:
-            SourceError: Arrow can't parse them, or a structured column has several types.
+            SourceError: a row can't be read.
         """
-        try:
-            return self._parsed(marked)
-        except SourceError:
-            nested = [name for name in self._wanted.structured if name in self._known]
-            if not nested:
-                raise
-            for name in nested:  # its type may differ from that of the rows before
-                del self._known[name]
-            return self._parsed(marked)
-
-    def _parsed(self, marked: memoryview) -> pa.Table:
-        other = "ignore" if self._only else "infer"
-        while True:
-            known = pa.schema(list(self._known.items()))
-            table = read_marked(marked, options_of(known, other))
-            # Arrow takes some strings for times.
-            odd = {each.name: parsed(each.type) for each in table.schema if not _is_kept(each.type)}
-            self._known.update((each.name, each.type) for each in table.schema)
-            self._known.update(odd)
-            if not odd:
-                return table
-
-    def _names(self, table: pa.Table) -> list[str]:
-        """Return the columns of a batch."""
-        names: list[str] = table.column_names
-        wanted = self._wanted
-        if wanted.columns is not None and self._only:
-            return [name for name in names if name in wanted.columns and self._is_there(name)]
-        if len(names) <= FEW_COLUMNS:
-            return [name for name in names if self._is_there(name)]
-        for name in names:
-            if table[name].null_count == len(table) and name not in self._named:
-                del self._known[name]
-        return [name for name in names if name in self._known and self._is_there(name)]
-
-    def _missing(self, table: pa.Table) -> Iterator[str]:
-        """Yield the columns that the template names and no row has had so far."""
-        return (
-            name
-            for name in sorted(self._named)
-            if name not in table.column_names and self._is_there(name)
+        split = Split(
+            block,
+            MOST_DEPTH,
+            list(self._known),
+            nested=self._wanted.structured,
+            only=self._only,
+            documents=self._wanted.document,
         )
+        if split.fault is None:
+            return split
+        if not split.fault:
+            marked = mark_numbers(block, MOST_DEPTH)[0]
+            read_marked(marked, options_of(pa.schema([]), "ignore"))  # raises its own error
+        if split.twice is not None:
+            raise SourceError(f"Column(/{split.twice}) was specified twice; {UNIQUE}")
+        raise SourceError(split.fault or f"not valid JSON; {ONE_OBJECT}")
+
+    def _names(self, split: Split) -> list[str]:
+        """Return the columns of a block's batches, and remember them for the next block."""
+        if self._only:
+            return [name for name in split.names if name in (self._wanted.columns or ())]
+        names = split.names
+        if len(names) > FEW_COLUMNS:
+            kept = self._named.union(split.filled())
+            names = [name for name in names if name in kept]
+            for name in self._known.keys() - kept:
+                del self._known[name]
+        for name in names:
+            self._known.setdefault(name, pa.string())
+        return names
 
     def _is_there(self, name: str) -> bool:
         """Return whether a column was seen, or may still come."""
         return self._later or name not in self._unseen
 
+    def _nested(self, split: Split, names: list[str]) -> dict[str, pa.Array]:
+        """Return the columns that a template looks into; their types may change between blocks.
 
-def _quoted(name: str) -> set[bytes]:
-    """Return the forms that a name usually has in JSON."""
-    return {json.dumps(name, ensure_ascii=escaped).encode() for escaped in (True, False)}
+        Raises:
+            SourceError: Arrow can't parse them, or a column has several types in this block.
+        """
+        found = [name for name in names if name in self._wanted.structured]
+        if not found:
+            return {}
+        marked, *_ = mark_numbers(split.nested_lines(), MOST_DEPTH, literals=True)
+        try:
+            table = self._table(marked, {name: self._known.get(name) for name in found})
+        except SourceError:
+            table = self._table(marked, dict.fromkeys(found))
+        for name in found:
+            self._known[name] = table[name].type
+        return {name: table[name].chunk(0) for name in found}
+
+    def _table(self, marked: memoryview, kinds: dict[str, pa.DataType | None]) -> pa.Table:
+        """Parse lines of nested values, with types as they are known."""
+        while True:
+            known = pa.schema([(name, kind) for name, kind in kinds.items() if kind is not None])
+            table = read_marked(marked, options_of(known, "infer"))
+            # Arrow takes some strings for times, and loses nulls at the beginning of a list whose
+            # type it infers. So nothing that it has inferred is used.
+            found = {each.name: parsed(each.type) for each in table.schema}
+            found.update((name, pa.string()) for name in kinds if name not in found)
+            if found == kinds:
+                return table
+            kinds = found
+
+    def _finished(self, name: str, array: pa.Array) -> tuple[pa.Field, pa.Array]:
+        """Return a column that a template looks into, or that folders name, as it is sent."""
+        if name in self._typed:
+            field = typed_field(name, array, False)
+            return field, typed(array, field, name)
+        paths = [path for path in self._wanted.paths if path[0] == name]
+        return _labelled(name, _with_paths(array, paths))
+
+    def _batches(
+        self, split: Split, names: list[str], ready: dict[str, tuple[pa.Field, pa.Array]]
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a block; ``ready``: columns of all rows."""
+        wide = not self._only and len(split.names) > FEW_COLUMNS
+        number = {name: at for at, name in enumerate(split.names, 1)}
+        always = {
+            number[name] for name in self._named.union(ready) if name in names and name in number
+        }
+        added = [name for name in names if name not in number]
+        most = max(1, MOST_CELLS // max(1, len(names)))
+        first = 0
+        while first < split.rows:
+            last, chosen = min(first + most, split.rows), names
+            if wide:
+                last, used = end_of_batch(split, first, MOST_CELLS)
+                chosen = [split.names[at - 1] for at in sorted(always.union(used) - {0})] + added
+                chosen = chosen or names[:1]
+            columns = [number[name] for name in chosen if name not in ready]
+            strings = _strings(split, first, last, columns + [0] * self._wanted.document)
+            fields, arrays = [], []
+            for name in chosen:
+                field, array = ready.get(name) or (_value(name), None)
+                fields.append(field)
+                arrays.append(next(strings) if array is None else array.slice(first, last - first))
+            if self._wanted.document:
+                fields.append(DOCUMENT)
+                arrays.append(next(strings))
+            yield pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+            first = last
 
 
-def _is_kept(kind: pa.DataType) -> bool:
-    """Return whether a type has been inferred without a change of values."""
-    if pa.types.is_struct(kind):
-        return all(_is_kept(field.type) for field in kind)
-    if pa.types.is_list(kind):
-        return _is_kept(kind.value_type)
-    return bool(pa.types.is_string(kind))
+def _strings(split: Split, first: int, last: int, columns: list[int]) -> Iterator[pa.Array]:
+    """Yield columns of strings for some rows; column 0 has the whole rows."""
+    rows = last - first
+    memory, places = columns_of(split, first, last, columns)
+    buffer = pa.py_buffer(memory)
+    for column, (nulls, bits, offsets, text, end) in zip(columns, places, strict=True):
+        validity = buffer.slice(bits, offsets - bits) if nulls else None
+        kind = pa.binary() if column == 0 else pa.string()
+        buffers = [validity, buffer.slice(offsets, text - offsets), buffer.slice(text, end - text)]
+        yield pa.Array.from_buffers(kind, rows, buffers, nulls)
 
 
-def _nulls(count: int) -> pa.Array:
-    return pa.nulls(count, pa.string())
+@lru_cache(1024)
+def _value(name: str) -> pa.Field:
+    """Return the field of strings that are JSON values."""
+    return pa.field(name, pa.string(), metadata=VALUE)
 
 
 def _with_paths(array: pa.Array, paths: list[tuple[str, ...]]) -> pa.Array:
@@ -174,7 +231,7 @@ def _with_path(array: pa.Array, path: list[str]) -> pa.Array:
     else:
         fields, validity = {}, pa.array([False] * len(array)).buffers()[1]
     name, *rest = path
-    fields[name] = _with_path(fields.get(name, _nulls(len(array))), rest)
+    fields[name] = _with_path(fields.get(name, pa.nulls(len(array), pa.string())), rest)
     kind = pa.struct([pa.field(each, child.type) for each, child in fields.items()])
     return pa.Array.from_buffers(kind, len(array), [validity], children=list(fields.values()))
 
@@ -183,7 +240,7 @@ def _labelled(name: str, array: pa.Array) -> tuple[pa.Field, pa.Array]:
     """Return a column and its field, which say that its strings are JSON values."""
     kind = array.type
     if pa.types.is_string(kind):
-        return pa.field(name, kind, metadata=VALUE), array
+        return _value(name), array
     if pa.types.is_struct(kind):
         parts = [_labelled(each.name, array.field(at)) for at, each in enumerate(kind)]
         kind = pa.struct([field for field, _ in parts])

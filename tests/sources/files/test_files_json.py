@@ -273,11 +273,11 @@ def test_unused_fields_may_be_anything() -> None:
     rows = [*MANY, '{"a": 5, "b": {"x": 1}, "late": 1}']
     assert values(lines(*rows), "SET k {a}")[-1] == "5"
     assert values(lines(*rows), "SET k{a} {*!json}")[-1] == rows[-1]
-    with pytest.raises(fastresp.SourceError, match=r"row 60,000, line 60,001"):
+    with pytest.raises(fastresp.EncodeError, match=r"row 60,000.*, column 'b'"):
         made(lines(*rows), "HSET k {**}")
     nested = ['{"a": {"x": 1}}', *MANY]
-    with pytest.raises(fastresp.SourceError, match="unexpected field"):
-        made(lines(*(['{"a": {"x": 1}}'] * 200_000), '{"a": {"late": 1}}'), "SET k {a!json}")
+    late = lines(*(['{"a": {"x": 1}}'] * 200_000), '{"a": {"late": 1}}')
+    assert values(late, "SET k {a!json}")[-1] == '{"late":1}'
     assert "Column(/a) changed" in failure(lines(*nested))
 
 

@@ -1,0 +1,6 @@
+from .json_split import Split
+
+def end_of_batch(split: Split, first: int, most: int) -> tuple[int, list[int]]: ...
+def columns_of(
+    split: Split, first: int, last: int, columns: list[int]
+) -> tuple[bytes, list[tuple[int, int, int, int, int]]]: ...

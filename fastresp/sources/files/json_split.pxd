@@ -1,0 +1,71 @@
+"""Rows of JSON as values of columns."""
+
+from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
+
+from .json_nested cimport Fault, Text
+
+cdef enum:
+    MARK_BIT = 1 << 30          # of a value's column
+
+
+cdef struct Value:
+    const char *text
+    uint32_t size
+    uint32_t column             # with MARK_BIT unless it is a string
+
+
+cdef struct Column:
+    const char *name
+    Py_ssize_t name_size
+    uint64_t hash
+    bint plain                  # the name needs no escapes in JSON
+    bint nested                 # its values go to lines
+    Py_ssize_t next             # the column that followed it last
+    Py_ssize_t row              # the last row that has it; -1 if none
+    Py_ssize_t values           # that are not null
+    # In the batch that is being made:
+    bint chosen                 # False between batches
+    Py_ssize_t count, size      # of its values, and of their text
+    uint8_t *validity           # NULL if no value is null
+    int32_t *offsets
+    char *text
+    Py_ssize_t filled           # the last offset that is set
+
+
+cdef class Split:
+    cdef readonly str fault, twice
+    cdef readonly Py_ssize_t rows, line_ends
+    cdef readonly list names
+    cdef bytes block
+    cdef list kept              # the memory of known and nested names
+    cdef Value *nested          # names
+    cdef Py_ssize_t n_nested
+    cdef bint only, documents
+    cdef Py_ssize_t most
+    cdef Column *columns        # the first is that of whole rows
+    cdef Py_ssize_t n_columns, room_of_columns
+    cdef uint32_t *slots        # of a hash table: numbers of columns, or 0
+    cdef Py_ssize_t n_slots
+    cdef Value *values
+    cdef Py_ssize_t n_values, room_of_values
+    cdef Py_ssize_t *starts     # of each row in values
+    cdef Py_ssize_t room_of_rows
+    cdef char *texts            # of values that are not in the block as they are
+    cdef char *lines            # with nested values
+    cdef char *lines_end
+    cdef Py_ssize_t again       # the column of the key that comes twice
+
+    cdef str name(self, Py_ssize_t i)
+    cdef Fault read(self, Text *t) noexcept nogil
+    cdef Fault read_row(self, Text *t) noexcept nogil
+    cdef Fault read_field(self, Text *t, Py_ssize_t *before) noexcept nogil
+    cdef Fault read_name(self, Text *t, Py_ssize_t *i) noexcept nogil
+    cdef Fault read_value(self, Text *t, Py_ssize_t i, const char *start) noexcept nogil
+    cdef void put_line(self, const char *text, Py_ssize_t size) noexcept nogil
+    cdef bint put_value(self, Py_ssize_t column, const char *text, Py_ssize_t size) noexcept nogil
+    cdef Py_ssize_t find(self, const char *name, Py_ssize_t size) noexcept nogil
+    cdef Py_ssize_t add(self, const char *name, Py_ssize_t size) noexcept nogil
+    cdef void place(self, Py_ssize_t i) noexcept nogil
+    cdef bint grow_columns(self) noexcept nogil
+    cdef bint grow_values(self) noexcept nogil
+    cdef bint grow_rows(self) noexcept nogil

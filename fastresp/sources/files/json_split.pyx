@@ -1,0 +1,405 @@
+# cython: language_level=3, cdivision=True, boundscheck=False, wraparound=False
+"""Split rows of JSON into columns: a row takes time for its own fields, not for all columns."""
+
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from libc.stdint cimport uint32_t, uint64_t
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memcmp, memcpy, memset
+
+from ...encode.payload.hashed cimport hashed
+from .json_nested cimport (
+    BROKEN,
+    FINE,
+    NO_MEMORY,
+    NOT_JSON,
+    NOT_LITERAL,
+    TWICE,
+    Fault,
+    Text,
+    flatten,
+    unescape,
+)
+from .json_text cimport (
+    BYTES,
+    DIGIT,
+    LITERAL,
+    OPEN,
+    SPACE,
+    end_of_literal,
+    end_of_number,
+    ends_value,
+    is_null,
+)
+
+from ...outcome.errors import SourceError
+
+cdef enum:
+    MARKED = 0xFF               # MARK of json_text
+    MOST_COLUMNS = 1 << 30
+    MOST_BYTES = 0x7FFFFFFF     # Arrow's offsets are signed and have 32 bits
+    FIRST_ROOM = 1 << 10
+
+# Whether a string continues after this byte, without an escape.
+cdef bint[256] PLAIN
+
+
+cdef int prepare() except -1:
+    cdef int byte
+    for byte in range(256):
+        PLAIN[byte] = 32 <= byte < MARKED and byte not in b'"\\'
+    return 0
+
+
+prepare()
+
+
+@cython.final
+cdef class Split:
+    """The rows of a block, split into values.
+
+    Args:
+        block: whole lines, each empty or one JSON object.
+        most_depth: maximum nesting of objects and arrays, less than 256.
+        known: the names of the columns so far.
+        nested: the names whose values become lines.
+        only: leave out names that are not known.
+        documents: whether there is a column of whole rows.
+
+    Attributes:
+        fault: what is wrong with a row, in words; "" if Arrow's parser has the words, None if
+            nothing is.
+        twice: the key that comes twice in a row; else None.
+        rows: number of objects.
+        line_ends: number of line ends.
+        names: the names of the columns, those of new ones last.
+    """
+
+    def __cinit__(
+        self, bytes block not None, Py_ssize_t most_depth, list known, *, nested, bint only,
+        bint documents,
+    ):
+        cdef Py_ssize_t size = PyBytes_GET_SIZE(block)
+        cdef Text text
+        cdef Fault fault
+        cdef Py_ssize_t i
+        if size > MOST_BYTES:
+            raise SourceError(f"a row has more than {MOST_BYTES:,} bytes; split it")
+        self.block, self.most = block, most_depth - 1
+        self.only, self.documents = only, documents
+        self.kept = [name.encode() for name in [*nested, "", *known]]
+        self.n_nested = len(nested)
+        self.nested = <Value *>malloc(self.n_nested * sizeof(Value) + 1)
+        self.texts = <char *>malloc(size + 1)
+        self.lines = self.lines_end = <char *>malloc(size + 4 if nested else 1)
+        if self.nested is NULL or self.texts is NULL or self.lines is NULL:
+            raise MemoryError
+        for i, name in enumerate(self.kept):
+            if i < self.n_nested:
+                self.nested[i].text, self.nested[i].size = name, PyBytes_GET_SIZE(name)
+            elif self.add(name, PyBytes_GET_SIZE(name)) < 0:
+                raise MemoryError
+        text.p = PyBytes_AS_STRING(block)
+        text.end, text.out = text.p + size, self.texts
+        with nogil:
+            fault = self.read(&text)
+        if fault == NO_MEMORY:
+            raise MemoryError
+        if fault == NOT_JSON or fault == NOT_LITERAL:
+            self.fault = "an object, a list or a literal is not valid JSON; fix it"
+        elif fault:
+            self.fault = ""
+            self.twice = self.name(self.again) if fault == TWICE else None
+        else:
+            self.names = [*known, *[self.name(i) for i in range(len(known) + 1, self.n_columns)]]
+
+    def __dealloc__(self):
+        free(self.nested)
+        free(self.columns)
+        free(self.slots)
+        free(self.values)
+        free(self.starts)
+        free(self.texts)
+        free(self.lines)
+
+    cdef str name(self, Py_ssize_t i):
+        return self.columns[i].name[:self.columns[i].name_size].decode()
+
+    def seen(self):
+        """Return the names that a row has."""
+        return [name for i, name in enumerate(self.names, 1) if self.columns[i].row >= 0]
+
+    def filled(self):
+        """Return the names that have a value other than null."""
+        return [name for i, name in enumerate(self.names, 1) if self.columns[i].values]
+
+    def nested_lines(self):
+        """Return lines with the nested values: an object for each row."""
+        return self.lines[:self.lines_end - self.lines]
+
+    # Reading rows.
+
+    cdef Fault read(self, Text *t) noexcept nogil:
+        """Read all lines."""
+        cdef Fault fault
+        while True:
+            skip_spaces(t)
+            if t.p[0] == c'\n':
+                self.line_ends += 1
+                t.p += 1
+                continue
+            if t.p == t.end:
+                return FINE
+            fault = self.read_row(t)
+            if fault:
+                return fault
+            skip_spaces(t)
+            if t.p[0] != c'\n' and t.p != t.end:
+                return BROKEN
+
+    cdef Fault read_row(self, Text *t) noexcept nogil:
+        """Read one object."""
+        cdef const char *start = t.p
+        cdef Py_ssize_t before = 0
+        cdef Fault fault
+        if start[0] != c'{':
+            return BROKEN
+        if self.rows == self.room_of_rows and not self.grow_rows():
+            return NO_MEMORY
+        self.starts[self.rows] = self.n_values
+        self.rows += 1
+        self.put_line(start, 1)
+        t.p += 1
+        skip_spaces(t)
+        if t.p[0] != c'}':
+            while True:
+                fault = self.read_field(t, &before)
+                if fault:
+                    return fault
+                skip_spaces(t)
+                if t.p[0] != c',':
+                    break
+                t.p += 1
+                skip_spaces(t)
+        if t.p[0] != c'}':
+            return BROKEN
+        t.p += 1
+        self.put_line(b"}\n", 2)
+        if self.documents and not self.put_value(0, start, t.p - start):
+            return NO_MEMORY
+        return FINE
+
+    cdef inline Fault read_field(self, Text *t, Py_ssize_t *before) noexcept nogil:
+        """Read a key and its value.
+
+        Args:
+            before: the column of the last key that has one; becomes that of this key.
+        """
+        cdef const char *start = t.p
+        cdef Py_ssize_t i = self.columns[before[0]].next
+        cdef Column *column = &self.columns[i]
+        cdef Fault fault
+        # Mostly the keys of a row follow each other as in the row before.
+        if (
+            column.plain and start[0] == c'"' and t.end - start > column.name_size + 1
+            and start[column.name_size + 1] == c'"'
+            and memcmp(start + 1, column.name, column.name_size) == 0
+        ):
+            t.p += column.name_size + 2
+        else:
+            fault = self.read_name(t, &i)
+            if fault:
+                return fault
+            column = &self.columns[i]
+        if i:
+            self.columns[before[0]].next = i
+            if column.row == self.rows:
+                self.again = i
+                return TWICE
+            column.row = self.rows
+            before[0] = i
+        skip_spaces(t)
+        if t.p[0] != c':':
+            return BROKEN
+        t.p += 1
+        skip_spaces(t)
+        return self.read_value(t, i, start)
+
+    cdef Fault read_name(self, Text *t, Py_ssize_t *i) noexcept nogil:
+        """Read a key, and find its column: 0 if it is left out."""
+        cdef const char *name
+        cdef Py_ssize_t size
+        cdef Fault fault
+        if t.p[0] != c'"':
+            return BROKEN
+        fault = read_string(t, &name, &size)
+        if fault:
+            return fault
+        i[0] = self.find(name, size)
+        return NO_MEMORY if i[0] < 0 else FINE
+
+    cdef Fault read_value(self, Text *t, Py_ssize_t i, const char *start) noexcept nogil:
+        """Read the value of a column, whose key is at ``start``."""
+        cdef const char *text = t.p
+        cdef const char *stop = NULL
+        cdef char *out = t.out
+        cdef Py_ssize_t size = 0
+        cdef unsigned char kind = BYTES[<unsigned char>text[0]]
+        cdef bint nested = self.columns[i].nested
+        cdef Fault fault
+        if text[0] == c'"':
+            fault = read_string(t, &text, &size)
+            if fault:
+                return fault
+            if i and not nested and not self.put_value(i, text, size):
+                return NO_MEMORY
+        elif kind == OPEN:
+            fault = flatten(t, self.most)
+            if fault == FINE and not ends_value(t.p, t.end):
+                fault = NOT_JSON
+            if fault:
+                return BROKEN if fault == NOT_JSON and nested else fault
+            if nested or not i:
+                t.out = out
+            elif not self.put_value(i | MARK_BIT, out, t.out - out):
+                return NO_MEMORY
+        elif is_null(text, t.end):
+            t.p += 4
+        else:
+            if kind == DIGIT:
+                stop = end_of_number(text, t.end)
+            elif kind == LITERAL:
+                stop = end_of_literal(text, t.end)
+                if stop is NULL or not ends_value(stop, t.end):
+                    return NOT_LITERAL
+            if stop is NULL:
+                return BROKEN
+            t.p = stop
+            if i and not nested and not self.put_value(i | MARK_BIT, text, stop - text):
+                return NO_MEMORY
+        if nested:
+            self.columns[i].values += not is_null(text, t.end)
+            if (self.lines_end - 1)[0] != c'{':
+                self.put_line(b",", 1)
+            self.put_line(start, t.p - start)
+        return FINE
+
+    cdef inline void put_line(self, const char *text, Py_ssize_t size) noexcept nogil:
+        """Add to the lines; they are no longer than the block."""
+        if self.n_nested:
+            memcpy(self.lines_end, text, size)
+            self.lines_end += size
+
+    cdef inline bint put_value(
+        self, Py_ssize_t column, const char *text, Py_ssize_t size
+    ) noexcept nogil:
+        """Keep a value; return False if out of memory."""
+        cdef Value *value
+        if self.n_values == self.room_of_values and not self.grow_values():
+            return False
+        value = &self.values[self.n_values]
+        self.n_values += 1
+        value.text, value.size, value.column = text, <uint32_t>size, <uint32_t>column
+        self.columns[column & ~MARK_BIT].values += 1
+        return True
+
+    # The table of columns.
+
+    cdef Py_ssize_t find(self, const char *name, Py_ssize_t size) noexcept nogil:
+        """Return the column of a name; 0 if it is left out, -1 if out of memory."""
+        cdef uint64_t hash = hashed(name, size)
+        cdef Py_ssize_t slot = hash & (self.n_slots - 1)
+        cdef Column *column
+        while self.slots[slot]:
+            column = &self.columns[self.slots[slot]]
+            if column.hash == hash and column.name_size == size and (
+                memcmp(column.name, name, size) == 0
+            ):
+                return self.slots[slot]
+            slot = slot + 1 & (self.n_slots - 1)
+        return 0 if self.only else self.add(name, size)
+
+    cdef Py_ssize_t add(self, const char *name, Py_ssize_t size) noexcept nogil:
+        """Add a column, and return it; -1 if out of memory."""
+        cdef Py_ssize_t i = self.n_columns, k
+        cdef Column *column
+        if i == self.room_of_columns and not self.grow_columns():
+            return -1
+        self.n_columns += 1
+        column = &self.columns[i]
+        memset(column, 0, sizeof(Column))
+        column.name, column.name_size, column.row = name, size, -1
+        column.hash = hashed(name, size)
+        column.plain = i > 0
+        for k in range(size):
+            column.plain = column.plain and PLAIN[<unsigned char>name[k]]
+        for k in range(self.n_nested if i else 0):
+            if self.nested[k].size == size and memcmp(self.nested[k].text, name, size) == 0:
+                column.nested = True
+        if i:
+            self.place(i)
+        return i
+
+    cdef void place(self, Py_ssize_t i) noexcept nogil:
+        """Put a column into the hash table."""
+        cdef Py_ssize_t slot = self.columns[i].hash & (self.n_slots - 1)
+        while self.slots[slot]:
+            slot = slot + 1 & (self.n_slots - 1)
+        self.slots[slot] = <uint32_t>i
+
+    cdef bint grow_columns(self) noexcept nogil:
+        """Make room for columns, and twice as many slots; return False if out of memory."""
+        cdef Py_ssize_t i, room = max(2 * self.room_of_columns, 64)
+        cdef void *columns = realloc(self.columns, room * sizeof(Column))
+        cdef void *slots
+        if columns is NULL or room > MOST_COLUMNS:
+            return False
+        self.columns = <Column *>columns
+        slots = realloc(self.slots, 2 * room * sizeof(uint32_t))
+        if slots is NULL:
+            return False
+        self.slots, self.n_slots, self.room_of_columns = <uint32_t *>slots, 2 * room, room
+        memset(slots, 0, self.n_slots * sizeof(uint32_t))
+        for i in range(1, self.n_columns):
+            self.place(i)
+        return True
+
+    cdef bint grow_values(self) noexcept nogil:
+        cdef Py_ssize_t room = max(2 * self.room_of_values, FIRST_ROOM)
+        cdef void *values = realloc(self.values, room * sizeof(Value))
+        if values is NULL:
+            return False
+        self.values, self.room_of_values = <Value *>values, room
+        return True
+
+    cdef bint grow_rows(self) noexcept nogil:
+        cdef Py_ssize_t room = max(2 * self.room_of_rows, FIRST_ROOM)
+        cdef void *starts = realloc(self.starts, room * sizeof(Py_ssize_t))
+        if starts is NULL:
+            return False
+        self.starts, self.room_of_rows = <Py_ssize_t *>starts, room
+        return True
+
+
+cdef inline void skip_spaces(Text *t) noexcept nogil:
+    while BYTES[<unsigned char>t.p[0]] == SPACE:
+        t.p += 1
+
+
+cdef inline Fault read_string(Text *t, const char **text, Py_ssize_t *size) noexcept nogil:
+    """Read a string, which is copied only if it has escapes."""
+    cdef const char *p = t.p + 1
+    cdef char *out = t.out
+    cdef Fault fault
+    while PLAIN[<unsigned char>p[0]]:
+        p += 1
+    if p[0] == c'"':
+        text[0], size[0] = t.p + 1, p - t.p - 1
+        t.p = p + 1
+        return FINE
+    if p[0] != c'\\':
+        return BROKEN
+    t.p += 1
+    fault = unescape(t)
+    text[0], size[0] = out, t.out - out
+    return fault

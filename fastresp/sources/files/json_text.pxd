@@ -1,0 +1,72 @@
+"""Classes of bytes in JSON, and where its numbers end."""
+
+from libc.string cimport memcmp
+
+cdef enum Byte:
+    OTHER
+    SPACE
+    NEWLINE
+    QUOTE
+    OPEN
+    CLOSE
+    DIGIT
+    LITERAL
+    NO_TEXT
+
+cdef unsigned char[256] BYTES
+
+
+cdef inline bint ends_value(const char *p, const char *end) noexcept nogil:
+    """Whether a comma, a bracket or a line end follows."""
+    while p < end and BYTES[<unsigned char>p[0]] == SPACE:
+        p += 1
+    return p == end or p[0] == c',' or p[0] == c'\n' or BYTES[<unsigned char>p[0]] == CLOSE
+
+
+cdef inline const char *end_of_digits(const char *p, const char *end) noexcept nogil:
+    """Return the end of one or more digits; NULL if there are none."""
+    cdef const char *start = p
+    while p < end and c'0' <= p[0] <= c'9':
+        p += 1
+    return p if p > start else NULL
+
+
+cdef inline const char *end_of_decimal(const char *p, const char *end) noexcept nogil:
+    """Return the end of a JSON number without its sign; NULL if it is not one."""
+    cdef const char *start = p
+    p = end_of_digits(p, end)
+    if p is NULL or (start[0] == c'0' and p > start + 1):
+        return NULL
+    if p < end and p[0] == c'.':
+        p = end_of_digits(p + 1, end)
+    if p is not NULL and p < end and (p[0] == c'e' or p[0] == c'E'):
+        p += 1
+        if p < end and (p[0] == c'+' or p[0] == c'-'):
+            p += 1
+        p = end_of_digits(p, end)
+    return p
+
+
+cdef inline const char *end_of_number(const char *p, const char *end) noexcept nogil:
+    """Return the end of a number followed by a comma, bracket or line end; else NULL."""
+    if p[0] == c'-':
+        p += 1
+    if end - p > 3 and memcmp(p, b"NaN", 3) == 0:
+        p += 3
+    elif end - p > 8 and memcmp(p, b"Infinity", 8) == 0:
+        p += 8
+    else:
+        p = end_of_decimal(p, end)
+    return p if p is not NULL and ends_value(p, end) else NULL
+
+
+cdef inline const char *end_of_literal(const char *p, const char *end) noexcept nogil:
+    """Return the end of true or false; NULL if it is neither."""
+    if end - p > 4 and memcmp(p, b"true", 4) == 0:
+        return p + 4
+    return p + 5 if end - p > 5 and memcmp(p, b"false", 5) == 0 else NULL
+
+
+cdef inline bint is_null(const char *p, const char *end) noexcept nogil:
+    """Whether null follows."""
+    return end - p > 4 and memcmp(p, b"null", 4) == 0
