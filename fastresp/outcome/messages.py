@@ -122,9 +122,10 @@ def begun(message: str, words: str, size: int) -> str:
     if not isinstance(message, Message):
         return words + message[size:]
     first, *others = message._parts
-    if len(str(first)) < size and others:
-        return begun(Message(*others), words, size - len(str(first)))
-    return Message(begun(str(first), words, size), *others)
+    text = first if isinstance(first, str) else str(first)  # a Message keeps its options
+    if len(text) < size and others:
+        return begun(Message(*others), words, size - len(text))
+    return Message(begun(text, words, size), *others)
 
 
 def with_advice(message: str, advice: str) -> str:

@@ -19,6 +19,7 @@ from loads import Insert
 
 import fastresp
 from fastresp import pack
+from fastresp.outcome.messages import Hint
 from fastresp.server.local_server import LocalServer
 
 # The server refuses the row whose id is "bad".
@@ -100,6 +101,7 @@ def test_a_row_with_a_wrong_number_of_fields(
         if isinstance(caught.value, fastresp.SourceError):
             found = caught.value
             assert (found.file, found.row_in_file, found.line) == (str(other), 1, 5)
+            assert found.hints == [Hint("bad_rows", "skip")]
 
 
 RESP = b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$4\r\n\n\r\n\n\r\n"
