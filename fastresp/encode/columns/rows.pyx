@@ -224,9 +224,10 @@ cdef int note(Job *job, Command *command, Step *step) noexcept nogil:
 
 cdef char *put_varying(Job *job, Command *command, Py_ssize_t row, char *p) noexcept nogil:
     """Write a command whose number of arguments depends on the row."""
-    cdef Py_ssize_t arguments = 0, pairs = 0, start = p - job.out.base
+    cdef Py_ssize_t arguments = 0, pairs = 0, left_out = 0, start = p - job.out.base
     cdef Step *step = command.steps
     cdef Step *last = step + command.n_steps
+    cdef bint skips = job.pair_nulls == NULLS_SKIP
     cdef char *end
     job.alone = command.alone
     p = make_room(job, p, command.digits + 3)
@@ -234,6 +235,11 @@ cdef char *put_varying(Job *job, Command *command, Py_ssize_t row, char *p) noex
         return NULL
     p += command.digits + 3
     while step != last:
+        # A row of JSON may have few of many columns.
+        if step.pair and skips and step.kind == STEP_VALUE and is_null(step.cell, row):
+            left_out += 1
+            step += 1
+            continue
         job.written = 1
         if step.kind == STEP_VALUE:
             end = put_value(job, nulls_of(job, step), step.cell, row, step.text, step.size, p)
@@ -269,6 +275,7 @@ cdef char *put_varying(Job *job, Command *command, Py_ssize_t row, char *p) noex
     if arguments == 0:
         job.fault, job.argument = EMPTY_COMMAND, 0
         return NULL
+    job.left_out += left_out
     p = close_header(job.out, start, p, c'*', arguments, &command.digits)
     if p is NULL:
         job.fault = NO_MEMORY
