@@ -20,7 +20,10 @@ from .plan cimport Plan, n_deletes
 from io import BytesIO
 from time import monotonic
 
+from ..outcome.places import Placed
+from ..resp.split import arguments
 from .chunk_writer import CHUNK_BYTES
+from .row_key import key_probe, key_text
 
 # A chunk is cut after this time even if it is not full: rows of a slow source are sent while it
 # makes the next ones, and an event loop is never blocked for longer.
@@ -133,7 +136,21 @@ cdef class Writer(ChunkWriter):
             ])]
             field = None if b.argument == -1 else self.plan.field()
             where = f"row {self.rows:,}, {where}" + (f", field {field}" if field else "")
-        return locate(error, where, command, self.rows, b.argument, words)
+        located = locate(error, where, command, self.rows, b.argument, words)
+        if self.plan is not None and isinstance(located, Placed):
+            located.key_is(self.row_key(row))
+        return located
+
+    cdef str row_key(self, object row):
+        """Return the placeholder in the key of a row, and its value; empty if it is unknown."""
+        probe = key_probe(self.plan)
+        if probe is None:
+            return ""
+        try:
+            chunk = next(Writer(probe[0], nulls="error").chunks([row]))
+            return key_text(probe[1], arguments(b"".join(chunk.pieces()))[1])
+        except Exception:
+            return ""
 
 
 def pack_many(commands, *, default=None):

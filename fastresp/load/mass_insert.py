@@ -8,6 +8,7 @@ from contextlib import closing, suppress
 from functools import partial
 from typing import Any, Literal, TypeAlias
 
+from ..encode.row_key import RowKeys
 from ..encode.script import resending_of
 from ..encode.template import TemplateLike, as_template
 from ..outcome.report import Report
@@ -251,7 +252,9 @@ def loading(chunks: Chunks, choose: Choose) -> Steps[Report]:
 def _loading(chunks: Chunks, choose: Choose, watch: Watch, resuming: Resuming) -> Steps[Report]:
     """Do what ``loading()`` does, while it is watched."""
     data, template, options = chunks.data, chunks.template, chunks.options
-    policy = ErrorPolicy(options.on_error, options.max_errors, options.rejects, place_of(data))
+    policy = ErrorPolicy(
+        options.on_error, options.max_errors, options.rejects, place_of(data), RowKeys(template).of
+    )
     with closing(chunks), Indexing(template, options) as indexing:
         watch.row = resuming.reached
         watch.begin()

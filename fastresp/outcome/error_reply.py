@@ -59,6 +59,8 @@ class CommandError(Placed, FastrespError, redis_errors.ResponseError):
             counted from 0. Else None.
         line: the physical line of the file in which the row begins, counted from 1. It is found at
             the end of the load, in a file of text that is still as it was. Else None.
+        row_key: the placeholder in the command's key, and its value, such as ``id=17``, if the key
+            has one placeholder, shortened to 40 characters. Else empty.
         arguments: the command as it was sent, a tuple of bytes, or None; also None if the
             arguments of earlier errors already fill 8 MiB. Possible passwords, such as those of
             AUTH or CONFIG SET requirepass, are replaced by ``(redacted)``, as in SLOWLOG.
@@ -80,6 +82,7 @@ class CommandError(Placed, FastrespError, redis_errors.ResponseError):
         arguments: tuple[bytes, ...] | None = None,
         nested: bool = False,
         node: str | None = None,
+        row_key: str = "",
     ) -> None:
         text = without_passwords(text, arguments or ())
         if arguments:
@@ -95,6 +98,7 @@ class CommandError(Placed, FastrespError, redis_errors.ResponseError):
         self.arguments = arguments
         self.nested = nested
         self.node = node
+        self.row_key = row_key
 
     def __str__(self) -> str:
         where = f"{self.place}, " if self.place else ""

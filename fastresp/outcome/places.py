@@ -20,12 +20,15 @@ class Placed:
             counted from 0. Else None.
         line: the physical line of the file in which the row begins, counted from 1; that of the
             text, if the file is compressed. None if it is unknown.
+        row_key: the placeholder in the command's key, and its value, such as ``id=17``, if the key
+            has one placeholder, shortened to 40 characters. Else empty.
     """
 
     row: int | None = None
     file: str | None = None
     row_in_file: int | None = None
     line: int | None = None
+    row_key: str = ""
 
     def place_in(self, file: str, row: int) -> None:
         """Set the file of the row, and the row's index in it."""
@@ -35,18 +38,22 @@ class Placed:
         """Set the line of the row in its file."""
         self.line = line
 
+    def key_is(self, row_key: str) -> None:
+        """Set the placeholder in the key, and its value."""
+        self.row_key = row_key
+
     @property
     def place(self) -> str:
-        """The place as text, such as ``row 3, line 5 of users.csv``; empty if none is known."""
+        """The place as text, such as ``row 3 (id=17), line 5 of users.csv``; empty if unknown."""
         if self.row is None:
             return self.file or ""
         row = self.row if self.row_in_file is None else self.row_in_file
-        return place_text(row, self.file, self.line)
+        return place_text(row, self.file, self.line, self.row_key)
 
 
-def place_text(row: int, file: str | None, line: int | None) -> str:
+def place_text(row: int, file: str | None, line: int | None, key: str = "") -> str:
     """Name a row; ``row`` is its index in the file if there is one."""
-    where = f"row {row:,}"
+    where = f"row {row:,} ({key})" if key else f"row {row:,}"
     if line is not None:
         where += f", line {line:,}"
     return where if file is None else f"{where} of {file}"

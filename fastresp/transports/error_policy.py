@@ -6,7 +6,7 @@ import base64
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import IO, Any, Self
 
@@ -45,6 +45,7 @@ class ErrorPolicy:
         rejects: a path to write failed commands to as JSON lines, or a callable that is called
             with each CommandError.
         place: returns the file of a row, if the source is files.
+        row_key: returns the ``row_key`` of a command's error.
 
     Raises:
         ValueError: an option is invalid.
@@ -57,6 +58,7 @@ class ErrorPolicy:
         max_errors: MaxErrors = None,
         rejects: Rejects = None,
         place: Place | None = None,
+        row_key: Callable[[Sequence[bytes]], str] | None = None,
     ) -> None:
         if on_error not in ("raise", "stop", "collect"):
             raise ValueError(f"on_error must be 'raise', 'collect' or 'stop', not {on_error!r}")
@@ -69,6 +71,7 @@ class ErrorPolicy:
             self._most = 0
         self._rejects = rejects
         self._place = place
+        self._row_key = row_key
         # Which rejects of an earlier load stay in the file, if this one continues it.
         self.keeps: Callable[[dict[str, Any]], bool] | None = None
         self._file: IO[bytes] | None = None
@@ -250,16 +253,18 @@ class ErrorPolicy:
             )
             row = held.row(part)
             file, row_in_file = (None, None) if self._place is None else self._place(row)
+            words = arguments(held.command(at, part)) if wanted else None
             yield CommandError(
                 text.decode(errors="backslashreplace"),
                 index=held.source_index(part),
                 row=row,
                 file=file,
                 row_in_file=row_in_file,
-                arguments=arguments(held.command(at, part)) if wanted else None,
+                arguments=words,
                 nested=nested > 0
                 and not (window.batched and not is_script(held.command(at, part))),
                 node=window.node,
+                row_key=self._row_key(words) if words and self._row_key is not None else "",
             )
 
     def _lightened(self, error: CommandError) -> CommandError:
@@ -274,6 +279,7 @@ class ErrorPolicy:
             row_in_file=error.row_in_file,
             nested=error.nested,
             node=error.node,
+            row_key=error.row_key,
         )
 
 

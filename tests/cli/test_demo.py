@@ -257,7 +257,7 @@ def test_rows_that_cannot_be_used(csv_file, content, template, words):
 
 def test_field_that_is_not_there(csv_file):
     words = failure("demo", csv_file(b"id,a\n1,2\n"), "SET {id} {b}", code=64)
-    assert "row 0: the row has no field {b}" in words
+    assert "row 0 (id=1): the row has no field {b}" in words
 
 
 def test_no_such_file(tmp_path):

@@ -72,11 +72,13 @@ def test_left_out_may_be_missing_in_later_rows() -> None:
     # A row that is skipped as a whole does not count.
     data = [{"id": None, "n": 0}, *data]
     template = Template("HSET {id} {**-secret}")
-    with pytest.raises(TemplateError, match=r"row 1: the first row has no field \{secret\}"):
+    with pytest.raises(
+        TemplateError, match=r"row 1 \(id=1\): the first row has no field \{secret\}"
+    ):
         dumped([data[0], {"id": 1}], template, nulls="skip")
     # Each load has its own first row.
     assert dumped([{"id": 1, "secret": 1, "n": 1}], template) == pack("HSET", 1, "n", 1)
-    with pytest.raises(TemplateError, match=r"row 0: the first row has no field \{secret\}"):
+    with pytest.raises(TemplateError, match=r"row 0 \(id=1\): the first row has no field"):
         dumped([{"id": 1, "n": 1}], template)
 
 
@@ -151,7 +153,9 @@ def test_nested_columns_as_json() -> None:
         [("HSET", 1, *first), ("HSET", 2, *second), ("HSET", 3, *third)]
     )
     assert dumped(table[:1], "HSET {id} {**!json}") == pack("HSET", 1, *first)
-    with pytest.raises(EncodeError, match="row 1, command 1, column 'list', argument 3: cannot"):
+    with pytest.raises(
+        EncodeError, match=r"row 1 \(id=2\), command 1, column 'list', arg.* 3: cannot"
+    ):
         dumped(table, "HSET {id} {**!json}", nulls="error")
     odd = pa.table({"l": [[b"x"]]})
     refused(odd, "HSET k ^{**!json}", "the column 'l' is of type list, which has no JSON form")
@@ -299,6 +303,6 @@ def test_rows_of_csv_with_too_many_fields() -> None:
     rows = list(csv.DictReader(io.StringIO("id,v\n1,a,extra\n")))
     for template in ("HSET {id} {**}", "SET {id} {*!json}"):
         with pytest.raises(
-            EncodeError, match=r"row 0, .*name of a field is None, .*more values than"
+            EncodeError, match=r"row 0 \(id=1\), .*name of a field is None, .*more values than"
         ):
             dumped(rows, template, nulls="skip")

@@ -193,14 +193,14 @@ def test_error_removes_the_whole_row() -> None:
     with pytest.raises(EncodeError) as caught:
         list(writer.chunks([{"a": 1, "b": 2}, {"a": 3, "b": None}]))
     error = caught.value
-    assert str(error).startswith("row 1, command 3, field 'b', argument 2: cannot send None")
+    assert str(error).startswith("row 1 (a=3), command 3, field 'b', argument 2: cannot send None")
     assert (error.command, error.row, error.argument) == (3, 1, 2)
     assert rest(writer) == [pack("SET", 1, 1), pack("SADD", "s", 2)]
 
 
 def test_missing_field_removes_the_whole_row() -> None:
     writer = Writer(Template("SET {a} 1\nSADD s {b}"), chunk_seconds=60)
-    with pytest.raises(TemplateError, match=r"row 1: the row has no field {b}") as caught:
+    with pytest.raises(TemplateError, match=r"row 1 \(a=3\): the row has no field {b}") as caught:
         list(writer.chunks([{"a": 1, "b": 2}, {"a": 3}]))
     assert caught.value.row == 1
     assert rest(writer) == [pack("SET", 1, 1), pack("SADD", "s", 2)]

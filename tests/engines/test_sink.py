@@ -209,7 +209,7 @@ class TestErrors:
         with Sink(server.url, SET).open(0) as task:
             task.write(pa.table({"id": [0], "key": [0.5]}))
             task.write(rows)
-            with pytest.raises(EncodeError, match=r"row 2, command 2, column 'key'"):
+            with pytest.raises(EncodeError, match=r"row 2 \(id=2\), command 2, column 'key'"):
                 task.commit()
 
     def test_rights(self, start_server: Callable[..., LocalServer]) -> None:

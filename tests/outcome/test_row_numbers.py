@@ -82,15 +82,18 @@ def test_a_row_has_one_number(
         one, other = (str(tmp_path / f"part-{number}.csv") for number in (1, 2))
         line = 3 if "bad_rows" in source.__name__ else 2
         assert found == [(one, 1, line + 1), (other, 0, line), (other, 1, line + 1)]
-        assert str(second).startswith(f"row 0, line {line} of {other}, command 2: WRONGTYPE")
-        assert str(last).startswith(f"row 1, line {line + 1} of {other}, command 3, column 'value'")
+        assert str(second).startswith(
+            f"row 0 (key=text), line {line} of {other}, command 2: WRONGT"
+        )
+        where = f"row 1 (key=list), line {line + 1} of {other}, command 3, column 'value'"
+        assert str(last).startswith(where)
     elif source is one_file:
         file = str(tmp_path / "one.csv")
         assert found == [(file, 1, 3), (file, 2, 4), (file, 3, 5)]
-        assert str(second).startswith(f"row 2, line 4 of {file}, command 2: WRONGTYPE")
+        assert str(second).startswith(f"row 2 (key=text), line 4 of {file}, command 2: WRONGTYPE")
     else:
         assert found == [(None, None, None)] * 3
-        assert str(second).startswith("row 2, command 2: WRONGTYPE")
+        assert str(second).startswith("row 2 (key=text), command 2: WRONGTYPE")
 
 
 def test_a_dump_and_a_dry_run_name_the_file(server: LocalServer, tmp_path: Path) -> None:
@@ -104,7 +107,7 @@ def test_a_dump_and_a_dry_run_name_the_file(server: LocalServer, tmp_path: Path)
         ["load", str(tmp_path / "part-*.csv"), RPUSH, "--dry-run"],
         env={"REDIS_URL": server.url},
     )
-    assert f"row 1, line 3 of {path}, command 3, column 'value'" in done.output
+    assert f"row 1 (key=list), line 3 of {path}, command 3, column 'value'" in done.output
 
 
 def test_a_dry_run_names_the_file_of_a_row_after_the_sample(
@@ -114,7 +117,8 @@ def test_a_dry_run_names_the_file_of_a_row_after_the_sample(
     write(tmp_path / "part-2.csv", ROWS[2:])
     found = dry_run(fastresp.read(tmp_path / "part-*.csv"), Template(RPUSH), server.url)
     assert found.sample.rows == 1_000
-    where = f"row 1, line 3 of {tmp_path / 'part-2.csv'}, command 50,001, column 'value'"
+    path = tmp_path / "part-2.csv"
+    where = f"row 1 (key=list), line 3 of {path}, command 50,001, column 'value'"
     assert found.problems[0].startswith(where)
     done = CliRunner().invoke(
         app,
@@ -152,7 +156,9 @@ def test_the_command_line_names_the_file(
     several_files(tmp_path)
     url = {"REDIS_URL": server.url}
     done = CliRunner().invoke(app, ["load", str(tmp_path / "part-*.csv"), RPUSH], env=url)
-    assert f"row 1, line 3 of {tmp_path / 'part-2.csv'}, command 3, column" in done.output
+    assert (
+        f"row 1 (key=list), line 3 of {tmp_path / 'part-2.csv'}, command 3, column" in done.output
+    )
     client.flushall()
     client.set("text", "x")
     again = ["load", str(tmp_path / "part-*.csv"), RPUSH, "--json", "--nulls", "skip"]

@@ -50,7 +50,7 @@ def test_rows_and_commands_are_distinguished(insert: Insert, server: LocalServer
     (error,) = report.errors
     assert (error.row, error.index) == (7777, 7777 * 2 + 1)
     assert error.arguments == (b"LPUSH", b"text", b"7777")
-    assert str(error).startswith("row 7,777, command 15,555: WRONGTYPE")
+    assert str(error).startswith("row 7,777 (key=text), command 15,555: WRONGTYPE")
 
 
 @pytest.mark.usefixtures("text")

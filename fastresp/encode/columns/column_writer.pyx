@@ -38,7 +38,9 @@ from time import monotonic
 
 from ...outcome.errors import EncodeError
 from ...outcome.messages import WITHOUT_NULLS, Hint, Message
+from ...resp.split import arguments
 from ..chunk_writer import CHUNK_BYTES
+from ..row_key import key_probe, key_text
 
 # If a batch took longer than this, send what is ready before the next one.
 cdef double SLOW_SECONDS = 0.0005
@@ -63,6 +65,7 @@ cdef class ColumnWriter(ChunkWriter):
     """
 
     cdef object plan
+    cdef ArrowStream stream             # for messages
     cdef Steps steps                    # bound to the columns of the batches that come now
     cdef Nulls nulls
     cdef Batch batch
@@ -76,6 +79,7 @@ cdef class ColumnWriter(ChunkWriter):
     ):
         self.nulls = nulls_policy(nulls)
         self.plan = plan
+        self.stream = stream
         self.steps = Steps(plan, stream.schema, self.nulls)
         self.row_commands = len(plan.commands) - n_deletes(plan)
 
@@ -212,7 +216,26 @@ cdef class ColumnWriter(ChunkWriter):
         where = f"row {self.rows:,}, command {command:,}"
         if name:
             where += f", column {name!r}"
-        return locate(error, where, command, self.rows, job.argument, None)
+        located = locate(error, where, command, self.rows, job.argument, None)
+        if isinstance(located, EncodeError):
+            located.key_is(self.row_key())
+        return located
+
+    cdef str row_key(self):
+        """Return the placeholder in the key of the row, and its value; empty if it is unknown."""
+        cdef ColumnWriter one
+        probe = key_probe(self.plan)
+        if probe is None:
+            return ""
+        try:
+            one = ColumnWriter(probe[0], self.stream, nulls="error", chunk_bytes=1)
+            one.steps.attach(self.batch, one.buffer.out.most)
+            one.batch = self.batch
+            one.at = one.looked = self.at
+            one.write()
+            return key_text(probe[1], arguments(b"".join(one.take().pieces()))[1])
+        except Exception:
+            return ""
 
 
 cdef str without(Cell *cell):

@@ -94,8 +94,9 @@ def test_errors_name_the_file(
     )
     found = [(error.row, error.file, error.row_in_file) for error in report.errors]
     assert found == [(1, paths[0], 1), (4, paths[1], 1)]
-    assert str(report.errors[1]).startswith(f"row 1, line 3 of {paths[1]}, command 4: WRONGTYPE")
-    assert f"first for row 1, line 3 of {paths[0]}" in str(report)
+    where = f"row 1 (key=text), line 3 of {paths[1]}, command 4: WRONGTYPE"
+    assert str(report.errors[1]).startswith(where)
+    assert f"first for row 1 (key=text), line 3 of {paths[0]}" in str(report)
     lines = [json.loads(line) for line in rejects.read_text().splitlines()]
     found = [(line["file"], line["row_in_file"], line["row"], line["command"]) for line in lines]
     assert found == [(paths[0], 1, 1, 1), (paths[1], 1, 4, 4)]
@@ -146,7 +147,8 @@ def test_rows_that_cannot_be_encoded_name_the_file(
     with pytest.raises(fastresp.EncodeError) as caught:
         insert(fastresp.read(paths), "RPUSH {key} {value}", server=server.url)
     assert caught.value.row == 4
-    assert str(caught.value).startswith(f"row 1, line 3 of {paths[1]}, command 4, column 'value'")
+    where = f"row 1 (key=list), line 3 of {paths[1]}, command 4, column 'value'"
+    assert str(caught.value).startswith(where)
     assert client.llen("list") == 3
 
 

@@ -6,6 +6,7 @@ import bz2
 import gzip
 import io
 import os
+import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -78,9 +79,10 @@ def test_lines(
     report = insert(source, SET, server=server.url, on_error="collect")
     [error] = report.errors
     assert (error.row, error.file, error.row_in_file) == (row, str(path), row)
-    assert error.line == line
-    assert str(error).startswith(f"row {row:,}, line {line:,} of {path}, command {row:,}: WRONG")
-    assert f"first for row {row:,}, line {line:,} of {path}" in str(report)
+    assert (error.line, error.row_key) == (line, "id=bad")
+    where = f"row {row:,} (id=bad), line {line:,} of {path}"
+    assert str(error).startswith(f"{where}, command {row:,}: WRONGTYPE")
+    assert f"first for {where}" in str(report)
 
 
 def test_a_row_with_a_wrong_number_of_fields(
@@ -224,7 +226,7 @@ def test_sources_without_lines(
     report = insert(source(tmp_path), SET, server=server.url, on_error="collect")
     [error] = report.errors
     assert (error.row, error.line, error.file is not None) == (1, None, named)
-    where = f"row 1 of {error.file}" if named else "row 1"
+    where = f"row 1 (id=bad) of {error.file}" if named else "row 1 (id=bad)"
     assert str(error).startswith(f"{where}, command 1: WRONGTYPE")
 
 
@@ -253,8 +255,10 @@ def test_lines_after_an_exception(
     assert str(caught.value).startswith(f"row 100,002, line 100,004 of {path}, command 100,002, ")
     [error] = caught.value.report.errors  # type: ignore[attr-defined]
     assert error.line == 3
-    assert any(f"first for row 1, line 3 of {path}" in note for note in caught.value.__notes__)
-    with pytest.raises(fastresp.LoadErrors, match=f"first for row 1, line 3 of {path}"):
+    where = f"row 1 (id=bad), line 3 of {path}"
+    assert any(f"first for {where}" in note for note in caught.value.__notes__)
+    path.write_text(f"{HEAD}bad,y\n" + "2,z\n" * 100_000)
+    with pytest.raises(fastresp.LoadErrors, match=re.escape(f"first for {where}")):
         insert(path, SET, server=server.url, on_error="stop")
 
 

@@ -1,0 +1,107 @@
+"""The placeholder in a command's key, and its value, by which a person knows a row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ..outcome.passwords import holds_passwords
+from ..resp.key_positions import POSITIONS
+from .fields import Field, Items, Pairs, Row
+from .plan import Plan
+from .template import Template
+
+__all__ = ["RowKeys", "key_probe", "key_text"]
+
+# Characters of the value, and of the placeholder's name.
+MOST_SHOWN = 40
+
+
+class KeyPlace(NamedTuple):
+    """The placeholder in the key of a command.
+
+    Attributes:
+        command: the command's name.
+        argument: index of the key.
+        before, after: the text around the placeholder.
+        field: the placeholder.
+    """
+
+    command: bytes
+    argument: int
+    before: bytes
+    after: bytes
+    field: Field
+
+    def value(self, arguments: Sequence[bytes]) -> bytes | None:
+        """Return the placeholder's value in a command; None if it is another command."""
+        if arguments[0] != self.command or len(arguments) <= self.argument:
+            return None
+        key = arguments[self.argument]
+        around = len(self.before) + len(self.after)
+        if len(key) < around or not (key.startswith(self.before) and key.endswith(self.after)):
+            return None
+        return key[len(self.before) : len(key) - len(self.after)]
+
+
+class RowKeys:
+    """The keys of a template's commands.
+
+    Args:
+        template: the template; None if the commands are unknown.
+    """
+
+    def __init__(self, template: Template | None) -> None:
+        commands = () if template is None else template.commands
+        self._places = [place for place in map(_place, commands) if place is not None]
+
+    def of(self, arguments: Sequence[bytes]) -> str:
+        """Return the placeholder and its value, such as ``id=17``.
+
+        It is empty if no key of such a command has exactly one placeholder, if it is not known
+        which command of the template this is, or if the command may carry a password.
+        """
+        found = [(str(place.field.key), place.value(arguments)) for place in self._places]
+        shown = {key_text(name, value) for name, value in found if value is not None}
+        return shown.pop() if len(shown) == 1 else ""
+
+
+def _place(command: Sequence[Sequence[bytes | Field]]) -> KeyPlace | None:
+    name = b"".join(part for part in command[0] if isinstance(part, bytes))
+    if len(name) == 0 or holds_passwords(name) or any(isinstance(p, Field) for p in command[0]):
+        return None
+    known = POSITIONS.get(name.upper())
+    # Commands of modules, such as JSON.SET, have their key first.
+    at = known.first if known is not None else int(b"." in name)
+    before_it = [part for argument in command[1:at] for part in argument]
+    if not 0 < at < len(command) or any(isinstance(p, Items | Pairs) for p in before_it):
+        return None
+    key = command[at]
+    fields = [part for part in key if isinstance(part, Field)]
+    if len(fields) != 1 or isinstance(fields[0], Items | Pairs | Row):
+        return None
+    middle = list(key).index(fields[0])
+    before, after = (
+        b"".join(part for part in parts if isinstance(part, bytes))
+        for parts in (key[:middle], key[middle + 1 :])
+    )
+    return KeyPlace(name, at, before, after, fields[0])
+
+
+def key_probe(plan: Plan) -> tuple[Plan, str] | None:
+    """Return a plan whose only argument is the first placeholder in a key, and its name."""
+    place = next(filter(None, map(_place, plan.commands)), None)
+    if place is None:
+        return None
+    return Plan("", [((b"ECHO",), (place.field,))]), str(place.field.key)
+
+
+def key_text(name: str, value: bytes) -> str:
+    """Return a placeholder and its value, each cut to MOST_SHOWN characters."""
+    return f"{_cut(name)}={_cut(value.decode(errors='backslashreplace'))}"
+
+
+def _cut(text: str) -> str:
+    """Return the beginning of a text, with escapes instead of control characters."""
+    more = "..." * (len(text) > MOST_SHOWN)
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text[:MOST_SHOWN]) + more
