@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Hashable, Sequence
+from typing import NamedTuple, TypeAlias
 
 from ..outcome.passwords import holds_passwords
 from ..resp.key_positions import POSITIONS
@@ -12,6 +12,8 @@ from .plan import Plan
 from .template import Template
 
 __all__ = ["RowKeys", "key_probe", "key_text"]
+
+Commands: TypeAlias = Sequence[Sequence[Sequence[bytes | Field]]]
 
 # Characters of the value, and of the placeholder's name.
 MOST_SHOWN = 40
@@ -52,8 +54,7 @@ class RowKeys:
     """
 
     def __init__(self, template: Template | None) -> None:
-        commands = () if template is None else template.commands
-        self._places = [place for place in map(_place, commands) if place is not None]
+        self._places = [] if template is None else _places(template.commands)
 
     def of(self, arguments: Sequence[bytes]) -> str:
         """Return the placeholder and its value, such as ``id=17``.
@@ -64,6 +65,20 @@ class RowKeys:
         found = [(str(place.field.key), place.value(arguments)) for place in self._places]
         shown = {key_text(name, value) for name, value in found if value is not None}
         return shown.pop() if len(shown) == 1 else ""
+
+
+def _places(commands: Commands) -> list[KeyPlace]:
+    """Return the placeholders in keys, without those that may be passwords in other commands."""
+    hidden: set[Hashable] = set()
+    for name, *arguments in commands:
+        fixed = b"".join(part for part in name if isinstance(part, bytes))
+        if holds_passwords(fixed) or any(isinstance(part, Field) for part in name):
+            fields = [part for each in arguments for part in each if isinstance(part, Field)]
+            if any(isinstance(field, Pairs | Row) for field in fields):
+                return []
+            hidden.update(field.key for field in fields)
+    found = [place for place in map(_place, commands) if place is not None]
+    return [place for place in found if place.field.key not in hidden]
 
 
 def _place(command: Sequence[Sequence[bytes | Field]]) -> KeyPlace | None:
@@ -90,7 +105,7 @@ def _place(command: Sequence[Sequence[bytes | Field]]) -> KeyPlace | None:
 
 def key_probe(plan: Plan) -> tuple[Plan, str] | None:
     """Return a plan whose only argument is the first placeholder in a key, and its name."""
-    place = next(filter(None, map(_place, plan.commands)), None)
+    place = next(iter(_places(plan.commands)), None)
     if place is None:
         return None
     return Plan("", [((b"ECHO",), (place.field,))]), str(place.field.key)

@@ -43,6 +43,11 @@ LONG = "x" * 50
         ("{name} {id}", (b"GET", b"1"), ""),
         ("AUTH {password}", (b"AUTH", b"secret"), ""),
         ("ACL SETUSER {name}", (b"ACL", b"SETUSER", b"secret"), ""),
+        # It is a password in another command.
+        ("ACL SETUSER u >{p}; SADD used:{p} x", (b"SADD", b"used:secret", b"x"), ""),
+        ("CONFIG SET requirepass {p}; SADD used:{q} x", (b"SADD", b"used:1", b"x"), "q=1"),
+        ("CONFIG SET {**}; SADD used:{p} x", (b"SADD", b"used:secret", b"x"), ""),
+        ("{name} {p}; SADD used:{p} x", (b"SADD", b"used:secret", b"x"), ""),
         ("PING {id}", (b"PING", b"1"), ""),
         (None, (b"GET", b"1"), ""),
     ],

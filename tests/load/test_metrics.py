@@ -277,7 +277,8 @@ def test_full_disk(server: LocalServer, client: redis.Redis, tmp_path: Path, whe
     """No byte more can be written: before the load an error, later a warning."""
     path = tmp_path / "x.prom"
     done = subprocess.run(
-        [sys.executable, "-c", FULL, server.url, str(path), when],
+        # -B: compiled modules would be cut, too, and then fail to be imported.
+        [sys.executable, "-B", "-c", FULL, server.url, str(path), when],
         capture_output=True, text=True, timeout=60,
     )  # fmt: skip
     if when == "before":

@@ -108,14 +108,12 @@ def test_value_larger_than_the_server_accepts(
     try:
         for kind in (str, str.encode, lambda s: bytearray(s.encode()), lambda s: s + "é"):
             data = [(k, kind(v) if k == "c" else v) for k, v in rows]
-            with pytest.raises(
-                fastresp.EncodeError, match=r"row 2, .*proto-max-bulk-len"
-            ) as caught:
+            with pytest.raises(fastresp.EncodeError, match=r"row 2 .*proto-max-bulk-len") as caught:
                 insert(data, "SET {0} {1}", server=server.url)
             assert (caught.value.row, caught.value.argument) == (2, 2)
             assert client.strlen("b") == 1 << 20
             assert sorted(client.keys("*")) == [b"a", b"b"]
-        with pytest.raises(fastresp.EncodeError, match=r"row 1, .*argument 2"):
+        with pytest.raises(fastresp.EncodeError, match=r"row 1 .*argument 2"):
             insert(rows, "SET {0} -{1}", server=server.url)
     finally:
         client.config_set("proto-max-bulk-len", 512 << 20)
