@@ -149,7 +149,7 @@ cdef class Writer(ChunkWriter):
         try:
             chunk = next(Writer(probe[0], nulls="error").chunks([row]))
             return key_text(probe[1], arguments(b"".join(chunk.pieces()))[1])
-        except Exception:
+        except Exception:   # it must not hide the error that it is for
             return ""
 
 

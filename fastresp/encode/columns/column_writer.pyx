@@ -234,7 +234,7 @@ cdef class ColumnWriter(ChunkWriter):
             one.at = one.looked = self.at
             one.write()
             return key_text(probe[1], arguments(b"".join(one.take().pieces()))[1])
-        except Exception:
+        except Exception:   # it must not hide the error that it is for
             return ""
 
 

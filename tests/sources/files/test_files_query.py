@@ -291,7 +291,7 @@ def test_json_that_a_query_names_keeps_its_numbers(tmp_path: Path) -> None:
 def test_time_zones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, query: str, text: str, sort_by: str
 ) -> None:
-    """They are those of the columns of the same name, if these agree; queries calculate in UTC."""
+    """A result keeps the zone of the source column of its name; if sources disagree, it is UTC."""
     monkeypatch.chdir(tmp_path)
     for name, zone in (("berlin", "Europe/Berlin"), ("tokyo", "Asia/Tokyo")):
         times = pa.array([1_719_792_000_000_000], pa.timestamp("us", zone))
