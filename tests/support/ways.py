@@ -7,6 +7,7 @@ import csv
 import gzip
 import io
 import json
+import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
@@ -101,12 +102,17 @@ def parquet_object(data: DataSet, folder: Path) -> Any:
 
 
 def parquet_hive(data: DataSet, folder: Path) -> str:
-    """Write a file for each row, in a folder that names its id."""
+    """Write a file for each row, in a folder that names its id, far below one like it."""
+    folder = folder / "far=above" / "data"
     for number in range(data.table.num_rows):
         place = folder / f"id={number}"
-        place.mkdir()
+        place.mkdir(parents=True)
         parquet.write_table(data.table[number : number + 1].drop_columns("id"), place / "p.parquet")
     return str(folder / "*" / "p.parquet")
+
+
+def relative_hive(data: DataSet, folder: Path) -> str:
+    return os.path.relpath(parquet_hive(data, folder))
 
 
 def arrow(suffix: str) -> Callable[[DataSet, Path], str]:
@@ -227,6 +233,10 @@ def fits_json(data: DataSet) -> bool:
     return data.table.num_rows > 0 and not short
 
 
+def has_few_rows(data: DataSet) -> bool:
+    return 0 < data.table.num_rows < 20
+
+
 def is_flat(data: DataSet) -> bool:
     return not data.nested
 
@@ -249,7 +259,10 @@ SOURCES = {
     "Parquet": Source(parquet_file, ["parquet"]),
     "Parquet, parts": Source(parquet_parts, ["parquet"]),
     "Parquet, file object": Source(parquet_object, ["parquet"]),
-    "Parquet, hive": Source(parquet_hive, ["parquet"], lambda data: 0 < data.table.num_rows < 20),
+    "Parquet, hive": Source(parquet_hive, ["parquet"], has_few_rows),
+    "Parquet, hive, sql": Source(
+        reading(relative_hive, sql=ALL), ["parquet", "duckdb"], has_few_rows
+    ),
     "Parquet, sql": Source(reading(parquet_file, sql=ALL), ["parquet", "duckdb"]),
     "Parquet, sort_by": Source(reading(parquet_file, sort_by="id"), ["parquet", "sorted"]),
     "Arrow file": Source(arrow("arrow")),
@@ -319,6 +332,7 @@ ROWS, COLUMNS = SOURCES["rows"], SOURCES["pyarrow"]
 METHODS = {
     "aio, rows": Method(ROWS, by_aio),
     "aio, columns": Method(COLUMNS, by_aio),
+    "aio, hive": Method(SOURCES["Parquet, hive"], by_aio),
     "redis-cli": Method(COLUMNS, by_options(transport="redis-cli")),
     "connections": Method(COLUMNS, by_options(connections=3)),
     "merge, rows": Method(ROWS, by_options(mode="merge")),
@@ -332,6 +346,7 @@ METHODS = {
     "RDB, columns": Method(COLUMNS, by_rdb),
     "Sink": Method(COLUMNS, by_sink),
     "command line, Parquet": Method(SOURCES["Parquet"], by_command_line),
+    "command line, hive": Method(Source(relative_hive, ["parquet"], has_few_rows), by_command_line),
     "command line, CSV": Method(SOURCES["CSV"], by_command_line),
     "command line, JSON Lines": Method(SOURCES["JSON Lines"], by_command_line),
 }

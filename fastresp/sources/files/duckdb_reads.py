@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 
@@ -10,7 +11,7 @@ from pyarrow import types
 
 from ...outcome.errors import SourceError
 from .formats import checksums_of, schema_of
-from .partitions import Partitions
+from .partitions import Partitions, folders_of
 from .reading import FileOptions, Reading
 from .schemas import one_schema
 
@@ -23,22 +24,23 @@ CHANGED = {
 }
 
 # In a path, what DuckDB reads as other names and values of folders, or can't read: escapes in a
-# name or beyond ASCII, a second "=", line ends and backslashes, and two folders of one name.
-UNLIKE = re.compile(r"%[^/]*=|%[89A-Fa-f]|=[^/]*=|[\n\r\\]|(?:^|/)([^/=]+=).*/\1")
+# name or beyond ASCII, a second "=", line ends, backslashes and wildcards.
+UNLIKE = re.compile(r"%[^/]*=|%[89A-Fa-f]|=[^/]*=|[\n\r\\*?[]")
 
 
-def parquet_select(files: Sequence[str], schema: pa.Schema) -> str | None:
+def parquet_select(files: Sequence[str], schema: pa.Schema, pattern: str | None) -> str | None:
     """Return a query over Parquet files; None if DuckDB would read other values than a load.
 
     Args:
         files: their paths.
         schema: their columns.
+        pattern: the pattern that found them; None if they were named.
 
     Raises:
         SourceError: DuckDB would change the name of a column.
     """
     changed = changed_columns(schema)
-    folders = None if any(map(checksums_of, files)) else partitions(files)
+    folders = None if any(map(checksums_of, files)) else partitions(files, pattern)
     if folders is None:  # DuckDB does not compare checksums
         return None
     names = ", ".join(map(as_name, folders))
@@ -46,7 +48,8 @@ def parquet_select(files: Sequence[str], schema: pa.Schema) -> str | None:
     if changed:  # an error only if the query uses the column
         errors = (f"error({as_text(words)}) AS {as_name(name)}" for name, words in changed.items())
         columns += f" REPLACE ({', '.join(errors)})"
-    columns += f", {names}" if names else ""
+    if names:  # DuckDB finds only those within the path
+        columns, files = f"{columns}, {names}", list(map(os.path.abspath, files))
     return (
         f"SELECT {columns} FROM read_parquet([{', '.join(map(as_text, files))}], "
         f"union_by_name = true, hive_partitioning = {bool(folders)}, hive_types_autocast = false)"
@@ -150,18 +153,22 @@ def changed_columns(columns: pa.Schema) -> dict[str, str]:
     }
 
 
-def partitions(sources: Sequence[str]) -> list[str] | None:
+def partitions(sources: Sequence[str], pattern: str | None) -> list[str] | None:
     """Return the columns that folders of Parquet files name; None if DuckDB would read others.
 
-    It prefers the name of the folder to the file's own column, ignores case, and divides a path
-    in another way if a folder's name has more than a name and a value.
+    It looks at all folders of a path, prefers the name of the folder to the file's own column,
+    ignores case, and divides a path in another way if a folder's name has more than a name and a
+    value.
     """
-    first, *others = [Partitions(source).values for source in sources]
+    first, *others = [Partitions(source, pattern).values for source in sources]
     if any(list(each) != list(first) for each in others):
         return None
     if len({name.lower() for name in first}) < len(first) or any(map(UNLIKE.search, sources)):
         return None
     for source in sources if first else ():
+        folders = folders_of(source)
+        if UNLIKE.search("/".join(folders)) or sum("=" in each for each in folders) > len(first):
+            return None
         own = schema_of(source, "parquet", Reading(FileOptions()))
         names = () if own is None else own.names
         if {name.lower() for name in names} & {name.lower() for name in first}:

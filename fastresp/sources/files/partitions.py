@@ -3,28 +3,42 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from ...outcome.errors import SourceError
-from .remote import path_of
+from .remote import is_remote, path_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Partitions"]
+__all__ = ["Partitions", "folders_of"]
 
 # The name of the folder for nulls. Source: org.apache.hadoop.hive.conf.HiveConf.
 NULL = "__HIVE_DEFAULT_PARTITION__"
+# What begins a wildcard. Source: the module glob.
+WILDCARD = re.compile(r"[*?[]")
+
+
+def folders_of(path: str) -> list[str]:
+    """Return the names of all folders above a file, also of those above a relative path."""
+    path = path_of(path)
+    return (path if is_remote(path) else os.path.abspath(path)).split("/")[:-1]
 
 
 class Partitions:
     """The columns of the folders that have names such as ``day=2024-01-01``, as text.
 
+    They are the folders directly above the file, up to the first with another name: folders further
+    up, such as ``/data/user=bob/project``, are not part of the data. Of a pattern, all folders from
+    its first wildcard on may name columns, and those directly above it.
+
     If the file itself has a column of that name, its value must be the same, and is used.
 
     Args:
         source: a path, or a file object, which is in no folder.
+        pattern: the pattern that found the file; None if it was named.
 
     Attributes:
         values: the value of each column, or None for a null.
@@ -33,13 +47,18 @@ class Partitions:
         SourceError: two folders name the same column with different values.
     """
 
-    def __init__(self, source: Any) -> None:
+    def __init__(self, source: Any, pattern: str | None) -> None:
         self._source = source
-        folders = os.path.dirname(path_of(source)).split("/") if isinstance(source, str) else []
         self.values: dict[str, str | None] = {}
-        for name, equals, value in (folder.partition("=") for folder in folders):
-            if name and equals:
-                self._add(unquote(name), None if value == NULL else unquote(value))
+        parts = list(map(_part, folders_of(source))) if isinstance(source, str) else []
+        first = len(parts)
+        if pattern is not None:
+            fixed = folders_of(WILDCARD.split(pattern, maxsplit=1)[0] + "*")
+            first = min(first, len(fixed))
+        while first and parts[first - 1]:
+            first -= 1
+        for name, value in filter(None, parts[first:]):
+            self._add(unquote(name), None if value == NULL else unquote(value))
 
     def _add(self, name: str, value: str | None) -> None:
         """Add a column."""
@@ -106,3 +125,9 @@ class Partitions:
                 f"{self._source}: its column {name!r} has other values than {value!r}, which its "
                 "folder has; rename the column or the folder"
             )
+
+
+def _part(folder: str) -> tuple[str, str] | None:
+    """Return the column and the value that a folder names; None if it names none."""
+    name, equals, value = folder.partition("=")
+    return (name, value) if name and equals else None

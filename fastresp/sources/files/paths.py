@@ -21,6 +21,7 @@ __all__ = [
     "files_of",
     "format_of",
     "names_no_format",
+    "pattern_of",
 ]
 
 Path: TypeAlias = str | os.PathLike[str]
@@ -65,6 +66,12 @@ def files_of(source: Source) -> list[Any]:
     if not paths:
         raise ValueError("the list of paths is empty")
     return paths
+
+
+def pattern_of(source: Source, files: Sequence[Any]) -> str | None:
+    """Return a source if it is a pattern, which found these files; None if it named them."""
+    path = os.fsdecode(source) if isinstance(source, (str, os.PathLike)) else None
+    return None if path is None or [path] == files else path
 
 
 def exists(path: str) -> bool:

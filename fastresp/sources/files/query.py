@@ -8,6 +8,7 @@ import tempfile
 import uuid
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import Any
 
 import duckdb
@@ -19,7 +20,7 @@ from .damage import checked
 from .duckdb_reads import as_name, check_distinct, columns_of_all, in_zones, parquet_select
 from .formats import BATCH_ROWS, columns_of
 from .input import name_of
-from .paths import files_of, format_of
+from .paths import files_of, format_of, pattern_of
 from .query_sources import tables_of, with_aliases
 from .reading import AS_IT_IS, FileOptions, Reading, Wanted
 from .remote import is_remote
@@ -150,7 +151,7 @@ class Query:
     def _name_source(self) -> None:
         """Define ``source``: as Parquet files that DuckDB reads, or as columns read here."""
         sources, kinds = self._sources, self._kinds
-        if set(kinds) == {"parquet"} and self._parquet_named("source", sources):
+        if set(kinds) == {"parquet"} and self._parquet_named("source", sources, self._options):
             return
         if not _are_combined(sources, kinds, self._options):
             self._register("source", FilesSource(sources, kinds, self._options))
@@ -161,12 +162,12 @@ class Query:
         union = " UNION ALL BY NAME ".join(f"FROM {as_name(part)}" for part in parts)
         self._connection.execute(f"CREATE VIEW source AS {union}")
 
-    def _parquet_named(self, name: str, files: list[str]) -> bool:
+    def _parquet_named(self, name: str, files: list[str], options: FileOptions) -> bool:
         """Define a table of Parquet files that DuckDB reads; return whether it can."""
         if not all(map(_readable, files)):
             return False
         columns = columns_of_all(files)
-        select = parquet_select(files, columns)
+        select = parquet_select(files, columns, options.pattern)
         if select is None:
             return False
         self._schemas.append(columns)
@@ -186,8 +187,9 @@ class Query:
             except (OSError, ValueError):
                 continue  # DuckDB knows it, or reports it
             if set(kinds) <= READ_HERE:
-                if set(kinds) != {"parquet"} or not self._parquet_named(name, files):
-                    self._register(name, FilesSource(files, kinds, AS_IT_IS))
+                options = replace(AS_IT_IS, pattern=pattern_of(name, files))
+                if set(kinds) != {"parquet"} or not self._parquet_named(name, files, options):
+                    self._register(name, FilesSource(files, kinds, options))
                 named.append(name)
         self._sql = with_aliases(self._sql, named)
 

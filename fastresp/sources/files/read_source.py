@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import IO, Literal, overload
 
 from ...outcome.messages import Hint, Message
 from .input import check_not_read
-from .paths import FORMATS, Format, Path, Source, exists, files_of, format_of
+from .paths import FORMATS, Format, Path, Source, exists, files_of, format_of, pattern_of
 from .reading import AS_IT_IS, ROW_BYTES, FileOptions, unfit
 from .remote import is_remote, open_remote
 from .resp import RespFile
@@ -177,9 +177,10 @@ def read(
     load keeps the types of each Parquet or Arrow file. Other consumers, ``sort_by`` and ``sql``
     need one type for each column: types that can't be one without changing a value are refused.
 
-    Folders such as ``day=2024-01-01`` are columns of their files, as text. A file's own column of
-    that name is used instead, and must have the same value. Two folders may name the same column
-    only with the same value.
+    Folders such as ``day=2024-01-01`` are columns of their files, as text: those directly above a
+    file, up to the first folder with another name, and all that a pattern's wildcards stand for. A
+    file's own column of that name is used instead, and must have the same value. Two folders may
+    name the same column only with the same value.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -227,6 +228,7 @@ def read(
         message = None if kind is None else unfit(kind, options)
         if message is not None:
             raise ValueError(message)
+    options = replace(options, pattern=pattern_of(source, files))
     table = Table(files, kinds, sql=sql, options=options, limit=limit, sort_by=keys)
     if options.bad_rows not in ("error", "skip"):
         check_not_read(options.bad_rows, table.files)

@@ -62,6 +62,7 @@ class FileOptions:
         quote: the quote of CSV fields; "" if they have none; None to detect it.
         escape: the character before a quote that is text within a quoted field.
         max_row_bytes: the largest row of JSON lines to accept, in bytes.
+        pattern: the pattern that found the files, also of other formats; None if they were named.
     """
 
     delimiter: str | None = None
@@ -73,6 +74,7 @@ class FileOptions:
     quote: str | None = None
     escape: str | None = None
     max_row_bytes: int = ROW_BYTES
+    pattern: str | None = field(default=None, compare=False, repr=False)
 
     def delimiter_of(self, kind: str) -> str:
         """Return the character between the fields of CSV or TSV."""

@@ -67,7 +67,7 @@ class SeveralFiles:
         self._sources = sources
         self._kinds = kinds
         self._one = one
-        self._partitions = [Partitions(source) for source in sources]
+        self._partitions = [Partitions(source, options.pattern) for source in sources]
         # Columns that are not used may be left out if their types can't be one.
         self._used = None if wanted is None or wanted.document else wanted.columns
         self._reading = Reading(

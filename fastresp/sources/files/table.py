@@ -100,7 +100,7 @@ class Table:
             "limit": str(self._limit),
             "order": repr(self._sort_by),
         }
-        partitions = [Partitions(file).values for file in self._sources]
+        partitions = [Partitions(file, self._options.pattern).values for file in self._sources]
         return found | {"partitions": repr(partitions)} if any(partitions) else found
 
     @property

@@ -206,6 +206,41 @@ def test_folders_name_columns(tmp_path: Path, suffix: str, form: dict[str, Any])
 
 @pytest.mark.parametrize("form", WAYS)
 @pytest.mark.parametrize("suffix", ["parquet", "csv"])
+@pytest.mark.parametrize(
+    ("folder", "name", "columns"),
+    [
+        ("y=1/z=2/data/day=a", "part.{}", ["day"]),
+        ("y=1/z=2/data/day=a", "../day=a/part.{}", ["day"]),
+        ("y=1/z=2/data", "day=a/*.{}", ["day"]),
+        ("y=1/z=2/data", "*/*.{}", ["day"]),
+        ("y=1", "*/*/**/part.{}", ["y", "z", "day"]),
+        ("y=1/z=2/data/day=a", "../../../*/data/**/part.{}", ["y", "z", "day"]),
+        (".", "y=1/z=2/data/day=a/part.{}", ["day"]),
+    ],
+)
+def test_folders_that_are_not_part_of_the_data(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    folder: str,
+    name: str,
+    columns: list[str],
+    suffix: str,
+    form: dict[str, Any],
+) -> None:
+    """A relative and an absolute path of a file have the same columns."""
+    write_partition(tmp_path / "y=1/z=2/data/day=a", suffix, 1)
+    monkeypatch.chdir(tmp_path / folder)
+    relative = name.format(suffix)
+    for path in (relative, str(tmp_path / folder / relative)):
+        assert [list(row) for row in rows_of(path, **form)] == [["n", *columns]]
+        named = f"SELECT * FROM '{path}'"
+        assert [list(row) for row in rows_of(named)] == [["n", *columns]]
+        made = sent(path, "RPUSH k {*!json}", **form)
+        assert b'"day":"a"' in made and (b'"y":"1"' in made) == ("y" in columns)
+
+
+@pytest.mark.parametrize("form", WAYS)
+@pytest.mark.parametrize("suffix", ["parquet", "csv"])
 def test_column_of_a_folder_that_the_file_has(
     tmp_path: Path, suffix: str, form: dict[str, Any]
 ) -> None:
