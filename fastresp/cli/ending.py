@@ -23,6 +23,7 @@ from ..outcome.errors import (
     TransportError,
 )
 from ..outcome.messages import message_of
+from ..outcome.passwords import masked
 from ..outcome.report import Report
 from ..sources.files.input import EarlierOutput
 from ..transports.error_policy import error_fields
@@ -121,9 +122,9 @@ def ending(*, as_json: bool = False, log: JsonLog | None = None) -> Iterator[End
         if CommonOptions.traceback:
             import traceback
 
+            end.traceback = masked("".join(traceback.format_exception(error)))
             if log is None:
-                traceback.print_exception(error)
-            end.traceback = "".join(traceback.format_exception(error))
+                print(end.traceback, end="", file=sys.stderr)
         if end.verified is None:
             end.report = getattr(error, "report", None) or end.report
         code, words = _code(error, end.verified or end.report), _words(error)
@@ -184,7 +185,7 @@ def _words(error: BaseException) -> str:
             return _with_notes(error)
         case FastrespError() | OSError() | ValueError() | TypeError() | ImportError():
             return message_of(error)
-    return f"{type(error).__name__}: {error} (fastresp --traceback ... shows where)"
+    return f"{type(error).__name__}: {masked(str(error))} (fastresp --traceback ... shows where)"
 
 
 def _with_notes(error: CommandError) -> str:

@@ -16,6 +16,7 @@ from ..load.verifying.report import VerifyReport
 from ..load.watching import Observer, Watch
 from ..outcome.error_reply import CommandError
 from ..outcome.excerpts import shown_argument
+from ..outcome.passwords import masked
 from ..outcome.report import Report
 from ..resp.key_positions import POSITIONS
 from ..server.settings import Server
@@ -169,9 +170,9 @@ class JsonLines(logging.Formatter):
         fields = getattr(record, "fields", None)
         event = record.getMessage()
         if fields is None:
-            event, fields = "message", {"logger": record.name, "message": event}
+            event, fields = "message", {"logger": record.name, "message": masked(event)}
         if record.exc_info:
-            fields = fields | {"traceback": self.formatException(record.exc_info)}
+            fields = fields | {"traceback": masked(self.formatException(record.exc_info))}
         when = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         head = {"time": when.replace("+00:00", "Z"), "level": record.levelname.lower()}
         return json.dumps(head | {"event": event} | fields, default=str)

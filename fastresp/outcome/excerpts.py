@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["BYTES_SHOWN", "LINE_SHOWN", "shortened", "shown_argument", "shown_reply", "visible"]
+from .passwords import masked
+
+__all__ = [
+    "BYTES_SHOWN",
+    "LINE_SHOWN",
+    "shortened",
+    "shown_argument",
+    "shown_query",
+    "shown_reply",
+    "visible",
+]
 
 BYTES_SHOWN = 48
 # Characters of a server's message; its own errors have about 100.
 WORDS_SHOWN = 500
-# Characters of a template.
+# Characters of a template, or of a query.
 LINE_SHOWN = 200
 # The escapes of redis-cli in double quotes; any other byte that is not printable ASCII is \xHH.
 ESCAPES = {
@@ -57,6 +67,11 @@ def shown_reply(reply: Any) -> str:
 def shortened(words: str, most: int = WORDS_SHOWN) -> str:
     """Return the first ``most`` characters of a text, with a mark if it was cut."""
     return words if len(words) <= most else f"{words[:most]}... ({len(words):,} characters)"
+
+
+def shown_query(sql: str) -> str:
+    """Show a query without credentials, cut to LINE_SHOWN characters."""
+    return shortened(masked(sql), LINE_SHOWN)
 
 
 def visible(text: str) -> str:

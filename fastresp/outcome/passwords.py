@@ -1,11 +1,20 @@
-"""Which arguments of a command may be passwords: these are never shown or stored."""
+"""What may be a password, in commands, URLs and queries: it is never shown or stored."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 
-__all__ = ["REDACTED", "hidden_arguments", "holds_passwords", "redacted", "without_passwords"]
+__all__ = [
+    "REDACTED",
+    "cause_shown",
+    "hidden_arguments",
+    "holds_passwords",
+    "masked",
+    "masked_url",
+    "redacted",
+    "without_passwords",
+]
 
 # Replaces an argument, as in SLOWLOG and MONITOR.
 REDACTED = b"(redacted)"
@@ -26,6 +35,56 @@ QUOTED = {
         rf"(?is)(['`](?:{b'|'.join(sorted(NAMES)).decode()})['`], with args beginning with: ).+"
     ),
 }
+
+# Replaces credentials in a text.
+MASK = "***"
+URL = re.compile(r"\b[A-Za-z][A-Za-z0-9+.-]+://[^\s'\"<>\\]*")
+# A URL whose "user" is a container: abfs://container@account.dfs.core.windows.net/path.
+CONTAINERS = ("abfs", "wasb")
+# The query or fragment of a URL in a sentence; what follows it is punctuation. In the URLs of
+# object stores, a "?" without "=" is part of a pattern.
+QUERY = re.compile(r"[?#](?![,;:)\]}]*$).*?(?=[,;:)\]}]*$)")
+# Settings of a DSN or of CREATE SECRET, such as password=x and SECRET 'x'.
+SETTING = re.compile(
+    r"(?i)\b(\w*(?:password|passwd|pwd|secret|token|signature|credentials?|key_id|access_?key|"
+    r"account_?key|connection_string)\s*|sig)(=\s*|(?='))('(?:[^']|'')*'|\"[^\"]*\"|[^\s,;)'\"]+)"
+)
+
+
+def masked(text: str) -> str:
+    """Replace the credentials in a text by ``***``.
+
+    These are the user, the password and the query of each URL, since the query may be a signature,
+    and the values of settings such as ``password=``. A file of a URL is called by its masked URL.
+    """
+    return SETTING.sub(rf"\1\2{MASK}", URL.sub(lambda url: masked_url(url[0]), text))
+
+
+def cause_shown(error: BaseException) -> BaseException | None:
+    """Return an exception as the cause of another; None if its text, or its cause's, has
+    credentials, which a traceback would show."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if masked(str(cause)) != str(cause):
+            return None
+        cause = cause.__cause__ or cause.__context__
+    return error
+
+
+def masked_url(url: str) -> str:
+    """Return a URL with ``***`` in place of its user and password, and of its query."""
+    before, separator, rest = url.partition("://")
+    scheme = before.lower()
+    end = re.search("[/?#]", rest)
+    host = rest[: end.start()] if end else rest
+    # A "/", "?" or "#" in a password ends what looks like the host.
+    in_password = re.search(r":\D", host) or scheme.startswith(("redis", "valkey"))
+    user, at, _ = (rest if in_password and "@" not in host else host).rpartition("@")
+    if at and (":" in user or not scheme.startswith(CONTAINERS)):
+        rest = MASK + rest[len(user) :]
+    if scheme.startswith("http") or re.search(r"\?[^?]*=", rest):
+        rest = QUERY.sub(f"?{MASK}", rest, count=1)
+    return before + separator + rest
 
 
 def holds_passwords(name: bytes) -> bool:

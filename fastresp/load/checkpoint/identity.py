@@ -13,7 +13,7 @@ from ...outcome.errors import CheckpointError, EncodeError
 from ...outcome.messages import Hint, Message
 from ...server.options import Nulls, Options
 from ...sources.files import Table
-from ...sources.files.remote import is_remote, state_of
+from ...sources.files.remote import RemotePath
 from ...sources.several_tables import Frames
 from ...sources.source import encoding, released
 
@@ -110,9 +110,8 @@ def commands_of(sample: Any, template: Template | None, options: Options) -> byt
 
 def file_of(path: str) -> str:
     """Return the size, the time, and a digest of the beginning and the end of a file."""
-    if is_remote(path):
-        state = state_of(path)
-        return f"{state.size} bytes, {state.version}"
+    if isinstance(path, RemotePath):
+        return f"{path.identity}, {path.state.size} bytes, {path.state.version}"
     found = os.stat(path)
     with Path(path).open("rb") as file:
         parts = [file.read(SAMPLE_BYTES)]

@@ -18,7 +18,7 @@ from ...outcome.errors import SourceError
 from ...server.polling import POLLIN, new_poll
 from ..blocking import read_now, wait_until
 from .lent import Block, Lent
-from .remote import RemoteFile, is_remote, open_remote
+from .remote import RemoteFile, RemotePath, open_remote
 
 __all__ = ["EarlierOutput", "Input", "Watch", "check_not_read", "check_unused", "name_of"]
 
@@ -274,7 +274,7 @@ def name_of(file: Any) -> str:
 
 
 def _opened_file(source: str) -> Any:
-    if is_remote(source):
+    if isinstance(source, RemotePath):
         return open_remote(source)
     return open(source, "rb", buffering=0, opener=_opened)
 

@@ -8,7 +8,7 @@ from typing import Any
 from pyarrow import parquet
 
 from .own_bytes import KeptOpen
-from .remote import is_remote, open_remote
+from .remote import RemotePath, open_remote
 
 __all__ = ["has_checksums", "open_parquet"]
 
@@ -26,13 +26,13 @@ def open_parquet(source: Any) -> parquet.ParquetFile:
     """Open a Parquet file.
 
     Args:
-        source: a path, a URL, or a file object open for reading bytes, which is not closed.
+        source: a path, a RemotePath, or a file object open for reading bytes, which is not closed.
 
     Raises:
         pa.ArrowException: it is no Parquet file, or it is damaged.
         OSError: it can't be opened.
     """
-    if is_remote(source):
+    if isinstance(source, RemotePath):
         source = open_remote(source, ranges=True)
     return parquet.ParquetFile(
         source if isinstance(source, str | os.PathLike) else WholeReads(source),

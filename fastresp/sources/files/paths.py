@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from typing import IO, Any, Literal, TypeAlias
 
 from ...outcome.messages import Hint, Message
-from .remote import is_remote, path_of, remote_files
+from ...outcome.passwords import masked_url
+from .remote import is_pattern, is_remote, path_of, remote_files
 
 __all__ = [
     "FORMATS",
@@ -71,7 +72,9 @@ def files_of(source: Source) -> list[Any]:
 def pattern_of(source: Source, files: Sequence[Any]) -> str | None:
     """Return a source if it is a pattern, which found these files; None if it named them."""
     path = os.fsdecode(source) if isinstance(source, (str, os.PathLike)) else None
-    return None if path is None or [path] == files else path
+    if path is None or (is_remote(path) and not is_pattern(path)):
+        return None
+    return None if [path] == files else masked_url(path)
 
 
 def exists(path: str) -> bool:
@@ -83,8 +86,11 @@ def exists(path: str) -> bool:
 
 def _existing(path: str) -> str:
     if is_remote(path):
-        [path] = remote_files(path)
-        return path
+        found = remote_files(path)
+        if len(found) != 1:
+            words = "is a pattern; pass it alone, not in a list"
+            raise ValueError(f"{masked_url(path)} {words}")
+        return found[0]
     if os.path.isdir(path):
         raise IsADirectoryError(f"{path} is a directory; name its files, such as {path}/*.parquet")
     os.stat(path)
@@ -109,7 +115,10 @@ def format_of(file: Any) -> str | None:
 def names_no_format(source: Source) -> bool:
     """Return whether all files of a source have names whose ending is no format."""
     try:
-        files = files_of(source)
+        if isinstance(source, str) and is_remote(source) and not is_pattern(source):
+            files: list[Any] = [source]  # without asking for it twice
+        else:
+            files = files_of(source)
     except (OSError, ValueError, TypeError):
         return False  # reported when it is read
     known = {*SUFFIXES, ".resp"}

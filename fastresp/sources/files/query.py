@@ -16,6 +16,8 @@ import pyarrow as pa
 
 from ...encode.columns.exporting import altered, check_names, names_of
 from ...outcome.errors import SourceError
+from ...outcome.excerpts import shown_query
+from ...outcome.passwords import cause_shown, masked
 from .damage import checked
 from .duckdb_reads import as_name, check_distinct, columns_of_all, in_zones, parquet_select
 from .formats import BATCH_ROWS, columns_of
@@ -202,7 +204,8 @@ class Query:
         twin = next((each for each in self._read if each.lower() == name.lower()), None)
         self._read[name] = source
         if twin is not None:
-            raise SourceError(f"a query can't tell {twin} and {name} apart; rename one file")
+            names = masked(f"{twin} and {name}")
+            raise SourceError(f"a query can't tell {names} apart; rename one file")
         self._schemas.append(source.schema)
         names = source.schema.names
         if not names:
@@ -249,7 +252,8 @@ class Query:
         statements = self._connection.extract_statements(self._sql)
         if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
             raise SourceError(
-                f"a query must be one SELECT, not {self._sql!r}; run other statements with DuckDB"
+                f"a query must be one SELECT, not {shown_query(self._sql)!r}; run other "
+                "statements with DuckDB"
             )
 
     @contextmanager
@@ -265,7 +269,7 @@ class Query:
             words = str(error).partition("\n\n")[0].replace("\n", "; ")
             if "VARCHAR" in words and any(source.is_text for source in self._read.values()):
                 words += "; the columns of CSV are text: cast them, such as price::DOUBLE"
-            raise SourceError(f"{self._failed}: {words}") from error
+            raise SourceError(f"{self._failed}: {masked(words)}") from cause_shown(error)
 
 
 def in_order(

@@ -12,7 +12,7 @@ from ...outcome.messages import Hint, Message
 from .input import check_not_read
 from .paths import FORMATS, Format, Path, Source, exists, files_of, format_of, pattern_of
 from .reading import AS_IT_IS, ROW_BYTES, FileOptions, unfit
-from .remote import is_remote, open_remote
+from .remote import RemotePath, is_remote, open_remote, path_of
 from .resp import RespFile
 from .table import Table
 from .text_commands import CommandsFile
@@ -184,6 +184,7 @@ def read(
 
     Raises:
         FileNotFoundError: there is no such file.
+        SourceError: a URL can't be read.
         ValueError: an option is invalid, or the format of a file can't be recognized by its name.
         SourceError: later, when the table is loaded: the file is not in its format, or changes
             while it is read; a row has too many or too few fields; the columns of files differ; or
@@ -210,8 +211,8 @@ def read(
             words = " is for rows of text, but this file contains commands; leave it out"
             raise ValueError(Message(Hint(_given(options), ...), words))
         one = _one(source)
-        if is_remote(one):
-            one = open_remote(str(one), ranges=True)  # type: ignore[assignment]
+        if isinstance(one, RemotePath):
+            one = open_remote(one, ranges=True)  # type: ignore[assignment]
         made = CommandsFile if format == "commands" else RespFile
         return made(one, limit=limit, skip_truncated=skip_truncated)
     if skip_truncated:
@@ -315,10 +316,12 @@ def _given(options: FileOptions) -> str:
 
 
 def _is_resp(source: Source) -> bool:
-    return isinstance(source, (str, os.PathLike)) and os.fspath(source).lower().endswith(".resp")
+    if not isinstance(source, (str, os.PathLike)):
+        return False
+    return path_of(os.fspath(source)).lower().endswith(".resp")
 
 
 def _one(source: Source) -> Path | IO[bytes]:
     if isinstance(source, Sequence) and not isinstance(source, str):
         raise ValueError("files of commands are loaded one at a time; pass one path, not a list")
-    return source
+    return files_of(source)[0] if is_remote(source) else source

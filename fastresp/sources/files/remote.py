@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import re
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import blake2b
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from ...outcome.errors import SourceError
+from ...outcome.passwords import cause_shown, masked, masked_url
 
 __all__ = [
-    "RemoteState",
     "RemoteFile",
+    "RemotePath",
+    "RemoteState",
+    "current",
+    "is_pattern",
     "is_remote",
     "open_remote",
     "path_of",
@@ -21,11 +29,18 @@ __all__ = [
 # Schemes of two letters and more; Windows' drives have one.
 REMOTE = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 WEB = ("http", "https")
+# Their "user" is a container.
+CONTAINERS = ("abfs", "abfss", "wasb", "wasbs")
 # What the file systems call an ETag or the time of the last change.
 VERSIONS = (
     "ETag", "etag", "Content-MD5", "md5Hash", "mtime", "Last-Modified", "LastModified",
     "last_modified", "created",
 )  # fmt: skip
+# Arguments of a query that sign it: presigned URLs of S3 and GCS, and Azure's SAS.
+SIGNATURE = re.compile(r"(?i)(x-\w+-)?sig(nature)?")
+SECRET = re.compile(r"(?i)token|key|secret|pass|auth|credential")
+# No progress for this long ends a read. By default aiohttp ends each download after 5 minutes.
+IDLE_TIMEOUT_S = 300
 
 
 class RemoteState(NamedTuple):
@@ -35,9 +50,44 @@ class RemoteState(NamedTuple):
     size: int | None
 
 
+class RemotePath(str):
+    """The URL of a file that exists, as it is shown: without user, password and query.
+
+    Attributes:
+        url: the URL to open.
+        state: the state of the file when it was found.
+    """
+
+    url: str
+    state: RemoteState
+
+    def __new__(cls, url: str, state: RemoteState) -> RemotePath:
+        path = super().__new__(cls, masked_url(url))
+        path.url, path.state = url, state
+        return path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the text alone, as it is in errors."""
+        return str, (str(self),)
+
+    @property
+    def identity(self) -> str:
+        """The text, and a digest of its query, unless that is a signature, which changes."""
+        pairs = parse_qsl(urlsplit(self.url).query, keep_blank_values=True)
+        if any(SIGNATURE.fullmatch(name) for name, _ in pairs):
+            return str(self)
+        kept = repr([pair for pair in pairs if not SECRET.search(pair[0])])
+        return f"{self} ({blake2b(kept.encode(), digest_size=8).hexdigest()})" if pairs else self
+
+
 def is_remote(source: object) -> bool:
     """Return whether a source is a URL."""
     return isinstance(source, str) and REMOTE.match(source) is not None
+
+
+def is_pattern(url: str) -> bool:
+    """Return whether a URL is a pattern."""
+    return "*" in path_of(url)
 
 
 def path_of(source: str) -> str:
@@ -46,43 +96,69 @@ def path_of(source: str) -> str:
     return urlsplit(source).path if is_web else source
 
 
-def remote_files(url: str) -> list[str]:
-    """Return the files that a URL or a pattern with ``*`` names.
+def remote_files(url: str) -> list[RemotePath]:
+    """Return the files that a URL or a pattern with ``*`` names. Each is asked for once.
 
     Raises:
-        FileNotFoundError: there is none.
-        ValueError: the URL has a password.
+        SourceError: there is none, or it can't be asked for.
+        ValueError: the URL has a password, or its scheme is unknown.
+        ImportError: a package for it is not installed.
     """
-    system = _system(url)
-    if "*" not in path_of(url):
-        _info(system, url)
+    if isinstance(url, RemotePath):
         return [url]
-    found = sorted(map(system.unstrip_protocol, system.glob(url)))
+    if not is_pattern(url):
+        return [RemotePath(url, state_of(url))]
+    with _asking(url) as system:
+        found = sorted(map(system.unstrip_protocol, system.glob(url)))
     if not found:
-        raise FileNotFoundError(f"no file matches {url}")
-    return found
+        raise SourceError(f"no file matches {masked_url(url)}; check the pattern")
+    return [RemotePath(each, state_of(each)) for each in found]
 
 
-def open_remote(url: str, *, ranges: bool = False) -> RemoteFile:
+def current(source: Any) -> Any:
+    """Return a file of a URL with its state now; any other source unchanged.
+
+    Raises:
+        SourceError: it can't be asked for.
+    """
+    is_path = isinstance(source, RemotePath)
+    return RemotePath(source.url, state_of(source.url)) if is_path else source
+
+
+def open_remote(path: RemotePath, *, ranges: bool = False) -> RemoteFile:
     """Open a file for reading bytes.
 
     Args:
         ranges: whether parts of it are read in any order; else it is a stream from its beginning.
+
+    Raises:
+        SourceError: it can't be opened.
     """
-    system = _system(url)
-    # A block size of 0 is a stream, which servers without ranges have, too.
-    more = {"block_size": 0} if urlsplit(url).scheme in WEB and not ranges else {}
-    size = state_of(url).size if more else None  # of a stream it is not known later
-    return RemoteFile(url, system.open(url, "rb", **more), size, seekable=not more)
+    stream = urlsplit(path.url).scheme in WEB and not ranges
+    # A block size of 0 is a stream, which servers without ranges have, too. With any size, fsspec
+    # does not ask for it again.
+    more = {"block_size": 0, "size": path.state.size or 1} if stream else {}
+    if ranges and urlsplit(path.url).scheme in WEB and path.state.size:
+        more = {"size": path.state.size}
+    with _asking(path.url) as system:
+        file = system.open(path.url, "rb", **more)
+    return RemoteFile(path, file, path.state.size if stream else None, seekable=not stream)
 
 
 def state_of(url: str) -> RemoteState:
-    """Return what changes with the contents of a file.
+    """Ask for what changes with the contents of a file.
 
     Raises:
-        FileNotFoundError: there is no such file.
+        SourceError: there is no such file, or it can't be asked for.
     """
-    info = _info(_system(url), url)
+    with _asking(url) as system:
+        system.invalidate_cache()
+        info: dict[str, Any] = system.info(url)
+    if info.get("type") == "directory":
+        shown = masked_url(url)
+        raise IsADirectoryError(
+            f"{shown} is a directory; name its files, such as {shown}/*.parquet"
+        )
     size = info.get("size")
     version = next((info[name] for name in VERSIONS if info.get(name)), "")
     return RemoteState(str(version), None if size is None else int(size))
@@ -90,7 +166,8 @@ def state_of(url: str) -> RemoteState:
 
 def _system(url: str) -> Any:
     """Return the file system of a URL, with credentials from the environment."""
-    if urlsplit(url).username is not None:
+    parts = urlsplit(url)
+    if parts.password is not None or (parts.username and parts.scheme not in CONTAINERS):
         raise ValueError(
             "a password in a URL appears in logs; leave it out, and set the credentials in the "
             "environment"
@@ -99,45 +176,69 @@ def _system(url: str) -> Any:
         import fsspec
     except ImportError as error:
         raise ImportError(
-            f"reading {urlsplit(url).scheme}:// needs fsspec, which is not installed: pip install "
+            f"reading {parts.scheme}:// needs fsspec, which is not installed: pip install "
             "'fastresp[remote]'"
         ) from error
+    options: dict[str, Any] = {}
     try:
-        return fsspec.core.url_to_fs(url, use_listings_cache=False)[0]
+        if parts.scheme in WEB:
+            from aiohttp import ClientTimeout
+
+            timeout = ClientTimeout(total=None, sock_read=IDLE_TIMEOUT_S)
+            options["client_kwargs"] = {"timeout": timeout}
+        return fsspec.core.url_to_fs(url, use_listings_cache=False, **options)[0]
     except ImportError as error:
         raise ImportError(f"{error}: pip install 'fastresp[remote]'") from error
     except ValueError as error:
-        raise ValueError(f"{url} can't be read: {error}; check the beginning of the URL") from error
+        words = f"{masked_url(url)} can't be read: {masked(str(error))}"
+        raise ValueError(f"{words}; check the beginning of the URL") from cause_shown(error)
 
 
-def _info(system: Any, url: str) -> dict[str, Any]:
-    """Return what is known of a file.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        OSError: it can't be asked for.
-    """
-    system.invalidate_cache()
+@contextmanager
+def _asking(url: str) -> Iterator[Any]:
+    """Yield the file system of a URL; what it raises becomes a SourceError."""
+    system = _system(url)
     try:
-        info: dict[str, Any] = system.info(url)
-    except FileNotFoundError as error:
-        cause = error.__cause__ or "there is no such file"
-        raise FileNotFoundError(f"{url} can't be read: {cause}; check the URL") from error
-    if info.get("type") == "directory":
-        raise IsADirectoryError(f"{url} is a directory; name its files, such as {url}/*.parquet")
-    return info
+        yield system
+    except Exception as error:
+        raise _unread(url, error) from cause_shown(error)
+
+
+def _unread(url: str, error: BaseException, further: str = "") -> SourceError:
+    """Return an error that says why a URL can't be read, and what to do."""
+    words, advice = _fault(error)
+    return SourceError(f"{masked_url(url)} can't be read{further}: {words}; {advice}")
+
+
+def _fault(error: BaseException) -> tuple[str, str]:
+    """Return what is wrong with a remote file, and what to do."""
+    while isinstance(error, FileNotFoundError) and error.__cause__ is not None:
+        error = error.__cause__  # of fsspec, which says so of every fault
+    status = getattr(error, "status", None)
+    words = masked(str(error)) or type(error).__name__
+    if status is not None:
+        words = f"the server answers {status} {getattr(error, 'message', '')}".rstrip()
+    if status in (401, 403) or isinstance(error, PermissionError):
+        return words, "check the credentials, and whether a signature in the URL has expired"
+    if status is not None and status >= 500:
+        return words, "try again later"
+    if status == 404 or isinstance(error, FileNotFoundError):
+        return "there is no such file" if status is None else words, "check the URL"
+    if isinstance(error, ssl.SSLError):
+        return words, "check the server's certificate, and SSL_CERT_FILE for your own authority"
+    return words, "check the URL and the network, then try again"
 
 
 class RemoteFile:
     """A remote file whose failures are errors that name it.
 
     Attributes:
-        name: its URL.
+        name: its URL, as it is shown.
         total: its size, if it is a stream whose size is known.
     """
 
-    def __init__(self, url: str, file: Any, total: int | None, *, seekable: bool) -> None:
-        self.name = url
+    def __init__(self, path: RemotePath, file: Any, total: int | None, *, seekable: bool) -> None:
+        self.name = path
         self.total = total
         self._seekable = seekable
         self._file = file
@@ -151,11 +252,7 @@ class RemoteFile:
         try:
             return bytes(self._file.read(size))
         except Exception as error:
-            words = str(error) or type(error).__name__
-            raise SourceError(
-                f"{self.name} can't be read any further: {words}; check the network, then load it "
-                "again"
-            ) from error
+            raise _unread(self.name, error, " any further") from cause_shown(error)
 
     def seek(self, offset: int, whence: int = 0) -> int:
         return int(self._file.seek(offset, whence))

@@ -19,7 +19,7 @@ from .formats import OpenFile, columns_of, open_file, rows_of, schema_of
 from .input import Watch
 from .partitions import Partitions
 from .reading import FileOptions, Reading, Wanted
-from .remote import is_remote, state_of
+from .remote import RemotePath, is_remote
 from .schemas import one_schema, same_schema
 from .unchanged import Unchanged
 
@@ -28,9 +28,9 @@ __all__ = ["SeveralFiles"]
 
 def _size(source: Any) -> int:
     """Return the size of a file; 1 if it is unknown."""
-    if not isinstance(source, str):
-        return 1
-    return (state_of(source).size or 1) if is_remote(source) else os.stat(source).st_size
+    if isinstance(source, RemotePath):
+        return source.state.size or 1
+    return os.stat(source).st_size if isinstance(source, str) else 1
 
 
 class SeveralFiles:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Sequence
+from hashlib import blake2b
 from typing import Any, Literal, Self
 
 from ...encode.columns.exporting import Described
 from ...outcome.display import as_html
 from ...outcome.errors import SourceError
+from ...outcome.excerpts import shown_query
+from ...outcome.passwords import masked
 from .input import Watch, check_unused, name_of
 from .packages import imported
 from .partitions import Partitions
 from .read_ahead import ReadAhead, Run
 from .reading import AS_IT_IS, FileOptions, Wanted
+from .remote import current
 
 __all__ = ["Table"]
 
@@ -53,11 +57,15 @@ class Table:
         self._rows: int | Literal[False] | None = False
 
     def __repr__(self) -> str:
-        what = [*self.files] if self._sql is None else [*self.files, self._sql]
+        what = [*self.files] if self._sql is None else [*self.files, shown_query(self._sql)]
         return f"<fastresp.Table of {', '.join(what)}>"
 
     def _repr_html_(self) -> str:
-        pairs = [("files", self.files), ("sql", self._sql), ("sort_by", self._sort_by)]
+        pairs = [
+            ("files", self.files),
+            ("sql", self._sql and shown_query(self._sql)),
+            ("sort_by", self._sort_by),
+        ]
         return as_html("Table", "", [pair for pair in pairs if pair[1]])
 
     @property
@@ -89,13 +97,13 @@ class Table:
             other = reads_others(self._sql)
             if other:
                 raise SourceError(
-                    f"it is unknown whether {other}, which this query reads, will be the same when "
-                    "the load is resumed: pass the files, and call them source in the query, or "
-                    "write its result to a file first"
+                    f"it is unknown whether {masked(other)}, which this query reads, will be the "
+                    "same when the load is resumed: pass the files, and call them source in the "
+                    "query, or write its result to a file first"
                 )
         found = {
             "source": "; ".join(map(file_of, self._sources)),
-            "query": str(self._sql),
+            "query": _identity_of(str(self._sql)),
             "format": repr((self._kinds, self._options)),
             "limit": str(self._limit),
             "order": repr(self._sort_by),
@@ -247,6 +255,8 @@ class Table:
                 f"{self.files[0]} was read already and can't be read twice; pass a path or a new "
                 "file object"
             )
+        if self._run is not None:
+            self._sources = list(map(current, self._sources))
         bad_rows = self._options.bad_rows
         if bad_rows not in ("error", "skip") and self._run is None and not start_row:
             check_unused(bad_rows, "the bad rows of an earlier load")
@@ -291,6 +301,12 @@ class Table:
                 return None
             total += rows
         return total if self._limit is None else min(total, self._limit)
+
+
+def _identity_of(sql: str) -> str:
+    """Return a query; if it has credentials, without them, and with a digest of all."""
+    shown = masked(sql)
+    return sql if shown == sql else f"{shown} ({blake2b(sql.encode(), digest_size=8).hexdigest()})"
 
 
 class Loaded(Described):

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 from ...outcome.errors import SourceError
 from .input import name_of
-from .remote import is_remote
-from .remote import state_of as remote_state
+from .remote import RemotePath, current
 
 __all__ = ["Unchanged"]
 
@@ -35,24 +34,27 @@ class Unchanged:
 
     def __init__(self, source: Any) -> None:
         self._source = source
-        self._before = state_of(source)
+        self._before = state_of(source)  # of a URL, that when it was found
 
     @property
     def holds(self) -> bool:
         """Whether it is a regular file that is still the same."""
         before = self._before
-        return before is not None and before.size > 0 and state_of(self._source) == before
+        return before is not None and before.size > 0 and self._now() == before
+
+    def _now(self) -> State | None:
+        return state_of(current(self._source))
 
     def check(self) -> None:
         """Compare the state with the one before.
 
         Raises:
-            SourceError: it differs.
+            SourceError: it differs, or a URL can't be asked for any more.
         """
         before = self._before
         if before is None or not before.size:
             return
-        now = state_of(self._source)
+        now = self._now()
         if now == before:
             return
         if now is None or (now.device, now.inode) != (before.device, before.inode):
@@ -72,9 +74,8 @@ class Unchanged:
 def state_of(source: Any) -> State | None:
     """Return the state of a regular file; None for anything else."""
     try:
-        if is_remote(source):
-            remote = remote_state(source)
-            return State(0, 0, remote.size or 0, remote.version)
+        if isinstance(source, RemotePath):
+            return State(0, 0, source.state.size or 0, source.state.version)
         path = isinstance(source, str | os.PathLike)
         found = os.stat(source) if path else os.fstat(source.fileno())
     except (OSError, ValueError, AttributeError, TypeError):

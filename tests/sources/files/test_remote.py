@@ -13,10 +13,12 @@ import fsspec
 import pyarrow as pa
 import pytest
 import redis
+from click.testing import CliRunner
 from command_line import invoke
 from pyarrow import parquet
 
 import fastresp
+from fastresp.cli.app import app
 from fastresp.cli.exit_codes import Exit
 from fastresp.server.local_server import LocalServer
 
@@ -25,12 +27,21 @@ SUFFIXES = ["csv", "jsonl", "parquet", "csv.gz"]
 
 
 class Handler(http.server.SimpleHTTPRequestHandler):
-    """Serves a folder, with ranges if ``ranges`` is set; counts the bytes that it sends."""
+    """Serves a folder, with ranges if ``ranges`` is set; counts the bytes that it sends.
+
+    Attributes:
+        asked: the methods of all requests.
+        head: the status of the answer to HEAD, if not 200.
+        tagged: whether files have an ETag.
+    """
 
     folder: Path
     ranges = True
     sent: list[int]
+    asked: list[str]
     cut: int | None = None
+    head = 200
+    tagged = True
 
     def do_HEAD(self) -> None:
         self.answer(body=False)
@@ -39,7 +50,11 @@ class Handler(http.server.SimpleHTTPRequestHandler):
         self.answer(body=True)
 
     def answer(self, *, body: bool) -> None:
+        self.asked.append(self.command)
         path = self.folder / self.path.partition("?")[0].lstrip("/")
+        if path.name.isdigit() or (not body and self.head != 200):
+            self.send_error(int(path.name) if path.name.isdigit() else self.head)
+            return
         if not path.is_file():
             self.send_error(404)
             return
@@ -56,7 +71,8 @@ class Handler(http.server.SimpleHTTPRequestHandler):
         if self.ranges:
             self.send_header("Accept-Ranges", "bytes")
         self.send_header("Content-Length", str(len(part)))
-        self.send_header("ETag", f'"{path.stat().st_mtime_ns}"')
+        if self.tagged:
+            self.send_header("ETag", f'"{path.stat().st_mtime_ns}"')
         self.end_headers()
         if body:
             self.sent.append(len(part))
@@ -73,6 +89,7 @@ def web(tmp_path: Path) -> Iterator[type[Handler]]:
     class Own(Handler):
         folder = tmp_path
         sent: list[int] = []  # noqa: RUF012
+        asked: list[str] = []  # noqa: RUF012
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Own) as server:
         thread = threading.Thread(target=server.serve_forever)
@@ -136,7 +153,7 @@ def test_patterns_and_lists(memory: Any, tmp_path: Path) -> None:
     wanted = [row | {"day": str(1 + i // 2)} for i, row in enumerate(ROWS[:4])]
     assert read("memory://t/*/*.csv") == read([first, second]) == wanted
     assert read(f"FROM '{first}'") == wanted[:2]
-    with pytest.raises(FileNotFoundError, match="no file matches memory://t/none-"):
+    with pytest.raises(fastresp.SourceError, match="no file matches memory://t/none-"):
         fastresp.read("memory://t/none-*.csv")
     with pytest.raises(IsADirectoryError, match="name its files"):
         fastresp.read("memory://t/day=1")
@@ -156,11 +173,22 @@ def test_parquet_is_read_by_ranges(web: Any, tmp_path: Path) -> None:
     assert 0 < sum(web.sent) < path.stat().st_size / 2
 
 
-def test_failures(web: Any, tmp_path: Path, port: int) -> None:
-    with pytest.raises(FileNotFoundError, match=r"no\.csv can't be read: .*; check the URL"):
-        fastresp.read(f"{web.url}/no.csv")
-    with pytest.raises(FileNotFoundError, match="Cannot connect to host"):
-        fastresp.read(f"http://127.0.0.1:{port}/x.csv")
+def test_unreadable_urls_end_a_command_with_errors(web: Any, port: int) -> None:
+    faults = {
+        f"{web.url}/no.csv": "the server answers 404 Not Found; check the URL",
+        f"{web.url}/403": "403 Forbidden; check the credentials, and whether a signature",
+        f"{web.url}/503": "503 Service Unavailable; try again later",
+        f"http://127.0.0.1:{port}/x.csv": "check the URL and the network, then try again",
+        web.url.replace("http", "https") + "/x.csv": "check the server's certificate",
+        "memory://none/x.csv": "there is no such file; check the URL",
+    }
+    for url, words in faults.items():
+        done = invoke("load", url, "SET {id} {name}", "--format", "csv")
+        assert (done.exit_code, words in done.stderr) == (Exit.ERRORS, True), done.stderr
+        assert done.stderr.count("\n") == 1
+
+
+def test_failures(web: Any, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="weird; check the beginning of the URL"):
         fastresp.read("weird://127.0.0.1/x.csv")
     with pytest.raises(ValueError, match="set the credentials in the environment"):
@@ -199,3 +227,81 @@ def test_commands_of_a_url(web: Any, tmp_path: Path, server: LocalServer) -> Non
     fastresp.dump([("SET", "k", "v")], None, tmp_path / "x.resp")
     done = invoke("send", f"{web.url}/x.resp", "--server", server.url)
     assert done.exit_code == Exit.OK, done.output
+
+
+def test_a_url_is_asked_for_before_and_after(
+    web: Any, tmp_path: Path, server: LocalServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "x.csv").write_bytes(bytes_of("csv", tmp_path, ROWS[:9]))
+    (tmp_path / "x").write_bytes(b"1\n2\n")
+    for load in (["x.csv", "SET {id} {name}"], ["x", "SET {line} 1"]):
+        web.asked.clear()
+        done = invoke("load", f"{web.url}/{load[0]}", load[1], "--server", server.url)
+        assert (done.exit_code, web.asked) == (Exit.OK, ["HEAD", "GET", "HEAD"]), done.output
+    web.head = 403  # as of a URL that is signed for GET
+    assert read(f"{web.url}/x.csv") == ROWS[:9]
+    web.head = 200
+    table = fastresp.read(f"{web.url}/x.csv")
+    assert pa.table(table).num_rows == 9
+    (tmp_path / "x.csv").write_bytes(bytes_of("csv", tmp_path, ROWS[:5]))
+    assert pa.table(table).num_rows == 5
+
+
+def test_checkpoints_of_files_that_only_their_urls_tell_apart(
+    web: Any, tmp_path: Path, server: LocalServer
+) -> None:
+    web.tagged = False
+    for name in ("a.csv", "b.csv"):
+        (tmp_path / name).write_bytes(b"id,name\n1,x\n")
+
+    def load(url: str) -> Any:
+        options = ["--checkpoint", "c", "--resume", "--server", server.url]
+        return invoke("load", f"{web.url}/{url}", "SET {id} {name}", *options)
+
+    assert load("a.csv?X-Amz-Signature=one").exit_code == Exit.OK
+    assert load("a.csv?X-Amz-Signature=two").exit_code == Exit.OK
+    other = load("b.csv?X-Amz-Signature=one")
+    assert (other.exit_code, "of another source" in other.stderr) == (Exit.USAGE, True)
+    assert load("a.csv?version=2").exit_code == Exit.USAGE
+
+
+def test_no_signature_or_password_is_shown_or_stored(
+    web: Any, tmp_path: Path, server: LocalServer, client: redis.Redis, port: int
+) -> None:
+    (tmp_path / "x.csv").write_bytes(b"id,name\n1,x\n2,y\n")
+    (tmp_path / "bad.csv").write_bytes(b"id,name\n1\n")
+    signed = "?X-Amz-Signature=geheim&sig=geheim"
+    url, rejects = f"{web.url}/x.csv{signed}", tmp_path / "rejects"
+    at = ["--server", server.url]
+    client.lpush("1", "another type")
+    dsn = "SELECT * FROM postgres_scan('host=127.0.0.1 password=geheim', 'a', 'b')"
+    calls = [
+        ["load", url, "APPEND {id} {name}", "--rejects", str(rejects), "--json", *at],
+        ["load", url, "APPEND {id} {name}", "--log", "json", *at],
+        ["load", url, "SET {id} {name}", "--checkpoint", "c", *at],
+        ["load", url, "SET {id} {name}", "--dry-run", *at],
+        ["verify", url, "SET {id} z", "--differences", "-", *at],
+        ["--traceback", "load", f"{web.url}/403{signed}", "SET {id} 1", "--format", "csv", *at],
+        ["--traceback", "load", f"{web.url}/bad.csv{signed}", "SET {id} 1", *at],
+        ["load", f"{web.url}/bad.csv{signed}", "SET {id} 1", "--log", "json", *at],
+        ["load", f"{web.url}/x{signed}", "SET {id} 1", *at],
+        ["load", "http://user:geheim@127.0.0.1/x.csv", "SET {id} 1", *at],
+        ["load", f"SELECT nothing FROM '{url}'", "SET {id} 1", *at],
+        ["--traceback", "load", f"SELECT * FROM '{web.url}/403.csv{signed}'", "SET {id} 1", *at],
+        ["--traceback", "load", dsn, "SET {a} 1", *at],
+        ["load", url, "SET {id} 1", "--sql", "CREATE SECRET (TYPE s3, SECRET 'geheim')", *at],
+        ["load", url, "SET {id} 1", "--server", f"redis://user:geheim@127.0.0.1:{port}/0"],
+        ["load", url, "SET {id} 1", "--server", "redis://user:gehe/im@127.0.0.1/0"],
+        ["send", f"{web.url}/x.resp{signed}", *at],
+        ["inspect", url, signed],
+    ]
+    said = [CliRunner().invoke(app, call) for call in calls]
+    texts = [done.output for done in said]
+    kept = [client.hgetall(key) for key in client.scan_iter("fastresp:{c}", _type="hash")]
+    texts += [rejects.read_text(), str(kept)]
+    assert '"file": "http://127.0.0.1' in rejects.read_text()
+    assert "x.csv?***" in str(kept)
+    table = fastresp.read(url, sql="SELECT * FROM source WHERE name <> 'password=geheim'")
+    texts += [repr(table), table._repr_html_(), repr(table.files)]
+    for text, call in zip(texts, [*calls, *"rcthf"], strict=True):
+        assert "geheim" not in text and "gehe/im" not in text, (call, text)
