@@ -1,4 +1,4 @@
-"""The same data makes the same keys by every way to load it, and ``verify`` agrees."""
+"""The same data makes the same keys and counts by every way to load it; ``verify`` agrees."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 import redis
 from data_sets import DATA_SETS, DataSet
-from ways import METHODS, SOURCES
+from ways import METHODS, SOURCES, counts
 
 import fastresp
 from fastresp.server.local_server import LocalServer
 
 Hashes = dict[bytes, dict[bytes, bytes]]
+Counts = tuple[int, int, int]
 
 
 def stored(client: redis.Redis) -> Hashes:
@@ -25,11 +26,13 @@ def stored(client: redis.Redis) -> Hashes:
         return dict(zip(keys, pipeline.execute(), strict=True))
 
 
-def fault(load: Callable[[], None], client: redis.Redis, expected: Hashes) -> str | None:
+def fault(
+    load: Callable[[], Counts | None], client: redis.Redis, expected: Hashes, counts: Counts
+) -> str | None:
     """Load into the empty server; return what is wrong, if anything."""
     client.flushall()
     try:
-        load()
+        reported = load()
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     found = stored(client)
@@ -37,6 +40,8 @@ def fault(load: Callable[[], None], client: redis.Redis, expected: Hashes) -> st
     if differing:
         key = differing[0]
         return f"{len(differing)} keys; {key!r}: {found.get(key)}, not {expected.get(key)}"
+    if reported is not None and reported != counts:
+        return f"rows, skipped commands and nulls: {reported}, not {counts}"
     return None
 
 
@@ -49,22 +54,25 @@ def test_same_keys(data: DataSet, server: LocalServer, client: redis.Redis, tmp_
         path.mkdir()
         return path
 
-    def load_and_verify() -> None:
-        fastresp.mass_insert(source.make(data, folder()), data.template, server=server.url)
+    def load_and_verify() -> Counts:
+        loaded = fastresp.mass_insert(source.make(data, folder()), data.template, server=server.url)
         report = fastresp.verify(source.make(data, folder()), data.template, server=server.url)
         assert (report.rows, report.differing) == (data.table.num_rows, 0), report
+        return counts(loaded)
 
-    def load() -> None:
-        method.load(method.source.make(data, folder()), data.template, server.url, folder())
+    def load() -> Counts | None:
+        return method.load(method.source.make(data, folder()), data.template, server.url, folder())
 
     expected = data.expected()
     faults = {}
     for name, source in SOURCES.items():
         if source.carries(data):
-            faults[name] = fault(load_and_verify, client, expected)
+            found = data.counts(keyed=source.keyed)
+            faults[name] = fault(load_and_verify, client, expected, found)
     for name, method in METHODS.items():
         if method.source.carries(data):
-            faults[name] = fault(load, client, expected)
+            found = data.counts(keyed=method.source.keyed)
+            faults[name] = fault(load, client, expected, found)
     assert len(faults) > 20, "most ways were not tried"
     wrong = [f"{name}: {words[:500]}" for name, words in faults.items() if words is not None]
     assert not wrong, "\n".join(wrong)

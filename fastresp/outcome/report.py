@@ -51,7 +51,8 @@ class Report(Displayed):
             in a key or value (``nulls="skip"``), and those whose fields are all null. If all was
             sent, ``rows`` times the commands of the template, less ``skipped``, is ``commands``;
             ``nulls="delete"`` adds its HDEL commands to ``commands``.
-        nulls_skipped: null fields, and null items of lists, that the commands were sent without.
+        nulls_skipped: null fields, and null items of lists, that the commands were sent without. A
+            key that a dict or a JSON object lacks is not one of them.
         existing: commands that would have made keys that exist, which stayed as they are
             (``exists="skip"``).
         unsent: commands that were encoded but not sent, for example because the load failed.

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any, Literal, Protocol, TypeAlias
 
 from ..encode.chunk_writer import CHUNK_BYTES
-from ..encode.fields import Field, Items, Pairs, Row
+from ..encode.fields import Absent, Field, Items, Pairs, Row
 from ..encode.row_writer import Writer
 from ..encode.template import (
     VECTORS,
@@ -302,7 +302,11 @@ def _wanted(template: Template) -> Wanted:
     names = [field.name for field in fields if field.name is not None and len(field.path) == 1]
     all_fields = any(isinstance(field, Pairs) for field in fields)
     whole = len(names) < len(fields) or all_fields
-    left_out = [each for field in fields if isinstance(field, Pairs) for each in field.left_out]
+    # What HDEL leaves out need not be in the data: its HSET may name fields with texts.
+    pairs = [
+        field for field in fields if isinstance(field, Pairs) and not isinstance(field, Absent)
+    ]
+    left_out = [each for field in pairs for each in field.left_out]
     named = [each for each in fields + left_out if not isinstance(each, Pairs)]
     paths = [field.path for field in named if len(field.path) > 1]
     items = [field.path for field in named if isinstance(field, Items)]

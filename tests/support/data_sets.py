@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -25,12 +25,14 @@ class DataSet:
         table: the data. A column ``id`` is added to each data set: 0, 1, 2, ...
         texts: what each value becomes, by column; None for a null, which is not stored.
         without: the families of ways that can't carry this data, each with the reason.
+        lacking: the rows whose dicts and JSON lack the key of a null, by column.
     """
 
     name: str
     table: pa.Table
     texts: Mapping[str, Sequence[Text]]
     without: Mapping[str, str] = field(default_factory=dict)
+    lacking: Mapping[str, Collection[int]] = field(default_factory=dict)
 
     @property
     def nested(self) -> bool:
@@ -39,6 +41,36 @@ class DataSet:
     @property
     def template(self) -> str:
         return "HSET k:{id} {**!json}" if self.nested else "HSET k:{id} {**}"
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the rows, which may lack keys."""
+        return [
+            {key: row[key] for key in row if row["id"] not in self.lacking.get(key, ())}
+            for row in self.table.to_pylist()
+        ]
+
+    def counts(self, *, keyed: bool) -> tuple[int, int, int]:
+        """Return the rows, the commands left out, and the nulls that the others do without.
+
+        Args:
+            keyed: whether rows may lack keys; in a column each row has a value or a null.
+        """
+        texts = [
+            dict(zip(self.texts, row, strict=True))
+            for row in zip(*self.texts.values(), strict=True)
+        ]
+        lacking = [
+            sum(number in self.lacking.get(key, ()) for key in self.texts) if keyed else 0
+            for number in range(len(texts))
+        ]
+        nulls = [sum(text is None for text in row.values()) for row in texts]
+        sent = [count < len(self.texts) for count in nulls]
+        left_out = sum(
+            count - lack
+            for count, lack, is_sent in zip(nulls, lacking, sent, strict=True)
+            if is_sent
+        )
+        return len(texts), len(texts) - sum(sent), left_out
 
     def expected(self) -> dict[bytes, dict[bytes, bytes]]:
         """Return the hashes that the server has to hold; a hash without fields does not exist."""
@@ -57,13 +89,15 @@ class DataSet:
 def make(
     name: str,
     columns: Mapping[str, tuple[Any, Sequence[Text]]],
+    lacking: Mapping[str, Collection[int]] | None = None,
     **without: str,
 ) -> DataSet:
     arrays = {key: pa.array(values) if isinstance(values, list) else values
               for key, (values, _) in columns.items()}  # fmt: skip
     rows = len(next(iter(arrays.values())))
     table = pa.table({"id": pa.array(range(rows), pa.int64()), **arrays})
-    return DataSet(name, table, {key: texts for key, (_, texts) in columns.items()}, without)
+    texts = {key: texts for key, (_, texts) in columns.items()}
+    return DataSet(name, table, texts, without, lacking or {})
 
 
 def text(name: str, *values: str | None, column: str = "v", **without: str) -> DataSet:
@@ -119,6 +153,13 @@ DATA_SETS = [
     make("some nulls", {"a": (["x", None, "z", None], ["x", None, "z", None]),
                         "b": ([None, 2, None, None], [None, "2", None, None])},
          numpy="pandas makes floats of them"),
+    make("missing keys", {"a": (["x", None, None, "z", None], ["x", None, None, "z", None]),
+                          "b": ([None, None, "y", None, None], [None, None, "y", None, None])},
+         {"a": {1, 4}, "b": {0, 1, 3}}),
+    make("late keys", {key: ([None] * row + ["x"] + [None] * (39 - row),) * 2
+                       for row, key in enumerate(f"k{number}" for number in range(40))},
+         {f"k{number}": [row for row in range(40) if (row + number) % 3 and row != number]
+          for number in range(40)}),
     text("empty strings and nulls", "", None, "x", ""),
     text("numbers as text", "007", "1.10", "+5", " 7", "1e5", "0x1F", "1_000", "-0", "1,5", "٣"),
     text("texts that mean null elsewhere", "NA", "null", "NULL", "None", "nan", "NaN", "\\N", "-",
@@ -212,6 +253,9 @@ DATA_SETS = [
     make("names in two cases", {"A": ([1], ["1"]), "a": ([2], ["2"])},
          duckdb="DuckDB: A_1", sorted="DuckDB: names ignore case",
          duckdb_names="a query refuses them"),
-    make("many columns", {f"c{number}": ([number], [str(number)]) for number in range(300)}),
+    make("new keys in each row",
+         {f"k{key}": (["x" if row == key // 10 else None for row in range(30)],) * 2
+          for key in range(300)},
+         {f"k{key}": set(range(30)) - {key // 10} for key in range(300)}),
     make("many rows", {"v": (pa.array(range(5000)), [str(each) for each in range(5000)])}),
 ]  # fmt: skip

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TypeAlias
 
 import duckdb
@@ -32,7 +33,7 @@ import fastresp.aio
 from fastresp.server.local_server import LocalServer
 from fastresp.sink import Sink
 
-__all__ = ["METHODS", "SOURCES", "Method", "Source"]
+__all__ = ["METHODS", "SOURCES", "Method", "Source", "counts"]
 
 ISO_TEXT = (date, datetime, time, timedelta, Decimal)
 
@@ -49,18 +50,20 @@ class Source:
         make: returns the data, for ``mass_insert``; may write files into a folder.
         families: a data set that names one of them in ``without`` is not tried.
         fits: whether this form can hold a data set.
+        keyed: whether a row may lack a key, which is not a null. Columns have nulls for both.
     """
 
     make: Callable[[DataSet, Path], Any]
     families: Collection[str] = ()
     fits: Callable[[DataSet], bool] = always
+    keyed: bool = False
 
     def carries(self, data: DataSet) -> bool:
         return not set(self.families) & data.without.keys() and self.fits(data)
 
 
 def rows(data: DataSet, folder: Path) -> list[dict[str, Any]]:
-    return data.table.to_pylist()
+    return data.rows()
 
 
 def thirds(data: DataSet) -> list[range]:
@@ -185,14 +188,14 @@ def tsv_file(data: DataSet, folder: Path) -> str:
 
 
 def documents(data: DataSet) -> Iterator[str]:
-    """Yield a JSON document for each row, without the keys of nulls."""
+    """Yield a JSON document for each row."""
 
     def value(name: str, row: dict[str, Any]) -> Any:
         special = isinstance(row[name], ISO_TEXT) or row[name] in (float("inf"), float("-inf"))
         return data.texts[name][row["id"]] if special else row[name]
 
-    for row in data.table.to_pylist():
-        given = {name: value(name, row) for name in row if row[name] is not None}
+    for row in data.rows():
+        given = {name: value(name, row) for name in row}
         yield json.dumps(given, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -243,8 +246,8 @@ def is_flat(data: DataSet) -> bool:
 
 ALL = "SELECT * FROM source"
 SOURCES = {
-    "rows": Source(rows, ["rows"]),
-    "generator": Source(lambda data, folder: iter(rows(data, folder)), ["rows"]),
+    "rows": Source(rows, ["rows"], keyed=True),
+    "generator": Source(lambda data, folder: iter(rows(data, folder)), ["rows"], keyed=True),
     "pyarrow": Source(lambda data, folder: data.table),
     "batches": Source(batches),
     "nanoarrow": Source(lambda data, folder: nanoarrow.ArrayStream(data.table), ["capsule"]),
@@ -276,22 +279,27 @@ SOURCES = {
     "CSV, sort_by": Source(reading(csv_file, sort_by="id"), fits=lambda data: len(data.table) < 10),
     "TSV": Source(tsv_file, fits=fits_tsv),
     "TSV, sql": Source(reading(tsv_file, sql=ALL), ["duckdb_names"], fits_tsv),
-    "JSON Lines": Source(jsonl_file, ["json"], fits_json),
-    "JSON array": Source(json_array, ["json"], fits_json),
+    "JSON Lines": Source(jsonl_file, ["json"], fits_json, keyed=True),
+    "JSON array": Source(json_array, ["json"], fits_json, keyed=True),
     "JSON Lines, sort_by": Source(reading(jsonl_file, sort_by="id"), ["json", "sorted"], fits_json),
 }
 
-Load: TypeAlias = Callable[[Any, str, str, Path], object]
+# Returns rows, skipped commands and nulls left out, if it reports them.
+Load: TypeAlias = Callable[[Any, str, str, Path], tuple[int, int, int] | None]
+
+
+def counts(report: Any) -> tuple[int, int, int]:
+    return report.rows, report.skipped, report.nulls_skipped
 
 
 def by_options(**options: Any) -> Load:
-    return lambda data, template, url, folder: fastresp.mass_insert(
-        data, template, server=url, **options
+    return lambda data, template, url, folder: counts(
+        fastresp.mass_insert(data, template, server=url, **options)
     )
 
 
-def by_aio(data: Any, template: str, url: str, folder: Path) -> None:
-    asyncio.run(fastresp.aio.mass_insert(data, template, server=url))
+def by_aio(data: Any, template: str, url: str, folder: Path) -> tuple[int, int, int]:
+    return counts(asyncio.run(fastresp.aio.mass_insert(data, template, server=url)))
 
 
 def by_dump(data: Any, template: str, url: str, folder: Path) -> None:
@@ -311,13 +319,14 @@ def by_rdb(data: Any, template: str, url: str, folder: Path) -> None:
                 client.restore(key, 0, started.dump(key))
 
 
-def by_sink(data: Any, template: str, url: str, folder: Path) -> None:
-    Sink(url, template).load(data.to_batches(), 0)
+def by_sink(data: Any, template: str, url: str, folder: Path) -> tuple[int, int, int]:
+    return counts(Sink(url, template).load(data.to_batches(), 0))
 
 
-def by_command_line(data: Any, template: str, url: str, folder: Path) -> None:
-    result = invoke("load", data, template, "--server", url)
+def by_command_line(data: Any, template: str, url: str, folder: Path) -> tuple[int, int, int]:
+    result = invoke("load", data, template, "--server", url, "--json")
     assert result.exit_code == 0, result.output
+    return counts(SimpleNamespace(**json.loads(result.stdout)))
 
 
 @dataclass(frozen=True)

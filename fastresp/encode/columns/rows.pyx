@@ -31,6 +31,7 @@ from .cell cimport (
     NULL_KEY,
     RAISED,
     Cell,
+    is_absent,
     is_null,
     span,
     stood_for,
@@ -227,7 +228,7 @@ cdef char *put_varying(Job *job, Command *command, Py_ssize_t row, char *p) noex
     cdef Py_ssize_t arguments = 0, pairs = 0, left_out = 0, start = p - job.out.base
     cdef Step *step = command.steps
     cdef Step *last = step + command.n_steps
-    cdef bint skips = job.pair_nulls == NULLS_SKIP
+    cdef bint absent, skips = job.pair_nulls == NULLS_SKIP
     cdef char *end
     job.alone = command.alone
     p = make_room(job, p, command.digits + 3)
@@ -236,10 +237,12 @@ cdef char *put_varying(Job *job, Command *command, Py_ssize_t row, char *p) noex
     p += command.digits + 3
     while step != last:
         # A row of JSON may have few of many columns.
-        if step.pair and skips and step.kind == STEP_VALUE and is_null(step.cell, row):
-            left_out += 1
-            step += 1
-            continue
+        if step.pair and is_null(step.column, row):
+            absent = is_absent(step.column, row)
+            if absent or skips and step.kind == STEP_VALUE:
+                left_out += not absent
+                step += 1
+                continue
         job.written = 1
         if step.kind == STEP_VALUE:
             end = put_value(job, nulls_of(job, step), step.cell, row, step.text, step.size, p)
@@ -255,7 +258,7 @@ cdef char *put_varying(Job *job, Command *command, Py_ssize_t row, char *p) noex
             elif p is not NULL:
                 job.written = 0
                 if step.kind == STEP_GROUP and pairs == 0 and (
-                    job.nulls == NULLS_SKIP or command.alone
+                    job.nulls == NULLS_SKIP or command.alone and skips
                 ):
                     return NULL
                 pairs = -step.pair

@@ -32,6 +32,7 @@ cdef struct Step:
     Py_ssize_t size
     Py_ssize_t arguments    # and the arguments in that
     Cell *cell
+    Cell *column            # of a pair: the column itself, which the cell may write as JSON
     Part *parts             # owned
     Py_ssize_t n_parts
     int digits              # digits of the total length when last written

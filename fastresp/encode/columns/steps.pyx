@@ -6,7 +6,7 @@ from libc.stdlib cimport calloc, free
 from .arrow cimport Batch, Schema
 from .bounds cimport keep_sound, sound_rows
 from .bind cimport bind
-from .cell cimport Cell
+from .cell cimport FORM_VALUE, Cell
 from .placeholders cimport Columns
 from ...resp.values cimport (
     NULLS_SKIP,
@@ -69,7 +69,10 @@ cdef class Steps(Columns):
             command.counted = not command.may_vary
             for k in range(command.n_steps):
                 step = &command.steps[k]
-                if self.skips_pairs and step.pair and step.cell.may_be_null:
+                # Also where nulls are sent: a row of JSON may lack the key.
+                if step.pair and step.cell.may_be_null and (
+                    self.skips_pairs or step.column.form == FORM_VALUE
+                ):
                     command.counted = False
             command.plain = command.counted and command.checked and command.longest <= most
             step = command.steps
@@ -116,6 +119,7 @@ cdef class Steps(Columns):
             elif pair:
                 i, field = what
                 step.cell = self.pair_of(i, field)
+                step.column = &self.columns[i]
             elif kind != STEP_COPY and kind != STEP_GROUP:
                 step.cell = self.cell_of(what)
         name = arguments[0]
@@ -157,15 +161,14 @@ cdef class Steps(Columns):
                 continue
             if isinstance(first, Pairs):
                 for i in self.unnamed(arguments, first):
-                    if self.skips_pairs and n:
+                    if n:
                         steps.append((STEP_COPY, before, n, False, None))
                         before, n = b"", 0
                     name = bulk_string(self.columns[i].name[:self.columns[i].name_size])
                     kind = STEP_NAME if isinstance(first, Absent) else STEP_VALUE
                     steps.append((kind, before + name, n + 1, True, (i, first)))
                     before, n = b"", 0
-                if self.skips_pairs:
-                    steps.append((STEP_GROUP, b"", 0, False, None))
+                steps.append((STEP_GROUP, b"", 0, False, None))
                 continue
             elif len(parts) > 1:
                 steps.append((STEP_JOINED, before, n, False, parts))

@@ -5,7 +5,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, uint8_t
 from libc.string cimport memcpy, memset
 
-from .json_split cimport MARK_BIT, Column, Split, Value
+from .json_split cimport COLUMN_BITS, MARK_BIT, NULL_BIT, Column, Split, Value
 
 cdef enum:
     MARKED = 0xFF               # MARK of json_text
@@ -18,7 +18,7 @@ cdef inline Py_ssize_t start(Split split, Py_ssize_t row) noexcept nogil:
 
 cdef inline Column *column_of(Split split, Py_ssize_t i) noexcept nogil:
     """Return the column of a value."""
-    return &split.columns[split.values[i].column & ~MARK_BIT]
+    return &split.columns[split.values[i].column & COLUMN_BITS]
 
 
 def end_of_batch(Split split, Py_ssize_t first, Py_ssize_t most):
@@ -50,6 +50,9 @@ def end_of_batch(Split split, Py_ssize_t first, Py_ssize_t most):
 
 def columns_of(Split split, Py_ssize_t first, Py_ssize_t last, list columns):
     """Return columns of strings for some rows, in the memory layout of Arrow.
+
+    A null in the source has one byte of text, which Arrow ignores; that of a row without the key
+    has no text. See is_absent() of encode/columns/cell.
 
     Args:
         first, last: the rows, without the last.
@@ -107,8 +110,8 @@ cdef void measure(Split split, Py_ssize_t first, Py_ssize_t last) noexcept nogil
     cdef Column *column
     for i in range(first, last):
         column = column_of(split, i)
-        column.count += 1
-        column.size += split.values[i].size + (split.values[i].column >= MARK_BIT)
+        column.count += not split.values[i].column & NULL_BIT
+        column.size += split.values[i].size + (split.values[i].column & MARK_BIT != 0)
 
 
 cdef inline void copy_row(
@@ -125,16 +128,16 @@ cdef inline void copy_row(
             continue
         if column.filled < row:
             fill(column, row)
-        if column.validity is not NULL:
+        if column.validity is not NULL and not value.column & NULL_BIT:
             column.validity[row >> 3] |= 1 << (row & 7)
-        if value.column >= MARK_BIT:
+        if value.column & MARK_BIT:
             column.text[0] = <char>MARKED
             column.text += 1
         memcpy(column.text, value.text, value.size)
         column.text += value.size
         column.filled = row + 1
         column.offsets[row + 1] = <int32_t>(
-            column.offsets[row] + value.size + (value.column >= MARK_BIT)
+            column.offsets[row] + value.size + (value.column & MARK_BIT != 0)
         )
 
 

@@ -5,13 +5,16 @@ from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 from .json_nested cimport Fault, Text
 
 cdef enum:
-    MARK_BIT = 1 << 30          # of a value's column
+    # Of a value's column:
+    MARK_BIT = 1 << 30          # it is neither a string nor null
+    NULL_BIT = 1 << 31
+    COLUMN_BITS = MARK_BIT - 1
 
 
 cdef struct Value:
     const char *text
     uint32_t size
-    uint32_t column             # with MARK_BIT unless it is a string
+    uint32_t column             # and the bits above
 
 
 cdef struct Column:
@@ -22,7 +25,7 @@ cdef struct Column:
     bint nested                 # its values go to lines
     Py_ssize_t next             # the column that followed it last
     Py_ssize_t row              # the last row that has it; -1 if none
-    Py_ssize_t values           # that are not null
+    Py_ssize_t values           # also null ones
     # In the batch that is being made:
     bint chosen                 # False between batches
     Py_ssize_t count, size      # of its values, and of their text

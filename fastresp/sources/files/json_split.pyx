@@ -130,7 +130,7 @@ cdef class Split:
         return [name for i, name in enumerate(self.names, 1) if self.columns[i].row >= 0]
 
     def filled(self):
-        """Return the names that have a value other than null."""
+        """Return the names that have a value, which may be null."""
         return [name for i, name in enumerate(self.names, 1) if self.columns[i].values]
 
     def nested_lines(self):
@@ -265,6 +265,8 @@ cdef class Split:
                 return NO_MEMORY
         elif is_null(text, t.end):
             t.p += 4
+            if i and not nested and not self.put_value(i | NULL_BIT, text, 1):
+                return NO_MEMORY
         else:
             if kind == DIGIT:
                 stop = end_of_number(text, t.end)
@@ -278,7 +280,7 @@ cdef class Split:
             if i and not nested and not self.put_value(i | MARK_BIT, text, stop - text):
                 return NO_MEMORY
         if nested:
-            self.columns[i].values += not is_null(text, t.end)
+            self.columns[i].values += 1
             if (self.lines_end - 1)[0] != c'{':
                 self.put_line(b",", 1)
             self.put_line(start, t.p - start)
@@ -300,7 +302,7 @@ cdef class Split:
         value = &self.values[self.n_values]
         self.n_values += 1
         value.text, value.size, value.column = text, <uint32_t>size, <uint32_t>column
-        self.columns[column & ~MARK_BIT].values += 1
+        self.columns[column & COLUMN_BITS].values += 1
         return True
 
     # The table of columns.

@@ -76,10 +76,10 @@ def sent(value: Any) -> bytes:
     return (value if isinstance(value, str) else dumped(value, ensure_ascii=False)).encode()
 
 
-def made(text: bytes, template: str, **options: Any) -> list[list[bytes]]:
-    """Return the commands of a load."""
+def made(rows: Any, template: str, **options: Any) -> list[list[bytes]]:
+    """Return the commands of a load of rows, or of JSON Lines if they are bytes."""
     file = io.BytesIO()
-    source = fastresp.read(io.BytesIO(text), format="jsonl")
+    source = fastresp.read(io.BytesIO(rows), format="jsonl") if isinstance(rows, bytes) else rows
     fastresp.dump(source, template, file, **options)
     reader = hiredis.Reader()
     reader.feed(file.getvalue())
@@ -161,20 +161,26 @@ def test_keys_drift_over_several_blocks() -> None:
     ]
 
 
-@pytest.mark.parametrize("columns", [2, 50, 256])
-def test_each_null_of_few_columns_is_counted(server: LocalServer, columns: int) -> None:
-    count = 6_000
-    rows = [{"id": n, f"k{n % columns}": n if n % 3 else None} for n in range(count)]
+@pytest.mark.parametrize("columns", [2, 256, 1_000])
+def test_missing_keys_are_no_nulls(server: LocalServer, columns: int) -> None:
+    """Neither counted, sent nor deleted, whatever keys other rows have: as in rows of dicts."""
+    rows = [{"id": n, f"k{n % columns}": n if n % 3 else None} for n in range(3_000)]
     text = "".join(json.dumps(row) + "\n" for row in rows).encode()
-    source = fastresp.read(io.BytesIO(text), format="jsonl")
-    report = fastresp.mass_insert(source, "HSET k:{id} - - {**}", server=server.url)
-    values = sum(n % 3 > 0 for n in range(count))
-    assert report.commands == report.rows == count
-    assert report.nulls_skipped == count * columns - values
+    for source in (rows, fastresp.read(io.BytesIO(text), format="jsonl")):
+        report = fastresp.mass_insert(source, "HSET k:{id} {**}", server=server.url)
+        assert (report.rows, report.commands, report.skipped) == (3_000, 2_000, 1_000)
+        assert report.nulls_skipped == 0  # the commands that would have had them are left out
+        source = rows if source is rows else fastresp.read(io.BytesIO(text), format="jsonl")
+        report = fastresp.mass_insert(source, "HSET k:{id} a b {**}", server=server.url)
+        assert (report.commands, report.nulls_skipped) == (3_000, 1_000)
+    for template in ("HSET k:{id} {**}", "HSET k:{id} a b {**!json}"):
+        for nulls in ("skip", "empty", "delete"):
+            assert made(text, template, nulls=nulls) == made(rows, template, nulls=nulls)
     with pytest.raises(fastresp.EncodeError, match=r"row 0.*, command 0, column 'k0'"):
-        made(text, "HSET k:{id} - - {**}", nulls="error")
-    commands = made(text, "HSET k:{id} {**}", nulls="empty")
-    assert {len(command) for command in commands} == {2 + 2 * columns}
+        made(text, "HSET k:{id} {**}", nulls="error")
+    full = [row for row in rows if None not in row.values()]
+    text = "".join(json.dumps(row) + "\n" for row in full).encode()
+    assert made(text, "HSET k:{id} {**}", nulls="error") == made(full, "HSET k:{id} {**}")
 
 
 MEMORY = """
