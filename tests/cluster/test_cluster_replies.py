@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from cluster_reading import clients, connected, wait_until
 from local_cluster import LocalCluster
+from needed import imported
 from reading import Execute, execute_asyncio
 
 import fastresp
@@ -40,7 +41,7 @@ def test_commands_of_a_row(execute: Execute, cluster: LocalCluster) -> None:
 
 
 def test_columns(execute: Execute, cluster: LocalCluster) -> None:
-    pa = pytest.importorskip("pyarrow")
+    pa = imported("pyarrow")
     table = pa.table({"id": range(ROWS), "n": range(ROWS)})
     assert execute(table, "SET k{id} {n}; GET k{id}", server=cluster.url)[1::2] == [
         b"%d" % i for i in range(ROWS)

@@ -13,14 +13,15 @@ import pandas as pd
 import pytest
 import redis
 from engine_jobs import HASH, INCREMENT, check_hashes, frame, killing, total, total_of
+from needed import imported
 
 import fastresp
 from fastresp.server.local_server import LocalServer
 
-dask = pytest.importorskip("dask", reason="pip install 'fastresp[dask]' distributed")
-distributed = pytest.importorskip("distributed")
-dd = pytest.importorskip("dask.dataframe")
-adapter = pytest.importorskip("fastresp.dask")
+dask = imported("dask")
+distributed = imported("distributed")
+dd = imported("dask.dataframe")
+adapter = imported("fastresp.dask")
 to_redis = adapter.to_redis
 
 ROWS = 100_000

@@ -16,13 +16,14 @@ import pyarrow.parquet as pq
 import pytest
 import redis as redis_py
 from engine_jobs import HASH, INCREMENT, check_hashes, frame, killing, total, total_of
+from needed import imported
 
 import fastresp
 from fastresp.server.local_server import LocalServer
 
-dlt = pytest.importorskip("dlt", reason="pip install 'fastresp[dlt]'")
-PipelineStepFailed = pytest.importorskip("dlt.pipeline.exceptions").PipelineStepFailed
-adapter = pytest.importorskip("fastresp.dlt")
+dlt = imported("dlt")
+PipelineStepFailed = imported("dlt.pipeline.exceptions").PipelineStepFailed
+adapter = imported("fastresp.dlt")
 redis = adapter.redis
 Pipeline = Callable[..., Any]
 

@@ -17,12 +17,13 @@ import pyarrow as pa
 import pytest
 import redis
 from engine_jobs import HASH, INCREMENT, check_hashes, frame, killing, total, total_of
+from needed import imported
 
 import fastresp
 from fastresp.server.local_server import LocalServer
 
-ray = pytest.importorskip("ray", reason="pip install 'fastresp[ray]'")
-RedisDatasink = pytest.importorskip("fastresp.ray").RedisDatasink
+ray = imported("ray")
+RedisDatasink = imported("fastresp.ray").RedisDatasink
 
 # How many write tasks run at once.
 CPUS = 2

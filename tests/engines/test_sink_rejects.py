@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import redis
+from needed import imported
 from sink_attempts import batch, until
 
 import fastresp
@@ -43,7 +44,7 @@ def test_files(sink: Callable[..., Sink], client: redis.Redis, tmp_path: Path, u
 
 
 def test_in_memory(sink: Callable[..., Sink]) -> None:
-    fsspec = pytest.importorskip("fsspec")
+    fsspec = imported("fsspec")
     sink("memory://rejects/sink").load([batch(2)], "one", 4)
     lines = fsspec.filesystem("memory").cat("/rejects/sink/one-4.jsonl").splitlines()
     assert [json.loads(line)["row"] for line in lines] == [0, 1]

@@ -14,10 +14,11 @@ from typing import Any
 
 import pytest
 import redis
+from needed import imported
 
 from fastresp.server.local_server import LocalServer
 
-pytest.importorskip("pyspark")
+imported("pyspark")
 pytestmark = pytest.mark.timeout(600)
 
 ROWS = 40_000

@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 import redis
+from needed import imported
 
 from fastresp.server.local_server import LocalServer
 
-pytest.importorskip("pyspark")
+imported("pyspark")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 ROWS = 200_000

@@ -8,12 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from needed import imported
 from spark_sessions import settings
 
 from fastresp.server.local_server import LocalServer
 
-pytest.importorskip("pyspark")
-pytest.importorskip("grpc", reason="pip install 'pyspark[connect]'")
+imported("pyspark")
+imported("grpc")
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 # A process of its own: one that has another session can't connect.

@@ -9,10 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from needed import imported
 from places import ROOT
 from spark_sessions import settings
 
-pytest.importorskip("pyspark")
+imported("pyspark")
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 GUIDE = (ROOT / "docs/guides/spark.md").read_text()

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import redis
 from buffers import Cutter, Open, numbers
+from needed import imported
 
 import fastresp
 from fastresp.lists.scripts import ACK
@@ -234,7 +235,7 @@ def test_errors_name_no_options_that_push_lacks(open_buffer: Open, items: list[A
 
 
 def test_error_for_a_null_in_a_column(open_buffer: Open) -> None:
-    pa = pytest.importorskip("pyarrow")
+    pa = imported("pyarrow")
     with pytest.raises(fastresp.EncodeError, match=r"item 1: .*null") as caught:
         open_buffer().push(pa.array(["a", None]))
     assert "nulls=" not in str(caught.value)

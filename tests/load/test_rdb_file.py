@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 import redis
+from needed import imported
 from peak import PEAK
 from server_programs import WHEEL_SERVERS, located
 from twice import SERVERS, debugged
@@ -125,7 +126,7 @@ def test_expiries(tmp_path: Path) -> None:
 
 
 def test_template_and_columns(tmp_path: Path) -> None:
-    pa = pytest.importorskip("pyarrow")
+    pa = imported("pyarrow")
     path = tmp_path / "dump.rdb"
     table = pa.table({"id": range(50_000), "a": [1.5] * 50_000, "b": ["text"] * 50_000})
     template = "HSET row:{id} {**}; EXPIRE row:{id} 86400"

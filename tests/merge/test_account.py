@@ -12,6 +12,7 @@ import pytest
 import redis
 from command_line import invoke
 from local_cluster import free_port
+from needed import imported
 from twice import as_file, calls
 
 import fastresp
@@ -312,7 +313,7 @@ def test_chunks_that_are_answered_and_held(server: LocalServer) -> None:
 @pytest.mark.parametrize("failing", range(1, 30))
 def test_no_memory(failing: int) -> None:
     """No command is lost."""
-    testcapi = pytest.importorskip("_testcapi")
+    testcapi = imported("_testcapi")
     merger = Merger(1000, 65536)
     chunk = one_chunk(pushes(100))
     wanted = bytes(chunk)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from needed import lacking
 from places import BENCH
 
 # Appended, not inserted: bench also has a columns.py.
@@ -82,7 +83,7 @@ def test_c_client_reports_the_cpu_time_of_the_server() -> None:
             pushing, popping, *cpu = client.run_in_turn("lpush", "rpop", 2_000, 100, process.pid)
             used = server_seconds(process) - before
     except NotAvailable as error:
-        pytest.skip(str(error))
+        lacking(str(error))
     assert min(pushing, popping) > 0
     assert min(cpu) > used / 10
     # The rest is connecting.

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from module_server import MODULES, module_options
+from needed import imported
 from places import ROOT
 from server_programs import WHEEL_SERVERS, located
 
@@ -107,7 +108,7 @@ def test_page(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Run the blocks of a page one after another, in one folder and one namespace."""
-    pytest.importorskip(NEEDED.get(page.stem, "fastresp"))
+    imported(NEEDED.get(page.stem, "fastresp"))
     options = ["--port", str(port)]
     if page.stem in MODULE_PAGES:
         options += module_options(tmp_path, *MODULES)
@@ -247,7 +248,7 @@ class Fetched(html.parser.HTMLParser):
 
 def test_built_pages_fetch_nothing_from_elsewhere(tmp_path: Path) -> None:
     for package in ("material", "mkdocstrings"):
-        pytest.importorskip(package, reason="needs the packages that build the docs")
+        imported(package)
     site = tmp_path / "site"
     done = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "-q", "-d", str(site)],

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import redis
 from local_cluster import LocalCluster
+from needed import imported
 from places import ROOT
 
 from fastresp.server.local_server import LocalServer
@@ -27,7 +28,7 @@ DAY = datetime.datetime(2024, 5, 1, tzinfo=datetime.UTC)
 
 @pytest.fixture(autouse=True)
 def importable(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("feast", reason='needs pip install "feast[redis]"')
+    imported("feast")
     monkeypatch.syspath_prepend(str(EXAMPLE))
 
 

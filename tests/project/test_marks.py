@@ -1,4 +1,4 @@
-"""The mark ``few``: it drops no case."""
+"""The mark ``few`` drops no case, and what is missing in CI is a failure."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from needed import file_of, imported, lacking
 from places import ROOT
 
 FILE = "tests/server/test_forks.py"
@@ -25,3 +26,18 @@ def test_the_cases_that_are_not_among_the_few_are_slow_or_long() -> None:
     assert len(everything) > 20
     assert few | slow | long == everything
     assert len(few) + len(slow) + len(long) == len(everything)
+
+
+def test_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package or a program that a test needs must be there in CI."""
+    skipped, failed = pytest.skip.Exception, pytest.fail.Exception
+    for ci, outcome in (("", skipped), ("true", failed)):
+        monkeypatch.setenv("CI", ci)
+        with pytest.raises(outcome, match="no_such"):
+            imported("no_such.module")
+        with pytest.raises(outcome, match="no_such"):
+            file_of("no_such", "data.csv")
+        with pytest.raises(skipped):
+            lacking("Python 3.11 has it", fails=False)
+    for path in (ROOT / "tests").rglob("*.py"):
+        assert ".importor" + "skip(" not in path.read_text(), f"{path}: use needed.imported()"

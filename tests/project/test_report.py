@@ -15,6 +15,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from needed import imported, lacking
 from places import BENCH
 
 # Appended, not inserted: bench also has a columns.py.
@@ -263,11 +264,11 @@ BROKEN = """<!doctype html><html><body><figure><svg viewBox="0 0 9 9" aria-label
 
 
 def test_the_browser_finds_faults(tmp_path: Path, texts: tuple[str, str]) -> None:
-    pytest.importorskip("playwright", reason="what drives a browser is not installed")
+    imported("playwright")
     from check_page import browser_path, check
 
     if browser_path() is None:
-        pytest.skip("there is no Chromium")
+        lacking("there is no Chromium")
     (tmp_path / "whole.html").write_text(texts[1])
     assert check(tmp_path / "whole.html") == ([], 4)
     (tmp_path / "broken.html").write_text(BROKEN)

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import redis
 from loads import insert_asyncio, interrupted, running_load
+from needed import imported
 from twice import as_file, calls
 
 import fastresp
@@ -157,7 +158,7 @@ class TestBadRows:
         assert client.dbsize() == 2
 
     def test_columns(self, server: LocalServer, client: redis.Redis) -> None:
-        pa = pytest.importorskip("pyarrow")
+        pa = imported("pyarrow")
         table = pa.table({"key": [1, 1, 2, 2, 3], "score": ["1", "2", "3", "", "5"]})
         error = failure(server, table, "ZADD z:{key} {score} member")
         assert '"" is not a plain decimal number' in str(error)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import redis
+from needed import imported
 from server_programs import need
 from twice import Outcome, as_file, calls, commands_of, debugged, outcome
 
@@ -109,7 +110,7 @@ def raw_commands(source: random.Random, most: int) -> list[tuple[Any, ...]]:
 
 
 def as_columns(made: list[dict[str, Any]], source: random.Random) -> Callable[[], Any]:
-    pa = pytest.importorskip("pyarrow")
+    pa = imported("pyarrow")
 
     def text(item: Any) -> Any:
         return None if item is None else str(item)

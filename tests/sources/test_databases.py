@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import redis
+from needed import imported, lacking
 from places import ROOT
 
 from fastresp.server.local_server import LocalServer
@@ -42,9 +43,7 @@ def program(name: str) -> str:
     found = sorted(Path("/").glob(f"usr/lib/postgresql/*/bin/{name}"))
     path = shutil.which(name) or shutil.which(name, path="/usr/sbin")
     if path is None and not found:
-        if os.environ.get("CI"):
-            pytest.fail(f"there is no {name}")
-        pytest.skip(f"needs {name}")
+        lacking(f"there is no {name}")
     return path or str(found[-1])
 
 
@@ -77,8 +76,8 @@ def test_postgresql(
     database_url: str, server: LocalServer, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By ADBC and by COPY, each value is the text of PostgreSQL."""
-    psycopg = pytest.importorskip("psycopg")
-    pytest.importorskip("adbc_driver_postgresql")
+    psycopg = imported("psycopg")
+    imported("adbc_driver_postgresql")
     with psycopg.connect(database_url) as database:
         database.execute("CREATE TABLE users (id bigint, name text, price numeric, city text)")
         for row in USERS:
@@ -127,7 +126,7 @@ def option_file(tmp_path: Path) -> Iterator[Path]:
 def test_mysql(
     option_file: Path, server: LocalServer, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pymysql = pytest.importorskip("pymysql")
+    pymysql = imported("pymysql")
     monkeypatch.setenv("HOME", str(option_file.parent))
     monkeypatch.setenv("REDIS_URL", server.url)
     with pymysql.connect(read_default_file=option_file, autocommit=True) as connection:

