@@ -27,8 +27,8 @@ from ..server.settings import Server, ServerLike
 from ..server.threads import in_parallel
 from ..sources.chunks import serializer
 from ..sources.source import Encoder, encoding, released
+from ..transports.locating import naming_place
 from .inquiry import Inquiry, inquire, merged
-from .locating import naming_place
 from .memory_estimate import Estimate, Model
 from .progress import fraction_read, known_rows
 from .spread import Command, Spread, spread

@@ -24,10 +24,10 @@ from ..transports.choice import choose
 from ..transports.connection import LostConnection
 from ..transports.driver import Asking, Steps, next_chunk, open_source, run
 from ..transports.error_policy import ErrorPolicy
+from ..transports.locating import locating
 from ..transports.resend import Resending
 from .command_names import check_connection_state, check_spread, command_names
 from .indexing import Indexing
-from .locating import locating
 from .observers import observers
 from .progress import reporting
 from .resuming import Resuming

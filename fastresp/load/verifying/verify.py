@@ -18,11 +18,10 @@ from ...outcome.messages import Hint, Message
 from ...outcome.report import counted
 from ...server.options import Nulls, Options
 from ...server.settings import ServerLike
-from ...sources.files.input import Watch
 from ...sources.source import Data, as_source, place_of
 from ...transports.driver import Asking, Blocking, Giving, Wanted, run
+from ...transports.locating import finding_lines, locating
 from ..command_names import command_names
-from ..locating import line_numbers, locating
 from ..progress import reporting
 from .comparison import Comparison
 from .confidence import at_most
@@ -363,9 +362,8 @@ class Verification:
 
     def locating(self) -> Looking:
         """Find the lines of the rows that differ."""
-        rows, stopped = {each.row for each, _, _ in self._differing}, Watch()
-        find = partial(line_numbers, self._chunks.data, rows, stopped)
-        self._lines = yield Blocking(find, stopped.set)
+        rows = {each.row for each, _, _ in self._differing}
+        self._lines = yield from finding_lines(self._chunks.data, rows)
 
     def conclude(self) -> None:
         """Complete the report."""

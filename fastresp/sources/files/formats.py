@@ -34,6 +34,7 @@ __all__ = [
     "OpenFile",
     "checksums_of",
     "columns_of",
+    "guessed",
     "open_file",
     "open_text",
     "rows_about",
@@ -105,7 +106,7 @@ def open_file(
         with _errors_converted(file.name, kind):
             data = _unpacked(file, file.peek())
             if kind is None and reading.options.encoding is None:
-                kind = _guessed(data.peek())
+                kind = guessed(data.peek())
             if kind == "parquet" and (data is not file or not file.seekable):
                 raise SourceError(
                     "it is Parquet, which has its index at the end and can't be read from a pipe; "
@@ -113,7 +114,7 @@ def open_file(
                 )
             if kind != "parquet":
                 data = _as_text(data, kind, reading)
-                kind = kind or _guessed(data.peek())
+                kind = kind or guessed(data.peek())
                 found = _opened(data, kind, schema, reading)
         if kind == "parquet":
             return _parquet(file.rewound(), file.name, start_row)
@@ -170,14 +171,14 @@ def columns_of(path: str, kind: str, reading: Reading) -> list[str] | None:
 
 
 @contextmanager
-def open_text(path: str, kind: str, reading: Reading) -> Iterator[Input]:
-    """Open a file of text, decompressed and converted to UTF-8.
+def open_text(source: Any, kind: str | None, reading: Reading) -> Iterator[Input]:
+    """Open a file of text, a path or a file object, decompressed and converted to UTF-8.
 
     Raises:
         SourceError: it is not text in this encoding.
         OSError: it can't be opened.
     """
-    file = Input(path, reading.stopped)
+    file = Input(source, reading.stopped)
     try:
         yield _as_text(_unpacked(file, file.peek()), kind, reading)
     finally:
@@ -273,7 +274,7 @@ def _as_text(data: Input, kind: str | None, reading: Reading) -> Input:
         encoding = "utf-8"  # Arrow can't pass on bad rows that are not UTF-8
     if reading.options.encoding is None:
         head = data.peek()
-        kind = kind or _guessed(head)
+        kind = kind or guessed(head)
         if kind != "arrow":
             check_text(head, kind)
     if encoding is None:
@@ -292,7 +293,7 @@ def _as_text(data: Input, kind: str | None, reading: Reading) -> Input:
     return Input(Converted(data, decoded, lambda: decoded(b"", True)), data.stopped)
 
 
-def _guessed(head: bytes) -> str:
+def guessed(head: bytes) -> str:
     """Detect the format of a file from its first bytes."""
     if head.startswith(b"PAR1"):
         return "parquet"

@@ -8,8 +8,9 @@ import os
 import stat
 import sys
 import threading
-from collections.abc import Iterable
-from contextlib import suppress
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import date
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -20,7 +21,10 @@ from ..blocking import read_now, wait_until
 from .lent import Block, Lent
 from .remote import RemoteFile, RemotePath, open_remote
 
-__all__ = ["EarlierOutput", "Input", "Watch", "check_not_read", "check_unused", "name_of"]
+__all__ = [
+    "EarlierOutput", "Input", "Search", "Watch", "check_not_read", "check_unused", "from_start",
+    "name_of", "start_of",
+]  # fmt: skip
 
 # How often a wait for a pipe checks whether it is still wanted.
 POLL_MS = 100
@@ -28,6 +32,8 @@ POLL_MS = 100
 TAKEN_BYTES = 2 << 20
 # Blocks of CSV or JSON lines that Arrow may read ahead of parsing: by default it would read 32.
 AHEAD_BLOCKS = 3
+# The longest search for the lines of errors: 5 GB of CSV, or 1 GB of gzip.
+SEARCH_S = 10.0
 # Enough to detect any format or compression.
 MAGIC_BYTES = 16
 
@@ -56,6 +62,23 @@ class Watch(threading.Event):
         return self.marks[min(batch, len(self.marks) - 1)] if self.marks else self.first.given
 
 
+class Search(Watch):
+    """The state of a second reading, which finds lines; it ends by itself after ``SEARCH_S``.
+
+    Args:
+        within: also ends it when it is set.
+    """
+
+    def __init__(self, within: Watch | None = None) -> None:
+        super().__init__()
+        self._within = within
+        self._end = time.monotonic() + SEARCH_S
+
+    def is_set(self) -> bool:
+        outer = self._within is not None and self._within.is_set()
+        return outer or super().is_set() or time.monotonic() > self._end
+
+
 class Input:
     """A binary file that is read once, from front to end.
 
@@ -82,7 +105,7 @@ class Input:
         self._file: Any = source
         if self._ours:
             self._file = _opened_file(source)
-        self.name = source if self._ours else name_of(source)
+        self.name = name_of(source)
         if getattr(source, "closed", False):
             raise SourceError(f"{self.name} is closed; open it again")
         self.seekable = _seekable(self._file)
@@ -266,7 +289,9 @@ def check_unused(path: str | os.PathLike[str], holds: str, step: str = "look at 
 
 
 def name_of(file: Any) -> str:
-    """Return the name of a file object for messages."""
+    """Return a path, or the name of a file object for messages."""
+    if isinstance(file, str):
+        return file
     name = getattr(file, "name", None)
     if name == 0 or name == "<stdin>":
         return "standard input"
@@ -294,6 +319,32 @@ def _seekable(file: Any) -> bool:
         return bool(file.seekable())
     except AttributeError:
         return False
+
+
+def start_of(source: Any) -> int | None:
+    """Return the position of a file object that can be read again; None for paths and pipes."""
+    return int(source.tell()) if not isinstance(source, str) and _seekable(source) else None
+
+
+@contextmanager
+def from_start(source: Any, start: int | None) -> Iterator[int]:
+    """Read a file object again from a position of ``start_of()``, and leave it as it was.
+
+    Yields:
+        The number of line ends before that position; 0 for paths.
+    """
+    if start is None:
+        yield 0
+        return
+    here = source.tell()
+    source.seek(0)
+    lines = 0
+    try:
+        while block := source.read(min(start - source.tell(), TAKEN_BYTES)):
+            lines += block.count(b"\n")
+        yield lines
+    finally:
+        source.seek(here)
 
 
 def _size(file: Any) -> int | None:

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import codecs
+import re
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from ...resp.grammar import BULK_BYTES
 from .command_lines import lines_of_items
 from .delimited import checked_text
-from .formats import open_text
+from .formats import guessed, open_text
 from .input import Input, Watch
 from .json_rows import BLANKS
+from .json_text import ArrayLines
 from .reading import BLOCK_BYTES, FileOptions, Reading, line_blocks
 from .row_lines import RowLines
 
 __all__ = ["lines_of_rows"]
 
+BEGINNING = re.compile(rb"[ \t\r]*([^ \t\r\n])")
+
 
 def lines_of_rows(
-    path: str,
+    source: Any,
     kind: str | None,
     options: FileOptions,
     rows: Sequence[int],
@@ -30,8 +35,8 @@ def lines_of_rows(
     """Return the line in which each row begins, counted from 1, as far as they are found.
 
     Args:
-        path: of the file.
-        kind: its format; a row of Parquet, Arrow or a JSON array has no line.
+        source: the path, or a file object at its start.
+        kind: its format, if known; a row of Parquet or Arrow has no line.
         options: those with which it was read before.
         rows: in ascending order, without duplicates.
         bad: for each line of JSON that was skipped, how many rows came before it.
@@ -40,12 +45,13 @@ def lines_of_rows(
     Raises:
         OSError, SourceError: the file can't be read.
     """
-    if kind not in ("csv", "tsv", "jsonl", "lines"):
+    if kind in ("parquet", "arrow"):
         return []
     # The rows that were skipped are not written to a file again.
     bad_rows = "error" if options.bad_rows == "error" else "skip"
     reading = Reading(replace(options, bad_rows=bad_rows), stopped=stopped)
-    with open_text(path, kind, reading) as data:
+    with open_text(source, kind, reading) as data:
+        kind = kind or guessed(data.peek())
         if kind == "jsonl":
             return _of_json(data, options, [row + bisect_right(bad, row) for row in rows])
         if kind == "lines":
@@ -54,12 +60,39 @@ def lines_of_rows(
         return _of_delimited(data, kind, reading, rows)
 
 
-def _of_json(data: Input, options: FileOptions, lines: Sequence[int]) -> list[int]:
-    head = data.peek()
-    if head.removeprefix(codecs.BOM_UTF8).lstrip()[:1] == b"[":
-        return []  # its lines are no rows
+def _of_json(data: Input, options: FileOptions, items: Sequence[int]) -> list[int]:
+    head = data.read(BLOCK_BYTES).removeprefix(codecs.BOM_UTF8)
+    data.put_back(head)
+    if head.lstrip()[:1] == b"[":
+        return _of_array(data, items)
     blocks = line_blocks(data, b"\n", options.max_row_bytes)
-    return lines_of_items(blocks, b"\n", lines, lambda line: line.strip(BLANKS))
+    return lines_of_items(blocks, b"\n", items, lambda line: line.strip(BLANKS))
+
+
+def _of_array(data: Input, items: Sequence[int]) -> list[int]:
+    """Return the lines in which items of a JSON array begin."""
+    found: list[int] = []
+    array, item, line = ArrayLines(), 0, 1
+    while block := data.read(BLOCK_BYTES):
+        # The same bytes, with line ends between the items, and no others.
+        text, at = array.feed(block), 0
+        while begun := _item(text, at, items[len(found)] - item):
+            at, item = begun.end(), items[len(found)]
+            found.append(line + block.count(b"\n", 0, begun.start(1)))
+            if len(found) == len(items):
+                return found
+        item += text.count(b"\n", at)
+        line += block.count(b"\n")
+    return found
+
+
+def _item(text: bytes, at: int, items: int) -> re.Match[bytes] | None:
+    """Find the beginning of an item behind others."""
+    if text.count(b"\n", at) < items:
+        return None
+    for _ in range(items):
+        at = text.index(b"\n", at) + 1
+    return BEGINNING.match(text, at)
 
 
 def _of_delimited(data: Input, kind: str, reading: Reading, rows: Sequence[int]) -> list[int]:
@@ -67,11 +100,11 @@ def _of_delimited(data: Input, kind: str, reading: Reading, rows: Sequence[int])
     dialect, names = text.dialect, int(reading.options.header)
     lines = RowLines(
         dialect.delimiter.encode(), dialect.quote.encode(), [row + names for row in rows],
-        same_width=reading.bad.skip,
+        same_width=reading.bad.skip, returns=dialect.returns,
     )  # fmt: skip
     while block := text.file.read(BLOCK_BYTES):
         if not lines.feed(block):
             break
-    else:
+    if not reading.stopped.is_set():
         lines.finish()
     return lines.found

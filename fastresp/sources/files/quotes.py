@@ -32,11 +32,13 @@ class Dialect:
         delimiter: between fields.
         quote: opens and closes a field that contains delimiters or line ends; "" if none does.
         escape: before a quote that is text; "" if only a second quote is.
+        returns: whether a carriage return without a newline ends a line, as on an old Mac.
     """
 
     delimiter: str
     quote: str = QUOTE
     escape: str = ""
+    returns: bool = False
 
     def rows(self, text: str, *, strict: bool = False) -> Iterator[list[str]]:
         """Yield the fields of each row of a text whose escapes were replaced."""
@@ -60,7 +62,14 @@ def dialect_of(head: bytes, kind: str, options: FileOptions) -> Dialect:
     if quote is None:
         is_text = delimiter == "\t" and not options.escape and not _proved(head, options.header)
         quote = "" if is_text else QUOTE
-    return Dialect(delimiter, quote, options.escape or "")
+    return Dialect(delimiter, quote, options.escape or "", _has_returns(head, quote.encode()))
+
+
+def _has_returns(head: bytes, quote: bytes) -> bool:
+    """Return whether the first line end outside of quotes is a carriage return."""
+    quoted = b"%b[^%b]*%b?|" % (3 * (re.escape(quote),)) if quote else b""
+    ends = (found[1] for found in re.finditer(quoted + b"(\r\n|\n|\r)", head))
+    return next(filter(None, ends), b"") == b"\r"
 
 
 def _proved(head: bytes, header: bool) -> bool:
@@ -123,8 +132,9 @@ class CheckedText:
         if dialect.quote:
             self._data = data
             self._quotes = Quotes(
-                dialect.delimiter.encode(), dialect.quote.encode(), dialect.escape.encode()
-            )
+                dialect.delimiter.encode(), dialect.quote.encode(), dialect.escape.encode(),
+                dialect.returns,
+            )  # fmt: skip
             self.file = Input(Converted(data, self._fed, self._ended), data.stopped)
 
     def _fed(self, block: bytes) -> bytes:

@@ -23,6 +23,7 @@ cdef class Quotes:
         quote: the byte that opens and closes a field.
         escape: the byte that makes a quote within a quoted field text; if it is the quote itself,
             or empty, only a second quote does.
+        returns: whether a carriage return without a newline ends a line.
 
     Attributes:
         lines: number of line ends passed.
@@ -34,17 +35,21 @@ cdef class Quotes:
     """
 
     cdef unsigned char _delimiter, _quote, _escape
-    cdef bint _escapes, _has_lines
+    cdef bint _escapes, _returns, _has_lines
     cdef unsigned char _before
     cdef bytes _held
     cdef readonly Py_ssize_t lines, opened, size, fault
     cdef readonly bint backslash
 
-    def __cinit__(self, bytes delimiter not None, bytes quote not None, bytes escape not None):
+    def __cinit__(
+        self, bytes delimiter not None, bytes quote not None, bytes escape not None,
+        bint returns=False,
+    ):
         self._delimiter = delimiter[0]
         self._quote = quote[0]
         self._escapes = bool(escape) and escape != quote
         self._escape = escape[0] if self._escapes else 0
+        self._returns = returns
         self._before = NEWLINE
         self._held = b""
 
@@ -104,7 +109,7 @@ cdef class Quotes:
             self._has_lines = self._spans(text, first, size)
             self.size = size - first if self.opened == 0 else self.size + size
             self.opened = self._line(block, first)
-        self.lines += block.count(b"\n", 0, size)
+        self.lines += self._count(block, size)
         if size:
             self._before = text[size - 1]
         if not pieces:
@@ -121,7 +126,14 @@ cdef class Quotes:
 
     cdef Py_ssize_t _line(self, bytes block, Py_ssize_t first) except -1:
         """Return the line of the quote of the open field, at ``first`` unless it is counted."""
-        return self.opened or self.lines + 1 + block.count(b"\n", 0, first)
+        return self.opened or self.lines + 1 + self._count(block, first)
+
+    cdef Py_ssize_t _count(self, bytes block, Py_ssize_t end) except -1:
+        """Return the number of line ends up to a place."""
+        cdef Py_ssize_t found = block.count(b"\n", 0, end)
+        if self._returns:
+            found += block.count(b"\r", 0, end) - block.count(b"\r\n", 0, end)
+        return found
 
     cdef bint _ends(self, unsigned char byte) noexcept:
         """Return whether a byte is between two fields."""

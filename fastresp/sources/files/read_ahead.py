@@ -106,6 +106,11 @@ class ReadAhead:
             raise SourceError(CLOSED)
         raise StopIteration
 
+    @property
+    def over(self) -> bool:
+        """Whether the thread has closed its source."""
+        return is_own(self) and self._reading.done()
+
     def close(self) -> None:
         """Stop the thread, and wait until it has closed its source."""
         if not is_own(self):

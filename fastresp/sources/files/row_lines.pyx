@@ -13,7 +13,6 @@ cdef enum State:
     TEXT        # within a field
     QUOTED      # within its quotes
     QUOTE       # behind a quote in these: the next byte says whether it closes them
-    RETURNED    # behind a carriage return that ended a row
 
 
 cdef class RowLines:
@@ -24,13 +23,15 @@ cdef class RowLines:
         quote: the byte that opens and closes a field, and is doubled in it; empty if none does.
         rows: the rows to find, in ascending order, from 0.
         same_width: whether a row does not count if it has not as many fields as the first one.
+        returns: whether a carriage return without a newline ends a line, as on an old Mac.
 
     Attributes:
         found: the line of each row of ``rows`` passed so far, from 1.
     """
 
-    cdef unsigned char _delimiter, _quote
-    cdef bint _quotes, _same_width
+    cdef unsigned char _delimiter, _quote, _last
+    cdef bint _quotes, _same_width, _returns
+    cdef bint[256] _plain       # whether a byte changes nothing within a field
     cdef State _state
     cdef Py_ssize_t _row, _line, _begun, _fields, _width, _wanted
     cdef list _rows
@@ -38,12 +39,15 @@ cdef class RowLines:
 
     def __cinit__(
         self, bytes delimiter not None, bytes quote not None, list rows not None,
-        bint same_width=False,
+        bint same_width=False, bint returns=False,
     ):
         self._delimiter = delimiter[0]
         self._quotes = bool(quote)
         self._quote = quote[0] if quote else 0
+        for byte in range(256):
+            self._plain[byte] = byte not in delimiter + quote + b"\r\n"
         self._same_width = same_width
+        self._returns = returns
         self._state = ROW
         self._line = 1
         self._rows = rows
@@ -53,31 +57,63 @@ cdef class RowLines:
     def feed(self, bytes block not None):
         """Pass a block; return False once all rows are found."""
         cdef const unsigned char *text = <const unsigned char *> PyBytes_AS_STRING(block)
-        cdef Py_ssize_t place
-        cdef unsigned char byte
+        cdef Py_ssize_t place = 0, size = PyBytes_GET_SIZE(block)
+        while self._wanted >= 0 and place < size:
+            with nogil:
+                place += self._passed(text + place, size - place)
+            if self._row > self._wanted:
+                self._note()
+        return self._wanted >= 0
+
+    def finish(self):
+        """Note the last row, if no line end follows it."""
+        if self._state != ROW and self._wanted >= 0:
+            self._ended()
+            if self._row > self._wanted:
+                self._note()
+
+    cdef int _note(self) except -1:
+        """Note the wanted row, which has ended."""
+        self.found.append(self._begun)
+        more = len(self.found) < len(self._rows)
+        self._wanted = self._rows[len(self.found)] if more else -1
+        return 0
+
+    cdef Py_ssize_t _passed(self, const unsigned char *text, Py_ssize_t size) noexcept nogil:
+        """Pass bytes up to the end of the wanted row, and return their number."""
+        cdef Py_ssize_t place = 0
+        cdef unsigned char byte, last = self._last
         cdef State state = self._state
-        for place in range(PyBytes_GET_SIZE(block)):
+        while place < size:
             byte = text[place]
-            if state == RETURNED:
-                self._line += byte != NEWLINE       # which is counted below
-                state = ROW
-            if state == ROW and byte != NEWLINE and byte != RETURN:
-                self._begun, self._fields = self._line, 1
-                state = FIELD
+            place += 1
+            if (state == TEXT or state == QUOTED) and self._plain[byte]:
+                while place < size and self._plain[text[place]]:
+                    place += 1
+                last = 0
+                continue
             if state == QUOTE:
                 state = QUOTED if byte == self._quote else TEXT
-                if state == QUOTED:
-                    continue
-            if state == QUOTED:
+            elif state == QUOTED:
                 if byte == self._quote:
                     state = QUOTE
-                elif byte == NEWLINE:
-                    self._line += 1
-            elif byte == NEWLINE or byte == RETURN:
-                if state != ROW and self._ended():
-                    return False
-                self._line += byte == NEWLINE
-                state = ROW if byte == NEWLINE else RETURNED
+            elif state == ROW and byte != NEWLINE and byte != RETURN:
+                self._begun, self._fields = self._line, 1
+                state = FIELD
+            if byte == NEWLINE:
+                self._line += not (self._returns and last == RETURN)
+            elif byte == RETURN:
+                self._line += self._returns
+            last = byte
+            if state >= QUOTED:
+                continue
+            if byte == NEWLINE or byte == RETURN:
+                if state != ROW:
+                    state = ROW
+                    self._ended()
+                    if self._row > self._wanted:
+                        self._state, self._last = state, last
+                        return place
             elif byte == self._delimiter:
                 self._fields += 1
                 state = FIELD
@@ -85,25 +121,11 @@ cdef class RowLines:
                 state = QUOTED
             else:
                 state = TEXT
-        self._state = state
-        return self._wanted >= 0
+        self._state, self._last = state, last
+        return size
 
-    def finish(self):
-        """Note the last row, if no line end follows it."""
-        if self._state not in (ROW, RETURNED) and self._wanted >= 0:
-            self._ended()
-
-    cdef bint _ended(self) except -1:
-        """Count a row; return whether all are found."""
+    cdef void _ended(self) noexcept nogil:
+        """Count a row, unless its width says that it was skipped."""
         if self._width == 0:
             self._width = self._fields
-        if self._same_width and self._fields != self._width:
-            return False
-        if self._row == self._wanted:
-            self.found.append(self._begun)
-            if len(self.found) == len(self._rows):
-                self._wanted = -1
-                return True
-            self._wanted = self._rows[len(self.found)]
-        self._row += 1
-        return False
+        self._row += not (self._same_width and self._fields != self._width)

@@ -16,7 +16,7 @@ import pyarrow as pa
 from ...outcome.errors import SourceError
 from .casting import cast
 from .formats import OpenFile, columns_of, open_file, rows_of, schema_of
-from .input import Watch
+from .input import Search, Watch, from_start, name_of, start_of
 from .partitions import Partitions
 from .reading import FileOptions, Reading, Wanted
 from .remote import RemotePath, is_remote
@@ -90,8 +90,10 @@ class SeveralFiles:
         self._shares: deque[tuple[int, float]] = deque()
         self._done = (0, 0.0)
         self._part: OpenFile
-        # By the index of each file opened: its state, and the number of bad lines before it.
+        # By the index of each file opened: its state, where it begins, and the number of bad lines
+        # before it.
         self._states: dict[int, Unchanged] = {}
+        self._starts: dict[int, int | None] = {}
         self._bad_before: dict[int, int] = {}
         self._json: pa.Schema | None = None  # of the JSON lines so far
         self._columns: list[str] | None = None  # the names of the first file
@@ -220,13 +222,13 @@ class SeveralFiles:
 
     def _locate(self, error: SourceError, index: int) -> None:
         """Set the file and the line of an error for a row of a file."""
-        row, path = error.row_in_file, self._sources[index]
-        if row is None or error.file is not None or not isinstance(path, str):
+        row = error.row_in_file
+        if row is None or error.file is not None:
             return
-        error.place_in(path, row)
+        error.place_in(name_of(self._sources[index]), row)
         if error.line is None:
             with suppress(Exception):
-                error.place_at(*self._lines(index, [row], self._reading.stopped))
+                error.place_at(*self._lines(index, [row], Search(self._reading.stopped)))
 
     def close(self) -> None:
         """Close the open file."""
@@ -314,18 +316,21 @@ class SeveralFiles:
         """Return the lines of some rows of a file, as far as they are found."""
         from .line_numbers import lines_of_rows  # which imports the reader of JSON: 30 ms
 
-        path, state = self._sources[index], self._states.get(index)
-        if not isinstance(path, str) or is_remote(path) or state is None or not state.holds:
+        source, state = self._sources[index], self._states.get(index)
+        if is_remote(source) or state is None or not state.holds:
             return []
         bad = self._reading.bad.before[self._bad_before[index] : self._bad_before.get(index + 1)]
-        lines = lines_of_rows(path, self._kinds[index], self._reading.options, rows, bad, stopped)
-        return lines if state.holds else []
+        options = self._reading.options
+        with from_start(source, self._starts[index]) as before:
+            lines = lines_of_rows(source, self._kinds[index], options, rows, bad, stopped)
+        return [before + line for line in lines] if state.holds else []
 
     def _opened(self, index: int, start_row: int = 0) -> OpenFile:
         """Open a file, and leave out rows before ``start_row`` of all files, if that is known."""
         self._reading.stopped.begin()
         start = start_row - self._rows
         self._states[index] = Unchanged(self._sources[index])
+        self._starts[index] = start_of(self._sources[index])
         self._bad_before[index] = len(self._reading.bad.before)
         try:
             part = open_file(

@@ -161,8 +161,9 @@ class Table:
     def line_numbers(self, rows: Iterable[int], stopped: Watch) -> dict[int, int]:
         """Return the line of each row in its file, counted from 1.
 
-        Rows are left out whose line is unknown: those of queries, of sorted rows, of Parquet, Arrow
-        and JSON arrays, of pipes, file objects and URLs, and of files that changed meanwhile.
+        The reading is closed first: it may share a file object. Rows are left out whose line is
+        unknown: those of queries, of sorted rows, of Parquet and Arrow, of pipes and URLs, of file
+        objects that are neither files nor BytesIO, and of files that changed meanwhile.
 
         Args:
             rows: rows that have been read.
@@ -171,7 +172,9 @@ class Table:
         Raises:
             OSError, SourceError: a file can't be read again.
         """
-        if self._run is None or not self.has_places:
+        self.close()
+        over = self._ahead is not None and self._ahead.over
+        if self._run is None or not self.has_places or not over:
             return {}
         found: dict[int, int] = self._run.line_numbers(rows, stopped)  # type: ignore[attr-defined]
         return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import stat
 from typing import Any, NamedTuple
@@ -38,7 +39,7 @@ class Unchanged:
 
     @property
     def holds(self) -> bool:
-        """Whether it is a regular file that is still the same."""
+        """Whether it is a regular file or a BytesIO, and still the same."""
         before = self._before
         return before is not None and before.size > 0 and self._now() == before
 
@@ -72,10 +73,12 @@ class Unchanged:
 
 
 def state_of(source: Any) -> State | None:
-    """Return the state of a regular file; None for anything else."""
+    """Return the state of a regular file or a BytesIO; None for anything else."""
     try:
         if isinstance(source, RemotePath):
             return State(0, 0, source.state.size or 0, source.state.version)
+        if isinstance(source, io.BytesIO):
+            return State(0, 0, len(source.getbuffer()), 0)
         path = isinstance(source, str | os.PathLike)
         found = os.stat(source) if path else os.fstat(source.fileno())
     except (OSError, ValueError, AttributeError, TypeError):

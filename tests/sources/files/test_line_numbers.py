@@ -7,6 +7,7 @@ import gzip
 import io
 import os
 import re
+import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -33,7 +34,7 @@ CASES: list[tuple[str, str | bytes, dict[str, Any], int, int]] = [
     ("a.csv", f"{HEAD}bad,y\n2,z\n", {}, 1, 3),
     ("a.csv", f"{HEAD}bad,y", {}, 1, 3),
     ("a.csv", "id,name\r\n1,x\r\nbad,y\r\n", {}, 1, 3),
-    ("a.csv", "id,name\r1,x\rbad,y\r", {}, 1, 3),
+    ("a.csv", 'id,name\r1,"x\r\ny\nz\r"\rbad,y\r', {}, 1, 6),
     ("a.csv", '"i\nd",name\n1,"a\nb ""c""\n"\n\n\r\nbad,y\n', {"columns": ["id", "name"]}, 2, 8),
     ("a.csv", '\n"id","name","a\nb"\n1,"a\nb",\n\nbad,y,\n', {}, 1, 7),
     ("a.csv", "1,x\nbad,y\n", {"columns": ["id", "name"]}, 1, 2),
@@ -54,6 +55,10 @@ CASES: list[tuple[str, str | bytes, dict[str, Any], int, int]] = [
     ("a.jsonl", f"\ufeff{JSON}{BAD}", {}, 1, 2),
     ("a.jsonl", f"oops\n{JSON}\n]\n{BAD}\n{{\n{JSON}", {"bad_rows": "skip"}, 1, 5),
     ("a.jsonl", f"{JSON}{BAD}".encode("utf-16"), {"encoding": "utf-16"}, 1, 2),
+    ("a.json", f"[{JSON},\n\n{BAD}]", {}, 1, 4),
+    ("a.json", f" [\r\n{JSON}, {BAD},\n{JSON}\n]\n", {}, 1, 3),
+    ("a.json", f"\ufeff[{JSON},\noops,\n\n{{\n3}},{BAD}]", {"bad_rows": "skip"}, 1, 6),
+    ("a.json", "[" + f"{JSON}\n," * 100_000 + f"{BAD}]", {}, 100_000, 200_001),
     ("a.jsonl", JSON * 100_000 + f"\n{BAD}\n", {}, 100_000, 100_002),
     ("a.csv", 'id,name\n1,"\n\n"\n' * 200_000 + "bad,y\n", {}, 399_999, 800_001),
 ]
@@ -173,11 +178,6 @@ def test_lines_of_several_files(insert: Insert, server: LocalServer, tmp_path: P
     assert found == [("1.jsonl", 1), ("2.jsonl", 4), ("4.jsonl", 6)]
 
 
-def array(folder: Path) -> Any:
-    (folder / "a.jsonl").write_text(f"[\n{JSON},\n{BAD}\n]\n")
-    return folder / "a.jsonl"
-
-
 def parquet(folder: Path) -> Any:
     pq.write_table(pa.table({"id": ["1", "bad"], "name": ["x", "y"]}), folder / "a.parquet")
     return folder / "a.parquet"
@@ -197,10 +197,6 @@ def pipe(folder: Path) -> Any:
     return fastresp.read(folder / "pipe", format="csv")
 
 
-def file_object(folder: Path) -> Any:
-    return fastresp.read(io.BytesIO(f"{HEAD}bad,y\n".encode()))
-
-
 def query(folder: Path) -> Any:
     (folder / "a.csv").write_text(f"{HEAD}bad,y\n")
     return fastresp.read(folder / "a.csv", sql="FROM source")
@@ -217,8 +213,8 @@ def rows(folder: Path) -> Any:
 
 @pytest.mark.parametrize(
     ("source", "named"),
-    [(array, True), (parquet, True), (arrow, True), (pipe, True), (file_object, True),
-     (query, False), (sorted_file, False), (rows, False)],
+    [(parquet, True), (arrow, True), (pipe, True), (query, False),
+     (sorted_file, False), (rows, False)],
 )  # fmt: skip
 def test_sources_without_lines(
     insert: Insert, server: LocalServer, tmp_path: Path, source: Callable[[Path], Any], named: bool
@@ -228,6 +224,51 @@ def test_sources_without_lines(
     assert (error.row, error.line, error.file is not None) == (1, None, named)
     where = f"row 1 (id=bad) of {error.file}" if named else "row 1 (id=bad)"
     assert str(error).startswith(f"{where}, command 1: WRONGTYPE")
+
+
+class Interrupted(io.BytesIO):
+    """A file whose second reading gets a Ctrl-C."""
+
+    readings = 0
+
+    def read1(self, size: int | None = -1) -> bytes:
+        self.readings += self.tell() == 0
+        if self.readings > 1:
+            signal.raise_signal(signal.SIGINT)
+        return super().read1(size)
+
+
+def test_file_objects(insert: Insert, server: LocalServer, tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(f"skipped\n{HEAD}bad,y\n")
+    with open(path, "rb") as file:
+        file.readline()
+        source = fastresp.read(file)
+        [error] = insert(source, SET, server=server.url, on_error="collect").errors
+        assert (error.file, error.row, error.line, file.tell()) == (str(path), 1, 4, 26)
+    broken = io.BytesIO(b"id,name\n\n1\n")
+    with pytest.raises(fastresp.SourceError, match="file object: row 0, line 3 has 1 field"):
+        insert(fastresp.read(broken), SET, server=server.url)
+
+
+def test_ctrl_c_ends_only_the_search(server: LocalServer) -> None:
+    source = Interrupted(f"{HEAD}bad,y\n3,z\n".encode())
+    report = fastresp.mass_insert(fastresp.read(source), SET, server=server.url, on_error="collect")
+    [error] = report.errors
+    assert (report.acknowledged, error.row, error.line) == (3, 1, None)
+    assert source.readings == 2
+    with pytest.raises(fastresp.EncodeError, match=r"^row 0 of the file object, command 0, column"):
+        fastresp.dump(fastresp.read(Interrupted(b"id,name\n,x\n")), SET, io.BytesIO())
+
+
+def test_the_search_is_limited(
+    insert: Insert, server: LocalServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fastresp.sources.files.input.SEARCH_S", -1.0)
+    path = tmp_path / "a.csv"
+    path.write_text(f"{HEAD}bad,y\n")
+    [error] = insert(path, SET, server=server.url, on_error="collect").errors
+    assert (error.file, error.row, error.line) == (str(path), 1, None)
 
 
 @pytest.mark.parametrize("change", [Path.unlink, lambda path: path.write_text("id,name\nbad,z\n")])

@@ -1,0 +1,93 @@
+"""Name the files of rows that failed, and the physical lines that a person looks for in them.
+
+A file is read a second time for that, once, up to the last of these rows or until ``SEARCH_S``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import Any
+
+from ..outcome.places import Placed
+from ..sources.files import Table
+from ..sources.files.input import Search, Watch
+from ..sources.files.resp import RespFile
+from ..sources.source import place_of
+from .driver import Blocking, Steps
+
+__all__ = ["finding_lines", "locating", "naming_place"]
+
+
+def line_numbers(data: Any, rows: Iterable[int], stopped: Watch) -> dict[int, int]:
+    """Return the line of each row in its file, where it is known; it is never an error.
+
+    Args:
+        data: the source, which was read up to these rows.
+        rows: rows of the whole load.
+        stopped: ends the search when it is set.
+    """
+    if isinstance(data, (Table, RespFile)):
+        with suppress(Exception):
+            return data.line_numbers(rows, stopped)
+    return {}
+
+
+def finding_lines(data: Any, rows: Iterable[int]) -> Steps[dict[int, int]]:
+    """Do what ``line_numbers()`` does in a core, without blocking an event loop.
+
+    Ctrl-C ends only the search: what it is for has ended before.
+    """
+    stopped = Search()
+    found: dict[int, int] = {}
+    with suppress(KeyboardInterrupt):
+        found = yield Blocking(partial(line_numbers, data, rows, stopped), stopped.set)
+    return found
+
+
+def locating(data: Any, errors: Iterable[BaseException]) -> Steps[None]:
+    """Set the file and the line of each error for a row that does not have them."""
+    unknown = unplaced(data, errors)
+    if unknown:
+        set_lines(unknown, (yield from finding_lines(data, rows_of(unknown))))
+
+
+@contextmanager
+def naming_place(data: Any) -> Iterator[None]:
+    """Set the file and the line of an exception for a row that can't be encoded."""
+    try:
+        yield
+    except Exception as error:
+        unknown, lines = unplaced(data, [error]), {}
+        with suppress(KeyboardInterrupt):
+            lines = line_numbers(data, rows_of(unknown), Search())
+        set_lines(unknown, lines)
+        raise
+
+
+def unplaced(data: Any, errors: Iterable[BaseException]) -> list[Placed]:
+    """Set the file of each error for a row; return those without a line."""
+    place = place_of(data)
+    if place is None:
+        return []
+    found: list[Placed] = []
+    for each in errors:
+        if isinstance(each, Placed) and each.row is not None and each.line is None:
+            found.append(each)
+            if each.file is None:
+                with suppress(LookupError):
+                    each.place_in(*place(each.row))
+    return found
+
+
+def rows_of(errors: Iterable[Placed]) -> set[int]:
+    """Return the rows of errors."""
+    return {each.row for each in errors if each.row is not None}
+
+
+def set_lines(errors: Iterable[Placed], lines: dict[int, int]) -> None:
+    """Set the lines of errors."""
+    for each in errors:
+        if each.row in lines:
+            each.place_at(lines[each.row])
