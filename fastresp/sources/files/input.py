@@ -323,7 +323,9 @@ def _seekable(file: Any) -> bool:
 
 def start_of(source: Any) -> int | None:
     """Return the position of a file object that can be read again; None for paths and pipes."""
-    return int(source.tell()) if not isinstance(source, str) and _seekable(source) else None
+    if isinstance(source, str) or getattr(source, "closed", False) or not _seekable(source):
+        return None
+    return int(source.tell())
 
 
 @contextmanager
