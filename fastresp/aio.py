@@ -15,6 +15,7 @@ from .load.verifying.lines import Differences
 from .load.verifying.reading import AsyncReadingChunks, ReadingChunks
 from .load.verifying.report import VerifyReport
 from .outcome.report import Report
+from .outcome.tracebacks import public
 from .replies import fetch_hashes as fetch
 from .replies.arrow_out import StringBatch
 from .replies.fetch_hashes import BATCH_ROWS, Keys
@@ -35,6 +36,7 @@ from .transports.socket import SocketTransport
 __all__ = ["ListBuffer", "execute", "fetch_hashes", "iter_replies", "mass_insert", "verify"]
 
 
+@public
 async def mass_insert(
     data: Data | AsyncIterable[Any],
     template: TemplateLike = None,
@@ -134,6 +136,7 @@ def _over_a_socket(
     return carrier
 
 
+@public
 async def verify(
     data: Data | AsyncIterable[Any],
     template: TemplateLike = None,
@@ -178,7 +181,8 @@ async def verify(
     return await run(of_verify.verifying(kind(data, template, options), how))
 
 
-async def iter_replies(
+@public
+def iter_replies(
     data: Data | AsyncIterable[Any],
     template: TemplateLike = None,
     *,
@@ -201,11 +205,10 @@ async def iter_replies(
         server=server, on_error=on_error, nulls=nulls, timeout=timeout, default=default
     )
     core = reply_core(options, decode, template, max_reply_bytes)
-    async with aclosing(stream(replying(core, _chunks(data, template, options)))) as replies:
-        async for reply in replies:
-            yield reply
+    return stream(replying(core, _chunks(data, template, options)))
 
 
+@public
 async def execute(
     *arguments: Any,
     server: ServerLike = None,
@@ -227,6 +230,7 @@ async def execute(
     return reply
 
 
+@public
 def fetch_hashes(
     keys: Keys | AsyncIterable[Any],
     fields: Iterable[str],

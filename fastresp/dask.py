@@ -13,6 +13,7 @@ from dask.local import get_sync
 from dask.system import CPU_COUNT
 
 from .encode.template import TemplateLike
+from .outcome.tracebacks import public
 from .sink import Sink, Totals
 from .sink.early import check_early
 from .sink.whole import load_whole
@@ -29,6 +30,7 @@ CONVERTED = (
 )
 
 
+@public
 def to_redis(
     ddf: DataFrame,
     template: TemplateLike,

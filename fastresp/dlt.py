@@ -14,6 +14,7 @@ from dlt.common.typing import TSecretStrValue
 
 from .encode.template import TemplateLike
 from .outcome.errors import FastrespError, TransportError
+from .outcome.tracebacks import public
 from .sink.of_named_job import SinkOfNamedJob
 from .sources.files.parquet import open_parquet
 
@@ -39,6 +40,7 @@ def by_primary_key(table: TTableSchema) -> str:
     return f"HSET {':'.join([table['name'], *(f'{{{name}}}' for name in key)])} {{**!json}}"
 
 
+@public
 def redis(
     template: Templates = by_primary_key,
     server: str | None = None,

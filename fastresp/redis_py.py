@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import redis
 
 from .outcome.errors import EncodeError
+from .outcome.tracebacks import public
 from .resp.redis_pipeline import pack_pipeline
 
 __all__ = ["CommandPacker", "fast", "speed_up"]
@@ -204,6 +205,7 @@ def _encoder_of(connection: Any) -> Callable[[str], bytes] | None:
     return _encoder(connection.encoder.encoding, connection.encoder.encoding_errors)
 
 
+@public
 def speed_up(client: Client) -> Client:
     """Make a client of redis-py or valkey-py pack its commands and pipelines with fastresp.
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from ..outcome.tracebacks import public
 from ..server.settings import Server, ServerLike, one_server
 from .client_rules import CLIENT_RULES
 from .cluster import Cluster, read_cluster
@@ -112,6 +113,7 @@ class Diagnosis:
         }
 
 
+@public
 def doctor(server: ServerLike = None, announce: Announce = lambda text: None) -> Diagnosis:
     """Measure a server with harmless commands on the doctor's own keys, and find what limits it.
 
@@ -140,6 +142,7 @@ def doctor(server: ServerLike = None, announce: Announce = lambda text: None) ->
         return diagnose(Findings(facts, measured, use))
 
 
+@public
 def watch(
     server: ServerLike = None, seconds: float = 10.0, announce: Announce = lambda text: None
 ) -> Diagnosis:

@@ -20,7 +20,10 @@ from .plan cimport Plan, n_deletes
 from io import BytesIO
 from time import monotonic
 
+from ..outcome.errors import EncodeError
+from ..outcome.messages import without_nulls_option
 from ..outcome.places import Placed
+from ..outcome.tracebacks import public
 from ..resp.split import arguments
 from .chunk_writer import CHUNK_BYTES
 from .row_key import key_probe, key_text
@@ -153,12 +156,17 @@ cdef class Writer(ChunkWriter):
             return ""
 
 
+@public
 def pack_many(commands, *, default=None):
     """Encode commands, each a list or tuple of arguments, as one bytes object.
 
     Arguments and errors are those of ``pack``; an error also has the index of its command.
     """
     out = BytesIO()
-    for chunk in Writer(default=default).chunks(commands):
-        out.writelines(chunk.pieces())
+    try:
+        for chunk in Writer(default=default).chunks(commands):
+            out.writelines(chunk.pieces())
+    except EncodeError as error:
+        error.args = (without_nulls_option(error.args[0]),)
+        raise
     return out.getvalue()

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterable
 
 from ..outcome.errors import TemplateError
+from ..outcome.tracebacks import public
 from ..resp.buffer import Chunk
 from ..resp.split import CommandSplitter, arguments
 from ..resp.values import pack
@@ -31,6 +32,7 @@ TURN_BYTES = 16 << 10
 MOST_REPEATS = 2
 
 
+@public
 class Script:
     """A Lua script to use as a command of a template.
 

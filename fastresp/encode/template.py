@@ -12,6 +12,7 @@ from typing import Any, Self, TypeAlias
 from ..outcome.errors import EncodeError, TemplateError
 from ..outcome.excerpts import LINE_SHOWN, shortened
 from ..outcome.messages import Hint, Message
+from ..outcome.tracebacks import public
 from ..resp.values import pack
 from .fields import (
     Absent,
@@ -47,6 +48,7 @@ IN_PATH = re.compile(r'"([^"]*)"(?=[.!]|$)|([^.!]*)')
 IN_LIST = re.compile(r' *(?:"([^"]*)"|([^,!]*?)) *(?=[,!]|$)')
 
 
+@public
 class Template(Plan):
     r"""One or more commands with placeholders, filled in once for each row.
 

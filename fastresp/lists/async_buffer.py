@@ -6,6 +6,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
 from functools import partial
 from typing import Any, Self, TypeVar
 
+from ..outcome.tracebacks import shorten
 from ..replies.arrow_out import StringColumn
 from ..transports.aio import run
 from ..transports.driver import Steps
@@ -34,11 +35,11 @@ class ListBuffer(BaseBuffer):
         return self
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        await run(self._calls.closing(after=error))
+        await self._run(self._calls.closing(after=error))
 
     async def close(self) -> None:
         """Put unused items back, and close the connection; see ``fastresp.ListBuffer.close``."""
-        await run(self._calls.closing())
+        await self._run(self._calls.closing())
 
     async def push(self, items: Iterable[Any] | AsyncIterable[Any]) -> Pushed:
         """Push items, like ``fastresp.ListBuffer.push``; they may also be an async iterable.
@@ -47,7 +48,7 @@ class ListBuffer(BaseBuffer):
         """
         most = self._calls.settings.batch
         source = AsyncBatches(items, most) if isinstance(items, AsyncIterable) else items
-        return await run(self._calls.pushing(source, Push(self._calls.settings)))
+        return await self._run(self._calls.pushing(source, Push(self._calls.settings)))
 
     async def pop(self, n: int) -> list[bytes]:
         """Pop up to n items; fewer only if the list has no more."""
@@ -65,7 +66,7 @@ class ListBuffer(BaseBuffer):
     ) -> AsyncIterator[bytes]:
         """Yield items one at a time, like ``fastresp.ListBuffer.consume``."""
         items = Consuming(self._calls, max_items, block)
-        while await run(items.more()):
+        while await self._run(items.more()):
             for item in items:
                 yield item
 
@@ -91,4 +92,11 @@ class ListBuffer(BaseBuffer):
         await self._call(self._calls.items.clearing)
 
     async def _call(self, begin: Callable[[], Steps[T]]) -> T:
-        return await run(self._calls.call(begin))
+        return await self._run(self._calls.call(begin))
+
+    async def _run(self, steps: Steps[T]) -> T:
+        try:
+            return await run(steps)
+        except BaseException as error:
+            shorten(error)
+            raise

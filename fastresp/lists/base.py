@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..outcome.tracebacks import public
 from ..server.settings import Server, ServerLike
 from .calls import Calls
 from .settings import Delivery, Order, Settings
@@ -9,6 +10,7 @@ from .settings import Delivery, Order, Settings
 __all__ = ["BaseBuffer"]
 
 
+@public
 class BaseBuffer:
     """Holds the settings and calls of a ``ListBuffer``; the subclasses run the calls."""
 

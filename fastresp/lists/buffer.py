@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property, partial
 from typing import Any, Self, TypeVar
 
+from ..outcome.tracebacks import shorten
 from ..replies.arrow_out import StringColumn
 from ..transports.driver import Steps, run
 from ..transports.signals import Undisturbed
@@ -176,10 +177,14 @@ class ListBuffer(BaseBuffer):
         return Undisturbed()
 
     def _run(self, steps: Steps[T]) -> T:
-        return run(steps, around=self._undisturbed)
+        try:
+            return run(steps, around=self._undisturbed)
+        except BaseException as error:
+            shorten(error)
+            raise
 
     def _call(self, begin: Callable[[], Steps[T]]) -> T:
-        return run(self._calls.call(begin), around=self._undisturbed)
+        return self._run(self._calls.call(begin))
 
     def _hand_out(self, give: Callable[..., Given], *count: int) -> Given:
         """Return held items to the caller; hold them again if a Ctrl-C comes."""

@@ -9,6 +9,7 @@ from typing import IO, Any, Literal
 
 from ..encode.payload.creating import check_creating
 from ..encode.template import Template, TemplateLike, as_template
+from ..outcome.tracebacks import public
 from ..server.options import Nulls, Options
 from ..sources.files.input import check_not_read
 from ..sources.source import Data, as_source, encoding, files_of, released
@@ -18,6 +19,7 @@ from .resp_file import write_chunk, write_whole
 __all__ = ["dump"]
 
 
+@public
 def dump(
     data: Data,
     template: TemplateLike,

@@ -12,6 +12,7 @@ from ..encode.row_key import RowKeys
 from ..encode.script import resending_of
 from ..encode.template import TemplateLike, as_template
 from ..outcome.report import Report
+from ..outcome.tracebacks import public
 from ..server.options import FSYNC, MaxErrors, Metrics, Nulls, Options, Progress, Rejects
 from ..server.rate import RateLimit
 from ..server.rehearsal import RESTORE, over_any_keys
@@ -39,6 +40,7 @@ __all__ = ["loading", "mass_insert"]
 Choose: TypeAlias = Callable[[Options, Server, ErrorPolicy, Resending | None], Transport]
 
 
+@public
 def mass_insert(
     data: Data,
     template: TemplateLike = None,

@@ -17,6 +17,7 @@ __all__ = [
     "begun",
     "message_of",
     "with_advice",
+    "without_nulls_option",
 ]
 
 
@@ -132,3 +133,9 @@ def with_advice(message: str, advice: str) -> str:
     """Replace the advice of a message that names options, for a call without these options."""
     named = isinstance(message, Message) and message.hints
     return f"{message.rpartition('; ')[0]}; {advice}" if named else message
+
+
+def without_nulls_option(message: str) -> str:
+    """Replace the advice of a message that names ``nulls=``, for ``pack()``, which lacks it."""
+    named = isinstance(message, Message) and any(each.option == "nulls" for each in message.hints)
+    return with_advice(message, "leave it out, or send an empty string") if named else message

@@ -3,19 +3,64 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from types import TracebackType
+from collections.abc import Callable, Iterator
+from functools import wraps
+from inspect import isasyncgenfunction, iscoroutinefunction, isfunction, isgeneratorfunction
+from opcode import opmap
+from types import CodeType, TracebackType
+from typing import Any, TypeVar, cast
 
 from .error_reply import FastrespError
 
-__all__ = ["shorten"]
+__all__ = ["public", "shorten"]
+
+Public = TypeVar("Public", bound=Callable[..., Any])
 
 # Their frames say nothing about the user's program.
 OURS = ("fastresp",)
 CONNECTING = ("fastresp", "redis", "valkey", "socket", "ssl", "contextlib")
+# The statement ``raise``.
+RAISE = bytes([opmap["RAISE_VARARGS"]])
 
 
-def shorten(error: BaseException) -> None:
+def public(function: Public) -> Public:
+    """Make a public function, or the methods of a public class, raise with a short traceback.
+
+    It has the user's frames and that of the function. Generators are not changed, nor methods that
+    would lose what they return if a Ctrl-C came in between: they call ``shorten()``.
+    """
+    if isinstance(function, type):
+        for name, method in list(vars(function).items()):
+            if isfunction(method) and (name == "__init__" or not name.startswith("_")):
+                setattr(function, name, public(method))
+        return cast(Public, function)
+    if isgeneratorfunction(function) or isasyncgenfunction(function):
+        return function
+    code = getattr(function, "__code__", None)
+    if iscoroutinefunction(function):
+
+        @wraps(function)
+        async def awaited(*arguments: Any, **options: Any) -> Any:
+            try:
+                return await function(*arguments, **options)
+            except BaseException as error:
+                shorten(error, code)
+                raise
+
+        return cast(Public, awaited)
+
+    @wraps(function)
+    def called(*arguments: Any, **options: Any) -> Any:
+        try:
+            return function(*arguments, **options)
+        except BaseException as error:
+            shorten(error, code)
+            raise
+
+    return cast(Public, called)
+
+
+def shorten(error: BaseException, kept: CodeType | None = None) -> None:
     """Remove internal frames from the traceback of an error that leaves a public function.
 
     Frames of the user's code stay, such as those of a generator of rows; causes stay, too, without
@@ -24,10 +69,12 @@ def shorten(error: BaseException) -> None:
 
     Args:
         error: caught, and then raised again by a ``raise`` without arguments.
+        kept: the code of the public function, whose frame stays.
     """
-    if sys.flags.dev_mode or not _is_expected(error):
+    ours = isinstance(error, FastrespError) or _is_raised(error)
+    if sys.flags.dev_mode or not (ours or _is_expected(error)):
         return
-    if isinstance(error, FastrespError):
+    if ours:
         cause = error.__cause__
         error.__suppress_context__ = True
         seen: list[BaseException] = []
@@ -38,12 +85,20 @@ def shorten(error: BaseException) -> None:
             else:
                 cause.__traceback__ = _without(cause.__traceback__)
             cause = cause.__cause__
-    error.__traceback__ = _without(error.__traceback__)
+    error.__traceback__ = _without(error.__traceback__, kept)
+
+
+def _is_raised(error: BaseException) -> bool:
+    """Return whether it is an error, such as a ValueError, that a statement of fastresp raised."""
+    entries = [*_entries(error.__traceback__)]
+    if not entries or isinstance(error, AssertionError) or not _within(last := entries[-1], OURS):
+        return False
+    return last.tb_frame.f_code.co_code[last.tb_lasti : last.tb_lasti + 1] == RAISE
 
 
 def _is_expected(error: BaseException) -> bool:
     """Return whether an error is no fault in the code of fastresp."""
-    if not isinstance(error, Exception) or isinstance(error, (FastrespError, OSError)):
+    if not isinstance(error, Exception) or isinstance(error, OSError):
         return True
     *_, last = _entries(error.__traceback__)
     return not _within(last, OURS)
@@ -61,10 +116,10 @@ def _within(entry: TracebackType, packages: tuple[str, ...]) -> bool:
     return name.partition(".")[0] in packages
 
 
-def _without(traceback: TracebackType | None) -> TracebackType | None:
-    """Return a traceback without the frames of fastresp."""
+def _without(traceback: TracebackType | None, but: CodeType | None = None) -> TracebackType | None:
+    """Return a traceback without the frames of fastresp, but for those of one function."""
     kept: TracebackType | None = None
     for each in reversed([*_entries(traceback)]):
-        if not _within(each, OURS):
+        if each.tb_frame.f_code is but or not _within(each, OURS):
             kept = TracebackType(kept, each.tb_frame, each.tb_lasti, each.tb_lineno)
     return kept

@@ -9,6 +9,7 @@ from typing import Any, Self
 from weakref import ref
 
 from ..outcome.display import as_html
+from ..outcome.tracebacks import shorten
 from .arrow_out import StringBatch, schema
 from .arrow_out import stream as arrow_stream
 
@@ -86,6 +87,7 @@ class Columns(ABC):
             raise
         except BaseException as error:
             self.error = error
+            shorten(error)
             raise
 
     @abstractmethod

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 from ..outcome.errors import SourceError
 from ..outcome.messages import Hint, Message
+from ..outcome.tracebacks import public
 from ..resp.slots import SLOTS
 from ..server.options import check_timeout
 from ..server.settings import Server, ServerLike
@@ -27,6 +28,7 @@ Keys: TypeAlias = str | Iterable[Any] | ArrowStreaming | ArrowHolding
 BATCH_ROWS = 65_536
 
 
+@public
 def fetch_hashes(
     keys: Keys | Pattern,
     fields: Iterable[str],

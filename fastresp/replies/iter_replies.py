@@ -8,7 +8,9 @@ from typing import Any, Literal
 
 from ..encode.script import resending_of
 from ..encode.template import Template, TemplateLike, as_template
-from ..outcome.errors import CommandError
+from ..outcome.errors import CommandError, EncodeError
+from ..outcome.messages import without_nulls_option
+from ..outcome.tracebacks import public, shorten
 from ..server.options import Nulls, Options
 from ..server.settings import Server, ServerLike, as_server
 from ..sources.chunks import Chunks
@@ -23,6 +25,7 @@ from .reply_core import ReplyCore
 __all__ = ["execute", "iter_replies", "one_command", "one_reply", "reply_core", "replying"]
 
 
+@public
 def iter_replies(
     data: Data,
     template: TemplateLike = None,
@@ -75,9 +78,10 @@ def iter_replies(
     core = reply_core(options, decode, template, max_reply_bytes)
     chunks = Chunks(as_source(data, template), template, options)
     chunks.open()
-    return stream(replying(core, chunks))
+    return stream(replying(core, chunks), failing=shorten)
 
 
+@public
 def execute(
     *arguments: Any,
     server: ServerLike = None,
@@ -132,9 +136,12 @@ def one_command(arguments: tuple[Any, ...]) -> list[tuple[Any, ...]]:
 
 @contextmanager
 def one_reply() -> Iterator[None]:
-    """Remove the index from an error reply: there is only one command."""
+    """Remove the index from an error reply: there is only one command, and no ``nulls=``."""
     try:
         yield
+    except EncodeError as error:
+        error.args = (without_nulls_option(error.args[0]),)
+        raise
     except CommandError as error:
         raise CommandError(error.text, arguments=error.arguments) from None
 

@@ -10,6 +10,7 @@ from typing import Any
 from ..outcome.errors import CommandError, SourceError
 from ..outcome.messages import Hint, Message
 from ..outcome.report import counted
+from ..outcome.tracebacks import public
 from ..server.settings import Server, ServerLike
 from .arrow_out import StringBatch
 from .columns import Columns
@@ -51,6 +52,7 @@ def as_target(text: str) -> Pattern:
     return as_pattern(text, single=True)
 
 
+@public
 def unload(
     pattern: str | Pattern,
     *,

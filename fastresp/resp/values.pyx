@@ -35,7 +35,14 @@ from decimal import Decimal
 from uuid import UUID
 
 from ..outcome.errors import EncodeError, TemplateError
-from ..outcome.messages import DEFAULT, SKIP_OR_EMPTY, WITHOUT_NULLS, Message, message_of
+from ..outcome.messages import (
+    DEFAULT,
+    SKIP_OR_EMPTY,
+    WITHOUT_NULLS,
+    Message,
+    message_of,
+    without_nulls_option,
+)
 from ..outcome.passwords import holds_passwords
 
 
@@ -93,6 +100,7 @@ def pack(*args, default=None):
         put_arguments(b, args, NULLS_ERROR, default)
     except Exception as error:
         located = locate(error, "", None, None, b.argument, args)
+        located.args = (without_nulls_option(located.args[0]),) if located.args else ()
         raise located from located.__cause__
     return PyBytes_FromStringAndSize(b.out.base, own_size(&b.out))
 

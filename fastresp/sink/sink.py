@@ -14,6 +14,7 @@ from ..load.checkpoint.job import Epoch, Job, Part
 from ..load.checkpoint.kinds import may_run_twice
 from ..outcome.errors import CheckpointError
 from ..outcome.excerpts import LINE_SHOWN, shortened
+from ..outcome.tracebacks import public
 from ..server.options import Options
 from ..server.settings import Server
 from ..server.url_or_client import with_password
@@ -36,6 +37,7 @@ NOT_FOR_TASKS = frozenset((
 OPTIONS = sorted({each.name for each in fields(Options)} - NOT_FOR_TASKS - {"server"})
 
 
+@public
 class Sink:
     """Where the tasks of an engine load their rows. It can be pickled, and opens no connection.
 

@@ -16,6 +16,7 @@ from ..load.checkpoint.job import Job, Part
 from ..load.mass_insert import loading
 from ..outcome.errors import CheckpointError, FastrespError, TransportError
 from ..outcome.report import LoadErrors, Report
+from ..outcome.tracebacks import public
 from ..server.forks import Inherited, is_own, own
 from ..server.options import Options
 from ..server.settings import Server
@@ -48,6 +49,7 @@ class Ended(Exception):
         self.part = part
 
 
+@public
 class Task:
     """One attempt of a task, opened by ``Sink.open()``. Use it in a ``with`` statement.
 

@@ -49,7 +49,8 @@ class Core(Generic[T]):
                     if isinstance(caught, StopIteration):
                         self.returned = caught.value
                         return None
-                    shorten(caught)
+                    if isinstance(caught, GeneratorExit):
+                        shorten(caught)  # its frames would keep the source alive
                     raise
                 self._answer, self.error = None, caught
 
@@ -83,6 +84,9 @@ async def stream(steps: Generator[Wanted | Giving, Any, None]) -> AsyncGenerator
                 raise
             except BaseException as error:
                 core.error = error
+    except BaseException as error:
+        shorten(error)
+        raise
     finally:
         core.close()
 

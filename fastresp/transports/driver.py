@@ -15,7 +15,6 @@ from inspect import GEN_CLOSED, getgeneratorstate
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from ..outcome.report import Report
-from ..outcome.tracebacks import shorten
 from ..resp.buffer import Chunk
 from .stream import Stream, Wait, wait_for
 
@@ -106,15 +105,13 @@ def run(
             next(loop)
     except StopIteration as end:
         return end.value  # type: ignore[no-any-return]
-    except BaseException as error:
-        shorten(error)
-        raise
 
 
 def stream(
     steps: Generator[Wanted | Giving, Any, T],
     around: AbstractContextManager[Any] | None = None,
     waiting: Callable[[], object] = int,
+    failing: Callable[[BaseException], object] | None = None,
 ) -> Generator[Any, None, T]:
     """Run a core, yield its items, and return what it returns.
 
@@ -125,6 +122,7 @@ def stream(
         around: entered whenever the core runs, and left while it waits.
         waiting: called before each wait for connections, which is short. What it raises is raised
             in the core.
+        failing: called with the exception that ends the core, before it is raised.
     """
     around = around or nullcontext()
     answer: Any = None
@@ -146,7 +144,8 @@ def stream(
                 if getgeneratorstate(steps) == GEN_CLOSED:
                     if isinstance(caught, StopIteration):
                         return caught.value  # type: ignore[no-any-return]
-                    shorten(caught)
+                    if failing is not None:
+                        failing(caught)
                     raise
                 if isinstance(caught, GeneratorExit) and isinstance(wanted, Giving):
                     raise  # the reader has closed this generator

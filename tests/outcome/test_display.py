@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import subprocess
 import sys
 import traceback
@@ -45,6 +46,46 @@ def test_no_frames_but_those_of_the_call(
     with pytest.raises(error) as caught:
         asyncio.run(getattr(fastresp.aio, name)(*arguments, server=server.url))
     assert len([each for each in files_of(caught.value) if "/fastresp/" in each]) <= 4
+
+
+def test_every_public_function_has_a_short_traceback(port: int) -> None:
+    aio, nobody = fastresp.aio, f"redis://127.0.0.1:{port}"
+    calls: list[Any] = [
+        lambda: fastresp.mass_insert("no.csv", "SET {a} 1"),
+        lambda: fastresp.mass_insert([1], "SET {a"),
+        lambda: fastresp.mass_insert([1], "SET {0} 1", connections=99),
+        lambda: fastresp.mass_insert([1], "SET {0} 1", server=5),  # type: ignore[arg-type]
+        lambda: fastresp.dump([{"b": 1}], "SET {a} 1", "no/such/folder"),
+        lambda: fastresp.dump([{"b": 1}], "SET {a} 1", io.BytesIO()),
+        lambda: fastresp.verify("no.csv", "SET {a} 1"),
+        lambda: fastresp.read("no.csv"),
+        lambda: fastresp.read("no.csv", delimiter="ab"),
+        lambda: fastresp.read_rejects("no.jsonl"),
+        lambda: fastresp.RespFile("no.resp"),
+        lambda: fastresp.iter_replies("no.csv", "GET {a}"),
+        lambda: next(fastresp.iter_replies([1], "GET {0}", server=nobody)),
+        lambda: fastresp.execute("GET"),
+        lambda: fastresp.fetch_hashes("x", []),
+        lambda: list(fastresp.fetch_hashes(["x"], ["a"], server=nobody)),
+        lambda: fastresp.unload("x*", server=nobody),
+        lambda: fastresp.Template("SET {"),
+        lambda: fastresp.Script("x").command("{"),
+        lambda: fastresp.pack(None),
+        lambda: fastresp.pack_many([("SET", None)]),
+        lambda: fastresp.ListBuffer("k", server=5),  # type: ignore[arg-type]
+        lambda: fastresp.ListBuffer("k", server=nobody).push(["a"]),
+        lambda: next(iter(fastresp.ListBuffer("k", server=nobody).consume())),
+        lambda: asyncio.run(aio.mass_insert("no.csv", "SET {a} 1")),
+        lambda: asyncio.run(aio.mass_insert([1], server=5)),  # type: ignore[arg-type]
+        lambda: asyncio.run(aio.execute("GET", server=nobody)),
+        lambda: aio.iter_replies([1], "GET {"),
+        lambda: asyncio.run(aio.ListBuffer("k", server=nobody).pop(1)),
+    ]
+    for call in calls:
+        with pytest.raises(Exception, match=r".") as caught:
+            call()
+        ours = [each for each in files_of(caught.value) if "fastresp/" in each]
+        assert len(ours) <= 2, (ours, caught.value)
 
 
 def test_frames_of_the_user_stay(server: LocalServer) -> None:

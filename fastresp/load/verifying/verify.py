@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 from ...encode.template import Template, TemplateLike, as_template
 from ...outcome.messages import Hint, Message
 from ...outcome.report import counted
+from ...outcome.tracebacks import public
 from ...server.options import Nulls, Options
 from ...server.settings import ServerLike
 from ...sources.source import Data, as_source, place_of
@@ -106,6 +107,7 @@ class How:
         return share
 
 
+@public
 def verify(
     data: Data,
     template: TemplateLike = None,

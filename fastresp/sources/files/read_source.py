@@ -9,6 +9,7 @@ from dataclasses import fields, replace
 from typing import IO, Literal, overload
 
 from ...outcome.messages import Hint, Message
+from ...outcome.tracebacks import public
 from .input import check_not_read
 from .paths import FORMATS, Format, Path, Source, exists, files_of, format_of, pattern_of
 from .reading import AS_IT_IS, ROW_BYTES, FileOptions, unfit
@@ -88,6 +89,7 @@ def read(
     sort_by: str | Sequence[str] = (),
     skip_truncated: bool = False,
 ) -> Table | RespFile: ...
+@public
 def read(
     source: Source,
     *,

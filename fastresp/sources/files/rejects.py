@@ -11,11 +11,13 @@ from typing import Any
 
 from ...outcome.errors import SourceError
 from ...outcome.messages import Hint, Message
+from ...outcome.tracebacks import public
 from .unchanged import Unchanged
 
 __all__ = ["RejectsFile", "argument_of", "read_rejects"]
 
 
+@public
 def read_rejects(path: str | os.PathLike[str], *, limit: int | None = None) -> RejectsFile:
     """Read the file that ``rejects=`` wrote, to send its commands again exactly as they were.
 

@@ -13,6 +13,7 @@ from typing import IO
 from ...outcome.errors import CheckpointError, EncodeError, ProtocolError, SourceError
 from ...outcome.messages import Hint, Message
 from ...outcome.report import counted
+from ...outcome.tracebacks import public
 from ...resp.buffer import Chunk
 from ...resp.shown import HEAD_BYTES, shown_command
 from ...resp.split import CommandSplitter
@@ -54,6 +55,7 @@ class RespSummary:
     truncated: bool = False
 
 
+@public
 class RespFile:
     """A RESP file to load unchanged: a source for ``mass_insert``, without a template.
 
