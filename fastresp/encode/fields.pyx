@@ -240,11 +240,14 @@ cdef class Rows:
         """Return the error for a name of a path that is missing in the value before it."""
         before = ".".join(field.path[:depth])
         names = names_in(holder)
-        if names:
-            has = f"the fields of {before} are {listed(names)}" + meant(field.path, depth, names)
-        else:
-            has = f"{before} is {shown(holder)} (a {type(holder).__name__}), which has no fields"
-        return TemplateError(f"the row has no field {{{field.key}}}: {has}", self.text, field.at)
+        words = f"the row has no field {{{field.key}}}: "
+        if not names:
+            return EncodeError(
+                f"{words}{before} is {shown(holder)} (a {type(holder).__name__}), which has no "
+                "fields"
+            )
+        has = f"the fields of {before} are {listed(names)}" + meant(field.path, depth, names)
+        return TemplateError(words + has, self.text, field.at)
 
 
 cdef object item_of(object mapping, object name):

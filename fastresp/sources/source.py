@@ -12,7 +12,6 @@ from ..encode.chunk_writer import CHUNK_BYTES
 from ..encode.fields import Absent, Field, Items, Pairs, Row
 from ..encode.row_writer import Writer
 from ..encode.template import (
-    VECTORS,
     Template,
     TemplateLike,
     as_template,
@@ -25,7 +24,7 @@ from ..server.options import Options
 from ..server.rate import Rate
 from .files import Table, read
 from .files.paths import names_no_format
-from .files.reading import Wanted
+from .files.reading import Need, Wanted
 from .files.rejects import RejectsFile
 from .files.resp import RespEncoder, RespFile
 from .several_tables import frames_of
@@ -308,16 +307,15 @@ def _wanted(template: Template) -> Wanted:
     ]
     left_out = [each for field in pairs for each in field.left_out]
     named = [each for each in fields + left_out if not isinstance(each, Pairs)]
-    paths = [field.path for field in named if len(field.path) > 1]
-    items = [field.path for field in named if isinstance(field, Items)]
-    vectors = [field.path for field in named if field.convert in VECTORS]
+    needs = [Need(each.path, isinstance(each, Items), each.convert or "") for each in named]
+    needs = [each for each in needs if len(each.path) > 1 or each.items or each.vector]
     return Wanted(
         None if whole else frozenset(names),
-        frozenset(path[0] for path in vectors),
+        frozenset(need.path[0] for need in needs if need.vector),
         any(isinstance(part, Row) for part in _fields(template)),
         frozenset(each.path[0] for each in named if each.position < 0 or each.head),
-        frozenset(path[0] for path in (*paths, *items, *vectors)),
-        frozenset(paths),
+        frozenset(need.path[0] for need in needs),
+        tuple(needs),
     )
 
 

@@ -1,6 +1,14 @@
 from .cell cimport Cell
 
 
+# The name of a pair within a text.
+cdef struct Key:
+    Py_ssize_t at
+    Py_ssize_t size
+    const char *text
+
+
+cdef const Key *repeated(Key *keys, Py_ssize_t n, const char *base) noexcept nogil
 cdef Cell *culprit(Cell *cell, Py_ssize_t i) noexcept nogil
 cdef const char *text_of_json(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil
 cdef const char *text_of_nested(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil

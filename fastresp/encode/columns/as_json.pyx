@@ -27,12 +27,8 @@ from .cell cimport (
 from .numbers_and_strings cimport json_value
 from ...resp.out cimport Out, cut, own_size, put_copy, reserve
 
-# The name of a pair within the text.
-cdef struct Key:
-    Py_ssize_t at
-    Py_ssize_t size
-    const char *text
-
+cdef enum:
+    FEW_KEYS = 16               # are compared one by one
 
 # Whether a byte of a string must be escaped in JSON.
 cdef bint[256] SPECIAL
@@ -187,22 +183,30 @@ cdef int put_map(Out *out, Cell *cell, Py_ssize_t i) noexcept nogil:
         if fault:
             break
     fault = fault or put(out, b"}", 1)
-    if fault == 0 and has_twice(keys, end - start, out.base):
+    if fault == 0 and repeated(keys, end - start, out.base) is not NULL:
         fault = SAME_KEY
     free(keys)
     return fault
 
 
-cdef bint has_twice(Key *keys, Py_ssize_t n, const char *base) noexcept nogil:
-    """Whether two names are equal; sort them."""
-    cdef Py_ssize_t i
+cdef const Key *repeated(Key *keys, Py_ssize_t n, const char *base) noexcept nogil:
+    """Return a name that comes twice, or NULL; maybe sort them.
+
+    Args:
+        base: the text.
+    """
+    cdef Py_ssize_t i, k
     for i in range(n):
         keys[i].text = base + keys[i].at
-    qsort(keys, n, sizeof(Key), compare)
-    for i in range(1, n):
-        if compare(&keys[i - 1], &keys[i]) == 0:
-            return True
-    return False
+        for k in range(i if n <= FEW_KEYS else 0):
+            if keys[k].size == keys[i].size and compare(&keys[k], &keys[i]) == 0:
+                return &keys[i]
+    if n > FEW_KEYS:
+        qsort(keys, n, sizeof(Key), compare)
+        for i in range(1, n):
+            if compare(&keys[i - 1], &keys[i]) == 0:
+                return &keys[i]
+    return NULL
 
 
 cdef int compare(const void *one, const void *other) noexcept nogil:

@@ -36,7 +36,7 @@ from .steps cimport Steps
 
 from time import monotonic
 
-from ...outcome.errors import EncodeError
+from ...outcome.errors import EncodeError, TemplateError
 from ...outcome.messages import WITHOUT_NULLS, Hint, Message
 from ...resp.split import arguments
 from ..chunk_writer import CHUNK_BYTES
@@ -146,7 +146,9 @@ cdef class ColumnWriter(ChunkWriter):
             return False
         try:
             self.steps = Steps(self.plan, stream.schema, self.nulls)
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, TemplateError):
+                locate(error, "", None, self.before, -1, None)
             stream.release_columns()    # the steps are those of other columns
             raise
         return True

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...outcome.errors import SourceError
+from ...outcome.messages import Message
 from .json_rows import (
     DOCUMENT,
     MOST_DEPTH,
@@ -16,10 +17,11 @@ from .json_rows import (
     Fault,
     Parsed,
     Rows,
-    documents,
     options_of,
     parsed,
     read_marked,
+    split_rows,
+    strings_of,
     tried,
 )
 from .json_text import mark_numbers, unmark
@@ -32,7 +34,6 @@ LARGE_INTEGERS = pa.decimal128(38, 0)
 # Arrow's cast turns integers with more digits into other numbers, without an error.
 FITS_LARGE = "^-?[0-9]{1,38}$"
 SHOWN_DIGITS = 40
-MIXED = "write its numbers as strings, or load the rows from Python, for example with json.loads"
 
 
 class TypedRows(Rows):
@@ -65,7 +66,8 @@ class TypedRows(Rows):
             for column, field in zip(table.columns, self._fields, strict=True)
         ]
         if self._document:
-            arrays.append(documents(block))
+            split = split_rows(block, [], only=True, documents=True)
+            arrays += strings_of(split, 0, split.rows, [0])
         return Parsed(objects, iter([pa.RecordBatch.from_arrays(arrays, schema=self.schema)]))
 
 
@@ -177,7 +179,7 @@ def _type(numbers: pa.StringArray) -> pa.DataType:
 # The values of the columns.
 
 
-def typed(array: pa.Array, field: pa.Field, path: str) -> pa.Array:
+def typed(array: pa.Array, field: pa.Field, path: str, advice: str = SHOWN) -> pa.Array:
     """Convert the numbers of a column, as parsed by Arrow, to the field's type.
 
     Raises:
@@ -186,11 +188,12 @@ def typed(array: pa.Array, field: pa.Field, path: str) -> pa.Array:
     kind = field.type
     if pa.types.is_struct(kind):
         fields = [
-            typed(array.field(at), each, f"{path}/{each.name}") for at, each in enumerate(kind)
+            typed(array.field(at), each, f"{path}/{each.name}", advice)
+            for at, each in enumerate(kind)
         ]
         return pa.Array.from_buffers(kind, len(array), array.buffers()[:1], children=fields)
     if pa.types.is_list(kind):
-        values = typed(array.values, kind.value_field, f"{path}/[]")
+        values = typed(array.values, kind.value_field, f"{path}/[]", advice)
         return pa.Array.from_buffers(kind, len(array), array.buffers()[:2], children=[values])
     if pa.types.is_boolean(kind):
         return array
@@ -198,8 +201,9 @@ def typed(array: pa.Array, field: pa.Field, path: str) -> pa.Array:
     numbers = field.metadata == NUMBER or not pa.types.is_string(kind)
     if marked != (len(array) - array.null_count if numbers else 0):
         types = ("number", "string") if numbers else ("string", "number")
-        raise SourceError(f"Column(/{path}) changed from {types[0]} to {types[1]}; {MIXED}")
-    return text if pa.types.is_string(kind) else _typed(text, kind, path)
+        words = f"Column(/{path}) changed from {types[0]} to {types[1]}; "
+        raise SourceError(Message(words, advice))
+    return text if pa.types.is_string(kind) else _typed(text, kind, path, advice)
 
 
 def _unmarked(array: pa.StringArray) -> tuple[int, pa.StringArray]:
@@ -215,7 +219,7 @@ def _unmarked(array: pa.StringArray) -> tuple[int, pa.StringArray]:
     return marked, pa.StringArray.from_buffers(len(array), buffers[1], buffers[2], validity)
 
 
-def _typed(numbers: pa.StringArray, kind: pa.DataType, path: str) -> pa.Array:
+def _typed(numbers: pa.StringArray, kind: pa.DataType, path: str, advice: str) -> pa.Array:
     """Cast numbers from text to a type.
 
     Raises:
@@ -232,7 +236,7 @@ def _typed(numbers: pa.StringArray, kind: pa.DataType, path: str) -> pa.Array:
         typed = numbers.cast(kind)
     except pa.ArrowException as error:
         words = str(error).partition("\n")[0]
-        raise SourceError(f"Column(/{path}): {words}; {SHOWN}") from error
+        raise SourceError(Message(f"Column(/{path}): {words}; ", advice)) from error
     if pa.types.is_float64(kind):
         large = pc.greater_equal(pc.abs(typed), EXACT_INTEGERS)
         for number in numbers.filter(large).to_pylist():

@@ -1,5 +1,7 @@
 """Values of JSON as text: strings without their escapes, objects and lists without spaces."""
 
+from ...encode.columns.as_json cimport Key
+
 cdef enum Fault:
     FINE
     BROKEN              # Arrow's parser says how
@@ -16,5 +18,12 @@ cdef struct Text:
     char *out
 
 
+# The keys of the objects that are open, and the one that comes twice; free() the memory.
+cdef struct Keys:
+    Key *keys
+    Py_ssize_t n, room
+    const Key *again
+
+
 cdef Fault unescape(Text *t) noexcept nogil
-cdef Fault flatten(Text *t, Py_ssize_t most) noexcept nogil
+cdef Fault flatten(Text *t, Py_ssize_t most, Keys *keys) noexcept nogil

@@ -1,8 +1,10 @@
 # cython: language_level=3, cdivision=True, boundscheck=False, wraparound=False
 """Read strings, objects and lists of JSON, and write them as text in one form."""
 
+from libc.stdlib cimport realloc
 from libc.string cimport memcpy
 
+from ...encode.columns.as_json cimport repeated
 from .json_text cimport (
     BYTES,
     CLOSE,
@@ -53,13 +55,17 @@ cdef Fault unescape(Text *t) noexcept nogil:
     return FINE
 
 
-cdef Fault flatten(Text *t, Py_ssize_t most) noexcept nogil:
+cdef Fault flatten(Text *t, Py_ssize_t most, Keys *keys) noexcept nogil:
     """Write an object or a list as json.dumps(ensure_ascii=False) does, without spaces.
 
     Args:
         most: maximum depth of nesting, less than 256.
+        keys: used to find keys that come twice; NULL to allow them.
     """
     cdef char[DEEPEST] closing
+    cdef Py_ssize_t[DEEPEST] first      # key of each object
+    cdef char *base = t.out
+    cdef char *name
     cdef Py_ssize_t depth = 0
     cdef Expected expected = VALUE
     cdef unsigned char kind
@@ -80,6 +86,11 @@ cdef Fault flatten(Text *t, Py_ssize_t most) noexcept nogil:
                 return NOT_JSON
             depth -= 1
             expected = COMMA_OR_END
+            if character == c'}' and keys is not NULL:
+                keys.again = repeated(keys.keys + first[depth], keys.n - first[depth], base)
+                if keys.again is not NULL:
+                    return TWICE
+                keys.n = first[depth]
         elif expected == COMMA_OR_END or expected == COLON:
             if character != (c',' if expected == COMMA_OR_END else c':'):
                 return NOT_JSON
@@ -87,14 +98,21 @@ cdef Fault flatten(Text *t, Py_ssize_t most) noexcept nogil:
             if character == c',' and closing[depth - 1] == c'}':
                 expected = NAME
         elif kind == QUOTE:
+            name = t.out
             fault = copy_string(t)
-            expected = COLON if expected == NAME or expected == NAME_OR_END else COMMA_OR_END
+            if expected == NAME or expected == NAME_OR_END:
+                if keys is not NULL and not add_key(keys, name - base, t.out - name):
+                    return NO_MEMORY
+                expected = COLON
+            else:
+                expected = COMMA_OR_END
         elif expected == NAME or expected == NAME_OR_END:
             return NOT_JSON
         elif kind == OPEN:
             if depth == most:
                 return BROKEN
             closing[depth] = c'}' if character == c'{' else c']'
+            first[depth] = 0 if keys is NULL else keys.n
             depth += 1
             expected = NAME_OR_END if character == c'{' else VALUE_OR_END
         else:
@@ -108,6 +126,20 @@ cdef Fault flatten(Text *t, Py_ssize_t most) noexcept nogil:
             t.p += 1
         if depth == 0:
             return FINE
+
+
+cdef bint add_key(Keys *keys, Py_ssize_t at, Py_ssize_t size) noexcept nogil:
+    """Remember a key; return False if out of memory."""
+    cdef Py_ssize_t room = max(2 * keys.room, 64)
+    cdef void *memory
+    if keys.n == keys.room:
+        memory = realloc(keys.keys, room * sizeof(Key))
+        if memory is NULL:
+            return False
+        keys.keys, keys.room = <Key *>memory, room
+    keys.keys[keys.n].at, keys.keys[keys.n].size = at, size
+    keys.n += 1
+    return True
 
 
 cdef Fault copy_token(Text *t, unsigned char kind) noexcept nogil:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
@@ -12,7 +12,10 @@ import pyarrow as pa
 from pyarrow import json
 
 from ...outcome.errors import SourceError
-from ...outcome.messages import Message, message_of
+from ...outcome.messages import Hint, Message, message_of
+from .json_arrays import columns_of
+from .json_split import Split
+from .json_text import mark_numbers
 from .reading import BLOCK_BYTES, Reading
 
 __all__ = [
@@ -20,15 +23,16 @@ __all__ = [
     "MOST_DEPTH",
     "ONE_OBJECT",
     "SHOWN",
-    "UNIQUE",
+    "WITHIN",
     "Fault",
     "Parsed",
     "Rows",
-    "documents",
     "next_block",
     "options_of",
     "parsed",
     "read_marked",
+    "split_rows",
+    "strings_of",
     "tried",
 ]
 
@@ -36,11 +40,14 @@ __all__ = [
 MOST_DEPTH = 128
 # The column with the whole rows, used only by {*!json}.
 DOCUMENT = pa.field("document", pa.binary(), metadata={"ARROW:extension:name": "fastresp.document"})
-BLANKS = b" \t\r"
-SHOWN = (
-    f"outside of a plain load, columns and types are taken from the first {BLOCK_BYTES >> 20} MiB; "
-    "let DuckDB read all rows first, with sql=\"FROM read_json('FILE', sample_size=-1)\", or write "
-    "all values of a column with one type"
+SHOWN = Message(
+    f"columns and types are taken from the first {BLOCK_BYTES >> 20} MiB, but a load without ",
+    Hint("sort_by"), " and ", Hint("sql"), " lets each row have its own keys, and each value its "
+    "own type and text: load the file so, or write all values of a column with one type",
+)  # fmt: skip
+WITHIN = (
+    "in a value that the template looks into, all items of a list must be of one kind: write "
+    "{name!json} for the whole value as JSON, or correct the row"
 )
 ONE_OBJECT = "fix it: each line must be one JSON object"
 UNIQUE = "fix it: the keys of an object must be unique"
@@ -113,8 +120,15 @@ def next_block(blocks: Iterator[bytes], rows: int) -> bytes | None:
         raise SourceError(Message(f"from row {rows:,} on: ", message_of(error))) from error
 
 
-def read_marked(marked: Any, options: json.ParseOptions | None = None) -> pa.Table:
+def read_marked(
+    marked: Any, options: json.ParseOptions | None = None, advice: str = SHOWN
+) -> pa.Table:
     """Parse lines with Arrow.
+
+    Args:
+        marked: the lines.
+        options: which columns to read.
+        advice: what to do about a value of another type.
 
     Raises:
         SourceError: Arrow can't parse them.
@@ -125,12 +139,11 @@ def read_marked(marked: Any, options: json.ParseOptions | None = None) -> pa.Tab
     except pa.ArrowException as error:
         found = PARSE_ERROR.fullmatch(str(error))
         words = (found[1] if found else str(error)).rstrip(".")
-        advice = ONE_OBJECT
         if "was specified twice" in words:
             advice = UNIQUE
-        elif words.startswith(("Column(/", "unexpected field")):
-            advice = SHOWN
-        raise SourceError(f"{words}; {advice}") from error
+        elif not words.startswith(("Column(/", "unexpected field")):
+            advice = ONE_OBJECT
+        raise SourceError(Message(f"{words}; ", advice)) from error
 
 
 def options_of(schema: pa.Schema, other: str) -> json.ParseOptions:
@@ -150,10 +163,38 @@ def parsed(kind: pa.DataType) -> pa.DataType:
     return kind if pa.types.is_boolean(kind) else pa.string()
 
 
-def documents(block: bytes) -> pa.Array:
-    """Return the lines that are not empty."""
-    lines = (line.strip(BLANKS) for line in block.split(b"\n"))
-    return pa.array([line for line in lines if line], pa.binary())
+# Rows as values.
+
+
+def split_rows(
+    block: bytes, known: list[str], *, nested: Iterable[str] = (), only: bool, documents: bool
+) -> Split:
+    """Split rows into values; the arguments are those of Split.
+
+    Raises:
+        SourceError: a row can't be read.
+    """
+    split = Split(block, MOST_DEPTH, known, nested=nested, only=only, documents=documents)
+    if split.fault is None:
+        return split
+    if split.twice is not None:
+        raise SourceError(f"the key {split.twice!r} comes twice in an object; remove one")
+    if not split.fault:
+        marked = mark_numbers(block, MOST_DEPTH)[0]
+        read_marked(marked, options_of(pa.schema([]), "ignore"))  # raises its own error
+    raise SourceError(split.fault or f"not valid JSON; {ONE_OBJECT}")
+
+
+def strings_of(split: Split, first: int, last: int, columns: list[int]) -> Iterator[pa.Array]:
+    """Yield columns of strings for some rows; column 0 has the whole rows."""
+    rows = last - first
+    memory, places = columns_of(split, first, last, columns)
+    buffer = pa.py_buffer(memory)
+    for column, (nulls, bits, offsets, text, end) in zip(columns, places, strict=True):
+        validity = buffer.slice(bits, offsets - bits) if nulls else None
+        kind = pa.binary() if column == 0 else pa.string()
+        buffers = [validity, buffer.slice(offsets, text - offsets), buffer.slice(text, end - text)]
+        yield pa.Array.from_buffers(kind, rows, buffers, nulls)
 
 
 # Which lines are bad.

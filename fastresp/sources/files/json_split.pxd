@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 
-from .json_nested cimport Fault, Text
+from .json_nested cimport Fault, Keys, Text
 
 cdef enum:
     # Of a value's column:
@@ -23,6 +23,7 @@ cdef struct Column:
     uint64_t hash
     bint plain                  # the name needs no escapes in JSON
     bint nested                 # its values go to lines
+    bint left_out               # only the whole row has them
     Py_ssize_t next             # the column that followed it last
     Py_ssize_t row              # the last row that has it; -1 if none
     Py_ssize_t values           # also null ones
@@ -56,9 +57,11 @@ cdef class Split:
     cdef char *texts            # of values that are not in the block as they are
     cdef char *lines            # with nested values
     cdef char *lines_end
-    cdef Py_ssize_t again       # the column of the key that comes twice
+    cdef Keys keys              # of nested objects
+    cdef Py_ssize_t again       # the column whose key comes twice; 0 for a nested key
 
     cdef str name(self, Py_ssize_t i)
+    cdef str repeated(self)
     cdef Fault read(self, Text *t) noexcept nogil
     cdef Fault read_row(self, Text *t) noexcept nogil
     cdef Fault read_field(self, Text *t, Py_ssize_t *before) noexcept nogil

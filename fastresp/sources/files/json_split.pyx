@@ -32,6 +32,8 @@ from .json_text cimport (
     is_null,
 )
 
+from json import loads
+
 from ...outcome.errors import SourceError
 
 cdef enum:
@@ -63,7 +65,8 @@ cdef class Split:
         most_depth: maximum nesting of objects and arrays, less than 256.
         known: the names of the columns so far.
         nested: the names whose values become lines.
-        only: leave out names that are not known.
+        only: leave out names that are not known. Their keys may come twice, but not with
+            ``documents``.
         documents: whether there is a column of whole rows.
 
     Attributes:
@@ -109,7 +112,7 @@ cdef class Split:
             self.fault = "an object, a list or a literal is not valid JSON; fix it"
         elif fault:
             self.fault = ""
-            self.twice = self.name(self.again) if fault == TWICE else None
+            self.twice = self.repeated() if fault == TWICE else None
         else:
             self.names = [*known, *[self.name(i) for i in range(len(known) + 1, self.n_columns)]]
 
@@ -121,9 +124,16 @@ cdef class Split:
         free(self.starts)
         free(self.texts)
         free(self.lines)
+        free(self.keys.keys)
 
     cdef str name(self, Py_ssize_t i):
         return self.columns[i].name[:self.columns[i].name_size].decode()
+
+    cdef str repeated(self):
+        """Return the key that comes twice."""
+        if self.again:
+            return self.name(self.again)
+        return loads(self.keys.again.text[:self.keys.again.size])
 
     def seen(self):
         """Return the names that a row has."""
@@ -246,26 +256,28 @@ cdef class Split:
         cdef Py_ssize_t size = 0
         cdef unsigned char kind = BYTES[<unsigned char>text[0]]
         cdef bint nested = self.columns[i].nested
+        cdef bint kept = i and not nested and not self.columns[i].left_out
         cdef Fault fault
         if text[0] == c'"':
             fault = read_string(t, &text, &size)
             if fault:
                 return fault
-            if i and not nested and not self.put_value(i, text, size):
+            if kept and not self.put_value(i, text, size):
                 return NO_MEMORY
         elif kind == OPEN:
-            fault = flatten(t, self.most)
+            self.keys.n = 0
+            fault = flatten(t, self.most, &self.keys if i else NULL)
             if fault == FINE and not ends_value(t.p, t.end):
                 fault = NOT_JSON
             if fault:
                 return BROKEN if fault == NOT_JSON and nested else fault
-            if nested or not i:
+            if not kept:
                 t.out = out
             elif not self.put_value(i | MARK_BIT, out, t.out - out):
                 return NO_MEMORY
         elif is_null(text, t.end):
             t.p += 4
-            if i and not nested and not self.put_value(i | NULL_BIT, text, 1):
+            if kept and not self.put_value(i | NULL_BIT, text, 1):
                 return NO_MEMORY
         else:
             if kind == DIGIT:
@@ -277,7 +289,7 @@ cdef class Split:
             if stop is NULL:
                 return BROKEN
             t.p = stop
-            if i and not nested and not self.put_value(i | MARK_BIT, text, stop - text):
+            if kept and not self.put_value(i | MARK_BIT, text, stop - text):
                 return NO_MEMORY
         if nested:
             self.columns[i].values += 1
@@ -310,7 +322,7 @@ cdef class Split:
     cdef Py_ssize_t find(self, const char *name, Py_ssize_t size) noexcept nogil:
         """Return the column of a name; 0 if it is left out, -1 if out of memory."""
         cdef uint64_t hash = hashed(name, size)
-        cdef Py_ssize_t slot = hash & (self.n_slots - 1)
+        cdef Py_ssize_t i, slot = hash & (self.n_slots - 1)
         cdef Column *column
         while self.slots[slot]:
             column = &self.columns[self.slots[slot]]
@@ -319,7 +331,12 @@ cdef class Split:
             ):
                 return self.slots[slot]
             slot = slot + 1 & (self.n_slots - 1)
-        return 0 if self.only else self.add(name, size)
+        if self.only and not self.documents:
+            return 0
+        i = self.add(name, size)
+        if i > 0:
+            self.columns[i].left_out = self.only
+        return i
 
     cdef Py_ssize_t add(self, const char *name, Py_ssize_t size) noexcept nogil:
         """Add a column, and return it; -1 if out of memory."""

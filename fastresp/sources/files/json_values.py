@@ -12,18 +12,20 @@ from functools import lru_cache
 import pyarrow as pa
 
 from ...outcome.errors import SourceError
-from .json_arrays import columns_of, end_of_batch
+from .json_arrays import end_of_batch
 from .json_columns import typed, typed_field
+from .json_fitted import fitted
 from .json_rows import (
     DOCUMENT,
     MOST_DEPTH,
-    ONE_OBJECT,
-    UNIQUE,
+    WITHIN,
     Parsed,
     Rows,
     options_of,
     parsed,
     read_marked,
+    split_rows,
+    strings_of,
 )
 from .json_split import Split
 from .json_text import mark_numbers
@@ -72,15 +74,17 @@ class ValueRows(Rows):
             split = self._split(block)
         names = [name for name in self._names(split) if self._is_there(name)]
         arrays = self._nested(split, names)
+        nested = {name: array.type for name, array in arrays.items()}
         for name in names:
             if name in self._typed and name not in arrays:
                 number = split.names.index(name) + 1
-                arrays[name] = next(_strings(split, 0, split.rows, [number]))
+                arrays[name] = next(strings_of(split, 0, split.rows, [number]))
         missing = sorted(name for name in self._named if name not in names)
         for name in filter(self._is_there, missing):
             arrays[name] = pa.nulls(split.rows, pa.string())
             names.append(name)
         ready = {name: self._finished(name, array) for name, array in arrays.items()}
+        self._known.update(nested)
         # Arrow's batches have no rows if they have no columns.
         rows = split.rows if names or self._wanted.document else 0
         return Parsed(rows, self._batches(split, names, ready))
@@ -91,22 +95,13 @@ class ValueRows(Rows):
         Raises:
             SourceError: a row can't be read.
         """
-        split = Split(
+        return split_rows(
             block,
-            MOST_DEPTH,
             list(self._known),
             nested=self._wanted.structured,
             only=self._only,
             documents=self._wanted.document,
         )
-        if split.fault is None:
-            return split
-        if not split.fault:
-            marked = mark_numbers(block, MOST_DEPTH)[0]
-            read_marked(marked, options_of(pa.schema([]), "ignore"))  # raises its own error
-        if split.twice is not None:
-            raise SourceError(f"Column(/{split.twice}) was specified twice; {UNIQUE}")
-        raise SourceError(split.fault or f"not valid JSON; {ONE_OBJECT}")
 
     def _names(self, split: Split) -> list[str]:
         """Return the columns of a block's batches, and remember them for the next block."""
@@ -140,15 +135,13 @@ class ValueRows(Rows):
             table = self._table(marked, {name: self._known.get(name) for name in found})
         except SourceError:
             table = self._table(marked, dict.fromkeys(found))
-        for name in found:
-            self._known[name] = table[name].type
         return {name: table[name].chunk(0) for name in found}
 
     def _table(self, marked: memoryview, kinds: dict[str, pa.DataType | None]) -> pa.Table:
         """Parse lines of nested values, with types as they are known."""
         while True:
             known = pa.schema([(name, kind) for name, kind in kinds.items() if kind is not None])
-            table = read_marked(marked, options_of(known, "infer"))
+            table = read_marked(marked, options_of(known, "infer"), WITHIN)
             # Arrow takes some strings for times, and loses nulls at the beginning of a list whose
             # type it infers. So nothing that it has inferred is used.
             found = {each.name: parsed(each.type) for each in table.schema}
@@ -161,9 +154,13 @@ class ValueRows(Rows):
         """Return a column that a template looks into, or that folders name, as it is sent."""
         if name in self._typed:
             field = typed_field(name, array, False)
-            return field, typed(array, field, name)
-        paths = [path for path in self._wanted.paths if path[0] == name]
-        return _labelled(name, _with_paths(array, paths))
+            array = typed(array, field, name, WITHIN)
+        for need in self._wanted.needs:
+            if need.path[0] == name:
+                array = fitted(array, need)
+        return (
+            (field.with_type(array.type), array) if name in self._typed else _labelled(name, array)
+        )
 
     def _batches(
         self, split: Split, names: list[str], ready: dict[str, tuple[pa.Field, pa.Array]]
@@ -184,7 +181,7 @@ class ValueRows(Rows):
                 chosen = [split.names[at - 1] for at in sorted(always.union(used) - {0})] + added
                 chosen = chosen or names[:1]
             columns = [number[name] for name in chosen if name not in ready]
-            strings = _strings(split, first, last, columns + [0] * self._wanted.document)
+            strings = strings_of(split, first, last, columns + [0] * self._wanted.document)
             fields, arrays = [], []
             for name in chosen:
                 field, array = ready.get(name) or (_value(name), None)
@@ -197,43 +194,10 @@ class ValueRows(Rows):
             first = last
 
 
-def _strings(split: Split, first: int, last: int, columns: list[int]) -> Iterator[pa.Array]:
-    """Yield columns of strings for some rows; column 0 has the whole rows."""
-    rows = last - first
-    memory, places = columns_of(split, first, last, columns)
-    buffer = pa.py_buffer(memory)
-    for column, (nulls, bits, offsets, text, end) in zip(columns, places, strict=True):
-        validity = buffer.slice(bits, offsets - bits) if nulls else None
-        kind = pa.binary() if column == 0 else pa.string()
-        buffers = [validity, buffer.slice(offsets, text - offsets), buffer.slice(text, end - text)]
-        yield pa.Array.from_buffers(kind, rows, buffers, nulls)
-
-
 @lru_cache(1024)
 def _value(name: str) -> pa.Field:
     """Return the field of strings that are JSON values."""
     return pa.field(name, pa.string(), metadata=VALUE)
-
-
-def _with_paths(array: pa.Array, paths: list[tuple[str, ...]]) -> pa.Array:
-    """Add the fields that a template names, as nulls, to the objects that don't have them."""
-    for _, *path in paths:
-        array = _with_path(array, path)
-    return array
-
-
-def _with_path(array: pa.Array, path: list[str]) -> pa.Array:
-    if not path or not (pa.types.is_struct(array.type) or array.null_count == len(array)):
-        return array
-    if pa.types.is_struct(array.type):
-        fields = {field.name: array.field(at) for at, field in enumerate(array.type)}
-        validity = array.buffers()[0]
-    else:
-        fields, validity = {}, pa.array([False] * len(array)).buffers()[1]
-    name, *rest = path
-    fields[name] = _with_path(fields.get(name, pa.nulls(len(array), pa.string())), rest)
-    kind = pa.struct([pa.field(each, child.type) for each, child in fields.items()])
-    return pa.Array.from_buffers(kind, len(array), [validity], children=list(fields.values()))
 
 
 def _labelled(name: str, array: pa.Array) -> tuple[pa.Field, pa.Array]:

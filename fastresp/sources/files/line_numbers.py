@@ -14,13 +14,13 @@ from .command_lines import lines_of_items
 from .delimited import checked_text
 from .formats import guessed, open_text
 from .input import Input, Watch
-from .json_rows import BLANKS
 from .json_text import ArrayLines
 from .reading import BLOCK_BYTES, FileOptions, Reading, line_blocks
 from .row_lines import RowLines
 
 __all__ = ["lines_of_rows"]
 
+BLANKS = b" \t\r"
 BEGINNING = re.compile(rb"[ \t\r]*([^ \t\r\n])")
 
 

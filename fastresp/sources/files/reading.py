@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import IO, Any, NamedTuple
 
+from ...encode.template import VECTORS
 from ...outcome.errors import SourceError
 from ...outcome.messages import Hint, Message
 from .input import Input, Watch
@@ -22,6 +23,7 @@ __all__ = [
     "FileOptions",
     "NAMES",
     "NUMBER",
+    "Need",
     "ROW_BYTES",
     "Reading",
     "Wanted",
@@ -113,6 +115,29 @@ def unfit(kind: str, options: FileOptions) -> Message | None:
     return None
 
 
+class Need(NamedTuple):
+    """A value that a placeholder looks into.
+
+    Attributes:
+        path: the column, and the names on the way to a field in it.
+        items: whether its items or pairs are arguments.
+        convert: the conversion, such as ``"json"``; empty if there is none.
+    """
+
+    path: tuple[str, ...]
+    items: bool
+    convert: str
+
+    @property
+    def vector(self) -> bool:
+        """Whether it is a list of numbers."""
+        return self.convert in VECTORS
+
+    def __str__(self) -> str:
+        end = f"!{self.convert}" if self.convert else ""
+        return f"{{{'*' * self.items}{'.'.join(self.path)}{end}}}"
+
+
 @dataclass(frozen=True)
 class Wanted:
     """What a template needs of each row.
@@ -123,7 +148,7 @@ class Wanted:
         document: whether it needs the whole row as JSON.
         named: the names of all columns that placeholders name.
         structured: those of which it needs fields or items.
-        paths: the names on the way to each field within a column.
+        needs: what it needs of values in these.
     """
 
     columns: frozenset[str] | None
@@ -131,7 +156,7 @@ class Wanted:
     document: bool
     named: frozenset[str]
     structured: frozenset[str]
-    paths: frozenset[tuple[str, ...]]
+    needs: tuple[Need, ...]
 
 
 class BadRows:

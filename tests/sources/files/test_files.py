@@ -356,15 +356,15 @@ def test_json_later_in_the_file() -> None:
     [
         (
             '{"a":"x"}',
-            "row 60,000, line 60,001: Column(/a) changed from number to string; write its numbers",
+            "row 60,000, line 60,001: Column(/a) changed from number to string; columns and",
         ),
         (
             '{"b":5}',
-            "row 60,000, line 60,001: Column(/b) changed from string to number; write its",
+            "row 60,000, line 60,001: Column(/b) changed from string to number; columns and",
         ),
         (
             '{"c":1}',
-            "unexpected field; outside of a plain load, columns and types are taken",
+            "unexpected field; columns and types are taken from the first 2 MiB, but a load",
         ),
         ('{"a":1.5}', "row 60,000, line 60,001: Column(/a): Failed to parse string: '1.5' as"),
         ('{"a":1', "row 60,000, line 60,001: the line ends inside its JSON object; fix it"),

@@ -158,6 +158,18 @@ def test_marker_bytes_are_refused() -> None:
     assert values(lines('{"a": "\\u00ff5"}', '{"a": "ÿ5"}'), "SET k {a}") == ["ÿ5", "ÿ5"]
 
 
+@pytest.mark.parametrize("options", [{"sort_by": "a"}, {"sql": "FROM source"}])
+@pytest.mark.parametrize("late", ['"b": 1.50', '"b": true', '"new": 1e5'])
+def test_advice_for_later_types_keeps_each_value(late: str, options: dict[str, Any]) -> None:
+    rows = [*MANY, f'{{"a": 5, {late}}}']
+    with pytest.raises(fastresp.SourceError) as caught:
+        made(lines(*rows), "HSET k {**}", **options)
+    assert "but a load without sort_by and sql lets each row have its own keys" in str(caught.value)
+    name, text = late[1:].split('": ')
+    pair = [name.encode(), text.replace("true", "1").encode()]
+    assert made(lines(*rows), "HSET k {**}")[-1] == [b"HSET", b"k", b"a", b"5", *pair]
+
+
 def test_types_outside_a_load() -> None:
     """As Arrow data, columns have types, and no value changes."""
     rows = [f'{{"i": 1, "d": {LARGE[0]}, "f": {n}, "s": "1"}}' for n in (1, 2.5)]
@@ -219,14 +231,39 @@ def test_last_line_without_a_line_end_adds_columns(last: str) -> None:
                                    json.loads(last)]  # fmt: skip
 
 
-@pytest.mark.parametrize("template", ["SET k {a}", "SET k{a} {*!json}", "HSET k {**}"])
-def test_duplicate_keys(template: str) -> None:
-    with pytest.raises(fastresp.SourceError) as caught:
-        made(lines('{"a": 1}', '{"a": 1, "a": 2}'), template)
-    assert str(caught.value).endswith(
-        "row 1, line 2: Column(/a) was specified twice; fix it: the keys of an object must be "
-        "unique"
-    )
+MANY_KEYS = "".join(f'"k{n}": 1, ' for n in range(20))
+
+
+@pytest.mark.parametrize("options", [{}, {"sort_by": "a"}])
+@pytest.mark.parametrize(
+    ("template", "row"),
+    [
+        ("SET k {a}", '{"a": 1, "a": 2}'),
+        ("HSET k {**}", '{"a": 1, "b": null, "b": 2}'),
+        ("HSET k {**!json}", '{"a": 1, "b": {"x": [{"y": 1, "\\u0079": 2}]}}'),
+        ("SET k {b!json}", f'{{"a": 1, "b": {{{MANY_KEYS}"k7": 2}}}}'),
+        ("SET k {b.x}", '{"a": 1, "b": {"x": 2, "x": 1}}'),
+        ("RPUSH k {*b}", '{"a": 1, "b": {"x": 2, "x": 1}}'),
+        ("SET k {*!json}", '{"a": 1, "b": {"x": 2, "x": 1}}'),
+        ("SET k{a} {*!json}", '{"a": 1, "b": 1, "b": 2}'),
+    ],
+)
+def test_a_key_that_comes_twice_is_an_error_of_its_row(
+    template: str, row: str, options: dict[str, Any]
+) -> None:
+    """Whatever reads the object, since readers of JSON differ in which value they take."""
+    good = json.dumps(json.loads(row))
+    with pytest.raises(fastresp.SourceError, match=r"row 1, line 2: .* twice") as caught:
+        made(lines(good, row), template, **options)
+    assert caught.value.line == 2
+    assert len(made(lines(good, row), template, bad_rows="skip", **options)) == 1
+    with pytest.raises(fastresp.SourceError, match=r"row 1, line 1: .* twice"):
+        made(io.BytesIO(f"[{good},{row}]".encode()), template, **options)
+
+
+def test_keys_of_values_that_are_not_sent_may_come_twice() -> None:
+    row = '{"x": 1, "x": 2, "y": {"z": 1, "z": 2}, "a": 5}'
+    assert values(lines(row), "SET k {a}") == ["5"]
 
 
 # Documents.
@@ -367,7 +404,7 @@ def test_documents_of_an_array_keep_their_bytes() -> None:
         ('[{"a": 1} {"a": 2}]', "extra text after the JSON object"),
         ("[1, 2]", "not a JSON object"),
         ('[[{"a": 1}]]', "not a JSON object"),
-        ('[{"a": 1}, nonsense]', "row 1: not a JSON object"),
+        ('[{"a": 1}, nonsense]', "row 1, line 1: not a JSON object"),
     ],
 )
 def test_faults_of_an_array(text: str, words: str) -> None:
@@ -474,6 +511,47 @@ def test_fields_of_objects_that_change() -> None:
     assert values(lines('{"a": [1, "x"]}', '{"a": {"b": 2}}'), "RPUSH k {*a}") == ["x", "2"]
     with pytest.raises(fastresp.EncodeError, match=r"row 1.*JSON object or list.*\{v!json\}"):
         made(lines('{"v": 1}', '{"v": [1]}'), "SET k {v}")
+
+
+@pytest.mark.parametrize(
+    ("template", "wrong", "words"),
+    [
+        ("SET k {v.x}", '"text"', r"\{v.x\} needs an object, but v is a single value"),
+        ("SET k {v.x!json}", "[]", r"\{v.x!json\} needs an object, but v is a list"),
+        ("SET k {v.x}", '{"x": {"y": 1}}', r"\{v.x\} needs a single value.*write \{v.x!json\}"),
+        ("SET k {v.x.y}", '{"x": 7}', r"\{v.x.y\} needs an object, but v.x is a single value"),
+        ("RPUSH k {*v}", "true", r"\{\*v\} needs a list or an object, but its value is a single"),
+        ("RPUSH k {*v}", "[[1]]", r"\{\*v\} needs items that are one argument.*one is a list"),
+        ("RPUSH k {*v}", "[1, [2]]", r"all items of a list must be of one kind: write \{name!json"),
+        ("RPUSH k {*v.x}", '{"x": 1}', r"\{\*v.x\} needs a list or an object"),
+        ("SET k {v!f32}", '"text"', r"\{v!f32\} needs a list of numbers, but its value is a sing"),
+        ("SET k {v!f32}", '["1"]', r"\{v!f32\} needs a list of numbers, but an item in it is not"),
+        ("SET k {v.x!f64}", '{"x": {}}', r"\{v.x!f64\} needs a list of numbers.* an object"),
+    ],
+)
+def test_a_value_of_a_wrong_type_is_an_error_of_its_row(
+    template: str, wrong: str, words: str
+) -> None:
+    """Not of the template, since the rows before it fit."""
+    rows = ["{}", '{"v": null}', f'{{"v": {wrong}}}', "{}"]
+    for before in (rows[:2], []):
+        text = before + rows[2:]
+        place = f"row {len(before)}, line {len(before) + 1}: "
+        with pytest.raises(fastresp.SourceError, match=place + ".*" + words):
+            made(lines(*text), template)
+        with pytest.raises(fastresp.SourceError, match=f"row {len(before)}, line 1: .*{words}"):
+            made(io.BytesIO(f"[{','.join(text)}]".encode()), template)
+        source = fastresp.read(lines(*text), bad_rows="skip")
+        fastresp.dump(source, template, io.BytesIO(), nulls="skip")
+        assert isinstance(source, fastresp.sources.files.Table)
+        assert source.bad_rows == 1
+
+
+def test_lists_and_vectors_that_are_null_or_empty_in_a_block() -> None:
+    late = '{"v": [1.5, 2], "w": {"x": [18446744073709551616]}}'
+    rows = ["{}", '{"v": null, "w": {}}', '{"v": [], "w": {"x": null}}', *MANY[:40_000], late]
+    assert made(lines(*rows), "RPUSH k {*v}") == [[b"RPUSH", b"k", b"1.5", b"2"]]
+    assert made(lines(*rows), "SET k {w.x!f32}") == [[b"SET", b"k", b"\0\0\x80_"]]
 
 
 def test_a_key_that_no_row_has_is_an_error() -> None:
