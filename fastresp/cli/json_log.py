@@ -111,9 +111,12 @@ class JsonLog(Observer):
         self._errors += len(errors)
         for error in errors:
             where = {} if error.file is None else {"file": error.file, "row": error.row_in_file}
+            if error.line is not None:  # only at the end
+                where["line"] = error.line
             log(
                 "command_error", logging.WARNING, code=error.code,
                 error=error.text.partition(ARGUMENTS)[0], key=_key_of(error),
+                row_key=error.row_key or None,
                 **({"row": error.row} | where),
             )  # fmt: skip
 

@@ -2,21 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from typing import NamedTuple, TypeAlias
+from collections.abc import Callable, Hashable, Sequence
+from itertools import chain, takewhile
+from typing import NamedTuple, Protocol, TypeAlias
 
 from ..outcome.passwords import holds_passwords
+from ..outcome.places import Placed
+from ..resp.buffer import Chunk
 from ..resp.key_positions import POSITIONS
+from ..resp.split import arguments as arguments_of
 from .fields import Field, Items, Pairs, Row
 from .plan import Plan
 from .template import Template
 
-__all__ = ["RowKeys", "key_probe", "key_text"]
+__all__ = ["RowKeys", "key_probe", "key_text", "words_of"]
 
 Commands: TypeAlias = Sequence[Sequence[Sequence[bytes | Field]]]
+Arguments: TypeAlias = tuple[bytes, ...]
+
+# Larger commands are not searched for the key of another command of their row.
+MOST_BYTES = 1 << 16
 
 # Characters of the value, and of the placeholder's name.
 MOST_SHOWN = 40
+
+
+class Maker(Protocol):
+    """What routes or serialises commands: see Router and Serializer."""
+
+    @property
+    def error(self) -> BaseException | None: ...
+    @property
+    def failing(self) -> tuple[Chunk, int] | None: ...
 
 
 class KeyPlace(NamedTuple):
@@ -35,9 +52,9 @@ class KeyPlace(NamedTuple):
     after: bytes
     field: Field
 
-    def value(self, arguments: Sequence[bytes]) -> bytes | None:
+    def value(self, arguments: Arguments) -> bytes | None:
         """Return the placeholder's value in a command; None if it is another command."""
-        if arguments[0] != self.command or len(arguments) <= self.argument:
+        if arguments[:1] != (self.command,) or len(arguments) <= self.argument:
             return None
         key = arguments[self.argument]
         around = len(self.before) + len(self.after)
@@ -56,7 +73,38 @@ class RowKeys:
     def __init__(self, template: Template | None) -> None:
         self._places = [] if template is None else _places(template.commands)
 
-    def of(self, arguments: Sequence[bytes]) -> str:
+    def of_row(
+        self, at: int, count: int, row: Callable[[int], int], words: Callable[[int], Arguments]
+    ) -> str:
+        """Return the key of a command's row: from this command, or else another one of the row.
+
+        Args:
+            at: the index of the command.
+            count: how many commands there are.
+            row, words: return the row and the arguments of each.
+        """
+        if not self._places:
+            return ""
+        first = at
+        while first > 0 and row(first - 1) == row(at):
+            first -= 1
+        others = takewhile(lambda each: row(each) == row(at), range(first, count))
+        return next(filter(None, (self.of(words(each)) for each in chain([at], others))), "")
+
+    def of_failing(self, maker: Maker) -> BaseException | None:
+        """Return the error of what routes or serialises commands, with the key of its row."""
+        error, failing = maker.error, maker.failing
+        if isinstance(error, Placed) and failing is not None:
+            chunk, at = failing
+            rows = chunk.rows
+            error.key_is(
+                self.of_row(
+                    at, len(rows), rows.__getitem__, lambda at: words_of(chunk.command(at, at))
+                )
+            )
+        return error
+
+    def of(self, arguments: Arguments) -> str:
         """Return the placeholder and its value, such as ``id=17``.
 
         It is empty if no key of such a command has exactly one placeholder, if it is not known
@@ -65,6 +113,11 @@ class RowKeys:
         found = [(str(place.field.key), place.value(arguments)) for place in self._places]
         shown = {key_text(name, value) for name, value in found if value is not None}
         return shown.pop() if len(shown) == 1 else ""
+
+
+def words_of(command: bytes) -> Arguments:
+    """Return the arguments of a command in which a key is looked for."""
+    return arguments_of(command) if len(command) <= MOST_BYTES else ()
 
 
 def _places(commands: Commands) -> list[KeyPlace]:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from ..encode.payload.creating import check_creating
 from ..encode.payload.format import Format
 from ..encode.payload.serializer import Serializer
+from ..encode.row_key import RowKeys
 from ..encode.template import Template
 from ..outcome.errors import CommandError, FastrespError, TransportError
 from ..outcome.messages import Hint, Message, message_of
@@ -253,7 +254,7 @@ def take_sample(
             sample.rows = sample.total_rows = encoder.rows
         try:
             with naming_place(data):
-                _check_serialized(serializer)
+                _check_serialized(serializer, template)
                 if sample.total_rows is None and fraction_read(data) is not None:
                     sample.total_rows = _count_on(chunks, encoder, data)
         except FastrespError as error:
@@ -261,11 +262,12 @@ def take_sample(
     return sample
 
 
-def _check_serialized(serializer: Serializer) -> None:
+def _check_serialized(serializer: Serializer, template: Template | None) -> None:
     """Raise what is wrong with the commands that were serialised."""
     serializer.finish()
-    if serializer.error is not None:
-        raise serializer.error
+    error = RowKeys(template).of_failing(serializer)
+    if error is not None:
+        raise error
 
 
 def _count_on(chunks: Iterable[Chunk], encoder: Encoder, data: Any) -> int | None:

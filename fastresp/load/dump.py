@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import IO, Any, Literal
 
 from ..encode.payload.creating import check_creating
+from ..encode.row_key import RowKeys
 from ..encode.template import Template, TemplateLike, as_template
 from ..outcome.tracebacks import public
 from ..server.options import Nulls, Options
@@ -76,7 +77,7 @@ def dump(
         if isinstance(file, (str, os.PathLike)) and format == "rdb":
             from .rdb_file import write_rdb
 
-            write_rdb(writer, source, file, rdb_version)
+            write_rdb(writer, source, file, rdb_version, RowKeys(template))
         elif isinstance(file, (str, os.PathLike)):
             with open(file, "wb", buffering=0) as opened:
                 write_whole(writer, source, opened)

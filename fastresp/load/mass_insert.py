@@ -255,7 +255,7 @@ def _loading(chunks: Chunks, choose: Choose, watch: Watch, resuming: Resuming) -
     """Do what ``loading()`` does, while it is watched."""
     data, template, options = chunks.data, chunks.template, chunks.options
     policy = ErrorPolicy(
-        options.on_error, options.max_errors, options.rejects, place_of(data), RowKeys(template).of
+        options.on_error, options.max_errors, options.rejects, place_of(data), RowKeys(template)
     )
     with closing(chunks), Indexing(template, options) as indexing:
         watch.row = resuming.reached

@@ -13,6 +13,7 @@ from ..encode.payload.crc64 import checksum, shifted
 from ..encode.payload.format import Format
 from ..encode.payload.keys import MOST_KEYS, Keys, split
 from ..encode.payload.serializer import Serializer
+from ..encode.row_key import RowKeys
 from ..outcome.errors import EncodeError
 from ..sources.blocking import read_some, write_all
 from ..sources.source import Encoder
@@ -49,7 +50,11 @@ def check_version(rdb_version: int) -> None:
 
 
 def write_rdb(
-    writer: Encoder, source: Iterable[Any], path: str | os.PathLike[str], rdb_version: int
+    writer: Encoder,
+    source: Iterable[Any],
+    path: str | os.PathLike[str],
+    rdb_version: int,
+    row_keys: RowKeys,
 ) -> None:
     """Write the values that commands make to an RDB file.
 
@@ -58,6 +63,7 @@ def write_rdb(
         source: what it encodes.
         path: of the file; see ``new_file()``.
         rdb_version: a key of RDB_VERSIONS.
+        row_keys: of the source's rows.
 
     Raises:
         EncodeError: a command does not make a value, or two rows that are not adjacent make the
@@ -73,16 +79,16 @@ def write_rdb(
         counts = output.size
         output.add(_counts(0, 0))
         for chunk in writer.chunks(source):
-            _add(output, serializer, serializer.serialize(chunk))
-        _add(output, serializer, serializer.finish())
+            _add(output, serializer.serialize(chunk), row_keys.of_failing(serializer))
+        _add(output, serializer.finish(), row_keys.of_failing(serializer))
         log.check()
         output.add(EOF)
         _end(output, counts, _counts(serializer.made, serializer.expiring))
 
 
-def _add(output: Output, serializer: Serializer, records: Iterable[Buffer]) -> None:
-    if serializer.error is not None:
-        raise serializer.error
+def _add(output: Output, records: Iterable[Buffer], error: BaseException | None) -> None:
+    if error is not None:
+        raise error
     for each in records:
         output.add(each)
 

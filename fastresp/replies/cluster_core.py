@@ -76,7 +76,7 @@ class ClusterCore:
         self._report = Report("socket", connections=len(connections))
         self._started = time.monotonic()
         self.postponed = self._redirects.postponed
-        self._recovery = Recovery(core.server, answers, self._redirects, self.waiting)
+        self._recovery = Recovery(core, answers, self._redirects, self.waiting)
         self._position = Position()
         self._lost: NodeCore | None = None
         # Of each lane of the router; None if it gets no slots, or no more.

@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
 
+from ..encode.row_key import RowKeys
 from ..encode.script import resending_of
 from ..encode.template import Template, TemplateLike, as_template
 from ..outcome.errors import CommandError, EncodeError
@@ -18,6 +19,7 @@ from ..sources.source import Data, as_source
 from ..transports.base import add_report
 from ..transports.connection import LostConnection
 from ..transports.driver import Blocking, Giving, Wanted, open_source, stream
+from ..transports.locating import locating
 from .cluster_core import ClusterCore
 from .opening import opening
 from .reply_core import ReplyCore
@@ -167,6 +169,7 @@ def reply_core(
         timeout=options.timeout,
         resending=resending_of(template),
         max_reply_bytes=max_reply_bytes,
+        keys=RowKeys(template),
     )
 
 
@@ -188,6 +191,9 @@ def replying(one: ReplyCore, chunks: Chunks) -> Generator[Wanted | Giving, Any, 
             raise failure
     except LostConnection:
         raise (yield Blocking(core.loss)) from None
+    except Exception as error:
+        yield from locating(chunks.data, [error])
+        raise
     finally:
         failure = None  # it refers to this frame, and so to the data
         core.detach()

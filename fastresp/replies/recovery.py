@@ -15,13 +15,14 @@ from ..resp.split import arguments
 from ..server.answers import Answers
 from ..server.cluster import Topology
 from ..server.processes import Processes
-from ..server.settings import Server, topology_from
+from ..server.settings import topology_from
 from ..transports.driver import Blocking, Steps
 from ..transports.lanes import STALLED_S
 from ..transports.nodes import LOOK_MOST_S, LOOKS_APART, MOST_ASKED, MOST_KNOWN, REOPEN_S
 from ..transports.resend import Refused
 from .node_core import NodeCore
 from .redirects import HOME, Redirects
+from .reply_core import ReplyCore
 
 __all__ = ["Recovery", "sleeping"]
 
@@ -30,7 +31,7 @@ class Recovery:
     """Sends commands again whose nodes postponed them, or were lost.
 
     Args:
-        server: as the user gave it.
+        core: has the server as the user gave it, and the keys of rows.
         answers: of the node that was asked for the others.
         redirects: of the reading.
         replies: those that arrived, by the place of their command in the source.
@@ -41,10 +42,11 @@ class Recovery:
     """
 
     def __init__(
-        self, server: Server, answers: Answers, redirects: Redirects, replies: dict[int, Any]
+        self, core: ReplyCore, answers: Answers, redirects: Redirects, replies: dict[int, Any]
     ) -> None:
         self.words = ""
-        self._server = server
+        self._server = core.server
+        self._keys = core.keys
         self._redirects = redirects
         self._replies = replies
         self._rules = Rules(answers.positions)
@@ -122,9 +124,11 @@ class Recovery:
                 if command.tries:
                     postponed.ran(command)
         for slot, command, words in postponed.overtaken():
+            sent = arguments(command.command)
             self._replies[command.place] = CommandError(
-                words, index=command.place, row=command.row, arguments=arguments(command.command)
-            )
+                words, index=command.place, row=command.row, arguments=sent,
+                row_key=self._keys.of(sent),
+            )  # fmt: skip
             self._redirects.settle(slot, command.place)
         if not postponed:
             return

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from typing import Any, NoReturn
 
+from ..encode.row_key import RowKeys
 from ..outcome.errors import CommandError, DecodeError, ProtocolError
 from ..outcome.excerpts import shortened, shown_reply
 from ..outcome.report import Report
@@ -48,6 +49,7 @@ class ReplyCore(Connection):
         on_error: ``"raise"`` or ``"collect"`` error replies.
         resending: which refused commands to send again, such as those of scripts.
         max_reply_bytes: a larger reply closes the connection; None for 512 MiB.
+        keys: of the template's rows.
     """
 
     # Replies that are read in a step, and in the wait before it, are taken before the next step.
@@ -64,6 +66,7 @@ class ReplyCore(Connection):
         timeout: float | None,
         resending: Resending | None = None,
         max_reply_bytes: int | None = None,
+        keys: RowKeys | None = None,
     ) -> None:
         super().__init__(server, timeout=timeout)
         self.settings: dict[str, Any] = {
@@ -72,11 +75,13 @@ class ReplyCore(Connection):
             "timeout": timeout,
             "resending": resending,
             "max_reply_bytes": max_reply_bytes,
+            "keys": keys,
         }
         self.reader = ReplyReader(decode, max_reply_bytes=max_reply_bytes)
         self.sink = self.reader
         self.raising = on_error == "raise"
         self.resending = resending
+        self.keys = RowKeys(None) if keys is None else keys
         # Sends refused commands again, once all commands in flight are answered.
         self._again = ResendingWindow(resending)
         # Replies kept back, in order: the first refused command's and all after it; and where among
@@ -297,7 +302,9 @@ class ReplyCore(Connection):
         rows, command = self.window.command(index)
         held, at = self.window.locate(index)
         place = held.source_index(at)
-        return CommandError(error.text, index=place, row=rows.start, arguments=arguments(command))
+        words = arguments(command)
+        key = held.row_key(at, words, self.keys)
+        return CommandError(error.text, index=place, row=rows.start, arguments=words, row_key=key)
 
     def acknowledge(self, taken: int) -> None:
         """Acknowledge the replies taken, and predict the size of the next ones."""

@@ -20,6 +20,7 @@ cdef class Router:
     cdef bint strict                    # whether it is a cluster
     cdef int keyless                    # in a cluster, the lane of commands without a key; -1: none
     cdef tuple refused                  # the arguments of refusal(); None if nothing was refused
+    cdef Chunk refused_in               # the chunk of that command
     cdef Rules rules
     cdef Part *parts                    # of each lane
     cdef short *chosen                  # the lane of each command of a chunk

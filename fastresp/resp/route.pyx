@@ -97,6 +97,13 @@ cdef class Router:
         return None if self.refused is None else refusal(*self.refused)
 
     @property
+    def failing(self):
+        """The chunk and the index of the command of the error; None if nothing is wrong."""
+        if self.refused is None:
+            return None
+        return self.refused_in, self.refused[1] - self.refused_in.first_command
+
+    @property
     def failed(self):
         """Whether there is an error."""
         return self.refused is not None
@@ -413,6 +420,7 @@ cdef class Router:
         cdef const char *text
         walk.p = known_length_end(walk.p + 1, &words)
         text = next_argument(walk, &size)
+        self.refused_in = chunk
         self.refused = (
             chunk.rows.data.as_longlongs[index], chunk.first_command + index,
             text[:min(size, NAME_SHOWN)], size, why,

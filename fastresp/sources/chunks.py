@@ -12,6 +12,7 @@ from operator import call
 from typing import TYPE_CHECKING, Any
 
 from ..encode.chunk_writer import CHUNK_BYTES
+from ..encode.row_key import RowKeys
 from ..encode.template import Template
 from ..outcome.errors import TransportError
 from ..resp.batches import Batcher
@@ -290,8 +291,8 @@ class Chunks:
         """At the end of the source, make the last key; raise what was wrong with a row."""
         if not self._more and not serializer.waits:
             self._ready.extend(self._spread(map(call, (serializer.finish,))))
-        if serializer.error is not None and not self._ready:
-            raise serializer.error
+        if not self._ready:
+            self._raise_refused()
 
     def _spread(self, several: Iterable[list[Chunk]]) -> Iterator[Chunk]:
         """Return serialised chunks for the lanes that they go to."""
@@ -303,8 +304,9 @@ class Chunks:
     def _raise_refused(self) -> None:
         """Raise what is wrong with a row that was encoded, but can't be routed or serialised."""
         for maker in (self._router, self._serializer):
-            if maker is not None and maker.error is not None:
-                raise maker.error
+            error = None if maker is None else RowKeys(self.template).of_failing(maker)
+            if error is not None:
+                raise error
 
     def _flush(self, router: Router) -> None:
         """Take what the lanes have."""

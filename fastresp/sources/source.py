@@ -344,7 +344,9 @@ def files_of(data: Any) -> list[str]:
 
 def place_of(data: Any) -> Place | None:
     """Return a function from a row to its file and its index in that; None if they are unknown."""
-    known = isinstance(data, RespFile) or (isinstance(data, Table) and data.has_places)
+    known = isinstance(data, (RespFile, RejectsFile)) or (
+        isinstance(data, Table) and data.has_places
+    )
     return data.place if known else None
 
 

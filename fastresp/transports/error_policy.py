@@ -6,10 +6,11 @@ import base64
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import IO, Any, Self
 
+from ..encode.row_key import RowKeys
 from ..outcome.errors import CommandError, TransportError
 from ..outcome.messages import Hint, Message
 from ..outcome.places import Place
@@ -45,7 +46,7 @@ class ErrorPolicy:
         rejects: a path to write failed commands to as JSON lines, or a callable that is called
             with each CommandError.
         place: returns the file of a row, if the source is files.
-        row_key: returns the ``row_key`` of a command's error.
+        keys: of the template's rows.
 
     Raises:
         ValueError: an option is invalid.
@@ -58,7 +59,7 @@ class ErrorPolicy:
         max_errors: MaxErrors = None,
         rejects: Rejects = None,
         place: Place | None = None,
-        row_key: Callable[[Sequence[bytes]], str] | None = None,
+        keys: RowKeys | None = None,
     ) -> None:
         if on_error not in ("raise", "stop", "collect"):
             raise ValueError(f"on_error must be 'raise', 'collect' or 'stop', not {on_error!r}")
@@ -71,7 +72,7 @@ class ErrorPolicy:
             self._most = 0
         self._rejects = rejects
         self._place = place
-        self._row_key = row_key
+        self._keys = RowKeys(None) if keys is None else keys
         # Which rejects of an earlier load stay in the file, if this one continues it.
         self.keeps: Callable[[dict[str, Any]], bool] | None = None
         self._file: IO[bytes] | None = None
@@ -264,7 +265,7 @@ class ErrorPolicy:
                 nested=nested > 0
                 and not (window.batched and not is_script(held.command(at, part))),
                 node=window.node,
-                row_key=self._row_key(words) if words and self._row_key is not None else "",
+                row_key=held.row_key(part, words, self._keys),
             )
 
     def _lightened(self, error: CommandError) -> CommandError:
@@ -299,6 +300,7 @@ def error_fields(error: CommandError) -> dict[str, Any]:
         "row": error.row,
         **({} if error.file is None else {"file": error.file, "row_in_file": error.row_in_file}),
         **({} if error.line is None else {"line": error.line}),
+        **({"row_key": error.row_key} if error.row_key else {}),
         "arguments": words and [_for_json(word) for word in words],
         "code": error.code,
         "error": error.text,

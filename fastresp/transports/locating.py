@@ -13,6 +13,7 @@ from typing import Any
 from ..outcome.places import Placed
 from ..sources.files import Table
 from ..sources.files.input import Search, Watch
+from ..sources.files.rejects import RejectsFile
 from ..sources.files.resp import RespFile
 from ..sources.source import place_of
 from .driver import Blocking, Steps
@@ -28,7 +29,7 @@ def line_numbers(data: Any, rows: Iterable[int], stopped: Watch) -> dict[int, in
         rows: rows of the whole load.
         stopped: ends the search when it is set.
     """
-    if isinstance(data, (Table, RespFile)):
+    if isinstance(data, (Table, RespFile, RejectsFile)):
         with suppress(Exception):
             return data.line_numbers(rows, stopped)
     return {}

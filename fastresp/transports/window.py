@@ -6,6 +6,7 @@ import bisect
 from collections import deque
 from typing import NamedTuple
 
+from ..encode.row_key import RowKeys, words_of
 from ..resp.buffer import Chunk
 
 __all__ = ["WINDOW_BYTES", "WINDOW_COMMANDS", "Position", "Sending", "Window"]
@@ -149,6 +150,16 @@ class Sending:
     def command(self, at: int, part: int) -> bytes:
         """Return the bytes of a command that a reply answers: see Chunk."""
         return self.chunk.command(at, part)
+
+    def row_key(self, part: int, words: tuple[bytes, ...] | None, keys: RowKeys) -> str:
+        """Return the key of a command's row, whose arguments are known, or None if it is large."""
+
+        def arguments(other: int) -> tuple[bytes, ...]:
+            if other == part:
+                return words or ()
+            return words_of(self.command(self.chunk.within(other), other))
+
+        return keys.of_row(part, self.chunk.commands, self.row, arguments)
 
 
 class Window:

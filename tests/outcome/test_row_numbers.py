@@ -145,8 +145,8 @@ def test_rejects_have_the_row_of_the_load_and_its_file(
     # When rejects are loaded again, each command is a row.
     report = insert(fastresp.read_rejects(rejects), server=server.url, on_error="collect")
     assert [(e.row, e.file, e.row_in_file) for e in report.errors] == [
-        (0, None, None),
-        (1, None, None),
+        (0, str(rejects), 0),
+        (1, str(rejects), 1),
     ]
 
 
@@ -170,5 +170,7 @@ def test_the_command_line_names_the_file(
     CliRunner().invoke(app, [*again, "--rejects", str(rejects)], env=url)
     done = CliRunner().invoke(app, ["load", str(rejects), "--from-rejects", "--json"], env=url)
     errors = json.loads(done.stdout)["errors"]
-    assert [error["row"] for error in errors] == [0, 1]
-    assert not any("file" in error or "row_in_file" in error for error in errors)
+    assert [(error["file"], error["line"]) for error in errors] == [
+        (str(rejects), 1),
+        (str(rejects), 2),
+    ]

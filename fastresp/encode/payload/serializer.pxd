@@ -34,6 +34,7 @@ cdef class Serializer:
     cdef bint anew                      # the open key is that key: its beginning was refused
     cdef bint existed                   # because it existed
     cdef readonly object error
+    cdef Chunk failed_in                # the chunk that was read when it failed
     cdef readonly Py_ssize_t made       # keys
     cdef long long now_ms
     cdef bint fencing                   # whether the next chunk is a fence

@@ -105,11 +105,25 @@ cdef class Serializer:
         if chunk is not None:
             self.waiting.append(chunk)
         while self.waiting and self.error is None and not self.waits:
+            chunk = self.waiting.popleft()
             try:
-                chunks += self.one(self.waiting.popleft())
+                chunks += self.one(chunk)
             except BaseException as error:  # no memory: nothing after this chunk may be made
                 self.fail(error)
+            if self.error is not None:
+                self.failed_in = chunk
         return chunks
+
+    @property
+    def failing(self):
+        """The chunk and the index of the command of the error; None if it is unknown."""
+        cdef Chunk chunk
+        command = getattr(self.error, "command", None)
+        for chunk in [*self.held, self.failed_in]:
+            if chunk is not None and command is not None:
+                if 0 <= command - chunk.first_command < len(chunk.rows):
+                    return chunk, command - chunk.first_command
+        return None
 
     @property
     def waits(self):

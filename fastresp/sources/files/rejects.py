@@ -5,13 +5,15 @@ from __future__ import annotations
 import base64
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
 
 from ...outcome.errors import SourceError
 from ...outcome.messages import Hint, Message
 from ...outcome.tracebacks import public
+from .command_lines import lines_of_commands
+from .input import Watch
 from .unchanged import Unchanged
 
 __all__ = ["RejectsFile", "argument_of", "read_rejects"]
@@ -67,6 +69,16 @@ class RejectsFile:
             self._unchanged = Unchanged(self.name)
             self._names = list(dict.fromkeys(map(_name, self._commands())))
         return self._names
+
+    def place(self, row: int) -> tuple[str, int]:
+        """Return the path, and the row, which is the index of a command."""
+        return self.name, row
+
+    def line_numbers(self, rows: Iterable[int], stopped: Watch) -> dict[int, int]:
+        """Return the line of each row, as ``Table.line_numbers()``."""
+        in_order = sorted(set(rows))
+        lines = lines_of_commands(self.name, in_order, stopped) if self._unchanged.holds else []
+        return dict(zip(in_order, lines, strict=False)) if self._unchanged.holds else {}
 
     def _commands(self) -> Iterator[list[str | bytes]]:
         with open(self.name, "rb") as file:
