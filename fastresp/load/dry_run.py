@@ -170,7 +170,10 @@ def dry_run(
             inquiry = inquire(sample.commands, where, timeout=timeout)
         else:
             rules = Rules(answers.positions)
-            parts = spread(sample.commands, sample.row_of, answers.topology, rules, PROBLEMS_SHOWN)
+            parts = spread(
+                sample.commands, sample.row_of, answers.topology, rules, PROBLEMS_SHOWN,
+                RowKeys(template),
+            )  # fmt: skip
             nodes = _ask_nodes(where, answers, parts, timeout)
             inquiry = merged([node.inquiry for node in nodes])
     except TransportError as error:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TypeAlias
 
+from ..encode.row_key import RowKeys
 from ..outcome.errors import EncodeError
 from ..resp.key_positions import FOR_ALL
 from ..resp.refusal import refusal
@@ -73,7 +74,12 @@ class Spread:
 
 
 def spread(
-    commands: Sequence[Command], rows: Sequence[int], topology: Topology, rules: Rules, kept: int
+    commands: Sequence[Command],
+    rows: Sequence[int],
+    topology: Topology,
+    rules: Rules,
+    kept: int,
+    keys: RowKeys,
 ) -> Spread:
     """Find the node of each command, by the rules of a load.
 
@@ -83,6 +89,7 @@ def spread(
         topology: of the cluster.
         rules: where commands have their keys.
         kept: how many reasons to keep.
+        keys: of the rows.
     """
     found = Spread([[] for _ in topology.nodes])
     for row, group in groupby(range(len(commands)), key=rows.__getitem__):
@@ -94,6 +101,9 @@ def spread(
             found.refused += of_row
             found.refused_rows += 1
             if len(found.refusals) < kept:
+                at, count = error.command or 0, len(commands)
+                words = commands.__getitem__
+                error.key_is(keys.of_row(at, count, rows.__getitem__, words))
                 found.refusals.append(str(error))
             continue
         found.slots += [slot for slot in slots if slot != EVERY]

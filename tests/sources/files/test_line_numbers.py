@@ -5,16 +5,13 @@ from __future__ import annotations
 import bz2
 import gzip
 import io
-import os
 import re
 import signal
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import redis
 from loads import Insert
@@ -176,54 +173,6 @@ def test_lines_of_several_files(insert: Insert, server: LocalServer, tmp_path: P
     )  # fmt: skip
     found = [(Path(str(error.file)).name, error.line) for error in report.errors]
     assert found == [("1.jsonl", 1), ("2.jsonl", 4), ("4.jsonl", 6)]
-
-
-def parquet(folder: Path) -> Any:
-    pq.write_table(pa.table({"id": ["1", "bad"], "name": ["x", "y"]}), folder / "a.parquet")
-    return folder / "a.parquet"
-
-
-def arrow(folder: Path) -> Any:
-    table = pa.table({"id": ["1", "bad"], "name": ["x", "y"]})
-    with pa.ipc.new_file(folder / "a.arrow", table.schema) as file:
-        file.write_table(table)
-    return folder / "a.arrow"
-
-
-def pipe(folder: Path) -> Any:
-    os.mkfifo(folder / "pipe")
-    writing = threading.Thread(target=(folder / "pipe").write_text, args=(f"{HEAD}bad,y\n",))
-    writing.start()
-    return fastresp.read(folder / "pipe", format="csv")
-
-
-def query(folder: Path) -> Any:
-    (folder / "a.csv").write_text(f"{HEAD}bad,y\n")
-    return fastresp.read(folder / "a.csv", sql="FROM source")
-
-
-def sorted_file(folder: Path) -> Any:
-    (folder / "a.csv").write_text(f"{HEAD}bad,y\n")
-    return fastresp.read(folder / "a.csv", sort_by="id")
-
-
-def rows(folder: Path) -> Any:
-    return [{"id": "1", "name": "x"}, {"id": "bad", "name": "y"}]
-
-
-@pytest.mark.parametrize(
-    ("source", "named"),
-    [(parquet, True), (arrow, True), (pipe, True), (query, False),
-     (sorted_file, False), (rows, False)],
-)  # fmt: skip
-def test_sources_without_lines(
-    insert: Insert, server: LocalServer, tmp_path: Path, source: Callable[[Path], Any], named: bool
-) -> None:
-    report = insert(source(tmp_path), SET, server=server.url, on_error="collect")
-    [error] = report.errors
-    assert (error.row, error.line, error.file is not None) == (1, None, named)
-    where = f"row 1 (id=bad) of {error.file}" if named else "row 1 (id=bad)"
-    assert str(error).startswith(f"{where}, command 1: WRONGTYPE")
 
 
 class Interrupted(io.BytesIO):
