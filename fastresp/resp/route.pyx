@@ -99,14 +99,8 @@ cdef class Router:
     @property
     def failing(self):
         """The chunk and the index of the command of the error; None if nothing is wrong."""
-        if self.refused is None:
-            return None
-        return self.refused_in, self.refused[1] - self.refused_in.first_command
-
-    @property
-    def failed(self):
-        """Whether there is an error."""
-        return self.refused is not None
+        if self.refused is not None:
+            return self.refused_in, self.refused[1] - self.refused_in.first_command
 
     cdef int more(self, Py_ssize_t lanes) except -1:
         """Add lanes until there are this many."""

@@ -251,7 +251,7 @@ class Chunks:
     @property
     def refused(self) -> bool:
         """Whether a row can't be sent, so that none is made from it on."""
-        return self._router is not None and self._router.failed
+        return self._router is not None and self._router.failing is not None
 
     def close(self) -> None:
         """Release the source, even while another thread opens it."""
@@ -327,7 +327,7 @@ class Chunks:
                 self._ready.extend(routed)
             else:
                 deque(map(self._gatherer.add, routed), 0)
-            self._more = self._more and not self._router.failed
+            self._more = self._more and self._router.failing is None
         elif self._serializer is not None:
             several = map(self._serializer.serialize, chain(chunks, (None,)))
             self._ready.extend(self._spread(several))
