@@ -21,6 +21,7 @@ import redis
 from buffers import Awaited
 from certificates import tls_settings, write_certificates
 from loads import Insert, insert_asyncio, insert_sync
+from local_cluster import end_spares
 from module_server import MODULES, module_options
 from needed import file_of, lacking
 from reading import Execute, execute_asyncio, execute_sync
@@ -43,6 +44,10 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # as with nohup
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+def pytest_sessionfinish() -> None:
+    end_spares()
 
 
 # How many more cases of a test run before a release.

@@ -82,6 +82,7 @@ def check(loads: Loads, happening: Callable[[Loads], object], most: int) -> None
     loads.check()
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("template", TEMPLATES)
 @pytest.mark.parametrize("kills", [4, pytest.param(MANY, marks=pytest.mark.long)])
 class TestKills:

@@ -200,6 +200,8 @@ def test_program_that_cannot_run(server: LocalServer, fake: Fake) -> None:
     Path(program).write_bytes(b"no program")
     with pytest.raises(fastresp.TransportError, match=r"can't be started: .* Exec format error"):
         load(server)
+    report = fastresp.mass_insert([("SET", "k", 1)], server=server.url)  # needs no program
+    assert (report.transport, report.replies) == ("socket", 1)
 
 
 def test_wrapper_of_the_real_one(server: LocalServer, client: redis.Redis, fake: Fake) -> None:

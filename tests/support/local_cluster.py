@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import itertools
 import os
 import random
@@ -9,7 +10,7 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
 import redis
@@ -20,6 +21,7 @@ from fastresp.server.local_server import LocalServer
 __all__ = ["SLOTS", "LocalCluster", "free_port"]
 
 SLOTS = 16384
+URL = "redis://127.0.0.1:{port}"
 READY_S = 20.0
 # The bus of the cluster uses the port plus 10,000. Both are below the ports that the system gives
 # to connections, so that none of these has it when a node restarts.
@@ -38,6 +40,32 @@ def free_port() -> int:
             probe.bind(("", port))
             bus.bind(("", port + 10_000))
             return port
+
+
+class Node(NamedTuple):
+    """A node that has slot 0, and knows no other node."""
+
+    port: int
+    server: LocalServer
+    client: redis.Redis
+
+
+# Nodes that were started for the next cluster, up to MOST_SPARES. A primary refuses commands for
+# 2 s from its start (CLUSTER_WRITABLE_DELAY), and for the timeout of nodes after it had no slot.
+SPARES: list[Node] = []
+MOST_SPARES = 6
+
+
+@atexit.register
+def end_spares() -> None:
+    while SPARES:
+        node = SPARES.pop()
+        node.client.close()
+        node.server.__exit__()
+
+
+def no_options(port: int) -> Sequence[str]:
+    return ()
 
 
 class LocalCluster:
@@ -63,8 +91,8 @@ class LocalCluster:
         replicas: int = 0,
         *,
         program: str | None = None,
-        url: str = "redis://127.0.0.1:{port}",
-        options: Callable[[int], Sequence[str]] = lambda port: (),
+        url: str = URL,
+        options: Callable[[int], Sequence[str]] = no_options,
     ) -> None:
         self.primaries = primaries
         self.replicas = replicas
@@ -74,43 +102,56 @@ class LocalCluster:
         self._options = options
 
     def __enter__(self) -> Self:
+        usual = (self.program, self._url, self._options) == (None, URL, no_options)
         with ExitStack() as stack:
             count = self.primaries * (1 + self.replicas)
-            self.ports, self.nodes = [], []
-            failed = 0
-            while len(self.nodes) < count:
-                port = free_port()
-                try:
-                    self.nodes.append(stack.enter_context(self._node(port)))
-                    self.ports.append(port)
-                except TransportError:  # another test was faster to take it
-                    failed += 1
-                    if failed > count:
-                        raise
-            self.clients = [
-                stack.enter_context(redis.Redis.from_url(self.url_of(port), protocol=2))
-                for port in self.ports
-            ]
+            found: list[Node] = []
+            while len(found) < count:
+                node = SPARES.pop(0) if usual and SPARES else self._started()
+                stack.push(node.server)
+                stack.enter_context(node.client)
+                found.append(node)
+            self.ports = [node.port for node in found]
+            self.nodes = [node.server for node in found]
+            self.clients = [node.client for node in found]
             self._join()
+            for _ in range(min(count, MOST_SPARES - len(SPARES)) if usual else 0):
+                SPARES.append(self._started())
             self._stack = stack.pop_all()
         return self
 
     def __exit__(self, *error: object) -> None:
         self._stack.close()
 
-    def _node(self, port: int) -> LocalServer:
-        return LocalServer(
-            "--port", str(port), "--cluster-enabled", "yes", "--cluster-node-timeout", "1000",
-            "--cluster-replica-validity-factor", "0", "--repl-diskless-sync-delay", "0",
-            *self._options(port), program=self.program,
-        )  # fmt: skip
+    def _started(self) -> Node:
+        """Start a node."""
+        with ExitStack() as stack:
+            for last in (False, False, True):
+                port = free_port()
+                server = LocalServer(
+                    "--port", str(port), "--cluster-enabled", "yes",
+                    "--cluster-node-timeout", "1000", "--cluster-replica-validity-factor", "0",
+                    "--repl-diskless-sync-delay", "0", *self._options(port), program=self.program,
+                )  # fmt: skip
+                try:
+                    stack.enter_context(server)
+                    break
+                except TransportError:  # another test was faster to take the port
+                    if last:
+                        raise
+            client = redis.Redis.from_url(self.url_of(port), protocol=2)
+            client.execute_command("CLUSTER", "ADDSLOTS", 0)
+            stack.pop_all()
+        return Node(port, server, client)
 
     def _join(self) -> None:
         for number, client in enumerate(self.clients):
             if number < self.primaries:
                 first = number * SLOTS // self.primaries
                 last = (number + 1) * SLOTS // self.primaries
-                client.execute_command("CLUSTER", "ADDSLOTS", *range(first, last))
+                client.execute_command("CLUSTER", "ADDSLOTS", *range(first or 1, last))
+            if number:
+                client.execute_command("CLUSTER", "DELSLOTS", 0)
             client.execute_command("CLUSTER", "SET-CONFIG-EPOCH", number + 1)
             for port in self.ports[:number]:
                 client.execute_command("CLUSTER", "MEET", self.host, port)
@@ -209,13 +250,18 @@ class LocalCluster:
             assert time.monotonic() < deadline, "the roles do not settle"
             time.sleep(0.01)
         asked = 0.0
+        # If it is not elected, it tries again after four of its timeouts.
+        replica = clients[before.index("slave")]
+        timeout = replica.config_get("cluster-node-timeout")["cluster-node-timeout"]
+        replica.config_set("cluster-node-timeout", 1000)
         while roles() != before[::-1]:
             assert time.monotonic() < deadline, "the replica does not take over"
             if time.monotonic() > asked + 0.2:  # it may give up, and may be asked again
                 asked = time.monotonic()
                 with suppress(redis.ResponseError):
-                    clients[before.index("slave")].execute_command("CLUSTER", "FAILOVER")
+                    replica.execute_command("CLUSTER", "FAILOVER")
             time.sleep(0.01)
+        replica.config_set("cluster-node-timeout", timeout)
 
     def joined_by(self, other: LocalCluster) -> LocalCluster:
         """Return this cluster with the node of another, which loses its slots; for inspection."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.server
 import re
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -197,6 +198,12 @@ def test_failures(web: Any, tmp_path: Path) -> None:
     web.cut = 100_000
     with pytest.raises(fastresp.SourceError, match=r"x\.csv"):
         fastresp.dump(f"{web.url}/x.csv", "HSET u:{id} {**}", tmp_path / "x.resp")
+
+
+def test_a_scheme_whose_package_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "s3fs", None)
+    with pytest.raises(ImportError, match=r"s3fs.*pip install 'fastresp\[remote\]'"):
+        fastresp.mass_insert("s3://bucket/users.parquet", "SADD ids {id}")
 
 
 def test_resume_only_of_the_same_file(
