@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-__all__ = ["DATA_SETS", "DataSet"]
+__all__ = ["DATA_SETS", "DataSet", "Mixed"]
 
 Text: TypeAlias = str | bytes | None
 
@@ -86,6 +86,58 @@ class DataSet:
         return rows
 
 
+@dataclass(frozen=True)
+class Mixed(DataSet):
+    """Rows whose keys and types differ, which no columns can hold.
+
+    Attributes:
+        given: the rows.
+        stored: the hash of each row that makes one.
+        nulls: the nulls that these are sent without.
+    """
+
+    given: Sequence[dict[str, Any]] = ()
+    stored: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
+    nulls: int = 0
+
+    @property
+    def nested(self) -> bool:
+        return True
+
+    def rows(self) -> list[dict[str, Any]]:
+        return list(self.given)
+
+    def counts(self, *, keyed: bool) -> tuple[int, int, int]:
+        return len(self.given), len(self.given) - len(self.stored), self.nulls
+
+    def expected(self) -> dict[bytes, dict[bytes, bytes]]:
+        return {
+            b"k:%d" % number: {name.encode(): text.encode() for name, text in pairs.items()}
+            for number, pairs in self.stored.items()
+        }
+
+
+def mixed() -> Mixed:
+    rows: list[dict[str, Any]] = [
+        {"id": 0, "v": 1},
+        {"id": 1, "v": "1.10", "w": None},
+        {"id": 2, "late": "x", "v": [1, {"a": None, "b": []}]},
+        {"id": 3, "v": {"a": 1, "b": {}}, "other": None},
+        {"id": 4},
+        {"id": 5, "v": None},
+        {"w": "2024-01-01", "id": 6, "late": 2.5},
+    ]
+    stored = {
+        0: {"v": "1"},
+        1: {"v": "1.10"},
+        2: {"late": "x", "v": '[1,{"a":null,"b":[]}]'},
+        3: {"v": '{"a":1,"b":{}}'},
+        6: {"w": "2024-01-01", "late": "2.5"},
+    }
+    table = pa.table({"id": range(len(rows))})
+    return Mixed("keys and types that differ", table, {}, given=rows, stored=stored, nulls=2)
+
+
 def make(
     name: str,
     columns: Mapping[str, tuple[Any, Sequence[Text]]],
@@ -134,6 +186,7 @@ def _nested(name: str, kind: pa.DataType, values: Sequence[Any], **without: str)
 ZONE = "Europe/Berlin"
 
 DATA_SETS = [
+    mixed(),
     _integers(),
     typed("integers with nulls", pa.int64(), [(1, "1"), (None, None), (-3, "-3")],
           numpy="pandas makes floats of them"),

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.dataset
 from arro3.core import Table as Arro3Table
 from command_line import invoke
-from data_sets import DataSet
+from data_sets import DataSet, Mixed
 from pyarrow import feather, parquet
 from redis import Redis
 
@@ -59,7 +59,8 @@ class Source:
     keyed: bool = False
 
     def carries(self, data: DataSet) -> bool:
-        return not set(self.families) & data.without.keys() and self.fits(data)
+        held = self.keyed or not isinstance(data, Mixed)
+        return held and not set(self.families) & data.without.keys() and self.fits(data)
 
 
 def rows(data: DataSet, folder: Path) -> list[dict[str, Any]]:
@@ -205,6 +206,14 @@ def jsonl_file(data: DataSet, folder: Path) -> str:
     return str(path)
 
 
+def jsonl_parts(data: DataSet, folder: Path) -> str:
+    found = list(documents(data))
+    for number, part in enumerate(thirds(data)):
+        text = "".join(found[at] + "\n" for at in part)
+        (folder / f"part-{number}.jsonl").write_text(text, encoding="utf-8", newline="")
+    return str(folder / "part-*.jsonl")
+
+
 def json_array(data: DataSet, folder: Path) -> str:
     path = folder / "data.json"
     path.write_text("[" + ",\n".join(documents(data)) + "]", encoding="utf-8", newline="")
@@ -280,6 +289,7 @@ SOURCES = {
     "TSV": Source(tsv_file, fits=fits_tsv),
     "TSV, sql": Source(reading(tsv_file, sql=ALL), ["duckdb_names"], fits_tsv),
     "JSON Lines": Source(jsonl_file, ["json"], fits_json, keyed=True),
+    "JSON Lines, parts": Source(jsonl_parts, ["json"], fits_json, keyed=True),
     "JSON array": Source(json_array, ["json"], fits_json, keyed=True),
     "JSON Lines, sort_by": Source(reading(jsonl_file, sort_by="id"), ["json", "sorted"], fits_json),
 }
