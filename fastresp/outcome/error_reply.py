@@ -59,8 +59,9 @@ class CommandError(Placed, FastrespError, redis_errors.ResponseError):
             counted from 0. Else None.
         line: the physical line of the file in which the row begins, counted from 1. It is found at
             the end of the load, in a file of text that is still as it was. Else None.
-        row_key: the placeholder in the command's key, and its value, such as ``id=17``, if the key
-            has one placeholder, shortened to 40 characters. Else empty.
+        row_key: the placeholder in the key of the command, or of another command of its row, and
+            its value, such as ``id=17``, shortened to 40 characters. Empty if no key has exactly
+            one placeholder.
         arguments: the command as it was sent, a tuple of bytes, or None; also None if the
             arguments of earlier errors already fill 8 MiB. Possible passwords, such as those of
             AUTH or CONFIG SET requirepass, are replaced by ``(redacted)``, as in SLOWLOG.

@@ -33,7 +33,10 @@ MOST_WORDS = 1000
 def with_line(text: str, error: Placed) -> str:
     """Return a text that begins with a file, and maybe a row, with the line behind it."""
     words = str(error.file)
-    if error.line is None or not text.startswith(words) or f", line {error.line:,}: " in text:
+    if error.line is None or not text.startswith(words):
+        return text
+    named = f"line {error.line:,}" if error.row_in_file is None else f", line {error.line:,}: "
+    if named in text:
         return text
     row = "" if error.row_in_file is None else f"{words}: row {error.row_in_file:,}"
     words = row if row and text.startswith(row) else words
@@ -124,14 +127,20 @@ class SourceError(Placed, FastrespError, ValueError):
     Attributes:
         row_in_file: for a row with another number of fields, or that is no JSON, its index in its
             file, counted from 0. Else None.
-        file, line: the file of this row, and its physical line, as in CommandError.
+        file, line: the file of this row, or of a quote that is not closed, and its physical line,
+            as in CommandError.
     """
 
     def __init__(
-        self, message: str, *, row_in_file: int | None = None, line: int | None = None
+        self,
+        message: str,
+        *,
+        row_in_file: int | None = None,
+        line: int | None = None,
+        file: str | None = None,
     ) -> None:
         super().__init__(message)
-        self.row_in_file, self.line = row_in_file, line
+        self.row_in_file, self.line, self.file = row_in_file, line, file
 
     def __str__(self) -> str:
         return visible(self.message)

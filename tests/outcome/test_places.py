@@ -125,12 +125,13 @@ SOURCES: dict[str, list[Source]] = {
         file("users.csv.gz", gzip.compress(CSV.encode())),
         file("users.csv", CSV.encode("utf-16"), encoding="utf-16"),
     ],
-    "RESP, commands as text, rejects": [
+    "paths of RESP, of commands as text, and of rejects": [
         file("users.resp", pack("SADD", "1", "\n") + pack(*COMMANDS[1])),
         file("users.txt", "SADD 1 x\n\nSADD bad y\n", format="commands"),
         rejects,
     ],
-    "standard input from a file (`< users.csv`), and other file objects that can be read again": [
+    "CSV and the like from standard input (`< users.csv`), and other file objects that can be read "
+    "again": [
         opened,
         lambda folder: fastresp.read(io.BytesIO(CSV.encode())),
     ],

@@ -377,8 +377,9 @@ def _errors_converted(name: str, kind: str | None, rows: int = 0) -> Iterator[No
         yield
     except SourceError as error:
         named = Message(f"{name}: ", message_of(error))
-        place = {"row_in_file": error.row_in_file, "line": error.line}
-        raise SourceError(named, **place) from error.__cause__
+        row, line = error.row_in_file, error.line
+        file = name if row is None and line is not None else None  # else it is set with its row
+        raise SourceError(named, row_in_file=row, line=line, file=file) from error.__cause__
     except pa.ArrowMemoryError as error:
         words = f"{name} can't be read: out of memory ({error}); raise the limit of this process"
         raise SourceError(words) from error

@@ -32,7 +32,7 @@ POLL_MS = 100
 TAKEN_BYTES = 2 << 20
 # Blocks of CSV or JSON lines that Arrow may read ahead of parsing: by default it would read 32.
 AHEAD_BLOCKS = 3
-# The longest search for the lines of errors: 5 GB of CSV, or 1 GB of gzip.
+# The longest search for the lines of errors: 7 GB of CSV, or 4 GB of JSON Lines.
 SEARCH_S = 10.0
 # Enough to detect any format or compression.
 MAGIC_BYTES = 16

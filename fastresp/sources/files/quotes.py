@@ -146,7 +146,8 @@ class CheckedText:
                     f"a quoted field in line {quotes.fault:,} has a backslash before a quote; use ",
                     Hint("escape", "\\"),
                     ", or double the quote if the backslash is text",
-                )
+                ),
+                line=quotes.fault,
             )
         elif quotes.fault:
             self.failure = _opened(
@@ -176,5 +177,6 @@ def _opened(line: int, what: str) -> SourceError:
             f"the quote opened in line {line:,} {what}; close it, or double it if it is part of "
             "the text",
             IF_TEXT,
-        )
+        ),
+        line=line,
     )

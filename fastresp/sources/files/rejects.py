@@ -100,10 +100,13 @@ class RejectsFile:
                     Hint("rejects", ...),
                     '; it must be a JSON object whose "arguments" are a command, each a string or '
                     '{"base64": "..."}',
-                )
+                ),
+                line=number,
+                file=self.name,
             ) from None
         if why:
-            raise SourceError(f"{self.name}, line {number:,}: {why} (nothing was sent)")
+            words = f"{self.name}, line {number:,}: {why} (nothing was sent)"
+            raise SourceError(words, line=number, file=self.name)
         return command
 
 

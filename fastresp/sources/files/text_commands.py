@@ -91,7 +91,9 @@ class Converted:
                 raise SourceError(
                     f"{self._name}, line {self._line:,}: its quotes are not balanced, or text "
                     f"follows a closing quote: {shown_argument(line)}; quote it as for "
-                    'redis-cli, and a NUL as "\\x00"'
+                    'redis-cli, and a NUL as "\\x00"',
+                    line=self._line,
+                    file=self._name,
                 )
             if words:
                 made.append(pack(*words))

@@ -108,6 +108,30 @@ def test_a_row_with_a_wrong_number_of_fields(
             assert found.hints == [Hint("bad_rows", "skip")]
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.csv", 'id,name\n1,x\n2,"y\n3,z\n'),
+        ("a.csv", 'id,name\r1,x\r2,"y\r3,"z" x\r'),
+        ("a.csv", 'id,name\n1,x\n2,"a \\" b"\n'),
+        ("a.txt", 'SET a b\n\nSET "a b\n'),
+        ("rejects.jsonl", '{"arguments": ["PING"]}\n\n{"arguments": 1}\n'),
+    ],
+)
+def test_lines_that_can_not_be_read(
+    server: LocalServer, tmp_path: Path, name: str, text: str
+) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    is_csv = name == "a.csv"
+    read: Any = fastresp.read_rejects if "rejects" in name else fastresp.read
+    source = read(path, format="commands") if name == "a.txt" else read(path)
+    with pytest.raises(fastresp.SourceError) as caught:
+        fastresp.mass_insert(source, SET if is_csv else None, server=server.url)
+    assert (caught.value.file, caught.value.line) == (str(path), 3)
+    assert str(caught.value).count("line 3") == 1
+
+
 RESP = b"*3\r\n$3\r\nSET\r\n$1\r\na\r\n$4\r\n\n\r\n\n\r\n"
 REFUSED = b"*3\r\n$4\r\nSADD\r\n$3\r\nbad\r\n$1\r\nx\r\n"
 
