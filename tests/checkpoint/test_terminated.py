@@ -35,7 +35,7 @@ def sent(client: redis.Redis) -> int:
     return count
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize(
     "template", ["INCRBY k:{key} {n}", "RPUSH k:{key} {n}", "ZADD k:{key} {n} {n}"]

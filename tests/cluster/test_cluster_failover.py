@@ -220,7 +220,7 @@ def test_connections_that_are_closed(insert: Insert, cluster: LocalCluster) -> N
 
     def closing() -> Iterator[tuple[int, int]]:
         for key, i in rows(lambda: None):
-            if i % 5_000 == 4_999:
+            if i % 10_000 == 9_999:
                 with suppress(redis.RedisError):
                     cluster.clients[i % 3].client_kill_filter(_type="normal", skipme=True)
             yield key, i

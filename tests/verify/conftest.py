@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -18,6 +18,14 @@ Verify: TypeAlias = Callable[..., fastresp.VerifyReport]
 
 def verify_asyncio(data: Any, template: Any = None, **options: Any) -> fastresp.VerifyReport:
     return asyncio.run(fastresp.aio.verify(data, template, **options))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _short_pause() -> Iterator[None]:
+    """Wait less than users do before what differs is looked at again."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fastresp.load.verifying.verify.PAUSE_S", 0.05)
+        yield
 
 
 @pytest.fixture(params=[fastresp.verify, verify_asyncio], ids=["sync", "asyncio"])
