@@ -15,6 +15,8 @@ __all__ = ["Command", "Group", "Listed", "argument", "command", "option"]
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 ARGUMENTS, OPTIONS = "Arguments", "Options"
+# Options under names that they do not have.
+RENAMED = {"--retry": ("--from-rejects", "--retry-in-doubt")}
 # How paragraphs begin that are not wrapped.
 EXAMPLE = ("fastresp ", "  ")
 # textwrap breaks lines at spaces and hyphens, also within --on-error, but not at these.
@@ -91,6 +93,26 @@ class Command(click.Command):
     """A command whose help lists its arguments, and its options by section."""
 
     context_class = _Context
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            options = {name for each in self.params for name in each.opts}
+            renamed = [each for each in RENAMED.get(error.option_name, ()) if each in options]
+            if not renamed:
+                raise
+            words = f"No such option '{error.option_name}'; use {' or '.join(renamed)}"
+            raise click.UsageError(words, ctx) from None
+        except click.UsageError as error:
+            from ..outcome.passwords import masked  # not at the start: --help needs none of it
+
+            words = masked(error.message)
+            if "extra argument" in words and any("-o" in each.opts for each in self.params):
+                words += "; -o FILE writes to a file"
+            if words == error.message:
+                raise
+            raise click.UsageError(words, ctx) from None
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         self.format_usage(ctx, formatter)

@@ -106,6 +106,9 @@ def pack(
             end.end(Exit.USAGE, "--rdb-version is for RDB files; add --format rdb")
         if output is None and rdb:
             end.end(Exit.USAGE, "an RDB file appears when it is complete; add -o FILE")
+        if output is not None and output.suffix == ".rdb" and not rdb:
+            words = f"{output} would hold RESP; add --format rdb, or name it {output.stem}.resp"
+            end.end(Exit.USAGE, words)
         if output is None and sys.stdout is None:
             end.end(Exit.USAGE, "standard output is closed; use -o FILE")
         if output is None and sys.stdout.isatty():

@@ -67,6 +67,8 @@ def dump(
         _check_rdb(template, file, format, rdb_version)
         if nulls == "delete":
             raise ValueError("an RDB file makes whole keys; leave out nulls='delete'")
+    elif isinstance(file, (str, os.PathLike)) and os.fspath(file).endswith(".rdb"):
+        raise ValueError(f"{os.fspath(file)} would hold RESP; add format='rdb', or name it .resp")
     elif template is not None and template.scripts:
         template = template.self_contained()
     data = as_source(data, template)

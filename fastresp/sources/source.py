@@ -16,13 +16,15 @@ from ..encode.template import (
     TemplateLike,
     as_template,
 )
-from ..outcome.errors import CheckpointError, TemplateError
+from ..outcome.errors import CheckpointError, SourceError, TemplateError
 from ..outcome.messages import Hint, Message
 from ..outcome.places import Place
 from ..resp.buffer import Chunk
+from ..resp.key_positions import POSITIONS
 from ..server.options import Options
 from ..server.rate import Rate
 from .files import Table, read
+from .files.input import name_of
 from .files.paths import names_no_format
 from .files.reading import Need, Wanted
 from .files.rejects import RejectsFile
@@ -100,10 +102,11 @@ def as_source(data: Any, template: Template | None) -> Any:
         try:
             return read(data, format=format_for(data, template))
         except FileNotFoundError as error:
-            error.add_note(
-                "fastresp: a str as data is a path or a query; pass one command as a list with a "
-                "tuple of its arguments: [('SET', 'key', 'value')]"
-            )
+            if isinstance(data, str) and _is_command(data):
+                error.add_note(
+                    "fastresp: a str as data is a path or a query; pass one command as a list with "
+                    "a tuple of its arguments: [('SET', 'key', 'value')]"
+                )
             raise
     if isinstance(data, list | tuple) and data and all(isinstance(p, os.PathLike) for p in data):
         return read(list(data), format=format_for(data, template))
@@ -114,6 +117,12 @@ def as_source(data: Any, template: Template | None) -> Any:
     return data if columns is None else columns
 
 
+def _is_command(text: str) -> bool:
+    """Return whether a text begins with the name of a command, and has arguments."""
+    words = text.split(maxsplit=1)
+    return len(words) == 2 and words[0].upper().encode(errors="replace") in POSITIONS
+
+
 def lines_of(data: Any) -> Any:
     """Return the lines of an open file without their line ends; anything else unchanged.
 
@@ -121,6 +130,8 @@ def lines_of(data: Any) -> Any:
     """
     if not (hasattr(data, "readline") and hasattr(data, "readable")) or hasattr(data, "__anext__"):
         return data
+    if getattr(data, "closed", False):
+        raise SourceError(f"{name_of(data)} is closed; open it again")
     return (line.removesuffix(b"\n" if isinstance(line, bytes) else "\n") for line in data)
 
 
@@ -256,7 +267,13 @@ def _columns(
         return row_writer(template, options), iter(())
     size = _chunk_bytes(options.rate)
     try:
-        writer = ColumnWriter(template, stream, nulls=options.nulls, chunk_bytes=size)
+        writer = ColumnWriter(
+            template,
+            stream,
+            nulls=options.nulls,
+            chunk_bytes=size,
+            of_files=isinstance(data, Table),
+        )
         writer.start_at(start_row, first_row)
         if isinstance(data, Table):
             _check_later(template, data, options)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import io
 import json
 import pickle
 from pathlib import Path
@@ -58,7 +59,7 @@ def test_a_message_survives_pickle_and_copy() -> None:
 
 def test_an_error_has_the_hints_of_its_message() -> None:
     with pytest.raises(fastresp.EncodeError) as caught:
-        fastresp.pack_many([("SET", "k", "v"), ("SET", "k", None)])
+        fastresp.dump([("SET", "k", "v"), ("SET", "k", None)], None, io.BytesIO())
     assert caught.value.hints == [Hint("nulls", "skip"), Hint("nulls", "empty")]
     assert str(caught.value).endswith(", nulls='empty' sends an empty string")
     assert not fastresp.SourceError("it has nulls='skip'").hints
@@ -108,3 +109,44 @@ def test_rejects_that_are_loaded_as_data_are_advised_of_retry(
     done = run("load", path, "{*arguments}", REDIS_URL=server.url)
     assert done.exit_code == 64
     assert "for a rejects file, use --from-rejects and no template" in done.output
+
+
+def test_mistakes_have_advice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("users.csv").write_text("id\n1\n")
+    Path("users.csv.xz").write_bytes(b"\xfd7zXZ\0")
+    wide = f"INSERT {'x, ' * 300}"
+    calls = [
+        (["load", "users.csv.xz", "SET {id} 1"], "xz can't be read compressed; decompress"),
+        (["load", "user.csv", "SET {id} 1"], "No such file or directory (did you mean users.csv"),
+        (["load", "users.csv", "--retry"], "use --from-rejects or --retry-in-doubt"),
+        (["unload", "user:*", "out.csv"], "argument (out.csv); -o FILE writes to a file"),
+        (["check", "a", "https://x/y?sig=geheim"], "argument (https://x/y?***)"),
+        (["pack", "users.csv", "SET {id} 1", "-o", "o.rdb"], "add --format rdb, or name it o.resp"),
+        (["load", wide, "SET {id} 1"], "... (907 characters): File name too long"),
+    ]
+    for call, words in calls:
+        done = run(*call)
+        assert done.exit_code and words in done.stderr, done.stderr
+    assert not Path("o.rdb").exists()
+    with pytest.raises(ValueError, match=r"o\.rdb would hold RESP; add format='rdb'"):
+        fastresp.dump([("SET", 1, 1)], None, "o.rdb")
+
+
+def test_only_a_command_as_data_is_called_one() -> None:
+    for data, notes in (("SET a b", 1), ("no.csv", 0), (Path("no.csv"), 0), ("two words.csv", 0)):
+        with pytest.raises(FileNotFoundError) as caught:
+            fastresp.mass_insert(data)
+        assert len(getattr(caught.value, "__notes__", [])) == notes
+
+
+def test_closed_file_objects(tmp_path: Path) -> None:
+    with open(tmp_path / "x", "wb") as file:
+        pass
+    for call in (
+        lambda: fastresp.mass_insert(file, "SET {0} 1"),
+        lambda: fastresp.read(file, format="resp"),
+        lambda: fastresp.dump(fastresp.read(file, format="csv"), "SET {a} 1", io.BytesIO()),
+    ):
+        with pytest.raises(fastresp.SourceError, match=r"x is closed; open it again"):
+            call()

@@ -17,6 +17,7 @@ class ColumnWriter(ChunkWriter):
         *,
         nulls: Literal["auto", "skip", "empty", "error", "delete"] = "auto",
         chunk_bytes: int = ...,
+        of_files: bool = False,
     ) -> None: ...
     @property
     def rows(self) -> int: ...

@@ -59,6 +59,7 @@ cdef class ColumnWriter(ChunkWriter):
         plan: a Plan (such as a Template) to run for each row.
         stream: the source of the columns.
         nulls, chunk_bytes: as for a Writer.
+        of_files: whether the columns are those of files, of which a query can filter rows.
 
     Raises:
         TemplateError: a column is missing, or its type does not fit the placeholder.
@@ -68,6 +69,7 @@ cdef class ColumnWriter(ChunkWriter):
     cdef ArrowStream stream             # for messages
     cdef Steps steps                    # bound to the columns of the batches that come now
     cdef Nulls nulls
+    cdef bint of_files
     cdef Batch batch
     cdef bint slow                      # the last batch was slow to arrive
     cdef Py_ssize_t at                  # rows of the batch already written
@@ -75,8 +77,9 @@ cdef class ColumnWriter(ChunkWriter):
     cdef Py_ssize_t before              # rows of all batches before it
 
     def __init__(
-        self, plan, ArrowStream stream, *, nulls="auto", chunk_bytes=CHUNK_BYTES
+        self, plan, ArrowStream stream, *, nulls="auto", chunk_bytes=CHUNK_BYTES, of_files=False
     ):
+        self.of_files = of_files
         self.nulls = nulls_policy(nulls)
         self.plan = plan
         self.stream = stream
@@ -211,7 +214,7 @@ cdef class ColumnWriter(ChunkWriter):
                 cell = cell.inner
             name = name_of(cell)
         if job.error is NULL:
-            error = EncodeError(described(fault, job, b.out.most))
+            error = EncodeError(described(fault, job, b.out.most, self.of_files))
         else:
             error = <object>job.error
             Py_DECREF(error)
@@ -249,13 +252,13 @@ cdef str without(Cell *cell):
     return f"FROM source WHERE {column} IS NOT NULL"
 
 
-cdef object described(int fault, Job *job, Py_ssize_t most):
+cdef object described(int fault, Job *job, Py_ssize_t most, bint of_files):
     """Return what is wrong with a value, as a sentence."""
     if fault == IS_NOT_ALLOWED:
-        return Message(
-            "cannot send a null: Redis has no null; ", WITHOUT_NULLS,
-            ", ", Hint("sql", without(job.cell)), " filters the rows of files",
-        )
+        words = Message("cannot send a null: Redis has no null; ", WITHOUT_NULLS)
+        if not of_files:
+            return Message(words, "; or drop such rows")
+        return Message(words, ", ", Hint("sql", without(job.cell)), " filters the rows of files")
     if fault == IS_NULL_ROW:
         return "the row itself is null, and has no columns"
     if fault == OUT_OF_RANGE:

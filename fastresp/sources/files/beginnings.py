@@ -56,8 +56,9 @@ def check_text(head: bytes, kind: str) -> None:
         return
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise SourceError(Message("it is UTF-16; use ", Hint("encoding", "utf-16")))
-    if kind == "jsonl" and head[:2] in (b"{\0", b"[\0", b"\0{", b"\0["):
-        name = "utf-16-be" if head[0] == 0 else "utf-16-le"
+    first, second = head[:16:2], head[1:16:2]  # the bytes of ASCII characters
+    if second and any(first) != any(second):
+        name = "utf-16-le" if any(first) else "utf-16-be"
         raise SourceError(Message("it is UTF-16; use ", Hint("encoding", name)))
     found = binary_format(head)
     if found == "Parquet":

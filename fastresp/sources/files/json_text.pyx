@@ -30,7 +30,8 @@ cdef enum Fault:
     NOT_UTF8
 
 cdef dict WORDS = {
-    NO_OBJECT: "not a JSON object; fix it: each line must be one JSON object",
+    NO_OBJECT: "not a JSON object; fix it: each row, a line or an element of the array, must be a "
+    'JSON object such as {"id": 1}',
     SECOND_OBJECT: "extra text after the JSON object; fix it: each line must be one JSON object",
     LINE_ENDS: "the line ends inside its JSON object; fix it: each line must be one JSON object",
     NOT_NUMBER: "a number is not valid JSON, or no comma or bracket follows it; fix it",
@@ -245,7 +246,10 @@ cdef class ArrayLines:
         with nogil:
             more = self.split(p, p + size)
         if more:
-            raise SourceError("extra text after the end of the JSON array; remove it")
+            raise SourceError(
+                "extra text after the end of the JSON array; remove it, or, if each line is a row, "
+                'write it as a JSON object such as {"id": 1}'
+            )
         return lines
 
     def finish(self):

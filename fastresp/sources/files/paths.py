@@ -6,8 +6,11 @@ import glob
 import io
 import os
 from collections.abc import Sequence
+from difflib import get_close_matches
+from itertools import islice
 from typing import IO, Any, Literal, TypeAlias
 
+from ...outcome.excerpts import shown_query
 from ...outcome.messages import Hint, Message
 from ...outcome.passwords import masked_url
 from .remote import is_pattern, is_remote, path_of, remote_files
@@ -44,6 +47,9 @@ SUFFIXES = {
     ".feather": "arrow",
 }
 PACKED_SUFFIXES = (".gz", ".zst", ".bz2")
+UNREAD_SUFFIXES = (".xz", ".lzma", ".zip", ".7z", ".lz4", ".br", ".rar", ".z")
+# Names in a folder that are compared with one that is missing.
+MOST_NAMES = 1000
 
 
 def files_of(source: Source) -> list[Any]:
@@ -93,8 +99,23 @@ def _existing(path: str) -> str:
         return found[0]
     if os.path.isdir(path):
         raise IsADirectoryError(f"{path} is a directory; name its files, such as {path}/*.parquet")
-    os.stat(path)
+    try:
+        os.stat(path)
+    except OSError as error:
+        words = f"{error.strerror}{_similar(path)}"
+        raise OSError(error.errno, words, shown_query(path)) from None
     return path
+
+
+def _similar(path: str) -> str:
+    """Return which file of the folder has nearly this name, as a question; empty if none has."""
+    folder, name = os.path.split(path)
+    try:
+        names = [each.name for each in islice(os.scandir(folder or "."), MOST_NAMES)]
+    except OSError:
+        return ""
+    found = get_close_matches(name, names, 1, 0.8)
+    return f" (did you mean {os.path.join(folder, found[0])}?)" if found else ""
 
 
 def format_of(file: Any) -> str | None:
@@ -103,7 +124,8 @@ def format_of(file: Any) -> str | None:
         return None
     suffix, packed = _suffix(file)
     kind = SUFFIXES.get(suffix)
-    if packed and (kind in ("parquet", "arrow") or suffix == ".resp"):
+    whole = kind in ("parquet", "arrow") or suffix == ".resp"
+    if suffix in UNREAD_SUFFIXES or (packed and whole):
         raise ValueError(f"{file} can't be read compressed; decompress it first")
     if kind is None:
         words = f"can't tell the format of {file} from its name; set "

@@ -101,6 +101,8 @@ class RespFile:
                 self._start, self._size = 0, status.st_size
         else:
             self.name = name_of(source)
+            if getattr(source, "closed", False):
+                raise SourceError(f"{self.name} is closed; open it again")
             if source.seekable():
                 self._start = source.tell()
                 self._size = source.seek(0, os.SEEK_END) - self._start

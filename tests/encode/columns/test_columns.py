@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import uuid
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from columns import Array, as_rows, dumped
+from pyarrow import parquet
 
+import fastresp
 from fastresp import EncodeError, TemplateError, pack, pack_many
 
 HALVES = np.array([1.5, 0.1, -0.0, 65504, np.inf], "f2")
@@ -375,12 +378,20 @@ def test_single_column(array: pa.Array) -> None:
         ("SET {s.a} 1", "..."),
     ],
 )
-def test_nulls_that_are_refused_have_advice(template: str, column: str) -> None:
+def test_nulls_that_are_refused_have_advice(template: str, column: str, tmp_path: Path) -> None:
     table = pa.table({"a": ["v", None], 'x "y"': ["v", None], "s": [{"a": "v"}, {"a": None}]})
-    with pytest.raises(EncodeError) as caught:
-        dumped(table, template)
-    assert str(caught.value).startswith("row 1, command 1, column ")
-    assert str(caught.value).endswith(
-        "Redis has no null; nulls='skip' leaves out the command (or the pair), nulls='empty' sends "
-        f"an empty string, sql='FROM source WHERE {column} IS NOT NULL' filters the rows of files"
-    )
+    parquet.write_table(table, tmp_path / "x.parquet")
+    ends = {
+        "; or drop such rows": table,
+        f", sql='FROM source WHERE {column} IS NOT NULL' filters the rows of files": fastresp.read(
+            tmp_path / "x.parquet"
+        ),
+    }
+    for end, data in ends.items():
+        with pytest.raises(EncodeError) as caught:
+            dumped(data, template)
+        assert "row 1, command 1, column " in str(caught.value) or "row 1 of" in str(caught.value)
+        assert str(caught.value).endswith(
+            "Redis has no null; nulls='skip' leaves out the command (or the pair), nulls='empty' "
+            f"sends an empty string{end}"
+        )

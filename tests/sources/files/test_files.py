@@ -291,6 +291,7 @@ def test_csv_need_not_be_utf8() -> None:
         (b"a,b,a\n", "two columns are named 'a' in the first line; rename one"),
         (b"\xe9\n", "is not UTF-8"),
         ("a,b\n1,2\n".encode("utf-16"), "it is UTF-16; use encoding='utf-16'"),
+        ("a,b\n1,2\n".encode("utf-16-le"), "it is UTF-16; use encoding='utf-16-le'"),
         (b'a,b\n\n1,"2\n"\n\n3,4,5\n', "row 1, line 6 has 3 fields for 2 columns: '3,4,5'"),
         (b'"a\nb",c\n1\n', "row 0, line 3 has 1 field for 2 columns: '1'"),
         (
@@ -372,7 +373,10 @@ def test_json_later_in_the_file() -> None:
             '{"a":1,}',
             "row 60,000, line 60,001: Missing a name for object member; fix it: each line",
         ),
-        ("nonsense", "row 60,000, line 60,001: not a JSON object; fix it: each line must be one"),
+        (
+            "nonsense",
+            "row 60,000, line 60,001: not a JSON object; fix it: each row, a line or an element",
+        ),
     ],
 )
 def test_faults_of_json(line: str, words: str) -> None:

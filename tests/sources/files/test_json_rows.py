@@ -292,7 +292,7 @@ def test_rows_that_python_refuses_are_refused(
         ('{"b":[1,]}', "an object, a list or a literal is not valid JSON; fix it"),
         ('{"b":[1', "the line ends inside its JSON object; fix it: each line must be one JSON"),
         ('{"b":1} x', "extra text after the JSON object; fix it: each line must be one JSON"),
-        ("[1]", "not a JSON object; fix it: each line must be one JSON object"),
+        ("[1]", "not a JSON object; fix it: each row, a line or an element of the array, must"),
     ],
 )
 def test_words_for_what_is_wrong(line: str, words: str) -> None:
