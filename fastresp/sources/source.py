@@ -326,6 +326,7 @@ def _wanted(template: Template) -> Wanted:
     named = [each for each in fields + left_out if not isinstance(each, Pairs)]
     needs = [Need(each.path, isinstance(each, Items), each.convert or "") for each in named]
     needs = [each for each in needs if len(each.path) > 1 or each.items or each.vector]
+    positions = any((field.head or field).position >= 0 for field in named)
     return Wanted(
         None if whole else frozenset(names),
         frozenset(need.path[0] for need in needs if need.vector),
@@ -333,6 +334,9 @@ def _wanted(template: Template) -> Wanted:
         frozenset(each.path[0] for each in named if each.position < 0 or each.head),
         frozenset(need.path[0] for need in needs),
         tuple(needs),
+        frozenset(str(field.key) for field in named if len(field.path) > 1),
+        all_fields,
+        positions,
     )
 
 

@@ -11,6 +11,7 @@ from .cell cimport (
     FORM_MAP,
     FORM_NONE,
     FORM_STRUCT,
+    FORM_VALUE,
     LAYOUT_DICTIONARY,
     LAYOUT_FIXED,
     LAYOUT_FIXED_LIST,
@@ -56,11 +57,14 @@ from .storage cimport (
 
 # The JSON that the whole row was read from: a column that is not a field of the row.
 DOCUMENT = b"fastresp.document"
+# The fields of each row of JSON, for {**}: those that have columns before this one, too.
+FIELDS = b"fastresp.fields"
 # Canonical extension types that have a text, or whose storage can be sent as it is; each with the
 # formats that its storage may have.
 cdef dict EXTENSIONS = {
     b"arrow.uuid": ("w:16",), b"arrow.json": ("u", "U", "vu"), b"arrow.bool8": ("c",),
     b"arrow.fixed_shape_tensor": ("+w:",), DOCUMENT: ("z",), VALUE: ("u",),
+    FIELDS: ("+m",),
 }
 cdef dict LAYOUTS = {
     "u": LAYOUT_STRING, "z": LAYOUT_STRING, "U": LAYOUT_LARGE_STRING, "Z": LAYOUT_LARGE_STRING,
@@ -173,6 +177,16 @@ cdef bint is_known(ArrowSchema *schema, bytes extension) except -1:
         kind == format or format[-1] == ":" and kind.startswith(format)
         for format in EXTENSIONS.get(extension, ())
     ])
+
+
+cdef bint is_fields(Cell *cell, ArrowSchema *schema) except -1:
+    """Whether a column has the fields of each row: a map of names, by number, to JSON values."""
+    cdef Cell *pair = cell.children
+    return (
+        cell.form == FORM_MAP and extension_name(schema) == FIELDS
+        and pair.children.layout == LAYOUT_DICTIONARY and pair.children.storage == STORAGE_INT32
+        and pair.children.children.plain and pair.children[1].form == FORM_VALUE
+    )
 
 
 cdef bint has_children(Cell *cell) noexcept:

@@ -172,15 +172,6 @@ cdef inline bint is_null(Cell *cell, Py_ssize_t i) noexcept nogil:
     return cell.validity is not NULL and not cell.validity[at >> 3] >> (at & 7) & 1
 
 
-cdef inline bint is_absent(Cell *cell, Py_ssize_t i) noexcept nogil:
-    """Whether a null stands for a key that its row of JSON lacks: one in the source has text."""
-    cdef const int32_t *offsets
-    if cell.form != FORM_VALUE:
-        return False
-    offsets = <const int32_t *>cell.values + cell.offset + i
-    return offsets[0] == offsets[1]
-
-
 cdef inline Cell *stood_for(Cell *cell, Py_ssize_t *i) noexcept nogil:
     """Return the cell, and set i to the index, that a value of a dictionary, run or path refers to.
 

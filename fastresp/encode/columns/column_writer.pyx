@@ -91,13 +91,6 @@ cdef class ColumnWriter(ChunkWriter):
         """Rows read from the source."""
         return self.before + self.at
 
-    @property
-    def names(self):
-        """The names of the columns, without an unnamed pandas index."""
-        cdef Steps steps = self.steps
-        cdef Py_ssize_t i
-        return [steps.names[i] for i in range(steps.n_columns) if not steps.columns[i].hidden]
-
     def start_at(self, row, first_row=0):
         """Begin with a later row of the source; ``first_row`` is the first that will come."""
         self.start_row, self.before = row, first_row
@@ -168,6 +161,7 @@ cdef class ColumnWriter(ChunkWriter):
         job.nulls, job.pair_nulls = of_values(self.nulls), of_pairs(self.nulls)
         job.argument = -1
         job.cell = NULL
+        job.name = NULL
         job.error = NULL
         if b.room - b.commands < steps.n_commands:
             b.grow_marks()
@@ -206,7 +200,9 @@ cdef class ColumnWriter(ChunkWriter):
             return MemoryError("no memory for the text of a row")
         cdef Cell *cell
         name = None
-        if job.cell is not NULL:
+        if job.name is not NULL:
+            name = job.name[:job.name_size].decode(errors="backslashreplace")
+        elif job.cell is not NULL:
             cell = job.cell
             if cell.inner is &self.steps.root and self.steps.named:
                 cell = culprit(cell, self.at)      # for {*!json}, one of all columns
@@ -214,7 +210,7 @@ cdef class ColumnWriter(ChunkWriter):
                 cell = cell.inner
             name = name_of(cell)
         if job.error is NULL:
-            error = EncodeError(described(fault, job, b.out.most, self.of_files))
+            error = EncodeError(described(fault, job, name or "", b.out.most, self.of_files))
         else:
             error = <object>job.error
             Py_DECREF(error)
@@ -243,22 +239,21 @@ cdef class ColumnWriter(ChunkWriter):
             return ""
 
 
-cdef str without(Cell *cell):
+cdef str without(str name):
     """Return a query that leaves out the rows whose value in this column is null."""
-    name = "" if cell.name is NULL else name_of(cell)
     column = '"' + name.replace('"', '""') + '"'
     if not name or "." in name:                    # it may be a path in a column
         column = "..."
     return f"FROM source WHERE {column} IS NOT NULL"
 
 
-cdef object described(int fault, Job *job, Py_ssize_t most, bint of_files):
-    """Return what is wrong with a value, as a sentence."""
+cdef object described(int fault, Job *job, str name, Py_ssize_t most, bint of_files):
+    """Return what is wrong with a value of this column, as a sentence."""
     if fault == IS_NOT_ALLOWED:
         words = Message("cannot send a null: Redis has no null; ", WITHOUT_NULLS)
         if not of_files:
             return Message(words, "; or drop such rows")
-        return Message(words, ", ", Hint("sql", without(job.cell)), " filters the rows of files")
+        return Message(words, ", ", Hint("sql", without(name)), " filters the rows of files")
     if fault == IS_NULL_ROW:
         return "the row itself is null, and has no columns"
     if fault == OUT_OF_RANGE:
@@ -278,7 +273,6 @@ cdef object described(int fault, Job *job, Py_ssize_t most, bint of_files):
     if fault == EMPTY_COMMAND:
         return "the command is empty; it needs at least a name"
     if fault == NOT_ONE_ARGUMENT:
-        name = name_of(job.cell)
         return (
             "this value is a JSON object or list, which is not one argument: write "
             f"{{{name}!json}} for JSON, or in field-value pairs {{**!json}}, or {{**-{name}}} to "

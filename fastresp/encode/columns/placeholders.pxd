@@ -12,6 +12,8 @@ cdef class Columns:
     cdef Cell root                      # the struct of all columns
     cdef Cell *columns                  # borrowed: the fields of the root, or the root itself
     cdef Py_ssize_t n_columns
+    cdef Cell *fields                   # borrowed: the fields of each row, or NULL
+    cdef Py_ssize_t own                 # the first column that is not in these
     cdef Cell *document                 # borrowed: the whole row as JSON, if there is such a column
     cdef bint named                     # the columns have names
     cdef Cell *forms                    # owned: cells for other forms, and for paths
@@ -25,7 +27,9 @@ cdef class Columns:
     cdef bint by_row                    # placeholders refer to columns, not only to that struct
     cdef list kept                      # objects that C pointers refer to
     cdef int bind_forms(self) except -1
-    cdef list unnamed(self, arguments, field)
+    cdef set named_by(self, arguments, field)
+    cdef list unnamed(self, set used, field)
+    cdef Cell *values_of(self, field) except NULL
     cdef list distinct(self, columns, field)
     cdef Cell *cell_of(self, field) except NULL
     cdef Cell *pair_of(self, Py_ssize_t i, field) except NULL

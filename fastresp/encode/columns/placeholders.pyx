@@ -5,7 +5,7 @@ from libc.stdlib cimport free
 from libc.string cimport memset
 
 from .arrow cimport ArrowSchema, Schema
-from .arrow_types cimport build, extension_name, settle_json, type_name
+from .arrow_types cimport build, extension_name, is_fields, settle_json, type_name
 from .cell cimport (
     FORM_LIST,
     FORM_MAP,
@@ -80,6 +80,10 @@ cdef class Columns:
         self.single = schema.single and self.named
         self.places = {}
         for i in range(self.n_columns):
+            if self.named and is_fields(&self.columns[i], top.children[i]):
+                self.fields, self.own = &self.columns[i], i + 1
+                self.fields.hidden = True
+                continue
             self.places.setdefault(self.names[i], []).append(i)
             self.columns[i].hidden = self.names[i].startswith(INDEX_NAME)
         fields = [
@@ -110,8 +114,8 @@ cdef class Columns:
                 form.may_be_null = True
         return 0
 
-    cdef list unnamed(self, arguments, field):
-        """Return the columns of {**}: those that no placeholder of the command names."""
+    cdef set named_by(self, arguments, field):
+        """Return the columns that {**} leaves out, since placeholders of the command name them."""
         if not self.named:
             raise TemplateError(
                 f"{{{field.key}}} needs columns with names, and this is a single column; write "
@@ -128,7 +132,23 @@ cdef class Columns:
             if not named and self.index(part) < 0:
                 raise self.missing(part)
             used.update(named or [self.index(part)])
-        return self.distinct([i for i in range(self.n_columns) if i not in used], field)
+        return used
+
+    cdef list unnamed(self, set used, field):
+        """Return the other columns of {**} that are not among the fields of the rows."""
+        return self.distinct([i for i in range(self.own, self.n_columns) if i not in used], field)
+
+    cdef Cell *values_of(self, field) except NULL:
+        """Return the cell that writes the values of the rows' fields."""
+        cdef Found found
+        cdef Cell *form
+        found.cell = &self.fields.children.children[1]
+        if field.convert is None:
+            return found.cell
+        found.schema = self.top.children[self.own - 1].children[0].children[1]
+        form = self.form_of(found, field)
+        form.text = text_of_any
+        return form
 
     cdef list distinct(self, columns, field):
         """Return the columns to send by name; refuse duplicate names."""
@@ -310,7 +330,7 @@ cdef class Columns:
             has = f"its columns are {listed(names)}"
             if first.name is not None:
                 has += meant(field.path, 0, names)
-            if len(names) < self.n_columns:
+            if len(names) + (self.fields is not NULL) < self.n_columns:
                 has += "; its index has no name: pass frame.reset_index()"
         return TemplateError(
             f"the data has no column {{{field.key}}}: {has}", self.text, field.at
@@ -327,9 +347,10 @@ cdef class Columns:
             )
         if found:
             return found[0]
-        if field.name is not None or self.single or field.position >= self.n_columns:
-            return -1
-        return field.position
+        cdef Py_ssize_t at = field.position
+        if self.fields is not NULL and at >= self.own - 1:
+            at += 1
+        return -1 if field.name is not None or self.single or at >= self.n_columns else at
 
     cdef str described(self, Found found):
         what = f"column {name_of(found.cell)!r}"

@@ -26,6 +26,8 @@ cdef struct Job:
     int fault
     Py_ssize_t argument
     Cell *cell              # or NULL
+    const char *name        # of the field, or NULL
+    Py_ssize_t name_size
     PyObject *error         # owned: the exception raised, or NULL
 
 

@@ -3,6 +3,7 @@
 
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF
+from libc.stdint cimport int32_t
 from libc.string cimport memcpy
 
 from ...resp.out cimport (
@@ -31,12 +32,12 @@ from .cell cimport (
     NULL_KEY,
     RAISED,
     Cell,
-    is_absent,
     is_null,
     span,
     stood_for,
     value,
 )
+from .numbers_and_strings cimport VALUE_MARK
 from ...resp.values cimport (
     NULLS_EMPTY,
     NULLS_ERROR,
@@ -47,12 +48,14 @@ from ...resp.values cimport (
 from .steps cimport (
     SHORT_BYTES,
     STEP_COPY,
+    STEP_FIELDS,
     STEP_GROUP,
     STEP_ITEMS,
     STEP_JOINED,
     STEP_NAME,
     STEP_VALUE,
     Command,
+    Name,
     Part,
     Step,
     Steps,
@@ -228,7 +231,7 @@ cdef char *put_varying(Job *job, Command *command, Py_ssize_t row, char *p) noex
     cdef Py_ssize_t arguments = 0, pairs = 0, left_out = 0, start = p - job.out.base
     cdef Step *step = command.steps
     cdef Step *last = step + command.n_steps
-    cdef bint absent, skips = job.pair_nulls == NULLS_SKIP
+    cdef bint skips = job.pair_nulls == NULLS_SKIP
     cdef char *end
     job.alone = command.alone
     p = make_room(job, p, command.digits + 3)
@@ -236,13 +239,10 @@ cdef char *put_varying(Job *job, Command *command, Py_ssize_t row, char *p) noex
         return NULL
     p += command.digits + 3
     while step != last:
-        # A row of JSON may have few of many columns.
-        if step.pair and is_null(step.column, row):
-            absent = is_absent(step.column, row)
-            if absent or skips and step.kind == STEP_VALUE:
-                left_out += not absent
-                step += 1
-                continue
+        if step.pair and skips and step.kind == STEP_VALUE and is_null(step.cell, row):
+            left_out += 1
+            step += 1
+            continue
         job.written = 1
         if step.kind == STEP_VALUE:
             end = put_value(job, nulls_of(job, step), step.cell, row, step.text, step.size, p)
@@ -255,10 +255,13 @@ cdef char *put_varying(Job *job, Command *command, Py_ssize_t row, char *p) noex
                 end = put_joined(job, step, row, p)
             elif p is not NULL and step.kind == STEP_ITEMS:
                 end = put_items(job, step.cell, row, p)
+            elif p is not NULL and step.kind == STEP_FIELDS:
+                end = put_fields(job, step, row, p)
+                pairs += job.written > 0
             elif p is not NULL:
                 job.written = 0
                 if step.kind == STEP_GROUP and pairs == 0 and (
-                    job.nulls == NULLS_SKIP or command.alone and skips
+                    job.nulls == NULLS_SKIP or command.alone
                 ):
                     return NULL
                 pairs = -step.pair
@@ -269,7 +272,7 @@ cdef char *put_varying(Job *job, Command *command, Py_ssize_t row, char *p) noex
         elif job.fault or not step.pair:
             note(job, command, step)
             job.argument = arguments + step.arguments
-            if step.kind == STEP_ITEMS:
+            if step.kind == STEP_ITEMS or step.kind == STEP_FIELDS:
                 job.argument += job.written
             return NULL
         else:
@@ -416,6 +419,76 @@ cdef char *put_items(Job *job, Cell *cell, Py_ssize_t row, char *p) noexcept nog
     ):
         return NULL
     return p
+
+
+cdef char *put_fields(Job *job, Step *step, Py_ssize_t row, char *p) noexcept nogil:
+    """Write the fields of a row as pairs, or the names of null ones, and count the arguments."""
+    # In registers, as in put_rows().
+    cdef Out *out = job.out
+    cdef Cell *keys = step.cell.children.children
+    cdef Cell *values = &keys[1]
+    cdef Name *names = step.names
+    cdef const int32_t *numbers = <const int32_t *>keys.values + keys.offset
+    cdef const int32_t *offsets = <const int32_t *>values.values + values.offset
+    cdef const char *text = values.bytes
+    cdef Py_ssize_t short = min(SHORT_BYTES, out.large, out.most), at = 0, last = 0, n
+    cdef Py_ssize_t n_names = step.n_names, number = 0, written = 0
+    cdef bint has_nulls = values.validity is not NULL, absent = step.absent
+    cdef char *full = out.end - SHORT_BYTES - 64
+    cdef char *end
+    if not is_null(step.cell, row):
+        span(step.cell, row, &at, &last)
+    for at in range(at, last):
+        number = numbers[at]
+        if not 0 <= number < n_names:
+            job.fault = BAD_INDEX
+            return NULL
+        if names[number].text is NULL:
+            continue
+        if has_nulls and is_null(values, at):
+            if absent:
+                end = put_constant(job, names[number].text, names[number].size, p)
+                written += 1
+            elif job.pair_nulls == NULLS_SKIP:
+                job.left_out += 1
+                continue
+            else:
+                end = put_value(
+                    job, job.pair_nulls, step.values, at, names[number].text, names[number].size, p
+                )
+                written += 2
+        elif absent:
+            continue
+        else:
+            written += 2
+            n = offsets[at + 1] - offsets[at]
+            end = NULL
+            if n < short and full - p > names[number].size:
+                end = put_short_field(&names[number], text + offsets[at], n, p)
+            if end is NULL:
+                end = put_value(
+                    job, job.pair_nulls, step.values, at, names[number].text, names[number].size, p
+                )
+        if end is NULL:
+            job.written = written - (not absent)
+            job.name = value(&keys.children[0], number, &job.name_size)
+            return NULL
+        p = end
+        full = out.end - SHORT_BYTES - 64
+    job.written = written
+    return p
+
+
+cdef inline char *put_short_field(
+    Name *name, const char *text, Py_ssize_t n, char *p
+) noexcept nogil:
+    """Write a field whose value is a string or a number of JSON; return NULL if it is another."""
+    if n and <unsigned char>text[0] == VALUE_MARK:
+        text, n = text + 1, n - 1
+        if n == 0 or text[0] > c'9':
+            return NULL
+    copy_padded(p, name.text, name.size)
+    return put_bulk(p + name.size, text, n)
 
 
 cdef char *put_null(Job *job, int fault, char *p) noexcept nogil:

@@ -11,6 +11,7 @@ cdef enum StepKind:
     STEP_COPY       # nothing but the constant text before it
     STEP_NAME       # the name of a column, if its value is null
     STEP_GROUP      # nothing: the end of the pairs of {**}
+    STEP_FIELDS     # the fields of a row, or the names of those that are null
 
 
 cdef enum:
@@ -25,6 +26,12 @@ cdef struct Part:
     Py_ssize_t size
 
 
+# The name of a field, as one argument; NULL if the command leaves out the field.
+cdef struct Name:
+    const char *text
+    Py_ssize_t size
+
+
 cdef struct Step:
     StepKind kind
     bint pair               # a null leaves out the pair, not the command
@@ -32,9 +39,13 @@ cdef struct Step:
     Py_ssize_t size
     Py_ssize_t arguments    # and the arguments in that
     Cell *cell
-    Cell *column            # of a pair: the column itself, which the cell may write as JSON
     Part *parts             # owned
     Py_ssize_t n_parts
+    bint absent             # of fields: their names if they are null
+    Cell *values            # of fields
+    Name *names             # owned: of the fields of the batch
+    Py_ssize_t n_names
+    Py_ssize_t left_out     # in Steps.left_out: the names of fields that are left out
     int digits              # digits of the total length when last written
 
 
@@ -59,10 +70,13 @@ cdef struct Command:
 cdef class Steps(Columns):
     cdef Command *commands              # owned
     cdef Py_ssize_t n_commands
+    cdef list left_out                  # sets of names
+    cdef dict texts                     # of the names of fields, by their step
     cdef bint skips_pairs               # a null in a field-value pair leaves it out
     cdef int attach(self, Batch batch, Py_ssize_t most) except -1
     cdef void look(self, Py_ssize_t first, Py_ssize_t last) noexcept nogil
     cdef Cell *damaged(self) noexcept
+    cdef int look_up(self, Step *step) except -1
     cdef int compile(self, Command *command, arguments) except -1
     cdef list planned(self, arguments)
     cdef int set_parts(self, Step *step, parts) except -1

@@ -1,12 +1,12 @@
 # cython: language_level=3, cdivision=True
 """Compile a template into steps over Arrow columns: for each placeholder a column and its form."""
 
-from libc.stdlib cimport calloc, free
+from libc.stdlib cimport calloc, free, realloc
 
 from .arrow cimport Batch, Schema
 from .bounds cimport keep_sound, sound_rows
 from .bind cimport bind
-from .cell cimport FORM_VALUE, Cell
+from .cell cimport Cell, value
 from .placeholders cimport Columns
 from ...resp.values cimport (
     NULLS_SKIP,
@@ -34,6 +34,7 @@ cdef class Steps(Columns):
 
     def __init__(self, plan, Schema schema not None, int nulls):
         super().__init__(plan, schema)
+        self.left_out, self.texts = [], {}
         self.skips_pairs = of_pairs(<Nulls>nulls) == NULLS_SKIP
         self.commands = <Command *>calloc(len(plan.commands), sizeof(Command))
         if self.commands is NULL:
@@ -48,6 +49,7 @@ cdef class Steps(Columns):
         for i in range(self.n_commands):
             for k in range(self.commands[i].n_steps):
                 free(self.commands[i].steps[k].parts)
+                free(self.commands[i].steps[k].names)
             free(self.commands[i].steps)
         free(self.commands)
 
@@ -69,15 +71,40 @@ cdef class Steps(Columns):
             command.counted = not command.may_vary
             for k in range(command.n_steps):
                 step = &command.steps[k]
-                # Also where nulls are sent: a row of JSON may lack the key.
-                if step.pair and step.cell.may_be_null and (
-                    self.skips_pairs or step.column.form == FORM_VALUE
-                ):
+                if self.skips_pairs and step.pair and step.cell.may_be_null:
                     command.counted = False
+                if step.kind == STEP_FIELDS:
+                    self.look_up(step)
             command.plain = command.counted and command.checked and command.longest <= most
             step = command.steps
             step.text = command.counted_start if command.counted else command.start
             step.size = command.counted_size if command.counted else command.size
+        return 0
+
+    cdef int look_up(self, Step *step) except -1:
+        """Prepare the names of the fields in a batch."""
+        cdef Cell *names = step.cell.children.children.children
+        cdef set left_out = self.left_out[step.left_out]
+        cdef list texts = []
+        cdef Py_ssize_t i, size
+        cdef const char *text
+        cdef bytes name
+        cdef void *room = realloc(step.names, names.length * sizeof(Name) + 1)
+        if room is NULL:
+            raise MemoryError
+        step.names, step.n_names = <Name *>room, 0
+        for i in range(names.length):
+            text = value(names, i, &size)
+            name = b"" if text is NULL else text[:size]
+            step.names[i].text = NULL
+            if text is not NULL and name not in left_out:
+                name = bulk_string(name)
+                step.names[i].size = len(name)
+                name += bytes(16)   # as in keep()
+                texts.append(name)
+                step.names[i].text = name
+        step.n_names = names.length
+        self.texts[step.left_out] = texts
         return 0
 
     cdef void look(self, Py_ssize_t first, Py_ssize_t last) noexcept nogil:
@@ -116,10 +143,15 @@ cdef class Steps(Columns):
             step.arguments = n
             if kind == STEP_JOINED:
                 self.set_parts(step, what)
+            elif kind == STEP_FIELDS:
+                field, left_out = what
+                step.cell, step.values = self.fields, self.values_of(field)
+                step.absent = isinstance(field, Absent)
+                step.left_out = len(self.left_out)
+                self.left_out.append(left_out)
             elif pair:
                 i, field = what
                 step.cell = self.pair_of(i, field)
-                step.column = &self.columns[i]
             elif kind != STEP_COPY and kind != STEP_GROUP:
                 step.cell = self.cell_of(what)
         name = arguments[0]
@@ -128,9 +160,13 @@ cdef class Steps(Columns):
         )
         command.digits = 1
         kinds = [kind for kind, *_ in planned]
-        command.deletes = STEP_NAME in kinds
+        command.deletes = STEP_NAME in kinds or any([
+            command.steps[k].absent for k in range(command.n_steps)
+        ])
         command.alone = sum([not isinstance(parts[0], (Items, Pairs)) for parts in arguments]) <= 2
-        command.may_vary = command.deletes or STEP_ITEMS in kinds or count == 0 or (
+        command.may_vary = (
+            command.deletes or STEP_ITEMS in kinds or STEP_FIELDS in kinds or count == 0
+        ) or (
             # A group without pairs leaves out the command.
             STEP_GROUP in kinds and not any([pair for _, _, _, pair, _ in planned])
         )
@@ -160,15 +196,25 @@ cdef class Steps(Columns):
                 n += 1
                 continue
             if isinstance(first, Pairs):
-                for i in self.unnamed(arguments, first):
-                    if n:
+                used = self.named_by(arguments, first)
+                if self.fields is not NULL:
+                    left_out = {
+                        self.columns[i].name[:self.columns[i].name_size] for i in used if i >= 0
+                    }
+                    if isinstance(first, Absent):
+                        left_out.update([str(part.key).encode() for part in first.left_out])
+                    steps.append((STEP_FIELDS, before, n, False, (first, left_out)))
+                    before, n = b"", 0
+                for i in self.unnamed(used, first):
+                    if self.skips_pairs and n:
                         steps.append((STEP_COPY, before, n, False, None))
                         before, n = b"", 0
                     name = bulk_string(self.columns[i].name[:self.columns[i].name_size])
                     kind = STEP_NAME if isinstance(first, Absent) else STEP_VALUE
                     steps.append((kind, before + name, n + 1, True, (i, first)))
                     before, n = b"", 0
-                steps.append((STEP_GROUP, b"", 0, False, None))
+                if self.skips_pairs:
+                    steps.append((STEP_GROUP, b"", 0, False, None))
                 continue
             elif len(parts) > 1:
                 steps.append((STEP_JOINED, before, n, False, parts))

@@ -1,14 +1,25 @@
 # cython: language_level=3, cdivision=True, boundscheck=False, wraparound=False
 """Copy values of JSON into columns with the memory layout of Arrow."""
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport int32_t, uint8_t
 from libc.string cimport memcpy, memset
 
-from .json_split cimport COLUMN_BITS, MARK_BIT, NULL_BIT, Column, Split, Value
+from ...resp.out cimport put_copy
+from .json_split cimport MARK_BIT, Column, Split, Value, add_size
 
 cdef enum:
     MARKED = 0xFF               # MARK of json_text
+
+
+# Where the next field of a row goes.
+cdef struct Pairs:
+    int32_t count               # of the fields before, and of their nulls
+    Py_ssize_t nulls
+    int32_t *numbers
+    uint8_t *validity
+    int32_t *offsets
+    char *text
 
 
 cdef inline Py_ssize_t start(Split split, Py_ssize_t row) noexcept nogil:
@@ -18,41 +29,11 @@ cdef inline Py_ssize_t start(Split split, Py_ssize_t row) noexcept nogil:
 
 cdef inline Column *column_of(Split split, Py_ssize_t i) noexcept nogil:
     """Return the column of a value."""
-    return &split.columns[split.values[i].column & COLUMN_BITS]
-
-
-def end_of_batch(Split split, Py_ssize_t first, Py_ssize_t most):
-    """Return the end of the rows from ``first`` on that fit a batch, and their columns' numbers.
-
-    Args:
-        most: the largest product of rows and columns; one row always fits.
-    """
-    cdef Py_ssize_t row = first, i, begin, end, n = 0
-    cdef Column *column
-    with nogil:
-        while row < split.rows:
-            begin, end = start(split, row), start(split, row + 1)
-            for i in range(begin, end):
-                n += not column_of(split, i).chosen
-            if row > first and n * (row + 1 - first) > most:
-                break
-            for i in range(begin, end):
-                column_of(split, i).chosen = True
-            row += 1
-    numbers = []
-    for i in range(start(split, first), start(split, row)):
-        column = column_of(split, i)
-        if column.chosen:
-            column.chosen = False
-            numbers.append(column - split.columns)
-    return row, sorted(numbers)
+    return &split.columns[split.values[i].column & ~MARK_BIT]
 
 
 def columns_of(Split split, Py_ssize_t first, Py_ssize_t last, list columns):
     """Return columns of strings for some rows, in the memory layout of Arrow.
-
-    A null in the source has one byte of text, which Arrow ignores; that of a row without the key
-    has no text. See is_absent() of encode/columns/cell.
 
     Args:
         first, last: the rows, without the last.
@@ -70,9 +51,12 @@ def columns_of(Split split, Py_ssize_t first, Py_ssize_t last, list columns):
     cdef list places = []
     for i in columns:
         column = &split.columns[i]
-        column.chosen, column.count, column.size, column.filled = True, 0, 0, 0
-    with nogil:
-        measure(split, start(split, first), start(split, last))
+        column.chosen, column.filled = True, 0
+        if rows < split.rows:
+            column.count = column.size = 0
+    for i in range(start(split, first), start(split, last) if rows < split.rows else 0):
+        if column_of(split, i).chosen:
+            add_size(column_of(split, i), &split.values[i])
     for i in columns:
         column = &split.columns[i]
         size += (bits if column.count < rows else 0) + ends + aligned(column.size)
@@ -104,14 +88,86 @@ def columns_of(Split split, Py_ssize_t first, Py_ssize_t last, list columns):
     return memory, places
 
 
-cdef void measure(Split split, Py_ssize_t first, Py_ssize_t last) noexcept nogil:
-    """Count the values of the chosen columns and the bytes of their text."""
+def fields_of(Split split, Py_ssize_t first, Py_ssize_t last, list left_out):
+    """Return the fields of some rows, in the memory layout of Arrow.
+
+    Args:
+        first, last: the rows, without the last.
+        left_out: the numbers of columns whose values are left out.
+
+    Returns:
+        The memory, and a tuple: the number of fields and of nulls, and where the numbers of the
+        fields' names, the validity bitmap, the offsets and the text of values begin, and the end.
+        The memory begins with the offsets of the rows.
+    """
+    cdef Py_ssize_t i, rows = last - first
+    # At most, since some may be left out; their text is part of the block, and a mark less than it.
+    cdef Py_ssize_t most = start(split, last) - start(split, first)
+    cdef Py_ssize_t keys = aligned((rows + 1) * 4), bits = keys + aligned(most * 4)
+    cdef Py_ssize_t ends = bits + aligned((most + 7) // 8), text = ends + aligned((most + 1) * 4)
+    cdef bytes memory = PyBytes_FromStringAndSize(NULL, text + PyBytes_GET_SIZE(split.block))
+    cdef char *base = PyBytes_AS_STRING(memory)
+    cdef int32_t *rows_end = <int32_t *>base
+    cdef Pairs pairs
+    memset(base + bits, 0, ends - bits)
+    pairs.count = pairs.nulls = 0
+    pairs.numbers, pairs.validity = <int32_t *>(base + keys), <uint8_t *>base + bits
+    pairs.offsets, pairs.text = <int32_t *>(base + ends), base + text
+    pairs.offsets[0] = rows_end[0] = 0
+    for i in [0, *left_out]:
+        split.columns[i].chosen = True
+    with nogil:
+        for i in range(rows):
+            add_pairs(split, start(split, first + i), start(split, first + i + 1), &pairs)
+            rows_end[i + 1] = pairs.count
+    for i in [0, *left_out]:
+        split.columns[i].chosen = False
+    return memory, (pairs.count, pairs.nulls, keys, bits, ends, text, pairs.text - base)
+
+
+def names_of(Split split):
+    """Return the names of all columns, as offsets of 32 bits and text."""
+    cdef Py_ssize_t i, size = 0, n = split.n_columns - 1
+    cdef bytes offsets = PyBytes_FromStringAndSize(NULL, (n + 1) * 4)
+    cdef int32_t *ends = <int32_t *>PyBytes_AS_STRING(offsets)
+    ends[0] = 0
+    for i in range(n):
+        size += split.columns[i + 1].name_size
+        ends[i + 1] = <int32_t>size
+    cdef bytes text = PyBytes_FromStringAndSize(NULL, size)
+    for i in range(n):
+        memcpy(
+            PyBytes_AS_STRING(text) + ends[i], split.columns[i + 1].name,
+            split.columns[i + 1].name_size,
+        )
+    return offsets, text
+
+
+cdef inline void add_pairs(
+    Split split, Py_ssize_t first, Py_ssize_t last, Pairs *pairs
+) noexcept nogil:
+    """Copy the values of a row, and the numbers of their names, behind those before."""
     cdef Py_ssize_t i
-    cdef Column *column
+    cdef int32_t count = pairs.count
+    cdef Value *value
     for i in range(first, last):
-        column = column_of(split, i)
-        column.count += not split.values[i].column & NULL_BIT
-        column.size += split.values[i].size + (split.values[i].column & MARK_BIT != 0)
+        value = &split.values[i]
+        if column_of(split, i).chosen:
+            continue
+        pairs.numbers[count] = <int32_t>(value.column & ~MARK_BIT) - 1
+        if value.text is NULL:
+            pairs.nulls += 1
+        else:
+            pairs.validity[count >> 3] |= 1 << (count & 7)
+        pairs.offsets[count + 1] = <int32_t>(
+            pairs.offsets[count] + value.size + (value.column >= MARK_BIT)
+        )
+        if value.column >= MARK_BIT:
+            pairs.text[0] = <char>MARKED
+            pairs.text += 1
+        pairs.text = put_copy(pairs.text, value.text, value.size)
+        count += 1
+    pairs.count = count
 
 
 cdef inline void copy_row(
@@ -124,20 +180,19 @@ cdef inline void copy_row(
     for i in range(first, last):
         value = &split.values[i]
         column = column_of(split, i)
-        if not column.chosen:
+        if not column.chosen or value.text is NULL:
             continue
         if column.filled < row:
             fill(column, row)
-        if column.validity is not NULL and not value.column & NULL_BIT:
+        if column.validity is not NULL:
             column.validity[row >> 3] |= 1 << (row & 7)
-        if value.column & MARK_BIT:
+        if value.column >= MARK_BIT:
             column.text[0] = <char>MARKED
             column.text += 1
-        memcpy(column.text, value.text, value.size)
-        column.text += value.size
+        column.text = put_copy(column.text, value.text, value.size)
         column.filled = row + 1
         column.offsets[row + 1] = <int32_t>(
-            column.offsets[row] + value.size + (value.column & MARK_BIT != 0)
+            column.offsets[row] + value.size + (value.column >= MARK_BIT)
         )
 
 

@@ -167,14 +167,22 @@ def parsed(kind: pa.DataType) -> pa.DataType:
 
 
 def split_rows(
-    block: bytes, known: list[str], *, nested: Iterable[str] = (), only: bool, documents: bool
+    block: bytes,
+    known: list[str],
+    *,
+    nested: Iterable[str] = (),
+    only: bool,
+    fields: bool = False,
+    documents: bool,
 ) -> Split:
     """Split rows into values; the arguments are those of Split.
 
     Raises:
         SourceError: a row can't be read.
     """
-    split = Split(block, MOST_DEPTH, known, nested=nested, only=only, documents=documents)
+    split = Split(
+        block, MOST_DEPTH, known, nested=nested, only=only, fields=fields, documents=documents
+    )
     if split.fault is None:
         return split
     if split.twice is not None:

@@ -5,16 +5,13 @@ from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 from .json_nested cimport Fault, Keys, Text
 
 cdef enum:
-    # Of a value's column:
-    MARK_BIT = 1 << 30          # it is neither a string nor null
-    NULL_BIT = 1 << 31
-    COLUMN_BITS = MARK_BIT - 1
+    MARK_BIT = 1 << 30          # of a value's column
 
 
 cdef struct Value:
-    const char *text
+    const char *text            # NULL if it is null
     uint32_t size
-    uint32_t column             # and the bits above
+    uint32_t column             # with MARK_BIT unless it is a string
 
 
 cdef struct Column:
@@ -26,14 +23,19 @@ cdef struct Column:
     bint left_out               # only the whole row has them
     Py_ssize_t next             # the column that followed it last
     Py_ssize_t row              # the last row that has it; -1 if none
-    Py_ssize_t values           # also null ones
+    Py_ssize_t count, size      # of its values but nulls, and of their text, in the last batch
     # In the batch that is being made:
     bint chosen                 # False between batches
-    Py_ssize_t count, size      # of its values, and of their text
     uint8_t *validity           # NULL if no value is null
     int32_t *offsets
     char *text
     Py_ssize_t filled           # the last offset that is set
+
+
+cdef inline void add_size(Column *column, Value *value) noexcept nogil:
+    """Count a value of a column."""
+    column.count += value.text is not NULL
+    column.size += value.size + (value.column >= MARK_BIT)
 
 
 cdef class Split:
@@ -43,8 +45,8 @@ cdef class Split:
     cdef bytes block
     cdef list kept              # the memory of known and nested names
     cdef Value *nested          # names
-    cdef Py_ssize_t n_nested
-    cdef bint only, documents
+    cdef Py_ssize_t n_nested, n_known
+    cdef bint only, fields, documents
     cdef Py_ssize_t most
     cdef Column *columns        # the first is that of whole rows
     cdef Py_ssize_t n_columns, room_of_columns
@@ -68,7 +70,9 @@ cdef class Split:
     cdef Fault read_name(self, Text *t, Py_ssize_t *i) noexcept nogil
     cdef Fault read_value(self, Text *t, Py_ssize_t i, const char *start) noexcept nogil
     cdef void put_line(self, const char *text, Py_ssize_t size) noexcept nogil
-    cdef bint put_value(self, Py_ssize_t column, const char *text, Py_ssize_t size) noexcept nogil
+    cdef bint put_value(
+        self, Column *column, Py_ssize_t number, const char *text, Py_ssize_t size
+    ) noexcept nogil
     cdef Py_ssize_t find(self, const char *name, Py_ssize_t size) noexcept nogil
     cdef Py_ssize_t add(self, const char *name, Py_ssize_t size) noexcept nogil
     cdef void place(self, Py_ssize_t i) noexcept nogil

@@ -67,6 +67,7 @@ cdef class Split:
         nested: the names whose values become lines.
         only: leave out names that are not known. Their keys may come twice, but not with
             ``documents``.
+        fields: whether these, and nested values, are wanted as fields of rows.
         documents: whether there is a column of whole rows.
 
     Attributes:
@@ -75,12 +76,12 @@ cdef class Split:
         twice: the key that comes twice in a row; else None.
         rows: number of objects.
         line_ends: number of line ends.
-        names: the names of the columns, those of new ones last.
+        names: the names of the columns, those of new ones last; with ``fields`` the known ones.
     """
 
     def __cinit__(
         self, bytes block not None, Py_ssize_t most_depth, list known, *, nested, bint only,
-        bint documents,
+        bint fields, bint documents,
     ):
         cdef Py_ssize_t size = PyBytes_GET_SIZE(block)
         cdef Text text
@@ -89,9 +90,9 @@ cdef class Split:
         if size > MOST_BYTES:
             raise SourceError(f"a row has more than {MOST_BYTES:,} bytes; split it")
         self.block, self.most = block, most_depth - 1
-        self.only, self.documents = only, documents
+        self.only, self.fields, self.documents = only, fields, documents
         self.kept = [name.encode() for name in [*nested, "", *known]]
-        self.n_nested = len(nested)
+        self.n_nested, self.n_known = len(nested), len(known)
         self.nested = <Value *>malloc(self.n_nested * sizeof(Value) + 1)
         self.texts = <char *>malloc(size + 1)
         self.lines = self.lines_end = <char *>malloc(size + 4 if nested else 1)
@@ -114,7 +115,7 @@ cdef class Split:
             self.fault = ""
             self.twice = self.repeated() if fault == TWICE else None
         else:
-            self.names = [*known, *[self.name(i) for i in range(len(known) + 1, self.n_columns)]]
+            self.names = [*known, *self.others(0 if fields else self.n_columns)]
 
     def __dealloc__(self):
         free(self.nested)
@@ -139,9 +140,10 @@ cdef class Split:
         """Return the names that a row has."""
         return [name for i, name in enumerate(self.names, 1) if self.columns[i].row >= 0]
 
-    def filled(self):
-        """Return the names that have a value, which may be null."""
-        return [name for i, name in enumerate(self.names, 1) if self.columns[i].values]
+    def others(self, Py_ssize_t most):
+        """Return the first names that were not known."""
+        cdef Py_ssize_t i, first = self.n_known + 1
+        return [self.name(i) for i in range(first, min(first + most, self.n_columns))]
 
     def nested_lines(self):
         """Return lines with the nested values: an object for each row."""
@@ -195,7 +197,7 @@ cdef class Split:
             return BROKEN
         t.p += 1
         self.put_line(b"}\n", 2)
-        if self.documents and not self.put_value(0, start, t.p - start):
+        if self.documents and not self.put_value(self.columns, 0, start, t.p - start):
             return NO_MEMORY
         return FINE
 
@@ -255,15 +257,14 @@ cdef class Split:
         cdef char *out = t.out
         cdef Py_ssize_t size = 0
         cdef unsigned char kind = BYTES[<unsigned char>text[0]]
-        cdef bint nested = self.columns[i].nested
-        cdef bint kept = i and not nested and not self.columns[i].left_out
+        cdef Column *column = &self.columns[i]
+        cdef bint nested = column.nested
+        cdef bint kept = i and (self.fields or not nested) and not column.left_out
         cdef Fault fault
         if text[0] == c'"':
             fault = read_string(t, &text, &size)
             if fault:
                 return fault
-            if kept and not self.put_value(i, text, size):
-                return NO_MEMORY
         elif kind == OPEN:
             self.keys.n = 0
             fault = flatten(t, self.most, &self.keys if i else NULL)
@@ -271,14 +272,13 @@ cdef class Split:
                 fault = NOT_JSON
             if fault:
                 return BROKEN if fault == NOT_JSON and nested else fault
+            text, size = out, t.out - out
             if not kept:
                 t.out = out
-            elif not self.put_value(i | MARK_BIT, out, t.out - out):
-                return NO_MEMORY
+            i |= MARK_BIT
         elif is_null(text, t.end):
             t.p += 4
-            if kept and not self.put_value(i | NULL_BIT, text, 1):
-                return NO_MEMORY
+            text = NULL
         else:
             if kind == DIGIT:
                 stop = end_of_number(text, t.end)
@@ -289,10 +289,11 @@ cdef class Split:
             if stop is NULL:
                 return BROKEN
             t.p = stop
-            if kept and not self.put_value(i | MARK_BIT, text, stop - text):
-                return NO_MEMORY
+            size = stop - text
+            i |= MARK_BIT
+        if kept and not self.put_value(column, i, text, size):
+            return NO_MEMORY
         if nested:
-            self.columns[i].values += 1
             if (self.lines_end - 1)[0] != c'{':
                 self.put_line(b",", 1)
             self.put_line(start, t.p - start)
@@ -305,7 +306,7 @@ cdef class Split:
             self.lines_end += size
 
     cdef inline bint put_value(
-        self, Py_ssize_t column, const char *text, Py_ssize_t size
+        self, Column *column, Py_ssize_t number, const char *text, Py_ssize_t size
     ) noexcept nogil:
         """Keep a value; return False if out of memory."""
         cdef Value *value
@@ -313,8 +314,8 @@ cdef class Split:
             return False
         value = &self.values[self.n_values]
         self.n_values += 1
-        value.text, value.size, value.column = text, <uint32_t>size, <uint32_t>column
-        self.columns[column & COLUMN_BITS].values += 1
+        value.text, value.size, value.column = text, <uint32_t>size, <uint32_t>number
+        add_size(column, value)
         return True
 
     # The table of columns.

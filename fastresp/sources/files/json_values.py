@@ -12,7 +12,7 @@ from functools import lru_cache
 import pyarrow as pa
 
 from ...outcome.errors import SourceError
-from .json_arrays import end_of_batch
+from .json_arrays import fields_of, names_of
 from .json_columns import typed, typed_field
 from .json_fitted import fitted
 from .json_rows import (
@@ -35,14 +35,23 @@ __all__ = ["ValueRows"]
 
 # The metadata of a column of strings that are JSON values: see encode/columns/numbers_and_strings.
 VALUE = {b"ARROW:extension:name": b"fastresp.value"}
-# With more columns than these, a batch has only those that its rows have.
-FEW_COLUMNS = 256
+# The fields of each row: see encode/columns/arrow_types. Names are numbers of a dictionary.
+NAME = pa.field("key", pa.dictionary(pa.int32(), pa.string()), nullable=False)
+FIELD = pa.field("value", pa.string(), metadata=VALUE)
+FIELDS = pa.field(
+    "fastresp.fields", pa.map_(NAME, FIELD), metadata={"ARROW:extension:name": "fastresp.fields"}
+)
 # The most rows times columns of a batch, since also a null takes 4 bytes.
 MOST_CELLS = 1 << 18
+# Names that are remembered for an error.
+MOST_KNOWN = 100
 
 
 class ValueRows(Rows):
     """Turn blocks of lines into batches of JSON values.
+
+    What a template names are columns; {**} gets a column with the fields of each row, so that a
+    row takes time for its own fields only.
 
     Args:
         reading: how to read them.
@@ -55,13 +64,14 @@ class ValueRows(Rows):
         self._wanted = wanted = reading.wanted
         self._known = reading.known
         self._unseen = reading.unseen
+        self._folders = reading.folders
         self._typed = wanted.vectors | reading.folders
         self._named = wanted.named - reading.folders
         # In this file or a later one, a field may have its first value in any row.
         self._later = not (whole and reading.single)
-        self._only = wanted.columns is not None and not (wanted.structured or reading.folders)
-        for name in sorted(wanted.columns or ()) if self._only else ():
-            self._known.setdefault(name, pa.string())
+        self._every = wanted.every
+        self._has_fields = wanted.pairs
+        self._columns = [] if wanted.every else sorted(wanted.named | wanted.keys | reading.folders)
 
     def _parsed(self, block: bytes) -> Parsed | None:
         split = self._split(block)
@@ -69,25 +79,24 @@ class ValueRows(Rows):
         if not split.rows:
             return None
         self._unseen.difference_update(split.seen())
-        if self._unseen and self._only and not self._later:
-            self._only = False  # all columns, so that an error can list them
+        if self._unseen and not self._later and not self._every:
+            self._every, self._has_fields = True, False  # so that an error can list all columns
             split = self._split(block)
-        names = [name for name in self._names(split) if self._is_there(name)]
+        names = self._names(split)
         arrays = self._nested(split, names)
         nested = {name: array.type for name, array in arrays.items()}
         for name in names:
             if name in self._typed and name not in arrays:
                 number = split.names.index(name) + 1
                 arrays[name] = next(strings_of(split, 0, split.rows, [number]))
-        missing = sorted(name for name in self._named if name not in names)
-        for name in filter(self._is_there, missing):
+        for name in sorted(self._named.difference(names)) if self._later else ():
             arrays[name] = pa.nulls(split.rows, pa.string())
             names.append(name)
         ready = {name: self._finished(name, array) for name, array in arrays.items()}
         self._known.update(nested)
         # Arrow's batches have no rows if they have no columns.
-        rows = split.rows if names or self._wanted.document else 0
-        return Parsed(rows, self._batches(split, names, ready))
+        some = names or self._wanted.document or self._has_fields
+        return Parsed(split.rows if some else 0, self._batches(split, names, ready))
 
     def _split(self, block: bytes) -> Split:
         """Split rows into values.
@@ -97,29 +106,24 @@ class ValueRows(Rows):
         """
         return split_rows(
             block,
-            list(self._known),
+            list(self._known) if self._every else self._columns,
             nested=self._wanted.structured,
-            only=self._only,
+            only=not (self._every or self._wanted.pairs),
+            fields=self._has_fields,
             documents=self._wanted.document,
         )
 
     def _names(self, split: Split) -> list[str]:
-        """Return the columns of a block's batches, and remember them for the next block."""
-        if self._only:
-            return [name for name in split.names if name in (self._wanted.columns or ())]
-        names = split.names
-        if len(names) > FEW_COLUMNS:
-            kept = self._named.union(split.filled())
-            names = [name for name in names if name in kept]
-            for name in self._known.keys() - kept:
-                del self._known[name]
-        for name in names:
+        """Return the columns that a row so far has, and remember them for the next block."""
+        for name in split.names if self._every else split.seen():
             self._known.setdefault(name, pa.string())
+        if self._every:
+            return list(split.names)
+        names = [name for name in self._columns if name in self._known]
+        if len(self._known) < MOST_KNOWN:
+            for name in split.others(MOST_KNOWN):
+                self._known.setdefault(name, pa.string())
         return names
-
-    def _is_there(self, name: str) -> bool:
-        """Return whether a column was seen, or may still come."""
-        return self._later or name not in self._unseen
 
     def _nested(self, split: Split, names: list[str]) -> dict[str, pa.Array]:
         """Return the columns that a template looks into; their types may change between blocks.
@@ -166,32 +170,53 @@ class ValueRows(Rows):
         self, split: Split, names: list[str], ready: dict[str, tuple[pa.Field, pa.Array]]
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a block; ``ready``: columns of all rows."""
-        wide = not self._only and len(split.names) > FEW_COLUMNS
         number = {name: at for at, name in enumerate(split.names, 1)}
-        always = {
-            number[name] for name in self._named.union(ready) if name in names and name in number
-        }
-        added = [name for name in names if name not in number]
+        columns = [number[name] for name in names if name not in ready]
         most = max(1, MOST_CELLS // max(1, len(names)))
-        first = 0
-        while first < split.rows:
-            last, chosen = min(first + most, split.rows), names
-            if wide:
-                last, used = end_of_batch(split, first, MOST_CELLS)
-                chosen = [split.names[at - 1] for at in sorted(always.union(used) - {0})] + added
-                chosen = chosen or names[:1]
-            columns = [number[name] for name in chosen if name not in ready]
+        for first in range(0, split.rows, most):
+            last = min(first + most, split.rows)
             strings = strings_of(split, first, last, columns + [0] * self._wanted.document)
             fields, arrays = [], []
-            for name in chosen:
+            for name in names:
                 field, array = ready.get(name) or (_value(name), None)
                 fields.append(field)
                 arrays.append(next(strings) if array is None else array.slice(first, last - first))
+            if self._has_fields:
+                # What comes after this column is not among the fields of the row.
+                own = [at for at, name in enumerate(names) if name in self._folders]
+                fields.append(FIELDS)
+                arrays.append(_fields(split, first, last, [number[names[at]] for at in own]))
+                for at in reversed(own):
+                    fields.append(fields.pop(at))
+                    arrays.append(arrays.pop(at))
             if self._wanted.document:
                 fields.append(DOCUMENT)
                 arrays.append(next(strings))
             yield pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
-            first = last
+
+
+def _fields(split: Split, first: int, last: int, left_out: list[int]) -> pa.Array:
+    """Return the fields of some rows; ``left_out``: numbers of columns."""
+    ends, text_of_names = map(pa.py_buffer, names_of(split))
+    names = pa.Array.from_buffers(pa.string(), ends.size // 4 - 1, [None, ends, text_of_names])
+    memory, (count, nulls, keys, bits, offsets, text, end) = fields_of(split, first, last, left_out)
+    buffer = pa.py_buffer(memory)
+    at = pa.Array.from_buffers(pa.int32(), count, [None, buffer.slice(keys, bits - keys)])
+    strings = pa.Array.from_buffers(
+        pa.string(),
+        count,
+        [
+            buffer.slice(bits, offsets - bits) if nulls else None,
+            buffer.slice(offsets, text - offsets),
+            buffer.slice(text, end - text),
+        ],
+        nulls,
+    )
+    pairs = pa.StructArray.from_arrays(
+        [pa.DictionaryArray.from_arrays(at, names, safe=False), strings], fields=[NAME, FIELD]
+    )
+    rows = [None, buffer.slice(0, keys)]
+    return pa.Array.from_buffers(FIELDS.type, last - first, rows, 0, children=[pairs])
 
 
 @lru_cache(1024)

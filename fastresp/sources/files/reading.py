@@ -149,6 +149,9 @@ class Wanted:
         named: the names of all columns that placeholders name.
         structured: those of which it needs fields or items.
         needs: what it needs of values in these.
+        keys: the whole text of each path, which may also be the name of a column.
+        pairs: whether it needs all other fields of a row as field-value pairs.
+        every: whether each field must be a column, since a placeholder has a position.
     """
 
     columns: frozenset[str] | None
@@ -157,6 +160,9 @@ class Wanted:
     named: frozenset[str]
     structured: frozenset[str]
     needs: tuple[Need, ...]
+    keys: frozenset[str]
+    pairs: bool
+    every: bool
 
 
 class BadRows:

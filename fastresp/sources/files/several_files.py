@@ -104,10 +104,12 @@ class SeveralFiles:
         """Return what is wanted of JSON lines that have columns in common with something else."""
         if wanted is None or (len(set(self._kinds)) > 1 and self._one):
             return None  # typed columns, so that those of different formats match
-        if len(set(self._kinds)) > 1:
+        mixed = len(set(self._kinds)) > 1
+        if mixed:
             wanted = replace(wanted, columns=None)
-        others = len(set(self._kinds)) > 1 or any(each.values for each in self._partitions)
-        return replace(wanted, document=wanted.document and not others)
+        if mixed or any(each.values for each in self._partitions):
+            wanted = replace(wanted, document=False, every=wanted.every or wanted.document)
+        return wanted
 
     def open(self) -> pa.Schema:
         """Open the first file, and check the columns of the others if their beginnings show them.
@@ -174,7 +176,7 @@ class SeveralFiles:
     def _noted(self, name: str, own: pa.Schema, index: int) -> pa.Schema:
         """Return the columns of a file in the order of the first one, and remember their types."""
         schema = self._partitions[index].schema(own)
-        if self._columns is None:
+        if self._columns is None and not self._is_any(name):
             self._columns = schema.names
         fitted = self._fitted(name, schema)
         self.schemas.append((name, fitted))
@@ -370,10 +372,10 @@ class SeveralFiles:
             batch = cast(batch, same_schema((self._names[0], self._schema), found))
         return batch
 
-    def _is_json(self, name: str) -> bool:
-        """Return whether a file is JSON lines, as far as it is known from its name or format."""
+    def _is_any(self, name: str) -> bool:
+        """Return whether a file may have any columns: JSON lines, or a single file."""
         kinds = dict(zip(map(str, self._sources), self._kinds, strict=True))
-        return self._reading.single or kinds.get(name) == "jsonl"
+        return self._reading.varies and (self._reading.single or kinds.get(name) == "jsonl")
 
     def _fitted(self, name: str, found: pa.Schema) -> pa.Schema:
         """Return the columns of a file in the order of the first one.
@@ -381,9 +383,9 @@ class SeveralFiles:
         Raises:
             SourceError: the columns differ.
         """
-        assert self._columns is not None
-        if found.names == self._columns or (self._reading.varies and self._is_json(name)):
+        if self._columns in (None, found.names) or self._is_any(name):
             return found
+        assert self._columns is not None
         if sorted(found.names) != sorted(self._columns):
             raise SourceError(
                 f"{name} has the columns {', '.join(found.names)}, but {self._names[0]} has "
