@@ -8,8 +8,9 @@ Loads, each into a server started for it on a unix socket:
 - ``embedding``: a column of vectors of 384 float32 into hashes, with ``mass_insert`` from an Arrow
   table, and with a redis-py pipeline of 1,000 and ``tobytes()``, in turn.
 - ``csv``: a file of 1,000,000 SETs of 129 bytes, by ``fastresp load``; whole processes.
-- ``jsonl``: a file of JSON Lines of six numbers each, all with the same keys, and one whose keys
-  rotate through 50, both by ``mass_insert``, in turn. It prints the ratio of their rates.
+- ``jsonl``: a file of JSON Lines of six numbers each, all with the same keys, and files whose keys
+  rotate through 50, 300 and 3,000, by ``mass_insert``, in turn. It prints the ratios of their
+  rates.
 - ``start``: a load of one row, ``fastresp --help`` and ``python -c pass``, in turn: whole
   processes, the median of 5.
 
@@ -49,7 +50,7 @@ PIPELINE = 1_000
 BATCH = 250_000
 LINES = 1_000_000
 # Keys that JSON rows rotate through, and how many of them each row has.
-KEYS = 50
+KEYS = (50, 300, 3_000)
 ROW_KEYS = 5
 # Processes that one value of ``start`` is the median of.
 STARTS = 5
@@ -215,14 +216,14 @@ def write_json(path: Path, rows: int, keys: int) -> None:
     """Write JSON Lines whose keys rotate."""
     with open(path, "w") as file:
         for row in range(rows):
-            names = [f"key{(row * ROW_KEYS + i) % keys:02}" for i in range(ROW_KEYS)]
+            names = [f"key{(row * ROW_KEYS + i) % keys:04}" for i in range(ROW_KEYS)]
             values = {name: row * 7 + i for i, name in enumerate(names)}
             file.write(json.dumps({"id": row, **values}) + "\n")
 
 
 def load_json(rows: int, rounds: int) -> list[Result]:
     """Load JSON Lines whose keys are the same, and those whose keys drift, in turn."""
-    kinds = {"jsonl": ROW_KEYS, "jsonl, keys that drift": KEYS}
+    kinds = {"jsonl": ROW_KEYS} | {f"jsonl, {keys:,} keys that drift": keys for keys in KEYS}
     with tempfile.TemporaryDirectory() as folder, LocalServer() as server:
 
         def loader(name: str, keys: int) -> Contender:
@@ -285,11 +286,12 @@ def main() -> None:
     results = [load_parquet(args.rows, args.rounds, args.transport)]
     results += load_embeddings(args.vectors, args.rounds)
     results += [load_csv(args.lines, args.rounds)]
-    regular, drifting = load_json(args.lines, args.rounds)
-    results += [regular, drifting, *start(args.rounds)]
+    regular, *drifting = load_json(args.lines, args.rounds)
+    results += [regular, *drifting, *start(args.rounds)]
     finish(results, args.output)
-    ratio = median(regular.values) / median(drifting.values)
-    print(f"JSON Lines whose keys drift: {ratio:.2f} of the rate of those whose keys are the same")
+    for keys, each in zip(KEYS, drifting, strict=True):
+        ratio = median(regular.values) / median(each.values)
+        print(f"JSON Lines, {keys:,} keys that drift: {ratio:.2f} of the rate of the same keys")
 
 
 if __name__ == "__main__":

@@ -172,6 +172,7 @@ def split_rows(
     *,
     nested: Iterable[str] = (),
     only: bool,
+    every: bool = False,
     fields: bool = False,
     documents: bool,
 ) -> Split:
@@ -181,7 +182,14 @@ def split_rows(
         SourceError: a row can't be read.
     """
     split = Split(
-        block, MOST_DEPTH, known, nested=nested, only=only, fields=fields, documents=documents
+        block,
+        MOST_DEPTH,
+        known,
+        nested=nested,
+        only=only,
+        every=every,
+        fields=fields,
+        documents=documents,
     )
     if split.fault is None:
         return split

@@ -21,6 +21,7 @@ class Split:
         *,
         nested: Iterable[str],
         only: bool,
+        every: bool,
         fields: bool,
         documents: bool,
     ) -> Split: ...

@@ -67,6 +67,7 @@ cdef class Split:
         nested: the names whose values become lines.
         only: leave out names that are not known. Their keys may come twice, but not with
             ``documents``.
+        every: whether ``names`` are those of all columns.
         fields: whether these, and nested values, are wanted as fields of rows.
         documents: whether there is a column of whole rows.
 
@@ -76,12 +77,12 @@ cdef class Split:
         twice: the key that comes twice in a row; else None.
         rows: number of objects.
         line_ends: number of line ends.
-        names: the names of the columns, those of new ones last; with ``fields`` the known ones.
+        names: the names of the columns, without ``every`` the known ones; new ones are last.
     """
 
     def __cinit__(
         self, bytes block not None, Py_ssize_t most_depth, list known, *, nested, bint only,
-        bint fields, bint documents,
+        bint every, bint fields, bint documents,
     ):
         cdef Py_ssize_t size = PyBytes_GET_SIZE(block)
         cdef Text text
@@ -115,7 +116,7 @@ cdef class Split:
             self.fault = ""
             self.twice = self.repeated() if fault == TWICE else None
         else:
-            self.names = [*known, *self.others(0 if fields else self.n_columns)]
+            self.names = [*known, *self.others(self.n_columns if every else 0)]
 
     def __dealloc__(self):
         free(self.nested)

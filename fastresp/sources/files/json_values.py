@@ -109,6 +109,7 @@ class ValueRows(Rows):
             list(self._known) if self._every else self._columns,
             nested=self._wanted.structured,
             only=not (self._every or self._wanted.pairs),
+            every=self._every,
             fields=self._has_fields,
             documents=self._wanted.document,
         )

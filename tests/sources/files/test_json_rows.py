@@ -102,11 +102,10 @@ def checked(random: Random, rows: list[dict[str, Any]]) -> None:
     commands = made(text, "HSET k:{id} - - {**!json}")
     assert len(commands) == len(rows)
     for row, command in zip(rows, commands, strict=True):
-        number, fields = row["id"], {k: v for k, v in row.items() if k != "id" and v is not None}
-        assert command[1] == sent(f"k:{number}")
-        pairs = dict(zip(command[4::2], command[5::2], strict=True))
-        assert pairs == {name.encode(): sent(value) for name, value in fields.items()}
-        assert len(command) == 4 + 2 * len(pairs)
+        assert command[1] == sent(f"k:{row['id']}")
+        assert list(zip(command[4::2], command[5::2], strict=True)) == [
+            (name.encode(), sent(v)) for name, v in row.items() if name != "id" and v is not None
+        ]
     commands = made(text, "SET k {*!json}")
     assert [json.loads(command[2]) for command in commands] == [
         json.loads(dumped(row)) for row in rows
@@ -142,7 +141,7 @@ def test_random_rows(seed: int) -> None:
     checked(random, rows)
 
 
-@pytest.mark.parametrize("columns", [50, 256, 257, 600, 3_000])
+@pytest.mark.parametrize("columns", [50, 3_000])
 def test_keys_drift(columns: int) -> None:
     random = Random(columns)
     rows = [
@@ -161,7 +160,7 @@ def test_keys_drift_over_several_blocks() -> None:
     ]
 
 
-@pytest.mark.parametrize("columns", [2, 256, 1_000])
+@pytest.mark.parametrize("columns", [2, 1_000])
 def test_missing_keys_are_no_nulls(server: LocalServer, columns: int) -> None:
     """Neither counted, sent nor deleted, whatever keys other rows have: as in rows of dicts."""
     rows = [{"id": n, f"k{n % columns}": n if n % 3 else None} for n in range(3_000)]
@@ -183,12 +182,23 @@ def test_missing_keys_are_no_nulls(server: LocalServer, columns: int) -> None:
     assert made(text, "HSET k:{id} {**}", nulls="error") == made(full, "HSET k:{id} {**}")
 
 
+def test_positions_are_those_of_the_keys_seen_first() -> None:
+    text = b'{"a": 1, "b": 2, "c": 3}\n{"d": 4, "b": 5, "a": 6}\n'
+    assert made(text, "HSET k{0} {**}; SET {1} {a}") == [
+        [b"HSET", b"k1", b"b", b"2", b"c", b"3"],
+        [b"SET", b"2", b"1"],
+        [b"HSET", b"k6", b"d", b"4", b"b", b"5"],
+        [b"SET", b"5", b"6"],
+    ]
+
+
 MEMORY = """
 import io, os, resource, sys
 import fastresp
 
 count = int(sys.argv[1])
 rows = b"".join(b'{"id": %d, "key-%d": "value-%d"}\\n' % (n, n, n) for n in range(count))
+rows += b'{"id": 0%b}\\n' % b"".join(b', "field-%d": "value-%d"' % (n, n) for n in range(2 * count))
 with open(os.devnull, "wb") as file:
     commands = fastresp.dump(fastresp.read(io.BytesIO(rows)), "HSET k:{id} {**}", file)
 print(commands, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
@@ -197,11 +207,11 @@ print(commands, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the unit of ru_maxrss differs")
-def test_memory_if_each_row_has_a_new_key() -> None:
+def test_memory_if_each_row_has_a_new_key_and_one_has_many() -> None:
     command = [sys.executable, "-c", MEMORY, "80000"]
     found = subprocess.run(command, capture_output=True, check=True, env=dict(os.environ))
     commands, kilobytes = map(int, found.stdout.split())
-    assert commands == 80_000
+    assert commands == 80_001
     assert kilobytes < 256 << 10
 
 
