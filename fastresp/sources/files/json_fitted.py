@@ -12,26 +12,30 @@ from .reading import Need
 __all__ = ["fitted"]
 
 VECTOR = pa.list_(pa.float64())
-Finish = Callable[[pa.Array, Need], pa.Array]
+Objects = Callable[[], pa.Array] | None
 
 
-def fitted(array: pa.Array, need: Need) -> pa.Array:
+def fitted(array: pa.Array, need: Need, objects: Objects) -> pa.Array:
     """Return a column in which the field that a placeholder names exists, and has a type for it.
 
     Args:
         array: a column of a block of rows, as Arrow has parsed it.
         need: the placeholder.
+        objects: returns the objects of ``{*name}`` as maps; None if it must be a struct, for other
+            placeholders.
 
     Raises:
         SourceError: a value of these rows has another type.
     """
     finish = _vectors if need.vector else _items if need.items else _value
-    return _within(array, need, 1, finish)
+    return _within(array, need, 1, lambda found: finish(found, need, objects))
 
 
-def _within(array: pa.Array, need: Need, depth: int, finish: Finish) -> pa.Array:
+def _within(
+    array: pa.Array, need: Need, depth: int, finish: Callable[[pa.Array], pa.Array]
+) -> pa.Array:
     if depth == len(need.path):
-        return finish(array, need)
+        return finish(array)
     fields: dict[str, pa.Array] = {}
     validity = array.buffers()[0]
     if pa.types.is_struct(array.type):
@@ -48,7 +52,7 @@ def _within(array: pa.Array, need: Need, depth: int, finish: Finish) -> pa.Array
     return pa.Array.from_buffers(kind, len(array), [validity], children=list(fields.values()))
 
 
-def _value(array: pa.Array, need: Need) -> pa.Array:
+def _value(array: pa.Array, need: Need, objects: Objects) -> pa.Array:
     if pa.types.is_nested(array.type) and not need.convert:
         json = str(need).replace("}", "!json}")
         words = f"{need} needs a single value, but its value is {_kind(array.type)}"
@@ -56,8 +60,10 @@ def _value(array: pa.Array, need: Need) -> pa.Array:
     return array
 
 
-def _items(array: pa.Array, need: Need) -> pa.Array:
+def _items(array: pa.Array, need: Need, objects: Objects) -> pa.Array:
     kind = array.type
+    if pa.types.is_map(kind):
+        return array
     if not pa.types.is_nested(kind):
         if array.null_count == len(array):
             return pa.nulls(len(array), pa.list_(pa.string()))
@@ -66,10 +72,11 @@ def _items(array: pa.Array, need: Need) -> pa.Array:
         if pa.types.is_nested(inner):
             words = f"{need} needs items that are one argument each, but one is {_kind(inner)}"
             raise SourceError(words)
-    return array
+    # A struct has every field in every row.
+    return array if objects is None or not pa.types.is_struct(kind) else objects()
 
 
-def _vectors(array: pa.Array, need: Need) -> pa.Array:
+def _vectors(array: pa.Array, need: Need, objects: Objects) -> pa.Array:
     kind = array.type
     if array.null_count == len(array):
         return pa.nulls(len(array), VECTOR)

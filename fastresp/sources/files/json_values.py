@@ -7,7 +7,7 @@ objects, items of lists and vectors, which a template looks into, are columns of
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import pyarrow as pa
 
@@ -41,6 +41,8 @@ FIELD = pa.field("value", pa.string(), metadata=VALUE)
 FIELDS = pa.field(
     "fastresp.fields", pa.map_(NAME, FIELD), metadata={"ARROW:extension:name": "fastresp.fields"}
 )
+# Lines that show what the values of a block mostly are.
+LOOK_BYTES = 1 << 12
 # The most rows times columns of a batch, since also a null takes 4 bytes.
 MOST_CELLS = 1 << 18
 # Names that are remembered for an error.
@@ -92,8 +94,10 @@ class ValueRows(Rows):
         for name in sorted(self._named.difference(names)) if self._later else ():
             arrays[name] = pa.nulls(split.rows, pa.string())
             names.append(name)
-        ready = {name: self._finished(name, array) for name, array in arrays.items()}
-        self._known.update(nested)
+        ready = {name: self._finished(name, array, split) for name, array in arrays.items()}
+        self._known.update(
+            (name, kind) for name, kind in nested.items() if not pa.types.is_map(kind)
+        )
         # Arrow's batches have no rows if they have no columns.
         some = names or self._wanted.document or self._has_fields
         return Parsed(split.rows if some else 0, self._batches(split, names, ready))
@@ -135,12 +139,20 @@ class ValueRows(Rows):
         found = [name for name in names if name in self._wanted.structured]
         if not found:
             return {}
+        maps = {}
+        for name in self._wanted.listed.intersection(found):
+            array = _plain_objects(split, name)
+            if array is not None:
+                maps[name] = array
+        found = [name for name in found if name not in maps]
+        if not found:
+            return maps
         marked, *_ = mark_numbers(split.nested_lines(), MOST_DEPTH, literals=True)
         try:
             table = self._table(marked, {name: self._known.get(name) for name in found})
         except SourceError:
             table = self._table(marked, dict.fromkeys(found))
-        return {name: table[name].chunk(0) for name in found}
+        return maps | {name: table[name].chunk(0) for name in found}
 
     def _table(self, marked: memoryview, kinds: dict[str, pa.DataType | None]) -> pa.Table:
         """Parse lines of nested values, with types as they are known."""
@@ -155,14 +167,16 @@ class ValueRows(Rows):
                 return table
             kinds = found
 
-    def _finished(self, name: str, array: pa.Array) -> tuple[pa.Field, pa.Array]:
+    def _finished(self, name: str, array: pa.Array, split: Split) -> tuple[pa.Field, pa.Array]:
         """Return a column that a template looks into, or that folders name, as it is sent."""
         if name in self._typed:
             field = typed_field(name, array, False)
             array = typed(array, field, name, WITHIN)
         for need in self._wanted.needs:
             if need.path[0] == name:
-                array = fitted(array, need)
+                shared = any(need.is_above(other) for other in self._wanted.needs)
+                objects = None if shared else partial(_objects, split, need.path)
+                array = fitted(array, need, objects)
         return (
             (field.with_type(array.type), array) if name in self._typed else _labelled(name, array)
         )
@@ -220,6 +234,47 @@ def _fields(split: Split, first: int, last: int, left_out: list[int]) -> pa.Arra
     return pa.Array.from_buffers(FIELDS.type, last - first, rows, 0, children=[pairs])
 
 
+def _plain_objects(split: Split, name: str) -> pa.Array | None:
+    """Return values as maps if all are surely null or objects of single values; else None."""
+    lines = split.nested_lines()
+    for some in (lines[: lines.find(b"\n", LOOK_BYTES) + 1], lines):
+        validity, texts = _column(some, name)
+        # A bracket may be text, too.
+        if not all(
+            each is None or (each[:2] == b"\xff{" and each.find(b"{", 2) < 0 and b"[" not in each)
+            for each in texts
+        ):
+            return None
+    return _maps(validity, texts)
+
+
+def _objects(split: Split, path: tuple[str, ...]) -> pa.Array:
+    """Return the objects at a path in each row, as maps; null if the row has none."""
+    validity, texts = _column(split.nested_lines(), path[0])
+    for name in path[1:]:
+        validity, texts = _column(_joined(texts), name)
+    return _maps(validity, texts)
+
+
+def _maps(validity: pa.Buffer | None, objects: list[bytes | None]) -> pa.Array:
+    split = split_rows(_joined(objects), [], only=False, fields=True, documents=False)
+    pairs = _fields(split, 0, split.rows, [])
+    buffers = [validity, pairs.buffers()[1]]
+    return pa.Array.from_buffers(FIELDS.type, len(pairs), buffers, children=[pairs.values])
+
+
+def _joined(objects: list[bytes | None]) -> bytes:
+    return b"\n".join(b"{}" if each is None else each[1:] for each in objects)
+
+
+def _column(lines: bytes, name: str) -> tuple[pa.Buffer | None, list[bytes | None]]:
+    """Return the values of a field, marked unless they are strings, and their validity bitmap."""
+    split = split_rows(lines, [name], only=True, fields=False, documents=False)
+    column = next(strings_of(split, 0, split.rows, [1]))
+    marked = pa.Array.from_buffers(pa.binary(), len(column), column.buffers())
+    return column.buffers()[0], marked.to_pylist()
+
+
 @lru_cache(1024)
 def _value(name: str) -> pa.Field:
     """Return the field of strings that are JSON values."""
@@ -231,6 +286,8 @@ def _labelled(name: str, array: pa.Array) -> tuple[pa.Field, pa.Array]:
     kind = array.type
     if pa.types.is_string(kind):
         return _value(name), array
+    if pa.types.is_map(kind):
+        return pa.field(name, kind), array
     if pa.types.is_struct(kind):
         parts = [_labelled(each.name, array.field(at)) for at, each in enumerate(kind)]
         kind = pa.struct([field for field, _ in parts])

@@ -133,6 +133,10 @@ class Need(NamedTuple):
         """Whether it is a list of numbers."""
         return self.convert in VECTORS
 
+    def is_above(self, other: Need) -> bool:
+        """Return whether the other value is a field in this one."""
+        return self.path == other.path[: len(self.path)] and self.path != other.path
+
     def __str__(self) -> str:
         end = f"!{self.convert}" if self.convert else ""
         return f"{{{'*' * self.items}{'.'.join(self.path)}{end}}}"
@@ -163,6 +167,12 @@ class Wanted:
     keys: frozenset[str]
     pairs: bool
     every: bool
+
+    @property
+    def listed(self) -> set[str]:
+        """The names of columns of which it needs items, and nothing else that is within."""
+        items = {need.path[0] for need in self.needs if need.items and len(need.path) == 1}
+        return items - {need.path[0] for need in self.needs if not need.items or need.path[1:]}
 
 
 class BadRows:

@@ -192,6 +192,27 @@ def test_positions_are_those_of_the_keys_seen_first() -> None:
     ]
 
 
+@pytest.mark.parametrize("template", ["HSET k:{id} {*t}", "HSET k:{id} {*o.t} a {a}"])
+def test_missing_keys_within_an_object_are_no_nulls(server: LocalServer, template: str) -> None:
+    objects = [{f"k{n % 700}": n if n % 3 else None, "é\n": "x"} for n in range(1_000)]
+    objects += [["f", "v"], None, {}]
+    rows = [{"id": n, "t": t, "o": {"t": t}, "a": "1"} for n, t in enumerate(objects)]
+    text = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    for source in (rows, fastresp.read(io.BytesIO(text), format="jsonl")):
+        report = fastresp.mass_insert(source, template, server=server.url, nulls="skip")
+        assert report.nulls_skipped == 334
+    for nulls in ("skip", "empty"):
+        assert made(text, template, nulls=nulls) == made(rows, template, nulls=nulls)
+    text = b"\n".join(text.replace(b"null", b"7").splitlines()[:1_000])
+    rows = [json.loads(line) for line in text.splitlines()]
+    assert made(text, template, nulls="error") == made(rows, template, nulls="error")
+    shared = b'{"t": {"a": 1}}\n{"t": {"a": 2, "b": 3}}\n'
+    assert made(shared, "HSET k:{t.a} {*t}") == [
+        [b"HSET", b"k:1", b"a", b"1"],
+        [b"HSET", b"k:2", b"a", b"2", b"b", b"3"],
+    ]
+
+
 MEMORY = """
 import io, os, resource, sys
 import fastresp
