@@ -204,7 +204,6 @@ def test_folders_name_columns(tmp_path: Path, suffix: str, form: dict[str, Any])
     assert sent(second, "SET {day} {n}", **form) == sent([second], "SET 2024-01-02 {n}")
 
 
-@pytest.mark.parametrize("form", WAYS)
 @pytest.mark.parametrize("suffix", ["parquet", "csv"])
 @pytest.mark.parametrize(
     ("folder", "name", "columns"),
@@ -225,16 +224,15 @@ def test_folders_that_are_not_part_of_the_data(
     name: str,
     columns: list[str],
     suffix: str,
-    form: dict[str, Any],
 ) -> None:
     """A relative and an absolute path of a file have the same columns."""
     write_partition(tmp_path / "y=1/z=2/data/day=a", suffix, 1)
     monkeypatch.chdir(tmp_path / folder)
     relative = name.format(suffix)
-    for path in (relative, str(tmp_path / folder / relative)):
+    absolute = str(tmp_path / folder / relative)
+    ways = [(path, {}) for path in (relative, absolute, f"SELECT * FROM '{relative}'")]
+    for path, form in [*ways, (relative, WAYS[1]), (relative, WAYS[2]), (absolute, WAYS[2])]:
         assert [list(row) for row in rows_of(path, **form)] == [["n", *columns]]
-        named = f"SELECT * FROM '{path}'"
-        assert [list(row) for row in rows_of(named)] == [["n", *columns]]
         made = sent(path, "RPUSH k {*!json}", **form)
         assert b'"day":"a"' in made and (b'"y":"1"' in made) == ("y" in columns)
 
