@@ -249,7 +249,7 @@ def _plain_objects(split: Split, name: str) -> pa.Array | None:
 
 
 def _objects(split: Split, path: tuple[str, ...]) -> pa.Array:
-    """Return the objects at a path in each row, as maps; null if the row has none."""
+    """Return the object at a path of each row as a map; null if there is no such object."""
     validity, texts = _column(split.nested_lines(), path[0])
     for name in path[1:]:
         validity, texts = _column(_joined(texts), name)
