@@ -34,7 +34,7 @@ from .messages import in_options
 if TYPE_CHECKING:
     from .json_log import JsonLog
 
-__all__ = ["Ending", "ending", "standard_output"]
+__all__ = ["Ending", "ending", "progress_of", "standard_output"]
 
 
 class Ending:
@@ -205,6 +205,11 @@ def _report_fields(report: Report | None) -> dict[str, Any]:
         "errors": [error_fields(error) for error in report.errors],
         "indexes": [dataclasses.asdict(index) for index in report.indexes],
     }
+
+
+def progress_of(as_json: bool, logged: Any) -> Any:
+    """Return what logs the progress, if anything does; else whether to show a progress bar."""
+    return (sys.stderr.isatty() and not as_json) if logged is None else logged
 
 
 def standard_output() -> IO[bytes]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -16,15 +15,13 @@ from ..load.command_names import command_names
 from ..load.mass_insert import mass_insert
 from ..load.verifying.unverifiable import check_names, check_template
 from ..outcome.errors import CommandError, TransportError
-from ..outcome.messages import Hint, Message
 from ..outcome.report import Report
 from ..server.options import Options
 from ..server.settings import Server
 from ..sources.blocking import write_all
-from ..transports.choice import beyond_any_cli
 from ..transports.error_policy import ErrorPolicy, reject_line
 from .deleting import ask_about_deleting, deletes
-from .ending import ending, standard_output
+from .ending import ending, progress_of, standard_output
 from .exit_codes import say
 from .json_log import JsonLog, json_log
 from .sources import (
@@ -156,9 +153,7 @@ def run(
 
 
 def _loaded(data: Any, template: Template | None, how: How, log: JsonLog | None) -> Report:
-    progress: Any = sys.stderr.isatty() and not how.as_json
-    if log is not None:
-        progress = log.of(data, how.server, mode=how.mode, checkpoint=how.checkpoint)
+    logged = log and log.of(data, how.server, mode=how.mode, checkpoint=how.checkpoint)
     return mass_insert(
         data,
         template,
@@ -187,7 +182,7 @@ def _loaded(data: Any, template: Template | None, how: How, log: JsonLog | None)
         import_source=how.import_source,
         wait_index=how.wait_index,
         index_backlog=how.index_backlog,
-        progress=progress,
+        progress=progress_of(how.as_json, logged),
     )
 
 
@@ -206,8 +201,10 @@ def _check_options(how: How) -> Options:
         raise ValueError("--metrics - would replace a file again and again; name a file")
     if how.rejects == STDOUT and how.as_json:
         raise ValueError("--json and --rejects - both write to stdout; use --rejects FILE")
-    policy = ErrorPolicy(how.on_error, how.max_errors, how.rejects)
+    ErrorPolicy(how.on_error, how.max_errors, how.rejects)
     asked = Options(
+        transport=how.transport, on_error=how.on_error, max_errors=how.max_errors,
+        rejects=how.rejects,
         connections=how.connections, timeout=how.timeout, rate_limit=how.rate_limit, mode=how.mode,
         merge_items=how.merge_items, merge_bytes=how.merge_bytes, exists=how.exists,
         max_payload_bytes=how.max_payload_bytes, retry=how.retry_in_doubt,
@@ -218,7 +215,4 @@ def _check_options(how: How) -> Options:
         Server(how.server, nodes=True)
     except TransportError as error:
         raise ValueError(error.args[0]) from None
-    beyond = beyond_any_cli(asked, policy)
-    if beyond and how.transport == "redis-cli":
-        raise ValueError(Message(f"{beyond}; use ", Hint("transport", "socket")))
     return asked

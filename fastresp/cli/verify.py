@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from ..sources.blocking import write_all
 from ..sources.files import Format
 from . import options
 from .command_line import command
-from .ending import Ending, ending, standard_output
+from .ending import Ending, ending, progress_of, standard_output
 from .exit_codes import Exit
 from .json_log import json_log
 from .sources import (
@@ -137,9 +136,7 @@ def verified(
 ) -> VerifyReport:
     """Verify a source, and let ``end`` print the report."""
     differences: Differences = how.differences
-    progress: Any = sys.stderr.isatty() and not end.as_json
-    if end.log is not None:
-        progress = end.log.verifying()
+    logged = end.log and end.log.verifying()
     try:
         report = verify(
             data,
@@ -154,7 +151,7 @@ def verified(
             since=how.since,
             nulls=nulls,
             timeout=how.timeout,
-            progress=progress,
+            progress=progress_of(end.as_json, logged),
         )
     except BaseException as error:
         found = getattr(error, "report", None)

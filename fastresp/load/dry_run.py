@@ -320,7 +320,7 @@ def _rehearsed(
     """Check whether the server accepts the template's commands; needs no extra ACL rights."""
     where = Server(server, template=template, nodes=True)
     if serialize:
-        where.rehearsal = [*where.rehearsal, RESTORE]
+        where = where.changed(rehearsal=[*where.rehearsal, RESTORE])
     try:
         if where.rehearsal:
             answers = where.ask(timeout)

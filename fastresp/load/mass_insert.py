@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 
 from ..encode.row_key import RowKeys
 from ..encode.script import resending_of
-from ..encode.template import TemplateLike, as_template
+from ..encode.template import Template, TemplateLike, as_template
 from ..outcome.report import Report
 from ..outcome.tracebacks import public
 from ..server.options import FSYNC, MaxErrors, Metrics, Nulls, Options, Progress, Rejects
@@ -276,15 +276,7 @@ def _loading(chunks: Chunks, choose: Choose, watch: Watch, resuming: Resuming) -
             yield from locating(data, [error])
             raise
         with reporting(options.progress, data) as show, policy:
-            server = as_server(options.server, template, nodes=True)
-            server.fsync = options.durability == FSYNC
-            server.import_source = options.import_source
-            server.indexes = template is not None
-            if options.mode == "merge":
-                server.wishes = partial(over_any_keys, template)
-            elif options.mode == "serialize":
-                server.limits = True
-                server.rehearsal = [*server.rehearsal, RESTORE]
+            server = _server_of(template, options)
             carrier = choose(options, server, policy, resending_of(template))
             watch.carrier = carrier
             resuming.prepare(carrier)
@@ -318,6 +310,20 @@ def _loading(chunks: Chunks, choose: Choose, watch: Watch, resuming: Resuming) -
     if chunks.writer.skipped and not report.stopped:
         report.rows = max(report.rows, chunks.writer.rows - chunks.start_row)
     return policy.judged(report)
+
+
+def _server_of(template: Template | None, options: Options) -> Server:
+    """Return the settings of the server, with what a load asks it for."""
+    server = as_server(options.server, template, nodes=True).changed(
+        fsync=options.durability == FSYNC,
+        import_source=options.import_source,
+        indexes=template is not None,
+    )
+    if options.mode == "merge":
+        return server.changed(wishes=partial(over_any_keys, template))
+    if options.mode == "serialize":
+        return server.changed(limits=True, rehearsal=[*server.rehearsal, RESTORE])
+    return server
 
 
 def _count_nulls(report: Report, writer: Encoder) -> None:

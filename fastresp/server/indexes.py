@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack, suppress
-from copy import copy
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any
@@ -106,9 +105,8 @@ class Indexes:
     """
 
     def __init__(self, server: Server, timeout: float | None) -> None:
-        self._server = copy(server)
         # They are in the first database, whichever is loaded.
-        self._server.settings = server.settings | {"db": 0}
+        self._server = server.changed(settings=server.settings | {"db": 0})
         self._timeout = timeout
         self._links: list[tuple[Server, Any]] = []
         self._open = ExitStack()

@@ -30,6 +30,7 @@ MODES = {
 }
 EXISTS = ("error", "replace", "skip")
 RETRIES = ("never", "idempotent", "always")
+TRANSPORTS = ("auto", "redis-cli", "socket")
 ACKNOWLEDGED, FSYNC = DURABILITIES = ("acknowledged", "fsync")
 # A key whose value is larger is begun with RESTORE and continued with commands.
 PAYLOAD_BYTES = 32 << 20
@@ -90,6 +91,7 @@ class Options:
             words = f" must be 'never', 'idempotent' or 'always', not {self.retry!r}"
             raise ValueError(Message(Hint("retry"), words))
         self._check_durability()
+        self._check_transport()
         backlog = self.index_backlog
         if backlog is not None and (
             not isinstance(backlog, int) or isinstance(backlog, bool) or backlog < 1
@@ -114,6 +116,33 @@ class Options:
         if replicas and durable not in (ACKNOWLEDGED, replicas):
             both = Message(Hint("wait_replicas", ...), " and ", Hint("durable", ...))
             raise ValueError(Message(both, " ask for different things; use ", Hint("durable")))
+
+    def _check_transport(self) -> None:
+        if self.transport not in TRANSPORTS:
+            words = f"transport must be 'auto', 'redis-cli' or 'socket', not {self.transport!r}"
+            raise ValueError(words)
+        beyond = "" if self.transport != "redis-cli" else self._beyond_redis_cli()
+        if beyond:
+            words = f"redis-cli --pipe can't {beyond}; use "
+            raise ValueError(Message(words, Hint("transport", "socket")))
+
+    def _beyond_redis_cli(self) -> str:
+        """Return what is asked for and no redis-cli can do; "" if it can do all."""
+        if self.on_error == "stop" or self.max_errors is not None or self.rejects is not None:
+            return "tell which command an error belongs to"
+        if self.connections > 1:
+            return "open more than one connection"
+        if self.retry not in (None, "never"):
+            return "connect again"
+        if self.durability != ACKNOWLEDGED:
+            return "wait until commands are durable"
+        if self.checkpoint is not None:
+            return "keep a checkpoint"
+        if self.import_source:
+            return "mark its connection as that of an import"
+        if self.index_backlog is not None:
+            return "pause for an index"
+        return "tell which key an error belongs to" if self.mode == "serialize" else ""
 
     @cached_property
     def rate(self) -> Rate | None:

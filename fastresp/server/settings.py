@@ -58,9 +58,7 @@ def one_server(like: ServerLike | Server, *, reading: bool = False) -> Server:
     """Return the settings of one server, also if it is a node of a cluster, or a cluster client."""
     if isinstance(like, Server):
         return like
-    server = Server(like, reading=reading, nodes=True)
-    server.nodes = False
-    return server
+    return Server(like, reading=reading, nodes=True).changed(nodes=False)
 
 
 class Server:
@@ -297,8 +295,14 @@ class Server:
 
     def any_node(self) -> Server:
         """Return the same settings, for a caller that follows what a node redirects."""
+        return self.changed(nodes=False, follows=True)
+
+    def changed(self, **attributes: Any) -> Server:
+        """Return the same settings with other values of some attributes."""
         server = copy(self)
-        server.nodes, server.follows = False, True
+        for name, value in attributes.items():
+            assert hasattr(server, name), name
+            setattr(server, name, value)
         return server
 
     def nodes_of(self, nodes: Iterable[tuple[str, int]], count: int) -> list[Server]:

@@ -147,7 +147,7 @@ class RedisCli(Transport):
             TransportError: the server or redis-cli can't be used; nothing was sent.
         """
         program = need_program("cli")
-        self.server.echo = True
+        self.server = self.server.changed(echo=True)
         answers = self.answers = self.server.ask(self.timeout)
         beyond = beyond_redis_cli(program, self.server, answers)
         if beyond:

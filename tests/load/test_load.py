@@ -145,7 +145,7 @@ def test_error_replies_are_collected(server: LocalServer, client: redis.Redis) -
 
 @pytest.mark.parametrize("option", [{"on_error": "stop"}, {"max_errors": 5}, {"rejects": print}])
 def test_options_that_redis_cli_does_not_support(server: LocalServer, option: dict) -> None:
-    with pytest.raises(fastresp.TransportError, match="use transport='socket'"):
+    with pytest.raises(ValueError, match="use transport='socket'"):
         fastresp.mass_insert([("PING",)], server=server.url, transport="redis-cli", **option)
 
 

@@ -119,9 +119,7 @@ def raise_refused(chunk: Chunk | None, questions: Questions) -> None:
 
 def reading_server(like: Any) -> Server:
     """Return the settings of a server that is only read; in a cluster, of all its primaries."""
-    server = Server(like, reading=True, nodes=True)
-    server.wishes = lambda _: WISHES
-    return server
+    return Server(like, reading=True, nodes=True).changed(wishes=lambda _: WISHES)
 
 
 class ReadingCore(ReplyCore):
