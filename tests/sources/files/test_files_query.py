@@ -47,7 +47,9 @@ def test_query_over_formats_that_duckdb_does_not_read(tmp_path: Path) -> None:
     once = f"WITH s AS MATERIALIZED (FROM source) SELECT count(*) AS n {twice}"
     once = once.replace("source a", "s a").replace("source b", "s b")
     assert rows_of(io.BytesIO(csv_bytes(ROWS)), sql=once) == [{"n": 100}]
-    assert "row 0, line 2 has 1 field for 2 columns" in failure(io.BytesIO(b"a,b\n1\n"), sql="FROM source")
+    assert "row 0, line 2 has 1 field for 2 columns" in failure(
+        io.BytesIO(b"a,b\n1\n"), sql="FROM source"
+    )
 
 
 def json_file(path: Path, *rows: str) -> Path:
