@@ -91,6 +91,13 @@ cdef class ColumnWriter(ChunkWriter):
         """Rows read from the source."""
         return self.before + self.at
 
+    @property
+    def names(self):
+        """The names of the columns, without an unnamed pandas index."""
+        cdef Steps steps = self.steps
+        cdef Py_ssize_t i
+        return [steps.names[i] for i in range(steps.n_columns) if not steps.columns[i].hidden]
+
     def start_at(self, row, first_row=0):
         """Begin with a later row of the source; ``first_row`` is the first that will come."""
         self.start_row, self.before = row, first_row
