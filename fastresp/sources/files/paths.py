@@ -111,7 +111,8 @@ def _similar(path: str) -> str:
     """Return which file of the folder has nearly this name, as a question; empty if none has."""
     folder, name = os.path.split(path)
     try:
-        names = [each.name for each in islice(os.scandir(folder or "."), MOST_NAMES)]
+        with os.scandir(folder or ".") as entries:
+            names = [each.name for each in islice(entries, MOST_NAMES)]
     except OSError:
         return ""
     found = get_close_matches(name, names, 1, 0.8)
