@@ -92,20 +92,43 @@ class Rows(ABC):
         """Yield the batches of the blocks."""
         rows = lines = 0
         while (block := next_block(blocks, rows)) is not None:
-            results = list(tried(block, self._parsed))
-            # If a row of a block is an error, no row of it is loaded.
-            before = rows
-            for found in results if not self._bad.skip else ():
-                if isinstance(found, Fault):
-                    raise found.error(before, lines if self._has_lines else None)
-                before += 0 if found is None else found.rows
+            results = self._results(block, rows, lines)
             for found in results:
-                if isinstance(found, Fault):
-                    self._bad.add(found.text, rows)
-                elif found is not None:
+                if found is not None:
                     rows += found.rows
                     yield from found.batches
             lines += self._line_ends if len(results) == 1 else block.count(b"\n")
+
+    def _results(self, block: bytes, rows: int, lines: int) -> list[Parsed | None]:
+        """Parse a block, in parts if that is needed; skip lines that can't be read, or raise.
+
+        Args:
+            rows, lines: their number before the block.
+
+        Raises:
+            SourceError: a line can't be read. Then no row of its block is loaded.
+        """
+        results: list[Parsed | None] = []
+        parts: list[bytes] = []
+        skipped = False
+        for found in tried(block, lambda part: (part, self._parsed(part))):
+            if isinstance(found, Fault):
+                if not self._bad.skip:
+                    raise found.error(rows, lines if self._has_lines else None)
+                self._bad.add(found.text, rows)
+                skipped = True
+                continue
+            part, result = found
+            rows += 0 if result is None else result.rows
+            if self._bad.skip:
+                parts.append(part)
+            if not skipped:
+                results.append(result)
+        if not skipped:
+            return results
+        # As one block again: a batch for each row between two bad ones would take 10 times as long.
+        again = tried(b"".join(parts), self._parsed)
+        return [found for found in again if not isinstance(found, Fault)]
 
 
 def next_block(blocks: Iterator[bytes], rows: int) -> bytes | None:
@@ -175,8 +198,12 @@ def split_rows(
     every: bool = False,
     fields: bool = False,
     documents: bool,
+    explain: bool = True,
 ) -> Split:
-    """Split rows into values; the arguments are those of Split.
+    """Split rows into values; the other arguments are those of Split.
+
+    Args:
+        explain: whether the error says what is wrong, for which Arrow parses all rows.
 
     Raises:
         SourceError: a row can't be read.
@@ -195,7 +222,7 @@ def split_rows(
         return split
     if split.twice is not None:
         raise SourceError(f"the key {split.twice!r} comes twice in an object; remove one")
-    if not split.fault:
+    if explain and not split.fault:
         marked = mark_numbers(block, MOST_DEPTH)[0]
         read_marked(marked, options_of(pa.schema([]), "ignore"))  # raises its own error
     raise SourceError(split.fault or f"not valid JSON; {ONE_OBJECT}")
@@ -222,26 +249,29 @@ class Fault:
 
     line: int
     text: bytes
-    words: str
+    reason: SourceError
 
     def error(self, rows: int, lines: int | None) -> SourceError:
         """Return the error for this line, after ``rows`` rows and ``lines`` lines if it has any."""
         line = None if lines is None else lines + self.line + 1
         where = f"row {rows:,}" if line is None else f"row {rows:,}, line {line:,}"
-        return SourceError(Message(where, ": ", self.words), row_in_file=rows, line=line)
+        return SourceError(
+            Message(where, ": ", message_of(self.reason)), row_in_file=rows, line=line
+        )
 
 
-def tried(
-    block: bytes, attempt: Callable[[bytes], Result], line: int = 0
-) -> Iterator[Result | Fault]:
+def tried(block: bytes, attempt: Callable[[bytes], Result]) -> Iterator[Result | Fault]:
     """Yield the result for a block; if it fails, halve it until each bad line is alone."""
-    try:
-        yield attempt(block)
-    except SourceError as error:
-        middle = block.rfind(b"\n", 0, len(block) // 2) + 1 or block.find(b"\n") + 1
-        if 0 < middle < len(block):
-            yield from tried(block[:middle], attempt, line)
-            line += block.count(b"\n", 0, middle)
-            yield from tried(block[middle:], attempt, line)
-        else:
-            yield Fault(line, block, message_of(error))
+    line, parts = 0, [block]
+    while parts:
+        part = parts.pop()
+        try:
+            found: Result | Fault = attempt(part)
+        except SourceError as error:
+            middle = part.rfind(b"\n", 0, len(part) // 2) + 1 or part.find(b"\n") + 1
+            if 0 < middle < len(part):
+                parts += [part[middle:], part[:middle]]
+                continue
+            found = Fault(line, part, error.with_traceback(None))
+        yield found
+        line += part.count(b"\n") if parts else 0

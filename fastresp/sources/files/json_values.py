@@ -116,6 +116,7 @@ class ValueRows(Rows):
             every=self._every,
             fields=self._has_fields,
             documents=self._wanted.document,
+            explain=not self._bad.skip,
         )
 
     def _names(self, split: Split) -> list[str]:

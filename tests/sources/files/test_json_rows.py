@@ -220,19 +220,22 @@ import fastresp
 count = int(sys.argv[1])
 rows = b"".join(b'{"id": %d, "key-%d": "value-%d"}\\n' % (n, n, n) for n in range(count))
 rows += b'{"id": 0%b}\\n' % b"".join(b', "field-%d": "value-%d"' % (n, n) for n in range(2 * count))
+rows += b'nonsense\\n{"id": 0, "a": 1}\\n' * count
 with open(os.devnull, "wb") as file:
-    commands = fastresp.dump(fastresp.read(io.BytesIO(rows)), "HSET k:{id} {**}", file)
+    source = fastresp.read(io.BytesIO(rows), bad_rows="skip")
+    commands = fastresp.dump(source, "HSET k:{id} {**}", file)
+assert source.bad_rows == count
 print(commands, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the unit of ru_maxrss differs")
-def test_memory_if_each_row_has_a_new_key_and_one_has_many() -> None:
+def test_memory_of_rows_with_new_or_many_keys_and_of_bad_rows() -> None:
     command = [sys.executable, "-c", MEMORY, "80000"]
     found = subprocess.run(command, capture_output=True, check=True, env=dict(os.environ))
     commands, kilobytes = map(int, found.stdout.split())
-    assert commands == 80_001
+    assert commands == 160_001
     assert kilobytes < 256 << 10
 
 
