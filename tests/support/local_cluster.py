@@ -7,6 +7,7 @@ import itertools
 import os
 import random
 import socket
+import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
@@ -53,7 +54,7 @@ class Node(NamedTuple):
 # Nodes that were started for the next cluster, up to MOST_SPARES. A primary refuses commands for
 # 2 s from its start (CLUSTER_WRITABLE_DELAY), and for the timeout of nodes after it had no slot.
 SPARES: list[Node] = []
-MOST_SPARES = 6
+MOST_SPARES = 6 if "pytest" in sys.modules else 0  # none beside a benchmark
 
 
 @atexit.register
