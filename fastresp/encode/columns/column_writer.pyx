@@ -4,6 +4,7 @@
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.ref cimport Py_DECREF
 
+from .arguments cimport Job
 from .arrow cimport ArrowStream, Batch
 from ...resp.buffer cimport Buffer, rollback
 from .cell cimport (
@@ -25,7 +26,7 @@ from .cell cimport (
     Cell,
     name_of,
 )
-from .rows cimport Job, put_rows
+from .rows cimport put_rows
 from ..chunk_writer cimport ChunkWriter
 from ..plan cimport n_deletes
 from ...resp.out cimport full_size

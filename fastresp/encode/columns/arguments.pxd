@@ -1,0 +1,64 @@
+from cpython.object cimport PyObject
+from libc.string cimport memcpy
+
+from .cell cimport NO_MEMORY, Cell
+from ...resp.out cimport Out, put_copy, reserve
+from ...resp.values cimport Nulls
+from .steps cimport Step
+
+
+# The state of writing without the GIL: the output, the position, and the fault.
+cdef struct Job:
+    Out *out
+    long long *ends         # of each command,
+    long long *rows         # and its source row
+    Nulls nulls             # what a null does, and what in a field-value pair
+    Nulls pair_nulls
+    bint alone              # of the command: see Command
+    Py_ssize_t deletes      # commands that delete fields because they are null
+    Py_ssize_t left_out     # nulls that commands do without
+    Py_ssize_t counted_row  # the row of the last put_command(), and both before it
+    Py_ssize_t deletes_before
+    Py_ssize_t left_out_before
+    Py_ssize_t commands     # commands written and marked
+    Py_ssize_t whole        # commands of whole rows
+    Py_ssize_t written      # arguments written by a step
+    # The fault, and its place.
+    int fault
+    Py_ssize_t argument
+    Cell *cell              # or NULL
+    const char *name        # of the field, or NULL
+    Py_ssize_t name_size
+    PyObject *error         # owned: the exception raised, or NULL
+
+
+cdef char *put_value(
+    Job *job, Nulls nulls, Cell *cell, Py_ssize_t row, const char *before,
+    Py_ssize_t before_size, char *p,
+) noexcept nogil
+cdef char *put_items(Job *job, Cell *cell, Py_ssize_t row, char *p) noexcept nogil
+cdef char *put_fields(Job *job, Step *step, Py_ssize_t row, char *p) noexcept nogil
+
+
+cdef inline char *make_room(Job *job, char *p, Py_ssize_t n) noexcept nogil:
+    """Make room for n more bytes at p; return NULL and set a Fault if out of memory."""
+    p = reserve(job.out, p, n)
+    if p is NULL:
+        job.fault = NO_MEMORY
+    return p
+
+
+cdef inline char *put_constant(
+    Job *job, const char *text, Py_ssize_t n, char *p
+) noexcept nogil:
+    """Write bytes that are the same for every row."""
+    p = make_room(job, p, n)
+    return NULL if p is NULL else put_copy(p, text, n)
+
+
+cdef inline void copy_padded(char *p, const char *text, Py_ssize_t n) noexcept nogil:
+    """Copy constants in steps of 16 bytes: they are padded, and p has room."""
+    cdef Py_ssize_t i = 0
+    while i < n:
+        memcpy(p + i, text + i, 16)
+        i += 16

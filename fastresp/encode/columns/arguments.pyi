@@ -1,0 +1,1 @@
+# For other compiled modules; nothing here is visible from Python.
