@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import weakref
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import suppress
 from typing import Any
 
@@ -135,7 +135,7 @@ def test_closed_coroutine(server: LocalServer, client: redis.Redis) -> None:
     """Its connection and its source are closed at once."""
     closed = asyncio.Event()
 
-    async def endless() -> AsyncIterator[tuple[str, str, int]]:
+    async def endless() -> AsyncGenerator[tuple[str, str, int], None]:
         try:
             while True:
                 yield "SET", "a", 1
@@ -144,16 +144,22 @@ def test_closed_coroutine(server: LocalServer, client: redis.Redis) -> None:
             closed.set()
 
     async def main() -> int:
-        load = fastresp.aio.mass_insert(endless(), server=server.url)
+        source = endless()
+        load = fastresp.aio.mass_insert(source, server=server.url)
         waited = load.__await__()
         before = len(client.client_list())
-        while len(client.client_list()) == before or not client.exists("a"):
+
+        def begun() -> bool:
+            return len(client.client_list()) > before and bool(client.exists("a"))
+
+        # Python can't close an async generator whose next item was waited for.
+        while not begun() or source.ag_running:
             future = next(waited)
             while future is not None and not future.done():
                 await asyncio.sleep(0.01)
         load.close()
         left = len(client.client_list()) - before
-        del load, waited
+        del load, waited, source
         await asyncio.wait_for(closed.wait(), 30)  # a generator is closed by the event loop
         return left
 

@@ -260,7 +260,7 @@ cdef object described(int fault, Job *job, str name, Py_ssize_t most, bint of_fi
     if fault == IS_NOT_ALLOWED:
         words = Message("cannot send a null: Redis has no null; ", WITHOUT_NULLS)
         if not of_files:
-            return Message(words, "; or drop such rows")
+            return Message(words, ", or drop such rows")
         return Message(words, ", ", Hint("sql", without(name)), " filters the rows of files")
     if fault == IS_NULL_ROW:
         return "the row itself is null, and has no columns"

@@ -382,7 +382,7 @@ def test_nulls_that_are_refused_have_advice(template: str, column: str, tmp_path
     table = pa.table({"a": ["v", None], 'x "y"': ["v", None], "s": [{"a": "v"}, {"a": None}]})
     parquet.write_table(table, tmp_path / "x.parquet")
     ends = {
-        "; or drop such rows": table,
+        ", or drop such rows": table,
         f", sql='FROM source WHERE {column} IS NOT NULL' filters the rows of files": fastresp.read(
             tmp_path / "x.parquet"
         ),
