@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import itertools
 import os
 import random
@@ -57,7 +56,6 @@ SPARES: list[Node] = []
 MOST_SPARES = 6 if "pytest" in sys.modules else 0  # none beside a benchmark
 
 
-@atexit.register
 def end_spares() -> None:
     while SPARES:
         node = SPARES.pop()
