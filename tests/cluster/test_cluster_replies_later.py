@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -18,7 +18,6 @@ from reading import Execute
 import fastresp
 import fastresp.aio
 from fastresp.replies.postponed import Postponed
-from fastresp.server.local_server import LocalServer
 from fastresp.transports.resend import Refused
 
 PAIR = f"{KEY}a", f"{KEY}b"
@@ -196,20 +195,18 @@ def test_cluster_that_stays_down(execute: Execute) -> None:
             fastresp.execute("GET", key, server=cluster.url, timeout=2)
 
 
-class Loading(LocalCluster):
-    """A cluster whose nodes read data from disk slowly, and answer meanwhile."""
-
-    def _node(self, port: int) -> LocalServer:
-        return LocalServer(
-            "--port", str(port), "--cluster-enabled", "yes", "--enable-debug-command", "yes",
-            "--key-load-delay", "2000", "--loading-process-events-interval-bytes", "1024",
-        )  # fmt: skip
+def loading(port: int) -> Sequence[str]:
+    """Options of a node that reads data from disk slowly, and answers meanwhile."""
+    return (
+        "--enable-debug-command", "yes", "--cluster-node-timeout", "15000",
+        "--key-load-delay", "2000", "--loading-process-events-interval-bytes", "1024",
+    )  # fmt: skip
 
 
 @pytest.mark.few(1)
 def test_node_that_loads_its_data(execute: Execute) -> None:
     """LOADING is waited for."""
-    with Loading() as cluster:
+    with LocalCluster(options=loading) as cluster:
         keys = [key for number in range(3) for key in keys_of(cluster, number, 100)]
         fastresp.mass_insert(keys, "SET {0} 7", server=cluster.url)
         reloading = threading.Thread(
