@@ -168,6 +168,18 @@ class LocalCluster:
             assert time.monotonic() < deadline, "the cluster does not become ready"
             time.sleep(0.02)
 
+    def know_replicas(self) -> None:
+        """Wait until each node announces all replicas; each primary must have been written to.
+
+        Nodes omit a replica until it reports an offset above 0, which they learn from its pings.
+        """
+        self.until(
+            lambda client: all(
+                len(nodes) == 1 + self.replicas
+                for _, _, *nodes in self._slots(self.clients.index(client))
+            )
+        )
+
     @staticmethod
     def state(client: redis.Redis, field: str) -> str:
         """Return a field of CLUSTER INFO."""
