@@ -8,6 +8,7 @@ cdef enum Fault:
     NOT_JSON            # an object or a list
     NOT_LITERAL
     TWICE               # a key
+    NOT_UTF8            # a key
     NO_MEMORY
 
 

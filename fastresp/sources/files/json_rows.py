@@ -15,7 +15,7 @@ from ...outcome.errors import SourceError
 from ...outcome.messages import Hint, Message, message_of
 from .json_arrays import columns_of
 from .json_split import Split
-from .json_text import mark_numbers
+from .json_text import WRONG_ENCODING, mark_numbers
 from .reading import BLOCK_BYTES, Reading
 
 __all__ = [
@@ -267,11 +267,13 @@ def tried(block: bytes, attempt: Callable[[bytes], Result]) -> Iterator[Result |
         part = parts.pop()
         try:
             found: Result | Fault = attempt(part)
-        except SourceError as error:
+        except (SourceError, UnicodeDecodeError) as error:
             middle = part.rfind(b"\n", 0, len(part) // 2) + 1 or part.find(b"\n") + 1
             if 0 < middle < len(part):
                 parts += [part[middle:], part[:middle]]
                 continue
+            if isinstance(error, UnicodeDecodeError):  # of a key
+                error = SourceError(WRONG_ENCODING)
             found = Fault(line, part, error.with_traceback(None))
         yield found
         line += part.count(b"\n") if parts else 0

@@ -7,6 +7,7 @@ from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcmp, memcpy, memset
 
+from ...encode.columns.as_json cimport character_size
 from ...encode.payload.hashed cimport hashed
 from .json_nested cimport (
     BROKEN,
@@ -14,6 +15,7 @@ from .json_nested cimport (
     NO_MEMORY,
     NOT_JSON,
     NOT_LITERAL,
+    NOT_UTF8,
     TWICE,
     Fault,
     Text,
@@ -35,6 +37,7 @@ from .json_text cimport (
 from json import loads
 
 from ...outcome.errors import SourceError
+from .json_text import WRONG_ENCODING
 
 cdef enum:
     MARKED = 0xFF               # MARK of json_text
@@ -110,6 +113,8 @@ cdef class Split:
             fault = self.read(&text)
         if fault == NO_MEMORY:
             raise MemoryError
+        if fault == NOT_UTF8:
+            raise SourceError(WRONG_ENCODING)
         if fault == NOT_JSON or fault == NOT_LITERAL:
             self.fault = "an object, a list or a literal is not valid JSON; fix it"
         elif fault:
@@ -249,7 +254,7 @@ cdef class Split:
         if fault:
             return fault
         i[0] = self.find(name, size)
-        return NO_MEMORY if i[0] < 0 else FINE
+        return <Fault>-i[0] if i[0] < 0 else FINE
 
     cdef Fault read_value(self, Text *t, Py_ssize_t i, const char *start) noexcept nogil:
         """Read the value of a column, whose key is at ``start``."""
@@ -322,7 +327,7 @@ cdef class Split:
     # The table of columns.
 
     cdef Py_ssize_t find(self, const char *name, Py_ssize_t size) noexcept nogil:
-        """Return the column of a name; 0 if it is left out, -1 if out of memory."""
+        """Return the column of a name; 0 if it is left out, and minus the fault if it has one."""
         cdef uint64_t hash = hashed(name, size)
         cdef Py_ssize_t i, slot = hash & (self.n_slots - 1)
         cdef Column *column
@@ -335,17 +340,19 @@ cdef class Split:
             slot = slot + 1 & (self.n_slots - 1)
         if self.only and not self.documents:
             return 0
+        if not is_utf8(name, size):
+            return -<Py_ssize_t>NOT_UTF8
         i = self.add(name, size)
         if i > 0:
             self.columns[i].left_out = self.only
         return i
 
     cdef Py_ssize_t add(self, const char *name, Py_ssize_t size) noexcept nogil:
-        """Add a column, and return it; -1 if out of memory."""
+        """Add a column, and return it; minus the fault if out of memory."""
         cdef Py_ssize_t i = self.n_columns, k
         cdef Column *column
         if i == self.room_of_columns and not self.grow_columns():
-            return -1
+            return -<Py_ssize_t>NO_MEMORY
         self.n_columns += 1
         column = &self.columns[i]
         memset(column, 0, sizeof(Column))
@@ -400,6 +407,16 @@ cdef class Split:
             return False
         self.starts, self.room_of_rows = <Py_ssize_t *>starts, room
         return True
+
+
+cdef bint is_utf8(const char *text, Py_ssize_t size) noexcept nogil:
+    cdef Py_ssize_t at = 0, step
+    while at < size:
+        step = character_size(text + at, size - at)
+        if step == 0:
+            return False
+        at += step
+    return True
 
 
 cdef inline void skip_spaces(Text *t) noexcept nogil:

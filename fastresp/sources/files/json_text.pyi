@@ -2,7 +2,10 @@ from typing import Final, final
 
 from typing_extensions import Buffer
 
+from ...outcome.messages import Message
+
 MARK: Final[bytes]
+WRONG_ENCODING: Final[Message]
 
 def mark_numbers(
     text: bytes, most_depth: int, literals: bool = False

@@ -29,15 +29,16 @@ cdef enum Fault:
     NOT_NUMBER
     NOT_UTF8
 
+WRONG_ENCODING = Message(
+    "not UTF-8; set ", Hint("encoding", ...), " to the file's encoding, such as 'latin-1'"
+)
 cdef dict WORDS = {
     NO_OBJECT: "not a JSON object; fix it: each row, a line or an element of the array, must be a "
     'JSON object such as {"id": 1}',
     SECOND_OBJECT: "extra text after the JSON object; fix it: each line must be one JSON object",
     LINE_ENDS: "the line ends inside its JSON object; fix it: each line must be one JSON object",
     NOT_NUMBER: "a number is not valid JSON, or no comma or bracket follows it; fix it",
-    NOT_UTF8: Message(
-        "not UTF-8; set ", Hint("encoding", ...), " to the file's encoding, such as 'latin-1'"
-    ),
+    NOT_UTF8: WRONG_ENCODING,
 }
 
 # Whether a string continues after this byte.

@@ -158,6 +158,30 @@ def test_marker_bytes_are_refused() -> None:
     assert values(lines('{"a": "\\u00ff5"}', '{"a": "ÿ5"}'), "SET k {a}") == ["ÿ5", "ÿ5"]
 
 
+@pytest.mark.parametrize("byte", [b"\xc3", b"\xff"])
+@pytest.mark.parametrize(
+    ("template", "row"),
+    [
+        ("HSET k - - {**!json}", b'{"a": 1, "x%b": 1}'),
+        ("HSET k{0} - - {**!json}", b'{"a": 1, "x%b": 1}'),
+        ("SET k {*!json}", b'{"a": 1, "x%b": 1, "x%b": 1}'),
+        ("HSET k {*t}", b'{"a": 1, "t": {"x%b": 1}}'),
+        ("HSET k - - {**!json}", b'{"a": 1, "t": {"x%b": 1, "x%b": 1}}'),
+        ("SET k {t.y}", b'{"a": 1, "t": {"y": 1, "x%b": 1}}'),
+    ],
+)
+def test_a_key_that_is_not_utf8(template: str, row: bytes, byte: bytes) -> None:
+    many = "".join(f', "k{n}": 1' for n in range(120))
+    good = [f'{{"a": 1, "t": {{"y": 1}}{keys}}}\n'.encode() for keys in ("", many)]
+    bad = row.replace(b"%b", byte) + b"\n"
+    for before in good:
+        with pytest.raises(fastresp.SourceError, match=r"row 1, line 2: not UTF-8; set encoding="):
+            made(io.BytesIO(before + bad), template)
+        assert len(made(io.BytesIO(before + bad), template, bad_rows="skip")) == 1
+    with pytest.raises(fastresp.SourceError, match=r"row 0, line 1: (not UTF-8|Column)"):
+        made(io.BytesIO(bad), "HSET k - - {**!json}", sort_by="a")
+
+
 @pytest.mark.parametrize("options", [{"sort_by": "a"}, {"sql": "FROM source"}])
 @pytest.mark.parametrize("late", ['"b": 1.50', '"b": true', '"new": 1e5'])
 def test_advice_for_later_types_keeps_each_value(late: str, options: dict[str, Any]) -> None:
