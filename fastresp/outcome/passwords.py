@@ -38,12 +38,14 @@ QUOTED = {
 
 # Replaces credentials in a text.
 MASK = "***"
-URL = re.compile(r"\b[A-Za-z][A-Za-z0-9+.-]+://[^\s'\"<>\\]*")
+# What follows a scheme. It begins with a literal, so that a search takes linear time.
+URL = re.compile(r"://[^\s'\"<>\\]*")
+SCHEME = re.compile(r"[A-Za-z0-9+.-]*$")
+SCHEME_CHARACTERS = 20
 # A URL whose "user" is a container: abfs://container@account.dfs.core.windows.net/path.
 CONTAINERS = ("abfs", "wasb")
-# The query or fragment of a URL in a sentence; what follows it is punctuation. In the URLs of
-# object stores, a "?" without "=" is part of a pattern.
-QUERY = re.compile(r"[?#](?![,;:)\]}]*$).*?(?=[,;:)\]}]*$)")
+# The punctuation of a sentence after a URL.
+PUNCTUATION = ",;:)]}"
 # Settings of a DSN or of CREATE SECRET, such as password=x and SECRET 'x'.
 SETTING = re.compile(
     r"(?i)\b(\w*(?:password|passwd|pwd|secret|token|signature|credentials?|key_id|access_?key|"
@@ -57,7 +59,12 @@ def masked(text: str) -> str:
     These are the user, the password and the query of each URL, since the query may be a signature,
     and the values of settings such as ``password=``. A file of a URL is called by its masked URL.
     """
-    return SETTING.sub(rf"\1\2{MASK}", URL.sub(lambda url: masked_url(url[0]), text))
+    return SETTING.sub(rf"\1\2{MASK}", URL.sub(_masked_in_text, text))
+
+
+def _masked_in_text(url: re.Match[str]) -> str:
+    scheme = SCHEME.search(url.string, max(0, url.start() - SCHEME_CHARACTERS), url.start())
+    return "://" + _without_credentials(scheme[0] if scheme else "", url[0].removeprefix("://"))
 
 
 def cause_shown(error: BaseException) -> BaseException | None:
@@ -73,8 +80,13 @@ def cause_shown(error: BaseException) -> BaseException | None:
 
 def masked_url(url: str) -> str:
     """Return a URL with ``***`` in place of its user and password, and of its query."""
-    before, separator, rest = url.partition("://")
-    scheme = before.lower()
+    scheme, separator, rest = url.partition("://")
+    return scheme + separator + _without_credentials(scheme, rest)
+
+
+def _without_credentials(scheme: str, rest: str) -> str:
+    """Return what follows ``://`` in a URL, masked."""
+    scheme = scheme.lower()
     end = re.search("[/?#]", rest)
     host = rest[: end.start()] if end else rest
     # A "/", "?" or "#" in a password ends what looks like the host.
@@ -82,9 +94,19 @@ def masked_url(url: str) -> str:
     user, at, _ = (rest if in_password and "@" not in host else host).rpartition("@")
     if at and (":" in user or not scheme.startswith(CONTAINERS)):
         rest = MASK + rest[len(user) :]
+    # In the URLs of object stores, a "?" without "=" is part of a pattern.
     if scheme.startswith("http") or re.search(r"\?[^?]*=", rest):
-        rest = QUERY.sub(f"?{MASK}", rest, count=1)
-    return before + separator + rest
+        rest = _masked_query(rest)
+    return rest
+
+
+def _masked_query(rest: str) -> str:
+    """Replace the query or fragment of a URL, up to the punctuation after it."""
+    bare = rest.rstrip(PUNCTUATION)
+    start = re.search("[?#]", bare)
+    if not start or start.end() == len(bare):
+        return rest
+    return f"{bare[: start.start()]}?{MASK}{rest[len(bare) :]}"
 
 
 def holds_passwords(name: bytes) -> bool:
