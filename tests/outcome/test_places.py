@@ -146,7 +146,7 @@ SOURCES: dict[str, list[Source]] = {
         lambda folder: pa.Table.from_pylist(ROWS),
         lambda folder: ROWS,
     ],
-    "commands of Python": [lambda folder: COMMANDS],
+    "rows that are whole commands, without a template": [lambda folder: COMMANDS],
 }
 
 
