@@ -64,36 +64,69 @@ def shorten(error: BaseException, kept: CodeType | None = None) -> None:
     """Remove internal frames from the traceback of an error that leaves a public function.
 
     Frames of the user's code stay, such as those of a generator of rows; causes stay, too, without
-    internal frames. An error that fastresp itself may have caused keeps all frames, as does every
-    error with ``python -X dev``.
+    internal frames, and so does the error that the user's code was handling. An error that fastresp
+    itself may have caused keeps all frames, as does every error with ``python -X dev``.
 
     Args:
         error: caught, and then raised again by a ``raise`` without arguments.
         kept: the code of the public function, whose frame stays.
     """
-    ours = isinstance(error, FastrespError) or _is_raised(error)
-    if sys.flags.dev_mode or not (ours or _is_expected(error)):
+    ours = _is_raised(error)
+    if sys.flags.dev_mode or not (ours or isinstance(error, FastrespError) or _is_expected(error)):
         return
     if ours:
         cause = error.__cause__
-        error.__suppress_context__ = True
+        handled = _handled(error)
         seen: list[BaseException] = []
         while cause is not None and cause not in seen:
             seen.append(cause)
-            if all(_within(each, CONNECTING) for each in _entries(cause.__traceback__)):
-                cause.__traceback__, cause.__suppress_context__ = None, True
+            if _is_internal(cause):
+                handled = _handled(cause, handled)
+                cause.__traceback__ = None
             else:
                 cause.__traceback__ = _without(cause.__traceback__)
             cause = cause.__cause__
     error.__traceback__ = _without(error.__traceback__, kept)
 
 
+def _handled(error: BaseException, otherwise: BaseException | None = None) -> BaseException | None:
+    """Show of the errors that were being handled only the first of the user's code; return it.
+
+    Args:
+        otherwise: it, if the error does not know it, such as a cause from another thread.
+    """
+    hiding, context = error, error.__context__
+    while context is not None and (_is_internal(context) or _is_replaced(context, hiding)):
+        hiding, context = context, context.__context__
+    context = context or otherwise
+    if context is None:
+        error.__suppress_context__ = True
+    else:
+        error.__context__, error.__suppress_context__ = context, False
+    return context
+
+
+def _is_internal(error: BaseException) -> bool:
+    """Return whether no frame of an error is the user's."""
+    return all(_within(each, CONNECTING) for each in _entries(error.__traceback__))
+
+
+def _is_replaced(error: BaseException, by: BaseException) -> bool:
+    """Return whether fastresp caught an error and raised another one ``from None``."""
+    first = error.__traceback__
+    return by.__suppress_context__ and first is not None and _within(first, OURS)
+
+
 def _is_raised(error: BaseException) -> bool:
-    """Return whether it is an error, such as a ValueError, that a statement of fastresp raised."""
+    """Return whether it is an error, such as a ValueError, that a statement of fastresp raised.
+
+    Compiled modules don't show the statement: only for a FastrespError it must be a ``raise``.
+    """
     entries = [*_entries(error.__traceback__)]
     if not entries or isinstance(error, AssertionError) or not _within(last := entries[-1], OURS):
         return False
-    return last.tb_frame.f_code.co_code[last.tb_lasti : last.tb_lasti + 1] == RAISE
+    code = last.tb_frame.f_code.co_code[last.tb_lasti : last.tb_lasti + 1]
+    return isinstance(error, FastrespError) or code == RAISE
 
 
 def _is_expected(error: BaseException) -> bool:

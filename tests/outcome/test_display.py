@@ -7,7 +7,7 @@ import io
 import subprocess
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -102,6 +102,56 @@ def test_cause_stays_without_its_frames() -> None:
     assert cause is not None
     assert "refused" in str(cause).lower()
     assert cause.__traceback__ is None and cause.__suppress_context__
+
+
+def raised_inside(call: Callable[[], object], handled: Exception) -> str:
+    """Return what Python shows of an error that is raised while another one is handled."""
+    with pytest.raises(fastresp.FastrespError) as caught:
+        try:
+            raise handled
+        except type(handled):
+            call()
+    return "".join(traceback.format_exception(caught.value))
+
+
+def test_error_that_the_user_was_handling_stays(server: LocalServer, port: int) -> None:
+    def refusing() -> Iterator[Any]:
+        try:
+            yield {}["user"]
+        except KeyError:
+            raise fastresp.EncodeError("no user")  # noqa: B904 - the context is tested
+
+    async def awaiting() -> None:
+        try:
+            raise LookupError("mine")
+        except LookupError:
+            await fastresp.aio.execute("PING", server=nobody)
+
+    nobody = f"redis://127.0.0.1:{port}"
+    calls: list[Callable[[], object]] = [
+        lambda: fastresp.Template("HSET k:{"),
+        lambda: fastresp.mass_insert([("SET", "k", None)], server=server.url),
+        lambda: fastresp.mass_insert([{"b": 1}], "SET {a} 1", server=server.url),
+        lambda: fastresp.execute("PING", server=nobody),
+        lambda: asyncio.run(awaiting()),
+        lambda: fastresp.mass_insert(refusing(), server=server.url),
+    ]
+    for call in calls:
+        shown = raised_inside(call, LookupError("mine"))
+        assert "LookupError: mine" in shown, shown
+    assert "KeyError: 'user'" in shown
+
+
+def test_error_that_the_user_hides_stays_hidden(server: LocalServer) -> None:
+    def refusing() -> Iterator[Any]:
+        try:
+            yield {}["user"]
+        except KeyError:
+            raise fastresp.EncodeError("no user") from None
+
+    with pytest.raises(fastresp.EncodeError) as caught:
+        fastresp.mass_insert(refusing(), server=server.url)
+    assert "KeyError" not in "".join(traceback.format_exception(caught.value))
 
 
 def test_all_frames_for_developers(server: LocalServer) -> None:
