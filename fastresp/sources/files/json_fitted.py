@@ -9,7 +9,7 @@ import pyarrow as pa
 from ...outcome.errors import SourceError
 from .reading import Need
 
-__all__ = ["fitted"]
+__all__ = ["fitted", "nested_item"]
 
 VECTOR = pa.list_(pa.float64())
 Objects = Callable[[], pa.Array] | None
@@ -70,10 +70,14 @@ def _items(array: pa.Array, need: Need, objects: Objects) -> pa.Array:
         raise SourceError(f"{need} needs a list or an object, but its value is {_kind(kind)}")
     for inner in (kind.field(index).type for index in range(kind.num_fields)):
         if pa.types.is_nested(inner):
-            words = f"{need} needs items that are one argument each, but one is {_kind(inner)}"
-            raise SourceError(words)
+            raise nested_item(need, _kind(inner))
     # A struct has every field in every row.
     return array if objects is None or not pa.types.is_struct(kind) else objects()
+
+
+def nested_item(need: Need, kind: str) -> SourceError:
+    """Return the error for an item that is an object or a list."""
+    return SourceError(f"{need} needs items that are one argument each, but one is {kind}")
 
 
 def _vectors(array: pa.Array, need: Need, objects: Objects) -> pa.Array:

@@ -42,6 +42,7 @@ cdef class Split:
     cdef readonly str fault, twice
     cdef readonly Py_ssize_t rows, line_ends
     cdef readonly list names
+    cdef readonly bint has_objects, has_lists
     cdef bytes block
     cdef list kept              # the memory of known and nested names
     cdef Value *nested          # names

@@ -81,6 +81,7 @@ cdef class Split:
         rows: number of objects.
         line_ends: number of line ends.
         names: the names of the columns, without ``every`` the known ones; new ones are last.
+        has_objects, has_lists: whether a value is an object or a list.
     """
 
     def __cinit__(
@@ -272,6 +273,10 @@ cdef class Split:
             if fault:
                 return fault
         elif kind == OPEN:
+            if text[0] == c'{':
+                self.has_objects = True
+            else:
+                self.has_lists = True
             self.keys.n = 0
             fault = flatten(t, self.most, &self.keys if i else NULL)
             if fault == FINE and not ends_value(t.p, t.end):

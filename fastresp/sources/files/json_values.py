@@ -14,7 +14,7 @@ import pyarrow as pa
 from ...outcome.errors import SourceError
 from .json_arrays import fields_of, names_of
 from .json_columns import typed, typed_field
-from .json_fitted import fitted
+from .json_fitted import fitted, nested_item
 from .json_rows import (
     DOCUMENT,
     MOST_DEPTH,
@@ -29,7 +29,7 @@ from .json_rows import (
 )
 from .json_split import Split
 from .json_text import mark_numbers
-from .reading import Reading
+from .reading import Need, Reading
 
 __all__ = ["ValueRows"]
 
@@ -141,8 +141,8 @@ class ValueRows(Rows):
         if not found:
             return {}
         maps = {}
-        for name in self._wanted.listed.intersection(found):
-            array = _plain_objects(split, name)
+        for name, need in self._wanted.listed.items():
+            array = _only_objects(split, need) if name in found else None
             if array is not None:
                 maps[name] = array
         found = [name for name in found if name not in maps]
@@ -176,7 +176,7 @@ class ValueRows(Rows):
         for need in self._wanted.needs:
             if need.path[0] == name:
                 shared = any(need.is_above(other) for other in self._wanted.needs)
-                objects = None if shared else partial(_objects, split, need.path)
+                objects = None if shared else partial(_objects, split, need)
                 array = fitted(array, need, objects)
         return (
             (field.with_type(array.type), array) if name in self._typed else _labelled(name, array)
@@ -235,30 +235,35 @@ def _fields(split: Split, first: int, last: int, left_out: list[int]) -> pa.Arra
     return pa.Array.from_buffers(FIELDS.type, last - first, rows, 0, children=[pairs])
 
 
-def _plain_objects(split: Split, name: str) -> pa.Array | None:
-    """Return values as maps if all are surely null or objects of single values; else None."""
+def _only_objects(split: Split, need: Need) -> pa.Array | None:
+    """Return the values of ``{*name}`` as maps if there are only objects and nulls; else None.
+
+    Raises:
+        SourceError: an object has an object or a list, or only some values are objects.
+    """
     lines = split.nested_lines()
     for some in (lines[: lines.find(b"\n", LOOK_BYTES) + 1], lines):
-        validity, texts = _column(some, name)
-        # A bracket may be text, too.
-        if not all(
-            each is None or (each[:2] == b"\xff{" and each.find(b"{", 2) < 0 and b"[" not in each)
-            for each in texts
-        ):
+        validity, texts = _column(some, need.path[0])
+        others = [each for each in texts if each is not None and each[:2] != b"\xff{"]
+        if others and (some is not lines or len(others) == len(texts) - texts.count(None)):
             return None
-    return _maps(validity, texts)
+    if others:
+        raise SourceError(f"{need} has objects and other values")  # of separate rows
+    return _maps(validity, texts, need)
 
 
-def _objects(split: Split, path: tuple[str, ...]) -> pa.Array:
+def _objects(split: Split, need: Need) -> pa.Array:
     """Return the object at a path of each row as a map; null if there is no such object."""
-    validity, texts = _column(split.nested_lines(), path[0])
-    for name in path[1:]:
+    validity, texts = _column(split.nested_lines(), need.path[0])
+    for name in need.path[1:]:
         validity, texts = _column(_joined(texts), name)
-    return _maps(validity, texts)
+    return _maps(validity, texts, need)
 
 
-def _maps(validity: pa.Buffer | None, objects: list[bytes | None]) -> pa.Array:
+def _maps(validity: pa.Buffer | None, objects: list[bytes | None], need: Need) -> pa.Array:
     split = split_rows(_joined(objects), [], only=False, fields=True, documents=False)
+    if split.has_objects or split.has_lists:
+        raise nested_item(need, "an object" if split.has_objects else "a list")
     pairs = _fields(split, 0, split.rows, [])
     buffers = [validity, pairs.buffers()[1]]
     return pa.Array.from_buffers(FIELDS.type, len(pairs), buffers, children=[pairs.values])

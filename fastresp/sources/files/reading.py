@@ -169,10 +169,10 @@ class Wanted:
     every: bool
 
     @property
-    def listed(self) -> set[str]:
-        """The names of columns of which it needs items, and nothing else that is within."""
-        items = {need.path[0] for need in self.needs if need.items and len(need.path) == 1}
-        return items - {need.path[0] for need in self.needs if not need.items or need.path[1:]}
+    def listed(self) -> dict[str, Need]:
+        """The columns of which it needs items, and nothing else that is within."""
+        other = {need.path[0] for need in self.needs if not need.items or need.path[1:]}
+        return {need.path[0]: need for need in self.needs if need.path[0] not in other}
 
 
 class BadRows:

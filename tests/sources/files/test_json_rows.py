@@ -12,6 +12,7 @@ from random import Random
 from typing import Any
 
 import hiredis
+import pyarrow as pa
 import pytest
 
 import fastresp
@@ -211,6 +212,31 @@ def test_missing_keys_within_an_object_are_no_nulls(server: LocalServer, templat
         [b"HSET", b"k:1", b"a", b"1"],
         [b"HSET", b"k:2", b"a", b"2", b"b", b"3"],
     ]
+
+
+@pytest.mark.parametrize(
+    ("late", "sent"),
+    [
+        ('{"a": "[x{"}', [b"a", b"[x{"]),
+        ('["a", "[x"]', [b"a", b"[x"]),
+        ('{"a": {"b": 1}}', None),
+        ('{"a": ["b"]}', None),
+    ],
+)
+def test_memory_of_objects_whose_keys_drift(late: str, sent: list[bytes] | None) -> None:
+    """A brace in a text, or one row of another kind, makes no column for each key."""
+    text = "".join(f'{{"id": {n}, "t": {{"k{n}": {n}}}}}\n' for n in range(1_000))
+    text += f'{{"id": 1000, "t": {late}}}\n'
+    pool, before = pa.proxy_memory_pool(pa.default_memory_pool()), pa.default_memory_pool()
+    pa.set_memory_pool(pool)
+    try:
+        source = fastresp.read(io.BytesIO(text.encode()), format="jsonl", bad_rows="skip")
+        commands = made(source, "HSET k:{id} {*t}")
+    finally:
+        pa.set_memory_pool(before)
+    assert commands[999] == [b"HSET", b"k:999", b"k999", b"999"]
+    assert [command[2:] for command in commands[1_000:]] == ([] if sent is None else [sent])
+    assert pool.max_memory() < 1 << 20  # 1,000 columns of 1,000 rows have 4 MiB
 
 
 MEMORY = """
