@@ -39,17 +39,32 @@ QUOTED = {
 # Replaces credentials in a text.
 MASK = "***"
 # What follows a scheme. It begins with a literal, so that a search takes linear time.
-URL = re.compile(r"://[^\s'\"<>\\]*")
+# A password, which is no port, may contain quotes and spaces.
+URL = re.compile(r"://(?:[^\s/?#@:'\"\[]*:\d*[^\s\d/?#,;:)\]}'\"][^\n@]{0,200}@)?[^\s'\"<>\\]*")
 SCHEME = re.compile(r"[A-Za-z0-9+.-]*$")
 SCHEME_CHARACTERS = 20
 # A URL whose "user" is a container: abfs://container@account.dfs.core.windows.net/path.
 CONTAINERS = ("abfs", "wasb")
 # The punctuation of a sentence after a URL.
 PUNCTUATION = ",;:)]}"
-# Settings of a DSN or of CREATE SECRET, such as password=x and SECRET 'x'.
+# The end of the name of a secret setting, such as x_password, X-Amz-Signature and apiKey.
+NAME = (
+    r"(?:password|passwd|passphrase|pwd|secret|token|signature|credentials?|authorization|"
+    r"(?:api|access|account|private|encryption)[_-]?key(?:[_-]?id)?|key_id|connection_string|"
+    r"(?<![a-z])(?:pass|sig))"
+)
+STRING = r"""(?:\bE'(?:[^'\\]|\\.|'')*'|(?<!\w)'(?:[^']|'')*'|"(?:[^"]|"")*"|\$\$.*?\$\$)"""
+VALUE = rf"(?:{STRING}|(?:(?:basic|bearer)\s+)?[^\s,;)}}\]'\"]+)"
+# Texts in quotes within texts in quotes are searched to this depth; what is deeper is masked.
+MOST_QUOTES = 8
+# Columns of a schema, such as "id: int64, token: string", are no settings.
+TYPE = r"(?:string|large_string|varchar|text|u?int\d*|bigint|binary|bytes|str|null|none)\b"
+# A setting, or a text in quotes, which may contain settings. From the left to the right, so that
+# a closing quote is not taken for an opening one.
 SETTING = re.compile(
-    r"(?i)\b(\w*(?:password|passwd|pwd|secret|token|signature|credentials?|key_id|access_?key|"
-    r"account_?key|connection_string)\s*|sig)(=\s*|(?='))('(?:[^']|'')*'|\"[^\"]*\"|[^\s,;)'\"]+)"
+    rf"(?is)(?P<name>(?<!\w)(?P<quote>['\"])[\w.-]{{0,40}}{NAME}(?P=quote)\s*(?:=|:)\s*|"
+    rf"{NAME}(?:\s*(?::=|=[=>]?(?![=>])|:(?![:=/]|\s*{TYPE}))\s*|\s*(?={STRING})))"
+    rf"(?!{re.escape(MASK)}){VALUE}|{STRING}"
 )
 
 
@@ -59,7 +74,19 @@ def masked(text: str) -> str:
     These are the user, the password and the query of each URL, since the query may be a signature,
     and the values of settings such as ``password=``. A file of a URL is called by its masked URL.
     """
-    return SETTING.sub(rf"\1\2{MASK}", URL.sub(_masked_in_text, text))
+    return _masked_settings(URL.sub(_masked_in_text, text))
+
+
+def _masked_settings(text: str, depth: int = 0) -> str:
+    """Mask the settings in a text, and those in its texts in quotes."""
+
+    def masked_setting(found: re.Match[str]) -> str:
+        if found["name"]:
+            return found["name"] + MASK
+        inner = MASK if depth == MOST_QUOTES else _masked_settings(found[0][1:-1], depth + 1)
+        return found[0][0] + inner + found[0][-1]
+
+    return SETTING.sub(masked_setting, text)
 
 
 def _masked_in_text(url: re.Match[str]) -> str:
