@@ -103,8 +103,10 @@ cdef Py_ssize_t n_deletes(Plan plan) except -1:
 cdef int put_command(
     Plan plan, Program program, Buffer b, object row, Nulls nulls, object default
 ) except -1:
-    """Write one command; return 0 if a null leaves it out."""
+    """Write one command; return 0 if it is left out: for a null, or since its lists are empty."""
     cdef Py_ssize_t i, n, arguments = 0, start = own_size(&b.out), left_out = b.nulls_left_out
+    cdef Py_ssize_t listed = 0
+    cdef bint needed = program.alone
     cdef PyObject *op
     cdef PyObject *value
     cdef int digits = program.digits
@@ -124,18 +126,18 @@ cdef int put_command(
                 n = put_argument(b, held, nulls, default)
         else:
             n = put_composed(plan, b, <Op>op, row, nulls, default)
-        if n == 0 and (<Op>op).kind != OP_COPY and (
-            nulls == NULLS_SKIP or program.alone and (
-                b.nulls_left_out > left_out
-                or (<Op>op).kind == OP_PAIRS and plan.pair_nulls == NULLS_SKIP
-            )
-        ):
-            b.nulls_left_out = left_out
-            return 0
+        if (<Op>op).kind >= OP_ITEMS:
+            listed += n
+        if n == 0 and nulls == NULLS_SKIP and (<Op>op).kind != OP_COPY:
+            needed = True
+            if (<Op>op).kind != OP_PAIRS:
+                b.nulls_left_out = left_out
+                return 0
         arguments += n
     if not program.counted:
-        if arguments == 0:
-            raise EncodeError("the command is empty; it needs at least a name")
+        if listed == 0 and needed:
+            b.nulls_left_out = left_out
+            return 0
         end_header(b, start, c'*', arguments, &digits)
         program.digits = digits
         b.deletes += program.deletes

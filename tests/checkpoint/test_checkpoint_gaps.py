@@ -27,9 +27,9 @@ APPENDED = ("--appendonly", "yes", "--appendfsync", "always")
 RIGHTS = [
     "+client|id", "+client|setname", "+client|kill", "+client|list", "+watch", "+unwatch", "+multi",
     "+exec", "+discard", "+hset", "+hget", "+hgetall", "+set", "+get", "+del", "+exists", "+time",
-    "+rpush",
+    "+rpush", "+zadd",
 ]  # fmt: skip
-FEW = "ERR wrong number of arguments for 'rpush' command"
+FEW = "ERR wrong number of arguments for 'zadd' command"
 Start = Callable[..., LocalServer]
 
 
@@ -191,15 +191,15 @@ def test_rows_without_items_need_no_other_rights(
         "--user", "u", "on", ">p", "~list:*", "~fastresp:*", *others, *rights,
         program=None if name is None else located(name, WHEEL_SERVERS),
     )  # fmt: skip
-    rows = [{"key": number % 9, "v": [number][: number % 4]} for number in range(4_000)]
+    rows = [{"key": number % 9, "v": [1, number][: number % 4 * 2]} for number in range(4_000)]
     report = fastresp.mass_insert(
-        rows, "RPUSH list:{key} {*v}", server=server.url.replace("unix://", "unix://u:p@"),
+        rows, "ZADD list:{key} INCR {*v}", server=server.url.replace("unix://", "unix://u:p@"),
         checkpoint=NAME, connections=connections, on_error="collect",
     )  # fmt: skip
     assert report.failed == 1_000
     assert {each.text for each in report.errors} == {FEW}
     with redis.Redis.from_url(server.url) as client:
-        stored = [int(each) for key in range(9) for each in client.lrange(f"list:{key}", 0, -1)]
+        stored = [int(each) for key in range(9) for each in client.zrange(f"list:{key}", 0, -1)]
     assert sorted(stored) == [number for number in range(4_000) if number % 4]
 
 

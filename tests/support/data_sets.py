@@ -94,15 +94,17 @@ class Mixed(DataSet):
         given: the rows.
         stored: the hash of each row that makes one.
         nulls: the nulls that these are sent without.
+        pairs: the placeholders after the key.
     """
 
     given: Sequence[dict[str, Any]] = ()
     stored: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
     nulls: int = 0
+    pairs: str = "{**!json}"
 
     @property
-    def nested(self) -> bool:
-        return True
+    def template(self) -> str:
+        return f"HSET k:{{id}} {self.pairs}"
 
     def rows(self) -> list[dict[str, Any]]:
         return list(self.given)
@@ -136,6 +138,23 @@ def mixed() -> Mixed:
     }
     table = pa.table({"id": range(len(rows))})
     return Mixed("keys and types that differ", table, {}, given=rows, stored=stored, nulls=2)
+
+
+def items_and_pairs() -> Mixed:
+    """Return rows whose pairs come from an object, from the other fields, or from both."""
+    rows: list[dict[str, Any]] = [
+        {"id": 0, "t": {"a": 3, "b": 2}},
+        {"id": 1, "t": {}, "v": "x"},
+        {"id": 2, "t": {}},
+        {"id": 3, "t": {"c": None}},
+        {"id": 4, "t": {"a": 1}, "v": None},
+        {"id": 5, "t": {"a": 1}, "v": "y"},
+    ]
+    stored = {0: {"a": "3", "b": "2"}, 1: {"v": "x"}, 4: {"a": "1"}, 5: {"a": "1", "v": "y"}}
+    table = pa.table({"id": range(len(rows))})
+    return Mixed(
+        "items and pairs", table, {}, given=rows, stored=stored, nulls=1, pairs="{*t} {**}"
+    )
 
 
 def make(
@@ -187,6 +206,7 @@ ZONE = "Europe/Berlin"
 
 DATA_SETS = [
     mixed(),
+    items_and_pairs(),
     _integers(),
     typed("integers with nulls", pa.int64(), [(1, "1"), (None, None), (-3, "-3")],
           numpy="pandas makes floats of them"),

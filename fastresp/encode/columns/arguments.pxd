@@ -14,7 +14,6 @@ cdef struct Job:
     long long *rows         # and its source row
     Nulls nulls             # what a null does, and what in a field-value pair
     Nulls pair_nulls
-    bint alone              # of the command: see Command
     Py_ssize_t deletes      # commands that delete fields because they are null
     Py_ssize_t left_out     # nulls that commands do without
     Py_ssize_t counted_row  # the row of the last put_command(), and both before it

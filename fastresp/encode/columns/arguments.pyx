@@ -66,7 +66,7 @@ cdef char *put_large(
 
 cdef char *put_items(Job *job, Cell *cell, Py_ssize_t row, char *p) noexcept nogil:
     """Write the items of a list, or the pairs of a map or struct, and count the arguments."""
-    cdef Py_ssize_t at, start, end, k, left_out = job.left_out
+    cdef Py_ssize_t at, start, end, k
     cdef Cell *names
     job.written = 0
     cell = stood_for(cell, &row)
@@ -88,11 +88,7 @@ cdef char *put_items(Job *job, Cell *cell, Py_ssize_t row, char *p) noexcept nog
             if p is NULL:
                 return NULL
     # An empty list leaves out the command, like a null list; so do pairs of nothing but nulls.
-    if job.written == 0 and (
-        job.nulls == NULLS_SKIP or job.alone and job.left_out > left_out
-    ):
-        return NULL
-    return p
+    return NULL if job.written == 0 and job.nulls == NULLS_SKIP else p
 
 
 cdef char *put_fields(Job *job, Step *step, Py_ssize_t row, char *p) noexcept nogil:

@@ -36,12 +36,11 @@ cdef enum Fault:
     IS_NOT_ALLOWED = -9     # a null, and nulls are errors
     ARGUMENT_TOO_LARGE = -10
     IS_NULL_ROW = -11
-    EMPTY_COMMAND = -12     # no name
-    NOT_UTF8 = -13          # a text that JSON can't contain
-    RAISED = -14            # an exception
-    DAMAGED = -15           # it lies outside the memory of its column
-    SAME_KEY = -16          # two pairs of a map with one name
-    NOT_ONE_ARGUMENT = -17  # an object or a list of JSON
+    NOT_UTF8 = -12          # a text that JSON can't contain
+    RAISED = -13            # an exception
+    DAMAGED = -14           # it lies outside the memory of its column
+    SAME_KEY = -15          # two pairs of a map with one name
+    NOT_ONE_ARGUMENT = -16  # an object or a list of JSON
 
 
 # The kinds of values that JSON writes differently.

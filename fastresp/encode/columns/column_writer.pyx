@@ -10,7 +10,6 @@ from ...resp.buffer cimport Buffer, rollback
 from .cell cimport (
     BAD_INDEX,
     DAMAGED,
-    EMPTY_COMMAND,
     IS_NOT_ALLOWED,
     IS_NULL_ROW,
     NO_MEMORY,
@@ -278,8 +277,6 @@ cdef object described(int fault, Job *job, str name, Py_ssize_t most, bint of_fi
         return "a number in this vector is too large for the vector's float type"
     if fault == NOT_FINITE:
         return "NaN and infinity have no JSON form; replace them with null or a number"
-    if fault == EMPTY_COMMAND:
-        return "the command is empty; it needs at least a name"
     if fault == NOT_ONE_ARGUMENT:
         return (
             "this value is a JSON object or list, which is not one argument: write "

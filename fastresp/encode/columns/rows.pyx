@@ -7,7 +7,6 @@ from cpython.ref cimport Py_INCREF
 from .arguments cimport copy_padded, make_room, put_constant, put_fields, put_items, put_value
 from .cell cimport (
     ARGUMENT_TOO_LARGE,
-    EMPTY_COMMAND,
     IS_NOT_ALLOWED,
     IS_NULL_ROW,
     NO_MEMORY,
@@ -32,7 +31,6 @@ from .steps cimport (
     SHORT_BYTES,
     STEP_COPY,
     STEP_FIELDS,
-    STEP_GROUP,
     STEP_ITEMS,
     STEP_JOINED,
     STEP_NAME,
@@ -210,12 +208,11 @@ cdef int note(Job *job, Command *command, Step *step) noexcept nogil:
 
 cdef char *put_varying(Job *job, Command *command, Py_ssize_t row, char *p) noexcept nogil:
     """Write a command whose number of arguments depends on the row."""
-    cdef Py_ssize_t arguments = 0, pairs = 0, left_out = 0, start = p - job.out.base
+    cdef Py_ssize_t arguments = 0, listed = 0, left_out = 0, start = p - job.out.base
     cdef Step *step = command.steps
     cdef Step *last = step + command.n_steps
     cdef bint skips = job.pair_nulls == NULLS_SKIP
     cdef char *end
-    job.alone = command.alone
     p = make_room(job, p, command.digits + 3)
     if p is NULL:
         return NULL
@@ -239,18 +236,12 @@ cdef char *put_varying(Job *job, Command *command, Py_ssize_t row, char *p) noex
                 end = put_items(job, step.cell, row, p)
             elif p is not NULL and step.kind == STEP_FIELDS:
                 end = put_fields(job, step, row, p)
-                pairs += job.written > 0
             elif p is not NULL:
                 job.written = 0
-                if step.kind == STEP_GROUP and pairs == 0 and (
-                    job.nulls == NULLS_SKIP or command.alone
-                ):
-                    return NULL
-                pairs = -step.pair
         if end is not NULL:
             p = end
             arguments += step.arguments + job.written
-            pairs += step.pair
+            listed += job.written + step.pair if step.lists else 0
         elif job.fault or not step.pair:
             note(job, command, step)
             job.argument = arguments + step.arguments
@@ -260,8 +251,7 @@ cdef char *put_varying(Job *job, Command *command, Py_ssize_t row, char *p) noex
         else:
             job.left_out += step.kind == STEP_VALUE
         step += 1
-    if arguments == 0:
-        job.fault, job.argument = EMPTY_COMMAND, 0
+    if listed == 0 and (command.alone or command.pairs and job.nulls == NULLS_SKIP):
         return NULL
     job.left_out += left_out
     p = close_header(job.out, start, p, c'*', arguments, &command.digits)

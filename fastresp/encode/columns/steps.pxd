@@ -10,7 +10,6 @@ cdef enum StepKind:
     STEP_ITEMS      # the items of a list, or the pairs of a map or struct
     STEP_COPY       # nothing but the constant text before it
     STEP_NAME       # the name of a column, if its value is null
-    STEP_GROUP      # nothing: the end of the pairs of {**}
     STEP_FIELDS     # the fields of a row, or the names of those that are null
 
 
@@ -35,6 +34,7 @@ cdef struct Name:
 cdef struct Step:
     StepKind kind
     bint pair               # a null leaves out the pair, not the command
+    bint lists              # its arguments are of a list or of {**}
     const char *text        # the constant text before it,
     Py_ssize_t size
     Py_ssize_t arguments    # and the arguments in that
@@ -53,7 +53,8 @@ cdef struct Command:
     Step *steps             # owned
     Py_ssize_t n_steps
     bint deletes            # it deletes the fields that are null
-    bint alone              # besides lists and {**} it has a name and a key at most
+    bint alone              # besides lists or {**} it has a name and a key at most
+    bint pairs              # it has a {**}
     bint may_vary           # the number of arguments may differ between rows
     bint counted            # in this batch it does not:
     const char *counted_start   # the header and the text before the first value,

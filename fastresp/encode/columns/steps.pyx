@@ -138,6 +138,7 @@ cdef class Steps(Columns):
             command.n_steps += 1
             step.kind = kind
             step.pair = pair
+            step.lists = pair or kind in (STEP_ITEMS, STEP_FIELDS)
             step.text = self.keep(text)
             step.size = len(text)
             step.arguments = n
@@ -152,7 +153,7 @@ cdef class Steps(Columns):
             elif pair:
                 i, field = what
                 step.cell = self.pair_of(i, field)
-            elif kind != STEP_COPY and kind != STEP_GROUP:
+            elif kind != STEP_COPY:
                 step.cell = self.cell_of(what)
         name = arguments[0]
         command.checked = all([isinstance(part, bytes) for part in name]) and (
@@ -163,12 +164,14 @@ cdef class Steps(Columns):
         command.deletes = STEP_NAME in kinds or any([
             command.steps[k].absent for k in range(command.n_steps)
         ])
-        command.alone = sum([not isinstance(parts[0], (Items, Pairs)) for parts in arguments]) <= 2
+        n_lists = sum([isinstance(parts[0], (Items, Pairs)) for parts in arguments])
+        command.alone = n_lists and len(arguments) - n_lists <= 2
+        command.pairs = any([isinstance(parts[0], Pairs) for parts in arguments])
         command.may_vary = (
             command.deletes or STEP_ITEMS in kinds or STEP_FIELDS in kinds or count == 0
         ) or (
-            # A group without pairs leaves out the command.
-            STEP_GROUP in kinds and not any([pair for _, _, _, pair, _ in planned])
+            # A {**} without columns leaves out the command.
+            command.pairs and not any([pair for _, _, _, pair, _ in planned])
         )
         for i in range(command.n_steps):
             step = &command.steps[i]
@@ -213,8 +216,6 @@ cdef class Steps(Columns):
                     kind = STEP_NAME if isinstance(first, Absent) else STEP_VALUE
                     steps.append((kind, before + name, n + 1, True, (i, first)))
                     before, n = b"", 0
-                if self.skips_pairs:
-                    steps.append((STEP_GROUP, b"", 0, False, None))
                 continue
             elif len(parts) > 1:
                 steps.append((STEP_JOINED, before, n, False, parts))

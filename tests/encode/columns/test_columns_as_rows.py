@@ -125,23 +125,31 @@ def test_null_rows() -> None:
         assert (error.row, error.command, error.argument) == (2, command, None)
 
 
-@pytest.mark.parametrize("template", ["{*v}", "{**}", "{*v} {**}"])
-def test_empty_command(template: str) -> None:
-    table = pa.table({"v": pa.array([["PING"], []], pa.list_(pa.string()))})
-    data: Any = table if template == "{*v}" else table.select([])
-    if template == "{*v}":
-        found = outcome(table, template)
-        assert found == (pack("PING"), (EncodeError, 1, 1, 0))
-        assert found == outcome(as_rows(table), template)
-        with pytest.raises(EncodeError, match="the command is empty; it needs at least a name"):
-            dumped(table, template)
-    elif template == "{**}":
-        data = Array(pa.StructArray.from_arrays([], [], mask=None).from_buffers(
-            pa.struct([]), 3, [None]
-        ))  # fmt: skip
-        assert outcome(data, template) == outcome([{}] * 3, template)
-        assert dumped(data, template, nulls="skip") == b""
-        assert dumped(data, "PING") == pack("PING") * 3
+MAPS = [{"id": 1, "t": [("a", 3), ("b", 2)], "v": [1]}, {"id": 2, "t": [], "v": []}]
+
+
+@pytest.mark.parametrize("nulls", ["auto", "skip", "empty", "error"])
+def test_command_without_items(nulls: Any) -> None:
+    """It is left out if no list and no {**} has an item."""
+    kind = pa.map_(pa.string(), pa.int64())
+    table = pa.table({
+        "id": [1, 2], "t": pa.array([each["t"] for each in MAPS], kind),
+        "v": pa.array([each["v"] for each in MAPS], pa.list_(pa.int64())),
+    })  # fmt: skip
+    rows: list[Any] = [each | {"t": dict(each["t"])} for each in MAPS]
+    pairs = pack("HSET", "k:1", "a", 3, "b", 2)
+    for template, expected in {
+        "HSET k:{id} {*t} {**-v}": pairs,
+        "HSET k:{id} {**-v} {*t}": pairs,
+        "HSET k:{id} {*t}": pairs,
+        "SADD k:{id} {*v}": pack("SADD", "k:1", 1),
+        "SADD k:{id} {*v} {*t}": pack("SADD", "k:1", 1, "a", 3, "b", 2),
+        "{*v}": pack(1),
+        "HSET k {**-id,t,v}": b"",
+        "{**-id,t,v}": b"",
+    }.items():
+        for data in (table, rows):
+            assert outcome(data, template, nulls) == (expected, None), template
 
 
 # Columns that a template can't use.
