@@ -99,10 +99,10 @@ def _handled(error: BaseException, otherwise: BaseException | None = None) -> Ba
     while context is not None and (_is_internal(context) or _is_replaced(context, hiding)):
         hiding, context = context, context.__context__
     context = context or otherwise
-    if context is None:
-        error.__suppress_context__ = True
-    else:
+    if context is not None:
         error.__context__, error.__suppress_context__ = context, False
+    elif error.__context__ is not None:  # else asyncio may set it later
+        error.__suppress_context__ = True
     return context
 
 
