@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+import fastresp
 from fastresp.outcome.passwords import masked
 
 
@@ -66,3 +69,14 @@ def test_credentials(text: str) -> None:
 )
 def test_texts_without_credentials(text: str) -> None:
     assert masked(text) == text
+
+
+def test_missing_files_keep_their_names(tmp_path: Path) -> None:
+    for path in (f"{tmp_path}/token=5/x.csv", f"{tmp_path}/{'long/' * 200}x.csv"):
+        with pytest.raises(FileNotFoundError) as caught:
+            fastresp.read(path)
+        assert caught.value.filename == path
+    for statement in ("SET x TO password='geheim'", "COPY (SELECT * FROM 'http://u:geheim@h/x')"):
+        with pytest.raises(FileNotFoundError, match=r"\*\*\*") as caught:
+            fastresp.read(statement)
+        assert "geheim" not in str(caught.value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import io
 import os
+import re
 from collections.abc import Sequence
 from difflib import get_close_matches
 from itertools import islice
@@ -48,6 +49,12 @@ SUFFIXES = {
 }
 PACKED_SUFFIXES = (".gz", ".zst", ".bz2")
 UNREAD_SUFFIXES = (".xz", ".lzma", ".zip", ".7z", ".lz4", ".br", ".rar", ".z")
+# What is no path, but SQL, which may contain credentials.
+STATEMENT = re.compile(
+    r"\s*(?:alter|attach|call|copy|create|delete|drop|explain|from|insert|load|merge|pragma|select|set|"
+    r"update|values|with)\s",
+    re.IGNORECASE,
+)
 # Names in a folder that are compared with one that is missing.
 MOST_NAMES = 1000
 
@@ -61,7 +68,7 @@ def files_of(source: Source) -> list[Any]:
         if glob.has_magic(path) and not exists(path):
             found = sorted(glob.glob(path, recursive=True))
             if not found:
-                raise FileNotFoundError(f"no file matches {path}")
+                raise FileNotFoundError(f"no file matches {_shown(path)}")
             return found
         return [_existing(path)]
     if hasattr(source, "read"):
@@ -103,8 +110,13 @@ def _existing(path: str) -> str:
         os.stat(path)
     except OSError as error:
         words = f"{error.strerror}{_similar(path)}"
-        raise OSError(error.errno, words, shown_query(path)) from None
+        raise OSError(error.errno, words, _shown(path)) from None
     return path
+
+
+def _shown(path: str) -> str:
+    """Return a path; if it is a statement of SQL, without credentials."""
+    return shown_query(path) if STATEMENT.match(path) else path
 
 
 def _similar(path: str) -> str:

@@ -17,7 +17,7 @@ import pyarrow as pa
 from ...encode.columns.exporting import altered, check_names, names_of
 from ...outcome.errors import SourceError
 from ...outcome.excerpts import shown_query
-from ...outcome.passwords import cause_shown, masked
+from ...outcome.passwords import cause_shown, masked, masked_url
 from .damage import checked
 from .duckdb_reads import as_name, check_distinct, columns_of_all, in_zones, parquet_select
 from .formats import BATCH_ROWS, columns_of
@@ -204,7 +204,7 @@ class Query:
         twin = next((each for each in self._read if each.lower() == name.lower()), None)
         self._read[name] = source
         if twin is not None:
-            names = masked(f"{twin} and {name}")
+            names = f"{masked_url(twin)} and {masked_url(name)}"
             raise SourceError(f"a query can't tell {names} apart; rename one file")
         self._schemas.append(source.schema)
         names = source.schema.names

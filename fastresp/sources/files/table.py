@@ -11,7 +11,7 @@ from ...encode.columns.exporting import Described
 from ...outcome.display import as_html
 from ...outcome.errors import SourceError
 from ...outcome.excerpts import shown_query
-from ...outcome.passwords import masked
+from ...outcome.passwords import masked, masked_url
 from .input import Watch, check_unused, name_of
 from .packages import imported
 from .partitions import Partitions
@@ -97,8 +97,8 @@ class Table:
             other = reads_others(self._sql)
             if other:
                 raise SourceError(
-                    f"it is unknown whether {masked(other)}, which this query reads, will be the "
-                    "same when the load is resumed: pass the files, and call them source in the "
+                    f"it is unknown whether {masked_url(other)}, which this query reads, will be "
+                    "the same when the load is resumed: pass the files, and call them source in the "
                     "query, or write its result to a file first"
                 )
         found = {
