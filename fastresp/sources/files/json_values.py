@@ -98,8 +98,8 @@ class ValueRows(Rows):
         self._known.update(
             (name, kind) for name, kind in nested.items() if not pa.types.is_map(kind)
         )
-        # Arrow's batches have no rows if they have no columns.
-        some = names or self._wanted.document or self._has_fields
+        # Arrow's batches have no rows if they have no columns. Those of folders come later.
+        some = names or self._wanted.document or self._has_fields or self._folders
         return Parsed(split.rows if some else 0, self._batches(split, names, ready))
 
     def _split(self, block: bytes) -> Split:
@@ -208,6 +208,8 @@ class ValueRows(Rows):
             if self._wanted.document:
                 fields.append(DOCUMENT)
                 arrays.append(next(strings))
+            if not fields and self._folders:
+                fields, arrays = [FIELDS], [pa.nulls(last - first, FIELDS.type)]
             yield pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
 

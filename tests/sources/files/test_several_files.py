@@ -310,3 +310,14 @@ def test_folders_that_name_other_columns(tmp_path: Path, form: dict[str, Any]) -
     assert f"{paths[1]} has the columns n, hour, but {paths[0]} has n, day" in failure(
         paths, **form
     )
+
+
+@pytest.mark.parametrize("template", ["SADD k {day}", "SADD k {**}", "SADD k {*!json}"])
+def test_rows_of_nothing_but_their_folder(tmp_path: Path, template: str) -> None:
+    for day, text in ((1, ""), (2, "{}\n{}\n"), (3, "{}")):
+        folder = tmp_path / f"day={day}"
+        folder.mkdir()
+        (folder / "e.jsonl").write_text(text)
+    items = {"{day}": ["{}"], "{**}": ["day", "{}"], "{*!json}": ['{{"day":"{}"}}']}[template[7:]]
+    expected = [("SADD", "k", *(each.format(day) for each in items)) for day in (2, 2, 3)]
+    assert sent(str(tmp_path / "*" / "e.jsonl"), template) == fastresp.pack_many(expected)
