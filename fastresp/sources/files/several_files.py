@@ -96,7 +96,9 @@ class SeveralFiles:
         self._starts: dict[int, int | None] = {}
         self._bad_before: dict[int, int] = {}
         self._json: pa.Schema | None = None  # of the JSON lines so far
-        self._columns: list[str] | None = None  # the names of the first file
+        # The columns of the first file that fixes them, and its name.
+        self._columns: list[str] | None = None
+        self._columns_of = ""
         self._schema: pa.Schema | None = None  # of all batches, if they have one
         self.schemas: list[tuple[str, pa.Schema]] = []
 
@@ -177,7 +179,7 @@ class SeveralFiles:
         """Return the columns of a file in the order of the first one, and remember their types."""
         schema = self._partitions[index].schema(own)
         if self._columns is None and not self._is_any(name):
-            self._columns = schema.names
+            self._columns, self._columns_of = schema.names, name
         fitted = self._fitted(name, schema)
         self.schemas.append((name, fitted))
         return fitted
@@ -388,7 +390,7 @@ class SeveralFiles:
         assert self._columns is not None
         if sorted(found.names) != sorted(self._columns):
             raise SourceError(
-                f"{name} has the columns {', '.join(found.names)}, but {self._names[0]} has "
+                f"{name} has the columns {', '.join(found.names)}, but {self._columns_of} has "
                 f"{', '.join(self._columns)}; load the files one by one, or select the "
                 "columns in a query over the files"
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Mapping
 from datetime import date, datetime
 from decimal import Decimal
@@ -321,3 +322,15 @@ def test_rows_of_nothing_but_their_folder(tmp_path: Path, template: str) -> None
     items = {"{day}": ["{}"], "{**}": ["day", "{}"], "{*!json}": ['{{"day":"{}"}}']}[template[7:]]
     expected = [("SADD", "k", *(each.format(day) for each in items)) for day in (2, 2, 3)]
     assert sent(str(tmp_path / "*" / "e.jsonl"), template) == fastresp.pack_many(expected)
+
+
+def test_error_names_the_file_whose_columns_are_wanted(tmp_path: Path) -> None:
+    one, two, three = (tmp_path / f"{number}.{end}" for number, end in enumerate(
+        ("jsonl", "csv", "parquet")
+    ))  # fmt: skip
+    one.write_text('{"id":1,"a":2}\n')
+    two.write_text("id,a\n1,2\n")
+    parquet.write_table(pa.table({"id": [1], "a": [2], "b": [3]}), three)
+    words = f"{two} has the columns id, a, but {three} has id, a, b; load"
+    with pytest.raises(fastresp.SourceError, match=re.escape(words)):
+        sent([str(each) for each in (one, two, three)], "SADD k {a}")
