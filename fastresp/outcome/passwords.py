@@ -94,15 +94,32 @@ def _masked_in_text(url: re.Match[str]) -> str:
     return "://" + _without_credentials(scheme[0] if scheme else "", url[0].removeprefix("://"))
 
 
-def cause_shown(error: BaseException) -> BaseException | None:
-    """Return an exception as the cause of another; None if its text, or its cause's, has
-    credentials, which a traceback would show."""
-    cause: BaseException | None = error
-    while cause is not None:
-        if masked(str(cause)) != str(cause):
-            return None
-        cause = cause.__cause__ or cause.__context__
-    return error
+def cause_shown(error: BaseException) -> BaseException:
+    """Return an exception as the cause of another, which a traceback shows.
+
+    If its text, its notes or its own cause have credentials, it is a copy without them, of the
+    same type, or of a base if the type can't be made from one text.
+    """
+    inner = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    cause = inner and cause_shown(inner)
+    words, notes = str(error), getattr(error, "__notes__", [])
+    shown, shown_notes = masked(words), [masked(note) for note in notes]
+    if (shown, shown_notes, cause) == (words, notes, inner):
+        return error
+    copy = next(filter(None, (_made(kind, shown) for kind in type(error).__mro__)))
+    copy.__cause__ = cause
+    for note in shown_notes:
+        copy.add_note(note)
+    return copy.with_traceback(error.__traceback__)
+
+
+def _made(kind: type, text: str) -> BaseException | None:
+    """Return an exception with a text; None if this type has another."""
+    try:
+        made = kind(text)
+        return made if str(made) == text else None
+    except Exception:
+        return None
 
 
 def masked_url(url: str) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import traceback
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import fastresp
-from fastresp.outcome.passwords import masked
+from fastresp.outcome.passwords import cause_shown, masked
 
 
 @pytest.mark.parametrize("repeated", ["https://h/?,;", ",;", "a.", "a-", "://", "'", "password ="])
@@ -80,3 +82,30 @@ def test_missing_files_keep_their_names(tmp_path: Path) -> None:
         with pytest.raises(FileNotFoundError, match=r"\*\*\*") as caught:
             fastresp.read(statement)
         assert "geheim" not in str(caught.value)
+
+
+def test_causes_are_shown_without_credentials(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text("id,name,token\n1,x,geheim\n")
+    sql = "SELECT CAST(name AS INT) AS n FROM source WHERE token = 'geheim'"
+    with pytest.raises(fastresp.SourceError) as caught:
+        pa.table(fastresp.read(path, sql=sql))
+    cause = caught.value.__cause__
+    assert type(cause).__name__ == "ConversionException" and "token = ***" in str(cause)
+    shown = "".join(traceback.format_exception(caught.value))
+    assert "ConversionException" in shown and "geheim" not in shown
+
+
+def test_copies_of_causes() -> None:
+    """Types that can't be made from one text, notes, and causes of causes."""
+    wrong = UnicodeDecodeError("utf-8", b"x", 0, 1, "password=geheim")
+    for error, kind in ((OSError(2, "pass=geheim"), FileNotFoundError), (wrong, UnicodeError)):
+        copy = cause_shown(error)
+        assert (type(copy), str(copy)) == (kind, masked(str(error)))
+    outer = KeyError("x")
+    outer.__cause__ = error
+    outer.add_note("token=geheim")
+    shown = "".join(traceback.format_exception(cause_shown(outer)))
+    assert "geheim" not in shown and "token=***" in shown and "password=***" in shown
+    harmless = KeyError("x")
+    assert cause_shown(harmless) is harmless

@@ -98,8 +98,8 @@ class Table:
             if other:
                 raise SourceError(
                     f"it is unknown whether {masked_url(other)}, which this query reads, will be "
-                    "the same when the load is resumed: pass the files, and call them source in the "
-                    "query, or write its result to a file first"
+                    "the same when the load is resumed: pass the files, and call them source in "
+                    "the query, or write its result to a file first"
                 )
         found = {
             "source": "; ".join(map(file_of, self._sources)),
