@@ -326,7 +326,7 @@ def _wanted(template: Template) -> Wanted:
     named = [each for each in fields + left_out if not isinstance(each, Pairs)]
     needs = [Need(each.path, isinstance(each, Items), each.convert or "") for each in named]
     needs = [each for each in needs if len(each.path) > 1 or each.items or each.vector]
-    positions = any((field.head or field).position >= 0 for field in named)
+    positions = max(((field.head or field).position + 1 for field in named), default=0)
     return Wanted(
         None if whole else frozenset(names),
         frozenset(need.path[0] for need in needs if need.vector),

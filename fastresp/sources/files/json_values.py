@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache, partial
+from itertools import islice
 
 import pyarrow as pa
 
@@ -73,7 +74,7 @@ class ValueRows(Rows):
         self._later = not (whole and reading.single)
         self._every = wanted.every
         self._has_fields = wanted.pairs
-        self._columns = [] if wanted.every else sorted(wanted.named | wanted.keys | reading.folders)
+        self._columns = sorted(wanted.named | wanted.keys | reading.folders)
 
     def _parsed(self, block: bytes) -> Parsed | None:
         split = self._split(block)
@@ -108,24 +109,31 @@ class ValueRows(Rows):
         Raises:
             SourceError: a row can't be read.
         """
+        every = self._every or len(self._known) < self._wanted.positions
         return split_rows(
             block,
-            list(self._known) if self._every else self._columns,
+            list(self._known) if every else self._needed(),
             nested=self._wanted.structured,
-            only=not (self._every or self._wanted.pairs),
-            every=self._every,
+            only=not (every or self._wanted.pairs),
+            every=every,
             fields=self._has_fields,
             documents=self._wanted.document,
             explain=not self._bad.skip,
         )
 
+    def _needed(self) -> list[str]:
+        """Return the columns that the template names, first those that it names by position."""
+        first = islice(self._known, self._wanted.positions)
+        return list(dict.fromkeys([*first, *self._columns]))
+
     def _names(self, split: Split) -> list[str]:
         """Return the columns that a row so far has, and remember them for the next block."""
-        for name in split.names if self._every else split.seen():
+        first = len(self._known) < self._wanted.positions
+        for name in split.names if self._every or first else split.seen():
             self._known.setdefault(name, pa.string())
         if self._every:
             return list(split.names)
-        names = [name for name in self._columns if name in self._known]
+        names = [name for name in self._needed() if name in self._known]
         if len(self._known) < MOST_KNOWN:
             for name in split.others(MOST_KNOWN):
                 self._known.setdefault(name, pa.string())

@@ -155,7 +155,8 @@ class Wanted:
         needs: what it needs of values in these.
         keys: the whole text of each path, which may also be the name of a column.
         pairs: whether it needs all other fields of a row as field-value pairs.
-        every: whether each field must be a column, since a placeholder has a position.
+        positions: how many of the first columns it needs, since a placeholder has a position.
+        every: whether each field must be a column.
     """
 
     columns: frozenset[str] | None
@@ -166,7 +167,8 @@ class Wanted:
     needs: tuple[Need, ...]
     keys: frozenset[str]
     pairs: bool
-    every: bool
+    positions: int
+    every: bool = False
 
     @property
     def listed(self) -> dict[str, Need]:

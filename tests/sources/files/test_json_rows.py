@@ -7,7 +7,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -17,6 +18,9 @@ import pytest
 
 import fastresp
 from fastresp.server.local_server import LocalServer
+from fastresp.sources.files import json_values
+from fastresp.sources.files.json_rows import strings_of
+from fastresp.sources.files.json_split import Split
 
 NAMES = ["a", "b", "long name", "ä", "€", "😀", 'q"', "b\\", "", "n\n", "\x01", "/", "k" * 40]
 TEXTS = [
@@ -191,6 +195,30 @@ def test_positions_are_those_of_the_keys_seen_first() -> None:
         [b"HSET", b"k6", b"d", b"4", b"b", b"5"],
         [b"SET", b"5", b"6"],
     ]
+
+
+def test_only_columns_that_have_a_position_are_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a column for each key: 1,000 columns of 1,000 rows took several batches."""
+    columns = []
+
+    def counted(split: Split, first: int, last: int, chosen: list[int]) -> Iterator[pa.Array]:
+        columns.append(len(chosen))
+        return strings_of(split, first, last, chosen)
+
+    monkeypatch.setattr(json_values, "strings_of", counted)
+    paths = [tmp_path / "a.jsonl", tmp_path / "b.jsonl"]
+    paths[0].write_text('{"id": "a"}\n')
+    paths[1].write_text("".join(f'{{"k{n}": {n}, "id": {n}, "z": 5}}\n' for n in range(1_000)))
+    commands = made(fastresp.read(paths), "HSET k:{0} z {z} {**}; SET {1} x", nulls="skip")
+    assert commands[:3] == [
+        [b"HSET", b"k:0", b"z", b"5", b"k0", b"0"],
+        [b"SET", b"0", b"x"],
+        [b"HSET", b"k:1", b"z", b"5", b"k1", b"1"],
+    ]
+    assert len(commands) == 1_001
+    assert sum(columns) < 10
 
 
 @pytest.mark.parametrize("template", ["HSET k:{id} {*t}", "HSET k:{id} {*o.t} a {a}"])
