@@ -21,7 +21,7 @@ from io import BytesIO
 from time import monotonic
 
 from ..outcome.errors import EncodeError
-from ..outcome.messages import without_nulls_option
+from ..outcome.messages import iterator_of, without_nulls_option
 from ..outcome.places import Placed
 from ..outcome.tracebacks import public
 from ..resp.split import arguments
@@ -164,7 +164,8 @@ def pack_many(commands, *, default=None):
     """
     out = BytesIO()
     try:
-        for chunk in Writer(default=default).chunks(commands):
+        rows = iterator_of(commands, "commands", "commands")
+        for chunk in Writer(default=default).chunks(rows):
             out.writelines(chunk.pieces())
     except EncodeError as error:
         error.args = (without_nulls_option(error.args[0]),)

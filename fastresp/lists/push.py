@@ -18,7 +18,7 @@ from ..outcome.errors import (
     PushError,
     TransportError,
 )
-from ..outcome.messages import with_advice
+from ..outcome.messages import iterator_of, with_advice
 from ..outcome.report import ERRORS_KEPT, Report, counted
 from ..replies.reply_core import ReplyCore
 from ..resp.buffer import Chunk
@@ -106,7 +106,7 @@ class Push:
                 source = ListedStream(items, self._settings.batch, BATCH_BYTES, self._sizes)
                 self._writer, self._source = ColumnWriter(self._template, source), source
             else:
-                rows = self._rows(iter(items))
+                rows = self._rows(iterator_of(items, "items", "items"))
                 self._writer, self._source = Writer(self._template), rows
         except TransportError:
             self.source_failed = True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ __all__ = [
     "WITHOUT_NULLS",
     "above_zero",
     "begun",
+    "iterator_of",
     "message_of",
     "with_advice",
     "without_nulls_option",
@@ -139,3 +140,25 @@ def without_nulls_option(message: str) -> str:
     """Replace the advice of a message that names ``nulls=``, for ``pack()``, which lacks it."""
     named = isinstance(message, Message) and any(each.option == "nulls" for each in message.hints)
     return with_advice(message, "leave it out, or send an empty string") if named else message
+
+
+def iterator_of(data: Any, name: str, items: str) -> Iterator[Any]:
+    """Return an iterator over an argument of a public function.
+
+    Args:
+        name: of the argument.
+        items: what it must be an iterable of.
+
+    Raises:
+        TypeError: it is not iterable.
+    """
+    try:
+        return iter(data)
+    except TypeError:
+        if hasattr(type(data), "__iter__"):
+            raise
+        advice = "; use fastresp.aio for async iterables" if hasattr(data, "__aiter__") else ""
+        found = type(data).__name__
+        raise TypeError(
+            f"{name} must be an iterable of {items}, such as a list, not {found}{advice}"
+        ) from None

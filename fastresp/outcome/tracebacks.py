@@ -65,12 +65,16 @@ def shorten(error: BaseException, kept: CodeType | None = None) -> None:
 
     Frames of the user's code stay, such as those of a generator of rows; causes stay, too, without
     internal frames, and so does the error that the user's code was handling. An error that fastresp
-    itself may have caused keeps all frames, as does every error with ``python -X dev``.
+    itself may have caused keeps all frames but those of ``public()``, as does every error with
+    ``python -X dev``.
 
     Args:
         error: caught, and then raised again by a ``raise`` without arguments.
         kept: the code of the public function, whose frame stays.
     """
+    error.__traceback__ = _without(error.__traceback__, __name__)
+    if error.__traceback__ is None:  # the arguments don't fit the function
+        return
     ours = _is_raised(error)
     if sys.flags.dev_mode or not (ours or isinstance(error, FastrespError) or _is_expected(error)):
         return
@@ -84,9 +88,9 @@ def shorten(error: BaseException, kept: CodeType | None = None) -> None:
                 handled = _handled(cause, handled)
                 cause.__traceback__ = None
             else:
-                cause.__traceback__ = _without(cause.__traceback__)
+                cause.__traceback__ = _without(cause.__traceback__, *OURS)
             cause = cause.__cause__
-    error.__traceback__ = _without(error.__traceback__, kept)
+    error.__traceback__ = _without(error.__traceback__, *OURS, but=kept)
 
 
 def _handled(error: BaseException, otherwise: BaseException | None = None) -> BaseException | None:
@@ -143,16 +147,18 @@ def _entries(traceback: TracebackType | None) -> Iterator[TracebackType]:
         traceback = traceback.tb_next
 
 
-def _within(entry: TracebackType, packages: tuple[str, ...]) -> bool:
-    """Return whether a frame is in one of these packages."""
+def _within(entry: TracebackType, modules: tuple[str, ...]) -> bool:
+    """Return whether a frame is in one of these modules or packages."""
     name: str = entry.tb_frame.f_globals.get("__name__", "")
-    return name.partition(".")[0] in packages
+    return name in modules or name.partition(".")[0] in modules
 
 
-def _without(traceback: TracebackType | None, but: CodeType | None = None) -> TracebackType | None:
-    """Return a traceback without the frames of fastresp, but for those of one function."""
+def _without(
+    traceback: TracebackType | None, *modules: str, but: CodeType | None = None
+) -> TracebackType | None:
+    """Return a traceback without the frames of these modules, but for those of one function."""
     kept: TracebackType | None = None
     for each in reversed([*_entries(traceback)]):
-        if each.tb_frame.f_code is but or not _within(each, OURS):
+        if each.tb_frame.f_code is but or not _within(each, modules):
             kept = TracebackType(kept, each.tb_frame, each.tb_lasti, each.tb_lineno)
     return kept

@@ -17,7 +17,7 @@ from ..encode.template import (
     as_template,
 )
 from ..outcome.errors import CheckpointError, SourceError, TemplateError
-from ..outcome.messages import Hint, Message
+from ..outcome.messages import Hint, Message, iterator_of
 from ..outcome.places import Place
 from ..resp.buffer import Chunk
 from ..resp.key_positions import POSITIONS
@@ -169,7 +169,7 @@ def encoding(
     _check(data)
     writer = row_writer(template, options)
     writer.start_at(start_row)
-    rows = iter(data)
+    rows = iterator_of(data, "data", "rows or commands")
     if start_row:
         _skip(rows, start_row)
     return writer, rows

@@ -7,7 +7,7 @@ import io
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
@@ -84,8 +84,52 @@ def test_every_public_function_has_a_short_traceback(port: int) -> None:
     for call in calls:
         with pytest.raises(Exception, match=r".") as caught:
             call()
-        ours = [each for each in files_of(caught.value) if "fastresp/" in each]
+        ours = [each for each in files_of(caught.value) if "/fastresp/" in each]
         assert len(ours) <= 2, (ours, caught.value)
+
+
+def test_arguments_that_do_not_fit() -> None:
+    """The mistake is in the user's line: no frame is below it."""
+    mass_insert: Any = fastresp.mass_insert
+    mass_insert_async: Any = fastresp.aio.mass_insert
+    list_buffer: Any = fastresp.ListBuffer
+    calls: list[Callable[[], object]] = [
+        lambda: mass_insert([], "SET a b", bogus=1),
+        lambda: list_buffer("l", "redis://"),
+        lambda: asyncio.run(mass_insert_async([], "SET a b", bogus=1)),
+    ]
+    for call in calls:
+        with pytest.raises(TypeError) as caught:
+            call()
+        assert not any("/fastresp/" in each for each in files_of(caught.value))
+
+
+def test_data_that_is_not_iterable(server: LocalServer) -> None:
+    data: Any = 5
+    aio, options = fastresp.aio, {"server": server.url}
+    calls: list[Callable[[], object]] = [
+        lambda: fastresp.mass_insert(data, "SET a b", **options),
+        lambda: fastresp.dump(data, "SET a b", io.BytesIO()),
+        lambda: fastresp.verify(data, "SET a b", **options),
+        lambda: list(fastresp.iter_replies(data, "GET a", **options)),
+        lambda: fastresp.pack_many(data),
+        lambda: fastresp.ListBuffer("k", **options).push(data),
+        lambda: asyncio.run(aio.mass_insert(data, "SET a b", **options)),
+        lambda: asyncio.run(aio.verify(data, "SET a b", **options)),
+        lambda: asyncio.run(aio.ListBuffer("k", **options).push(data)),
+    ]
+    for call in calls:
+        with pytest.raises(TypeError, match=r"must be an iterable of .*, such as a list, not int"):
+            call()
+    with pytest.raises(TypeError, match=r"not async_generator; use fastresp\.aio for async"):
+        fastresp.mass_insert(waiting(), "SET a b", **options)  # type: ignore[arg-type]
+    with pytest.raises(TypeError) as caught:
+        fastresp.mass_insert(data, "SET a b", **options)
+    assert len(files_of(caught.value)) == 1
+
+
+async def waiting() -> AsyncIterator[int]:
+    yield 1
 
 
 def test_frames_of_the_user_stay(server: LocalServer) -> None:
