@@ -109,3 +109,14 @@ def test_copies_of_causes() -> None:
     assert "geheim" not in shown and "token=***" in shown and "password=***" in shown
     harmless = KeyError("x")
     assert cause_shown(harmless) is harmless
+
+
+def test_checkpoints_have_no_digest_of_a_password(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text("id\n1\n")
+    sql = "SELECT id FROM source WHERE id = '{}' AND password = '{}'"
+
+    def query_of(*values: str) -> str:
+        return fastresp.read(path, sql=sql.format(*values)).description(str)["query"]
+
+    assert query_of("1", "geheim") == query_of("1", "other") != query_of("2", "geheim")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from hashlib import blake2b
 from typing import Any, Literal, Self
 
 from ...encode.columns.exporting import Described
@@ -103,7 +102,7 @@ class Table:
                 )
         found = {
             "source": "; ".join(map(file_of, self._sources)),
-            "query": _identity_of(str(self._sql)),
+            "query": masked(str(self._sql)),  # no digest of a password, which could be guessed
             "format": repr((self._kinds, self._options)),
             "limit": str(self._limit),
             "order": repr(self._sort_by),
@@ -304,12 +303,6 @@ class Table:
                 return None
             total += rows
         return total if self._limit is None else min(total, self._limit)
-
-
-def _identity_of(sql: str) -> str:
-    """Return a query; if it has credentials, without them, and with a digest of all."""
-    shown = masked(sql)
-    return sql if shown == sql else f"{shown} ({blake2b(sql.encode(), digest_size=8).hexdigest()})"
 
 
 class Loaded(Described):
