@@ -35,7 +35,7 @@ class Report(Displayed):
         transport: ``"redis-cli"`` or ``"socket"``.
         program: the path of the redis-cli that was used; empty for a socket.
         connections: number of connections.
-        rows: source rows whose commands were sent or left out because of nulls, also those to be
+        rows: source rows whose commands were sent or left out (``skipped``), also those to be
             resent.
         commands: whole commands sent. One that was sent again after NOSCRIPT or MOVED counts once.
         replies: commands whose reply is known to have arrived, including error replies. A merged
@@ -47,10 +47,10 @@ class Report(Displayed):
         errors: the first 100 errors.
         errors_by_code: number of errors of each code, such as ``{"WRONGTYPE": 5}``; errors inside
             a reply are counted one by one. After 100 codes, further ones count as ``"(other)"``.
-        skipped: commands left out because of nulls, in the rows encoded so far: those with a null
-            in a key or value (``nulls="skip"``), and those whose fields are all null. If all was
-            sent, ``rows`` times the commands of the template, less ``skipped``, is ``commands``;
-            ``nulls="delete"`` adds its HDEL commands to ``commands``.
+        skipped: commands left out, in the rows encoded so far: those with a null in a key or value
+            (``nulls="skip"``), and those with nothing to send: no item in their lists, or no field
+            that is not null. If all was sent, ``rows`` times the commands of the template, less
+            ``skipped``, is ``commands``; ``nulls="delete"`` adds its HDEL commands to ``commands``.
         nulls_skipped: null fields, and null items of lists, that the commands were sent without. A
             key that a dict or a JSON object lacks is not one of them.
         existing: commands that would have made keys that exist, which stayed as they are
@@ -186,7 +186,7 @@ class Report(Displayed):
         if self.unsent:
             lines[1] += f"; {counted(self.unsent, 'command')} not sent"
         if self.skipped:
-            lines.append(f"{counted(self.skipped, 'command')} skipped because of nulls")
+            lines.append(f"{counted(self.skipped, 'command')} skipped: a null, or nothing to send")
         if self.nulls_skipped:
             lines.append(f"{counted(self.nulls_skipped, 'null')} left out")
         if self.existing:

@@ -28,7 +28,7 @@ class Totals(Displayed):
         failed: commands answered with an error, by this attempt and those before, as far as their
             replies were seen.
         errors_by_code: errors of this attempt by their code, such as ``{"WRONGTYPE": 5}``.
-        skipped: commands left out because of nulls.
+        skipped: commands left out because of a null, or with nothing to send.
         nulls_skipped: null fields, and null items of lists, that the commands were sent without.
         in_doubt: commands sent without a known reply.
         bytes_sent: bytes of RESP sent.
@@ -111,7 +111,7 @@ class Totals(Displayed):
         if self.in_doubt:
             text += f", {counted(self.in_doubt, 'command')} in doubt"
         if self.skipped:
-            text += f", {counted(self.skipped, 'command')} skipped because of nulls"
+            text += f", {counted(self.skipped, 'command')} skipped: a null, or nothing to send"
         if self.nulls_skipped:
             text += f", {counted(self.nulls_skipped, 'null')} left out"
         codes = [f"{count:,} x {code}" for code, count in self.errors_by_code.items()]

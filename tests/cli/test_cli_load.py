@@ -72,7 +72,7 @@ class TestLoad:
         path.write_text('{"id": 1, "name": "Ann"}\n{"id": 2, "name": null}\n')
         done = invoke("load", path, HSET)
         assert done.exit_code == 0
-        assert done.stderr.endswith("1 command skipped because of nulls\n")
+        assert done.stderr.endswith("1 command skipped: a null, or nothing to send\n")
         done = invoke("load", path, HSET, "--nulls", "error")
         assert done.exit_code == Exit.ERRORS
         assert "--nulls skip" in done.stderr

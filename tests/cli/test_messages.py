@@ -97,7 +97,7 @@ def test_options_within_a_report_are_the_shells(
         REDIS_URL=server.url,
     )  # fmt: skip
     assert done.exit_code == 1
-    assert "1 command skipped because of nulls" in done.output
+    assert "1 command skipped: a null, or nothing to send" in done.output
     assert ("; --transport socket can" in done.output) == (transport == "redis-cli")
 
 

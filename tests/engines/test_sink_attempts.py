@@ -416,7 +416,7 @@ def test_sum() -> None:
     assert found == Totals("", 15, 2, 13, 4, {"OOM": 3, "ERR": 1}, 1, 7, 2, 150, 2.0)
     assert str(found) == (
         "15 rows (2 of them before), 13 commands (150 bytes), 4 errors, 2 commands in doubt, "
-        "1 command skipped because of nulls, 7 nulls left out\n3 x OOM\n1 x ERR"
+        "1 command skipped: a null, or nothing to send, 7 nulls left out\n3 x OOM\n1 x ERR"
     )
     assert Totals.sum([]) == Totals()
 

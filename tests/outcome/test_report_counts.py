@@ -1,4 +1,4 @@
-"""The report counts commands skipped because of nulls, and errors by code."""
+"""The report counts skipped commands, and errors by code."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ def test_skipped(insert: Insert, server: LocalServer, kind: Any) -> None:
         )
         assert (report.rows, report.skipped) == (4000, 1000 * SKIPPED)
         assert report.commands == 4000 * 3 - report.skipped
-        assert "7,000 commands skipped because of nulls\n1,000 nulls left out" in str(report)
+        words = "7,000 commands skipped: a null, or nothing to send\n1,000 nulls left out"
+        assert words in str(report)
     report = insert(kind(ROWS), SKIPPING, server=server.url, nulls="empty")
     assert (report.skipped, "left out" in str(report)) == (0, False)
 
@@ -142,7 +143,8 @@ def test_skipped_on_the_command_line(server: LocalServer, tmp_path: Path) -> Non
     path = tmp_path / "x.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
     arguments = ["load", str(path), "SET a:{id} {v}", "--nulls", "skip", "--server", server.url]
-    assert "2 commands skipped because of nulls" in CliRunner().invoke(app, arguments).stderr
+    said = CliRunner().invoke(app, arguments).stderr
+    assert "2 commands skipped: a null, or nothing to send" in said
     fields = json.loads(CliRunner().invoke(app, [*arguments, "--json"]).stdout)
     assert (fields["commands"], fields["skipped"], fields["rows"]) == (2, 2, 4)
 
@@ -251,3 +253,8 @@ def test_errors_over_redis_cli_recommend_the_socket(
     with pytest.raises(fastresp.LoadErrors) as caught:
         fastresp.mass_insert(FAILING, server=server.url, transport="socket")
     assert words not in str(caught.value)
+
+
+def test_words_for_commands_without_nulls(insert: Insert, server: LocalServer) -> None:
+    report = insert([{"id": 1}], "HSET k:{id} {**}", server=server.url)
+    assert "\n1 command skipped: a null, or nothing to send" in str(report)
