@@ -2,3 +2,4 @@
 from typing import Final
 
 DOCUMENT: Final[bytes]
+FIELDS: Final[bytes]
