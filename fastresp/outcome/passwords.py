@@ -10,6 +10,7 @@ __all__ = [
     "cause_shown",
     "hidden_arguments",
     "holds_passwords",
+    "is_secret",
     "masked",
     "masked_url",
     "redacted",
@@ -53,6 +54,10 @@ NAME = (
     r"(?:api|access|account|private|encryption)[_-]?key(?:[_-]?id)?|key_id|connection_string|"
     r"(?<![a-z])(?:pass|sig))"
 )
+# Parameters of a URL with credentials; of the others, only short values are shown.
+SECRET_PARAMETER = re.compile(rf"(?i)^x-(?:amz|goog)-|(?:{NAME}|key|auth|policy)$")
+PARAMETER = re.compile(r"(?P<name>[^#&=]*=)?(?P<value>[^#&]+)")
+SHOWN_VALUE = re.compile(r"[\w.,:+%/ -]{1,20}")
 STRING = r"""(?:\bE'(?:[^'\\]|\\.|'')*'|(?<!\w)'(?:[^']|'')*'|"(?:[^"]|"")*"|\$\$.*?\$\$)"""
 VALUE = rf"(?:{STRING}|(?:(?:basic|bearer)\s+)?[^\s,;)}}\]'\"]+)"
 # Texts in quotes within texts in quotes are searched to this depth; what is deeper is masked.
@@ -71,8 +76,8 @@ SETTING = re.compile(
 def masked(text: str) -> str:
     """Replace the credentials in a text by ``***``.
 
-    These are the user, the password and the query of each URL, since the query may be a signature,
-    and the values of settings such as ``password=``. A file of a URL is called by its masked URL.
+    These are the user and the password of each URL, the secret or long values of its query, and the
+    values of settings such as ``password=``. A file of a URL is called by its masked URL.
     """
     return _masked_settings(URL.sub(_masked_in_text, text))
 
@@ -123,7 +128,7 @@ def _made(kind: type, text: str) -> BaseException | None:
 
 
 def masked_url(url: str) -> str:
-    """Return a URL with ``***`` in place of its user and password, and of its query."""
+    """Return a URL with ``***`` in place of its user and password, and of values of its query."""
     scheme, separator, rest = url.partition("://")
     return scheme + separator + _without_credentials(scheme, rest)
 
@@ -145,12 +150,24 @@ def _without_credentials(scheme: str, rest: str) -> str:
 
 
 def _masked_query(rest: str) -> str:
-    """Replace the query or fragment of a URL, up to the punctuation after it."""
+    """Mask the query or fragment of a URL, up to the punctuation after it."""
     bare = rest.rstrip(PUNCTUATION)
     start = re.search("[?#]", bare)
-    if not start or start.end() == len(bare):
+    if not start:
         return rest
-    return f"{bare[: start.start()]}?{MASK}{rest[len(bare) :]}"
+    query = PARAMETER.sub(_masked_parameter, bare[start.end() :])
+    return bare[: start.end()] + query + rest[len(bare) :]
+
+
+def _masked_parameter(parameter: re.Match[str]) -> str:
+    name, value = parameter["name"] or "", parameter["value"]
+    shown = not is_secret(name.removesuffix("=")) and SHOWN_VALUE.fullmatch(value)
+    return name + (value if shown else MASK)
+
+
+def is_secret(name: str) -> bool:
+    """Return whether the value of a parameter of a URL is a credential, by its name."""
+    return SECRET_PARAMETER.search(name) is not None
 
 
 def holds_passwords(name: bytes) -> bool:

@@ -121,7 +121,7 @@ def test_mistakes_have_advice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         (["load", "user.csv", "SET {id} 1"], "No such file or directory (did you mean users.csv"),
         (["load", "users.csv", "--retry"], "use --from-rejects or --retry-in-doubt"),
         (["unload", "user:*", "out.csv"], "argument (out.csv); -o FILE writes to a file"),
-        (["check", "a", "https://x/y?sig=geheim"], "argument (https://x/y?***)"),
+        (["check", "a", "https://x/y?sig=geheim"], "argument (https://x/y?sig=***)"),
         (["pack", "users.csv", "SET {id} 1", "-o", "o.rdb"], "add --format rdb, or name it o.resp"),
         (["load", wide, "SET {id} 1"], "... (907 characters): File name too long"),
     ]

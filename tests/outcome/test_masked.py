@@ -48,6 +48,11 @@ def test_long_texts(repeated: str) -> None:
         "SELECT * FROM 'ftp://u:p''geheim/@h/x'",
         "read redis://:geheim@h:6379/0, then",
         "x_https://h/x?sig=geheim",
+        "https://h/x?X-Amz-Credential=geheim&X-Amz-Expires=60&X-Amz-Signature=geheim",
+        "https://h/x?page=2&access_token=geheim#key=geheim",
+        "https://h/x?geheim-with-more-than-20-characters",
+        "https://h/x?page=1;token=geheim&sig=a;geheim?geheim",
+        "https://h/x?next=http://u:geheim@h",
     ],
 )
 def test_credentials(text: str) -> None:
@@ -65,12 +70,18 @@ def test_credentials(text: str) -> None:
         "SELECT token::VARCHAR, password FROM source WHERE name = 'x'",
         'SELECT "token" AS "Token", token FROM source WHERE password IS NULL',
         "id: int64, token: string, password: large_string",
+        "(see https://h/x.csv?page=2&size=10#top) or https://h/?",
         "compass=1, bypass='x', key='y'",
         "'http://h:80' and x@y, redis://[::1]:6379/0 and x@y, http://h: x@y, h:1,h:2 x@y",
     ],
 )
 def test_texts_without_credentials(text: str) -> None:
     assert masked(text) == text
+
+
+def test_parameters_that_are_not_secret_stay() -> None:
+    url = "https://h/x.csv?page=2&sig=a/b=&size=10"
+    assert masked(f"({url}), x") == "(https://h/x.csv?page=2&sig=***&size=10), x"
 
 
 def test_missing_files_keep_their_names(tmp_path: Path) -> None:

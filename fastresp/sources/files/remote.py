@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, urlsplit
 
 from ...outcome.errors import SourceError
-from ...outcome.passwords import cause_shown, masked, masked_url
+from ...outcome.passwords import cause_shown, is_secret, masked, masked_url
 
 __all__ = [
     "RemoteFile",
@@ -38,7 +38,6 @@ VERSIONS = (
 )  # fmt: skip
 # Arguments of a query that sign it: presigned URLs of S3 and GCS, and Azure's SAS.
 SIGNATURE = re.compile(r"(?i)(x-\w+-)?sig(nature)?")
-SECRET = re.compile(r"(?i)token|key|secret|pass|auth|credential")
 # No progress for this long ends a read. By default aiohttp ends each download after 5 minutes.
 IDLE_TIMEOUT_S = 300
 
@@ -51,7 +50,7 @@ class RemoteState(NamedTuple):
 
 
 class RemotePath(str):
-    """The URL of a file that exists, as it is shown: without user, password and query.
+    """The URL of a file that exists, as it is shown: without user, password and signature.
 
     Attributes:
         url: the URL to open.
@@ -72,12 +71,16 @@ class RemotePath(str):
 
     @property
     def identity(self) -> str:
-        """The text, and a digest of its query, unless that is a signature, which changes."""
-        pairs = parse_qsl(urlsplit(self.url).query, keep_blank_values=True)
+        """The URL, and a digest of its query, unless that has a signature, which changes."""
+        parts = urlsplit(self.url)
+        pairs = parse_qsl(parts.query, keep_blank_values=True)
+        if not pairs:
+            return self
+        shown = f"{masked_url(parts._replace(query='', fragment='').geturl())}?***"
         if any(SIGNATURE.fullmatch(name) for name, _ in pairs):
-            return str(self)
-        kept = repr([pair for pair in pairs if not SECRET.search(pair[0])])
-        return f"{self} ({blake2b(kept.encode(), digest_size=8).hexdigest()})" if pairs else self
+            return shown
+        kept = repr([pair for pair in pairs if not is_secret(pair[0])])
+        return f"{shown} ({blake2b(kept.encode(), digest_size=8).hexdigest()})"
 
 
 def is_remote(source: object) -> bool:

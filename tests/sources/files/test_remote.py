@@ -270,6 +270,8 @@ def test_checkpoints_of_files_that_only_their_urls_tell_apart(
     other = load("b.csv?X-Amz-Signature=one")
     assert (other.exit_code, "of another source" in other.stderr) == (Exit.USAGE, True)
     assert load("a.csv?version=2").exit_code == Exit.USAGE
+    urls = [f"{web.url}/a.csv?page={page}&sig=geheim" for page in (1, 2)]
+    assert fastresp.read(urls).files == [url.replace("geheim", "***") for url in urls]
 
 
 def test_no_signature_or_password_is_shown_or_stored(
