@@ -105,7 +105,7 @@ class RowKeys:
         return error
 
     def of(self, arguments: Arguments) -> str:
-        """Return the placeholder and its value, such as ``id=17``.
+        """Return the placeholder and its value, as ``key_text()`` does.
 
         It is empty if no key of such a command has exactly one placeholder, if it is not known
         which command of the template this is, or if the command may carry a password.
@@ -165,8 +165,12 @@ def key_probe(plan: Plan) -> tuple[Plan, str] | None:
 
 
 def key_text(name: str, value: bytes) -> str:
-    """Return a placeholder and its value, each cut to MOST_SHOWN characters."""
-    return f"{_cut(name)}={_cut(value.decode(errors='backslashreplace'))}"
+    """Return a placeholder and its value, each cut to MOST_SHOWN characters.
+
+    A position has braces, as in ``{0}=17``.
+    """
+    shown = f"{{{_cut(name)}}}" if name.isdecimal() else _cut(name)
+    return f"{shown}={_cut(value.decode(errors='backslashreplace'))}"
 
 
 def _cut(text: str) -> str:

@@ -21,8 +21,8 @@ class Placed:
         line: the physical line of the file in which the row begins, counted from 1; that of the
             text, if the file is compressed. None if it is unknown.
         row_key: the placeholder in the key of the command, or of another command of its row, and
-            its value, such as ``id=17``, shortened to 40 characters. Empty if no key has exactly
-            one placeholder.
+            its value, such as ``id=17`` or ``{0}=17``, shortened to 40 characters. Empty if no key
+            has exactly one placeholder.
     """
 
     row: int | None = None

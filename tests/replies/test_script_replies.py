@@ -80,7 +80,7 @@ def test_error_raised_in_its_place(server: LocalServer, client: redis.Redis) -> 
     source = fastresp.iter_replies(range(100_000), script.command("k{0}", "{0}"), server=server.url)
     got = [next(source)]
     client.script_flush()
-    with pytest.raises(fastresp.CommandError, match=r"row 500 \(0=500\), command 500: WRONG"):
+    with pytest.raises(fastresp.CommandError, match=r"row 500 \(\{0\}=500\), command 500: WRONG"):
         got.extend(source)
     assert got == [b"%d" % i for i in range(500)]
 
