@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import sys
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -19,6 +21,10 @@ __all__ = ["Partitions", "folders_of"]
 NULL = "__HIVE_DEFAULT_PARTITION__"
 # What begins a wildcard. Source: the module glob.
 WILDCARD = re.compile(r"[*?[]")
+# The key of the metadata that names the type of a column.
+NAME = b"ARROW:extension:name"
+# A row of JSON without fields.
+EMPTY = r"^\{\s*\}$"
 
 
 def folders_of(path: str) -> list[str]:
@@ -74,8 +80,9 @@ class Partitions:
 
         if not own.names:
             return own  # JSON without rows
-        for name in self._added(own):
-            own = own.append(pa.field(name, pa.string()))
+        at = len(own) - _has_document(own)
+        for name in reversed(self._added(own)):
+            own = own.insert(at, pa.field(name, pa.string()))
         return own
 
     def batch(self, own: pa.RecordBatch) -> pa.RecordBatch:
@@ -94,9 +101,22 @@ class Partitions:
         constants = [
             pa.repeat(pa.scalar(self.values[name], pa.string()), len(own)) for name in added
         ]
+        columns = own.columns
+        documents = [self._extended(columns.pop(), added)] if _has_document(own.schema) else []
         return pa.RecordBatch.from_arrays(
-            [*own.columns, *constants], schema=self.schema(own.schema)
+            [*columns, *constants, *documents], schema=self.schema(own.schema)
         )
+
+    def _extended(self, documents: pa.Array, added: list[str]) -> pa.Array:
+        """Return rows of JSON with columns of the folders."""
+        if not added:
+            return documents
+        import pyarrow.compute as pc
+
+        values = {name: self.values[name] for name in added}
+        text = json.dumps(values, ensure_ascii=False, separators=(",", ":"))[1:].encode()
+        longer = pc.binary_replace_slice(documents, -1, sys.maxsize, b"," + text)
+        return pc.if_else(pc.match_substring_regex(documents, EMPTY), b"{" + text, longer)
 
     def _added(self, own: pa.Schema) -> list[str]:
         return [name for name in self.values if name not in own.names]
@@ -125,6 +145,11 @@ class Partitions:
                 f"{self._source}: its column {name!r} has other values than {value!r}, which its "
                 "folder has; rename the column or the folder"
             )
+
+
+def _has_document(columns: pa.Schema) -> bool:
+    """Return whether the last column has whole rows of JSON."""
+    return bool(columns) and (columns.field(-1).metadata or {}).get(NAME) == b"fastresp.document"
 
 
 def _part(folder: str) -> tuple[str, str] | None:

@@ -106,12 +106,7 @@ class SeveralFiles:
         """Return what is wanted of JSON lines that have columns in common with something else."""
         if wanted is None or (len(set(self._kinds)) > 1 and self._one):
             return None  # typed columns, so that those of different formats match
-        mixed = len(set(self._kinds)) > 1
-        if mixed:
-            wanted = replace(wanted, columns=None)
-        if mixed or any(each.values for each in self._partitions):
-            wanted = replace(wanted, document=False, every=wanted.every or wanted.document)
-        return wanted
+        return replace(wanted, columns=None) if len(set(self._kinds)) > 1 else wanted
 
     def open(self) -> pa.Schema:
         """Open the first file, and check the columns of the others if their beginnings show them.

@@ -334,3 +334,19 @@ def test_error_names_the_file_whose_columns_are_wanted(tmp_path: Path) -> None:
     words = f"{two} has the columns id, a, but {three} has id, a, b; load"
     with pytest.raises(fastresp.SourceError, match=re.escape(words)):
         sent([str(each) for each in (one, two, three)], "SADD k {a}")
+
+
+def test_documents_have_no_keys_of_other_rows(tmp_path: Path) -> None:
+    """Only those of their own, and of their folders."""
+    lines = '{"id":1,"v":null,"w":1.50}\n{"id":2}\n{ }\n'
+    paths = [tmp_path / place for place in ("day=1/a.jsonl", "day=2/a.jsonl", "c.csv", "d.jsonl")]
+    for path, text in zip(paths, (lines, '{"z":"}"}\n', "id,v\n3,\n", lines), strict=True):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    own = ['{"id":1,"v":null,"w":1.50', '{"id":2', "{"]
+    folders = [f'{each}{"," * (each != "{")}"day":"1"}}' for each in own] + ['{"z":"}","day":"2"}']
+    mixed = ['{"id":"3","v":null}', *(f"{each}}}" for each in own[:2]), "{ }"]
+    sources: list[Any] = [str(tmp_path / "*" / "a.jsonl"), [str(path) for path in paths[2:]]]
+    for source, expected in zip(sources, (folders, mixed), strict=True):
+        commands = [("SADD", "k", each) for each in expected]
+        assert sent(source, "SADD k {*!json}") == fastresp.pack_many(commands)
