@@ -114,7 +114,7 @@ class ValueRows(Rows):
             block,
             list(self._known) if every else self._needed(),
             nested=self._wanted.structured,
-            only=not (every or self._wanted.pairs),
+            only=not (every or self._wanted.pairs or self._wanted.positions),
             every=every,
             fields=self._has_fields,
             documents=self._wanted.document,

@@ -270,6 +270,9 @@ MANY_KEYS = "".join(f'"k{n}": 1, ' for n in range(20))
         ("RPUSH k {*b}", '{"a": 1, "b": {"x": 2, "x": 1}}'),
         ("SET k {*!json}", '{"a": 1, "b": {"x": 2, "x": 1}}'),
         ("SET k{a} {*!json}", '{"a": 1, "b": 1, "b": 2}'),
+        ("HSET k {**-b}", '{"a": 1, "b": {"x": 2, "x": 1}}'),
+        ("SET k {b.y}", '{"a": 1, "b": {"y": 1, "x": 2, "x": 1}}'),
+        ("SET k {0}", '{"a": 1, "b": 1, "b": 2}'),
     ],
 )
 def test_a_key_that_comes_twice_is_an_error_of_its_row(
@@ -285,9 +288,10 @@ def test_a_key_that_comes_twice_is_an_error_of_its_row(
         made(io.BytesIO(f"[{good},{row}]".encode()), template, **options)
 
 
-def test_keys_of_values_that_are_not_sent_may_come_twice() -> None:
+def test_keys_of_columns_that_the_template_does_not_name_may_come_twice() -> None:
     row = '{"x": 1, "x": 2, "y": {"z": 1, "z": 2}, "a": 5}'
     assert values(lines(row), "SET k {a}") == ["5"]
+    assert values(lines(row.replace("5", '{"b": 5}')), "SET k {a.b}") == ["5"]
 
 
 # Documents.
