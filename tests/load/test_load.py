@@ -154,7 +154,7 @@ def test_options_that_redis_cli_does_not_support(server: LocalServer, option: di
     [
         ({"data": b"SET a 1"}, TypeError, "not one bytes"),
         ({"data": {"a": 1}}, TypeError, "put it in a list"),
-        ({"data": 5}, TypeError, "not iterable"),
+        ({"data": 5}, TypeError, "must be an iterable of rows"),
         ({"data": [], "transport": "pigeon"}, ValueError, "'auto', 'redis-cli' or 'socket'"),
         ({"data": [], "on_error": "ignore"}, ValueError, "'raise', 'collect' or 'stop'"),
         ({"data": [], "nulls": "drop"}, ValueError, "'auto', 'skip', 'empty', 'error' or 'delete'"),
