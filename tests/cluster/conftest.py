@@ -1,4 +1,4 @@
-"""A cluster of three primaries for the tests of a module, its clients, lists and replies."""
+"""Fixtures: a cluster of three primaries per module, its clients, lists and replies."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def cluster(shared_cluster: LocalCluster) -> LocalCluster:
 
 @pytest.fixture(params=[fastresp.ListBuffer, Awaited], ids=["sync", "asyncio"])
 def open_buffer(request: pytest.FixtureRequest, cluster: LocalCluster) -> Iterator[Open]:
-    """A function that opens a buffer on a list of the cluster."""
+    """Return a function that opens a buffer on a list of the cluster."""
     opened: list[Any] = []
 
     def open_buffer(**options: Any) -> Any:

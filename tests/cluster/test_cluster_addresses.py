@@ -40,14 +40,14 @@ CLIENTS = (
     redis.RedisCluster, redis.asyncio.RedisCluster,
     valkey.ValkeyCluster, valkey.asyncio.ValkeyCluster,
 )  # fmt: skip
-# How the nodes of "mapped" say where they are; "remap": at addresses that can't be reached.
+# How the nodes of "mapped" announce themselves; "remap": at unreachable addresses.
 ENDPOINTS = {
     "hostname": "hostname", "unknown": "unknown-endpoint", "mapped": "ip", "remap": "ip",
 }  # fmt: skip
 
 
 class Announced(dict[int, int]):
-    """The ports that nodes announce, by those where they listen."""
+    """Map the ports where nodes listen to the ports that they announce."""
 
     def options(self, port: int, host: str) -> tuple[str, ...]:
         self[port] = free_port()
@@ -89,7 +89,7 @@ def clusters(announced: Announced) -> Iterator[dict[str, LocalCluster]]:
 def reached(
     request: pytest.FixtureRequest, clusters: dict[str, LocalCluster], announced: Announced
 ) -> Iterator[Reached]:
-    """Each of these clusters; where ports are mapped, only the announced ones are known."""
+    """Start each of these clusters; where ports are mapped, only the announced ones are known."""
     if request.param == "ipv6":
         if "ipv6" not in clusters:
             pytest.skip("this machine has no ::1")
@@ -143,7 +143,7 @@ def test_command_line(reached: Reached, tmp_path: Path) -> None:
 
 
 def test_large_key_while_its_slot_moves(reached: Reached) -> None:
-    """Its entries are read in parts, over a connection that is redirected."""
+    """Entries are read in parts, over a connection that is redirected."""
     cluster, server = reached.cluster, reached.servers[0]()
     cluster.empty()
     items = [b"%d" % i + b"x" * 10_000 for i in range(600)]
@@ -167,7 +167,7 @@ def test_failover_of_an_ipv6_cluster(clusters: dict[str, LocalCluster]) -> None:
     check_failover(reached, insert_sync)
 
 
-def test_address_that_is_not_reachable(clusters: dict[str, LocalCluster]) -> None:
+def test_unreachable_address(clusters: dict[str, LocalCluster]) -> None:
     """The message names the address that the cluster announces, and says what to do."""
     cluster = clusters["lost"]
     for kind, place in (("ip", "127.0.0.1"), ("hostname", "nohost.invalid")):

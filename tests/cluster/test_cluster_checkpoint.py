@@ -49,7 +49,7 @@ def stored(client: Any, key: str) -> Any:
 
 
 def check(client: Any, template: str = PUSH, keys: int = 3_000, count: int = COUNT) -> None:
-    """All rows ran once, those of a key in order."""
+    """Check that all rows ran once, and the rows of each key in order."""
     for key in range(keys):
         numbers = [*range(key, count, keys)]
         found = stored(client, template.split()[1].replace("{0}", str(key)))
@@ -65,7 +65,7 @@ def markers(client: Any, nodes: LocalCluster) -> dict[bytes, bytes]:
 @pytest.mark.few(2)
 @pytest.mark.parametrize("mode", ["commands", "merge"])
 @pytest.mark.parametrize("connections", [1, 2])
-def test_goes_on_after_the_source_has_failed(
+def test_resumes_after_the_source_has_failed(
     insert_singly: Insert,
     cluster: LocalCluster,
     cluster_client: redis.RedisCluster,
@@ -91,13 +91,13 @@ def test_goes_on_after_the_source_has_failed(
 
 
 @pytest.mark.parametrize("template", [PUSH, "HSET hash:{0} {1} x"])
-def test_all_markers_are_set_from_time_to_time(
+def test_all_markers_are_set_periodically(
     cluster: LocalCluster,
     cluster_client: redis.RedisCluster,
     monkeypatch: pytest.MonkeyPatch,
     template: str,
 ) -> None:
-    """So a resumed load need not begin with the first row, although some slots have no keys."""
+    """A resumed load doesn't restart at the first row, even if some slots have no keys."""
     monkeypatch.setattr(resuming, "LEVELLED_S", 0.0)
     options: dict[str, Any] = {
         "server": cluster.url, "checkpoint": NAME, "source_id": "numbers", "resume": True,
@@ -115,16 +115,17 @@ def test_all_markers_are_set_from_time_to_time(
     check(cluster_client, template)
 
 
-def test_keys_of_markers() -> None:
-    """Each lies in its slot."""
+def test_markers_are_in_their_slots() -> None:
     from redis.crc import key_slot
 
     for slot, tag in enumerate(tags()):
         assert key_slot(b"fastresp:{%s}:x:row" % tag) == slot
 
 
-def test_another_begin(cluster: LocalCluster, cluster_client: redis.RedisCluster) -> None:
-    """Markers of the load that was forgotten are not counted."""
+def test_new_load_ignores_old_markers(
+    cluster: LocalCluster, cluster_client: redis.RedisCluster
+) -> None:
+    """Markers of a forgotten load are not counted."""
     options: dict[str, Any] = {"server": cluster.url, "checkpoint": NAME}
     fastresp.mass_insert(ROWS, PUSH, **options)
     with pytest.raises(fastresp.CheckpointError, match="has ended, 60,000 rows"):
@@ -177,7 +178,7 @@ class TestTwoLoaders:
     def test_second_takes_over(
         self, cluster: LocalCluster, cluster_client: redis.RedisCluster
     ) -> None:
-        """The first is frozen; what it has sent, and was not run, never runs."""
+        """The first loader is frozen; commands it sent that have not run never run."""
         with self.start(cluster) as first:
             self.wait_for_rows(cluster, first)
             first.send_signal(signal.SIGSTOP)
@@ -202,7 +203,7 @@ class TestTwoLoaders:
 
 
 def until_done(events: Events, template: str, rows: list[Any], happenings: threading.Thread) -> int:
-    """Load, and resume, until all is loaded; return how many loads ended early."""
+    """Load, and resume until all is loaded; return how many loads ended early."""
     ended_early = 0
     while True:
         try:

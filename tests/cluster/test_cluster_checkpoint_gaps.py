@@ -72,7 +72,7 @@ def markers(nodes: LocalCluster) -> dict[bytes, bytes]:
 
 
 def fail(nodes: LocalCluster, at: int, pause: int = 0, **options: Any) -> None:
-    """Load up to a row; all before it has run."""
+    """Load up to a row, until all earlier rows have run."""
     with pytest.raises(OSError, match="the source has failed"):
         fastresp.mass_insert(
             failing(ROWS, at, pause), PUSH, server=nodes.url, **(OPTIONS | options)
@@ -80,12 +80,12 @@ def fail(nodes: LocalCluster, at: int, pause: int = 0, **options: Any) -> None:
 
 
 def load(nodes: LocalCluster, **options: Any) -> fastresp.Report:
-    """Load all that has not run."""
+    """Load the remaining rows."""
     return fastresp.mass_insert(iter(ROWS), PUSH, server=nodes.url, **(OPTIONS | options))
 
 
 def test_nodes_have_other_addresses_elsewhere(cluster: LocalCluster) -> None:
-    """As behind NAT: the connections of the first loader are found by the nodes' run IDs."""
+    """As behind NAT: the first loader's connections are found by the nodes' run IDs."""
     first, second = (Checkpoint(as_server(cluster.url, None, nodes=True), NAME, 10) for _ in "ab")
     for each in (first, second):
         each.open(1, batched=True)
@@ -101,10 +101,10 @@ def test_nodes_have_other_addresses_elsewhere(cluster: LocalCluster) -> None:
         each.close()
 
 
-def test_level_sets_no_marker_back(
+def test_periodic_update_never_sets_a_marker_back(
     cluster: LocalCluster, cluster_client: redis.RedisCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A node that has lost its data lets a load begin with the first row; others are further."""
+    """A node that lost its data makes a load restart at row 0; the other markers are ahead."""
     fail(cluster, 9_000)
     home = cluster.client_of(f"fastresp:{{{NAME}}}")
     next(client for client in cluster.clients if client is not home).flushall()
@@ -120,10 +120,10 @@ def test_level_sets_no_marker_back(
 
 
 @pytest.mark.parametrize("template", [PUSH, "SET string:{0} {1}"])
-def test_a_marker_is_gone(
+def test_lost_marker(
     cluster: LocalCluster, cluster_client: redis.RedisCluster, template: str
 ) -> None:
-    """Its node is the same as before, so rows of this slot would run twice."""
+    """The node was not restarted, so rows of this slot would run twice."""
     with pytest.raises(OSError, match="the source has failed"):
         fastresp.mass_insert(failing(ROWS, 9_000), template, server=cluster.url, **OPTIONS)
     name = template.split()[1].format(7)
@@ -140,7 +140,7 @@ def test_a_marker_is_gone(
 
 @pytest.mark.parametrize("levelled_s", [0.1, 1_000])
 def test_frozen_before_it_sets_the_markers(cluster: LocalCluster, levelled_s: float) -> None:
-    """Another loader has begun anew meanwhile: the first leaves its markers alone."""
+    """Another loader has started over meanwhile; the first leaves its markers alone."""
     with subprocess.Popen(
         [sys.executable, "-c", FROZEN, cluster.url, str(levelled_s)],
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
@@ -158,8 +158,8 @@ def test_frozen_before_it_sets_the_markers(cluster: LocalCluster, levelled_s: fl
     assert "CheckpointError" in printed, printed
 
 
-def test_description_is_gone(cluster: LocalCluster, cluster_client: redis.RedisCluster) -> None:
-    """As after the end of the one node that has it: the markers of the others are still there."""
+def test_lost_description(cluster: LocalCluster, cluster_client: redis.RedisCluster) -> None:
+    """As after the loss of the node that stores it: the other nodes' markers still exist."""
     fail(cluster, 9_000)
     cluster_client.delete(f"fastresp:{{{NAME}}}")
     with pytest.raises(
@@ -173,8 +173,8 @@ def test_description_is_gone(cluster: LocalCluster, cluster_client: redis.RedisC
     check_lists(cluster_client, KEYS, COUNT)
 
 
-def test_command_for_all_nodes(cluster: LocalCluster) -> None:
-    """It has no slot, so no marker."""
+def test_command_for_all_nodes_is_refused(cluster: LocalCluster) -> None:
+    """It has no slot, so it has no marker."""
     with pytest.raises(fastresp.FastrespError) as caught:
         fastresp.mass_insert(
             [("return 1",)], "SCRIPT LOAD {0}", server=cluster.url, checkpoint=NAME
@@ -183,10 +183,10 @@ def test_command_for_all_nodes(cluster: LocalCluster) -> None:
     assert not cluster.clients[0].script_exists("e0e1f9fabfc9d4800c877a703b823ac0578ff8db")[0]
 
 
-def test_level_after_a_row_of_two_slots(
+def test_markers_after_a_refused_row_of_two_slots(
     cluster: LocalCluster, cluster_client: redis.RedisCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It and those after it were not sent, although the source has yielded them."""
+    """The refused row and later rows were not sent, although the source has yielded them."""
     template = "EVAL \"redis.call('RPUSH', KEYS[1], ARGV[1])\" 2 {0} {1} {2}"
     rows = [(f"list:{key}", f"list:{key}", number) for key, number in ROWS]
     options = OPTIONS | {"server": cluster.url}
@@ -208,8 +208,8 @@ def killed() -> Iterator[LocalCluster]:
         yield cluster
 
 
-class TestNodeIsStartedAgain:
-    """One node loses what it got since it wrote its data to disk."""
+class TestNodeIsRestarted:
+    """One node loses the writes since its last save."""
 
     @pytest.fixture
     def nodes(self, killed: LocalCluster) -> LocalCluster:
@@ -217,7 +217,7 @@ class TestNodeIsStartedAgain:
         return killed
 
     def node(self, nodes: LocalCluster, home: bool) -> int:
-        """Return the number of the node with the description, or of another one."""
+        """Return the number of the node with the description, or of another node."""
         client = nodes.client_of(f"fastresp:{{{NAME}}}")
         return (nodes.clients.index(client) + (not home)) % 3
 
@@ -232,7 +232,7 @@ class TestNodeIsStartedAgain:
             check_lists(client, KEYS, COUNT)
 
     def test_after_the_end(self, nodes: LocalCluster) -> None:
-        """What is gone is loaded again, although the description says that all was loaded."""
+        """Lost rows are loaded again, although the description says that all were loaded."""
         other = self.node(nodes, home=False)
         fail(nodes, 9_000)
         nodes.clients[other].save()
@@ -245,7 +245,7 @@ class TestNodeIsStartedAgain:
         assert load(nodes).rows == 0
 
     def test_with_half_a_transaction_on_its_disk(self) -> None:
-        """The end was written down by another node; the rest of the rows is loaded again."""
+        """Another node recorded the end; the missing rows are loaded again."""
         need("server")
         appended = ("--appendonly", "yes", "--appendfsync", "always")
         with LocalCluster(2, options=lambda port: appended) as nodes:
@@ -268,7 +268,7 @@ class TestNodeIsStartedAgain:
     def test_after_its_markers_were_read(
         self, nodes: LocalCluster, monkeypatch: pytest.MonkeyPatch, home: bool
     ) -> None:
-        """Nothing is sent, as its rows are not those that the markers say."""
+        """Nothing is sent, as the node no longer has the rows that its markers record."""
         number = self.node(nodes, home=home)
         fail(nodes, 6_000)
         nodes.clients[number].save()
@@ -291,7 +291,7 @@ class TestNodeIsStartedAgain:
 
 
 def test_another_primary() -> None:
-    """The load ends at once: a take-over could not close connections to a new node."""
+    """The load ends immediately: a take-over could not close connections to a new node."""
     with LocalCluster(3, 1) as nodes:
 
         def rows() -> Iterator[Any]:

@@ -44,7 +44,7 @@ def places(cluster: LocalCluster) -> set[str]:
 def setting(
     cluster: LocalCluster, numbers: tuple[int, ...], name: str, value: str
 ) -> Iterator[None]:
-    """Set a setting of some nodes, and reset it."""
+    """Change a setting of some nodes, and reset it."""
     clients = [cluster.clients[number] for number in numbers]
     before = clients[0].config_get(name)[name]
     for client in clients:
@@ -89,7 +89,7 @@ def test_clients_and_replicas(cluster: LocalCluster, monkeypatch: pytest.MonkeyP
 
 
 def test_findings_name_their_nodes(cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same finding about two nodes is one, and names both."""
+    """The same finding about two nodes is reported once, and names both."""
     monkeypatch.setattr(examining, "MEASURING_S", 0.0)
     fastresp.mass_insert(
         ((i, "x" * 1000) for i in range(15_000)), "SET {0} {1}", server=cluster.url
@@ -132,7 +132,7 @@ def test_slots_without_a_node_and_a_dead_node() -> None:
         assert all(node.measured and node.measured.load for node in found.nodes.values())
 
 
-def test_addresses_that_can_not_be_reached(port: int) -> None:
+def test_unreachable_addresses(port: int) -> None:
     """All nodes announce a port that nobody listens on."""
     with LocalCluster() as cluster:
         for client in cluster.clients:
@@ -169,7 +169,7 @@ def test_replicas() -> None:
         cluster.nodes[5].process.kill()
         deadline = time.monotonic() + 20
         wanted = {("no-replica", "advice", (place(cluster, 2),))}
-        # On a busy machine, other replicas count as dead for a moment, too.
+        # On a busy machine, other replicas are briefly reported as down.
         while {(v.code, v.grade, v.nodes) for v in found.verdicts if v.grade != "note"} != wanted:
             assert time.monotonic() < deadline
             found = watch(cluster.url, 0.1)
@@ -194,7 +194,7 @@ def test_slot_that_is_being_moved(cluster: LocalCluster) -> None:
 
 
 def test_one_node_gets_most_of_the_commands(cluster: LocalCluster) -> None:
-    """While it is watched; what a client of this node does wrong is found on this node only."""
+    """Only while it is watched; a client's mistakes on this node are found on this node only."""
     over = threading.Event()
     at = next(n for n in range(3) if cluster.clients[n] is cluster.client_of("key"))
 
@@ -206,7 +206,7 @@ def test_one_node_gets_most_of_the_commands(cluster: LocalCluster) -> None:
     worker = threading.Thread(target=work)
     worker.start()
     try:
-        for seconds in (1, 3, 10):  # on a busy machine, it may wait hardly ever
+        for seconds in (1, 3, 10):  # on a busy machine, it may hardly ever wait
             found = watch(cluster.url, seconds)
             if changes(found) == {"use-uneven", "no-pipeline"}:
                 break
@@ -294,8 +294,8 @@ def test_the_plan_names_every_command() -> None:
     assert all(set(name.split()) <= parts for name in counted - {"CONFIG RESETSTAT"}), counted
 
 
-def test_user_without_the_right(cluster: LocalCluster) -> None:
-    """Only the node that is passed is examined."""
+def test_user_without_permission(cluster: LocalCluster) -> None:
+    """Only the node passed by the caller is examined."""
     for client in cluster.clients:
         client.execute_command("ACL", "SETUSER", "me", "on", ">p", "~*", "+@all", "-cluster|slots")
     try:
@@ -342,7 +342,7 @@ def test_text_and_json(cluster: LocalCluster) -> None:
     assert "Primaries, and how they were used" in done.stdout
 
 
-def test_no_time_left(cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_timeout(cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(examining, "MEASURING_S", 0.0)
     done = invoke("doctor", cluster.url)
     assert done.exit_code == Exit.OK
@@ -361,7 +361,7 @@ def test_password() -> None:
 
 
 def test_interrupted(cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No key stays on any node."""
+    """No key is left on any node."""
     moments: list[str] = []
 
     def announce(text: str) -> None:

@@ -51,7 +51,7 @@ def places(cluster: LocalCluster) -> list[str]:
 
 @pytest.mark.parametrize("count", [600, 6_000])
 def test_each_node_gets_its_part(cluster: LocalCluster, count: int) -> None:
-    """Also of a load of which the sample is only a part."""
+    """This holds even if the sample is only part of the load."""
     before = memory(cluster)
     found = dry_run(ROWS[:count], HSET, cluster.url)
     assert (found.problems, found.refused_rows, sum(cluster.sizes())) == ([], 0, 0)
@@ -63,12 +63,12 @@ def test_each_node_gets_its_part(cluster: LocalCluster, count: int) -> None:
     keys = dict(zip(places(cluster), cluster.sizes(), strict=True))
     for node in found.nodes:
         assert count * node.share == pytest.approx(keys[node.server], rel=0.1)
-        if count == 6_000:  # few keys are less than what connections need
+        if count == 6_000:  # few keys need less memory than connections
             assert node.memory == pytest.approx(used[node.server], rel=0.2)
 
 
 def test_few_hash_tags(cluster: LocalCluster) -> None:
-    """New keys come into the slots of the sample; the nodes without these slots get nothing."""
+    """New keys are in the slots of the sample; nodes without these slots get nothing."""
     rows = [{"id": i, "tag": "tenant1"} for i in range(5_000)]
     found = dry_run(rows, Template("SET {{{tag}}}:{id} {id}"), cluster.url)
     fastresp.mass_insert(rows, "SET {{{tag}}}:{id} {id}", server=cluster.url)
@@ -80,7 +80,7 @@ def test_few_hash_tags(cluster: LocalCluster) -> None:
 
 
 def test_shares_grow_with_the_slots() -> None:
-    """All new keys of a long source are spread as the slots of the cluster are."""
+    """New keys of a long source are spread like the slots of the cluster."""
     topology = Topology()
     topology.add(("a", 1), 0, 4095)
     topology.add(("b", 1), 4096, 16383)
@@ -139,7 +139,7 @@ COMMANDS = [
 
 @pytest.mark.parametrize("seed", range(40))
 def test_the_same_rows_as_in_a_load(cluster: LocalCluster, seed: int) -> None:
-    """For any template, the first row that a load refuses is the first of the dry run."""
+    """For any template, the dry run refuses the same first row as the load."""
     randoms = random.Random(seed)
     chosen = [each for each in COMMANDS if each != "PING"] if seed % 2 else COMMANDS[:6]
     template = randoms.choices(chosen, k=randoms.randint(1, 4))
@@ -152,7 +152,7 @@ def test_the_same_rows_as_in_a_load(cluster: LocalCluster, seed: int) -> None:
         refusal = None
     except fastresp.EncodeError as error:
         refusal = str(error)
-    except fastresp.CommandError:  # an unknown command of the template: nothing was sent
+    except fastresp.CommandError:  # the template has an unknown command: nothing was sent
         assert "BOGUS {0}" in template
         return
     assert (found.refused_rows > 0) == (refusal is not None), template
@@ -161,7 +161,7 @@ def test_the_same_rows_as_in_a_load(cluster: LocalCluster, seed: int) -> None:
 
 
 def test_keys_of_another_type(cluster: LocalCluster) -> None:
-    """They are looked up on their own node."""
+    """Each key is looked up on its own node."""
     for i in range(0, 300, 50):
         cluster.client_of(f"key:{i}").lpush(f"key:{i}", 1)
     found = dry_run([{"id": i} for i in range(300)], Template("INCR key:{id}"), cluster.url)
@@ -171,7 +171,7 @@ def test_keys_of_another_type(cluster: LocalCluster) -> None:
     assert problem.startswith("WRONGTYPE for 6 keys of the sample: ")
 
 
-def test_rights_on_each_node(cluster: LocalCluster) -> None:
+def test_permissions_on_each_node(cluster: LocalCluster) -> None:
     client = cluster.clients[1]
     client.execute_command("ACL", "SETUSER", "few", "on", ">p", "~*", "+@all", "-hset")
     for other in (cluster.clients[0], cluster.clients[2]):
@@ -212,8 +212,7 @@ def test_from_a_replica() -> None:
         assert sorted(node.server for node in found.nodes) == sorted(places(cluster))
 
 
-def test_serialised_loads(cluster: LocalCluster) -> None:
-    """They are spread as the load spreads them."""
+def test_serialised_loads_are_spread_like_the_load(cluster: LocalCluster) -> None:
     found = dry_run(ROWS, Template("RPUSH l:{id} 1"), cluster.url, mode="serialize")
     assert found.problems == []
     assert sorted(node.server for node in found.nodes) == sorted(places(cluster))

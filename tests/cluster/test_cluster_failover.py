@@ -1,4 +1,4 @@
-"""Nodes that die during a load: a replica takes over, the node comes back, or nobody does."""
+"""Nodes that die during a load: a replica takes over, the node comes back, or neither."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PUSH = "RPUSH list:{0} {1}"
 
 @pytest.fixture
 def cluster() -> Iterator[LocalCluster]:
-    """Three primaries, each with two replicas that have its data, so that one is left for WAIT."""
+    """Start three primaries with two synced replicas each, so that one is left for WAIT."""
     need("server")
     with LocalCluster(3, 2) as cluster:
         cluster.until(
@@ -47,7 +47,7 @@ def kill(cluster: LocalCluster, number: int) -> None:
 
 
 def kill_copied(cluster: LocalCluster, number: int) -> None:
-    """Kill a primary when its replicas have what it has received so far."""
+    """Kill a primary when its replicas have received all its data."""
 
     def copied() -> bool:
         wanted = cluster.clients[number].info("replication")["master_repl_offset"]
@@ -68,7 +68,7 @@ def kill_copied(cluster: LocalCluster, number: int) -> None:
 
 
 def listed(cluster: LocalCluster, alive: int) -> dict[int, list[int]]:
-    """Return the list of each key, as the nodes that are alive have it."""
+    """Return the list of each key, as the live nodes have it."""
     with redis.RedisCluster("127.0.0.1", cluster.ports[alive]) as client:
         return {
             key: [int(item) for item in client.lrange(f"list:{key}", 0, -1)] for key in range(KEYS)
@@ -81,7 +81,7 @@ def listed(cluster: LocalCluster, alive: int) -> dict[int, list[int]]:
 def test_primary_that_is_killed(
     insert: Insert, cluster: LocalCluster, connections: int, mode: str
 ) -> None:
-    """What was in doubt is sent again if running it twice changes nothing."""
+    """Idempotent commands in doubt are resent."""
     report = insert(
         rows(lambda: kill(cluster, 0)), "HSET hash:{0} f{1} {1}", server=cluster.url,
         connections=connections, mode=mode, wait_replicas=1,
@@ -115,11 +115,11 @@ def test_commands_that_are_not_idempotent(
         if replicas:
             assert not missing
         lost += len(missing)
-    assert lost < ROWS / 100  # without WAIT, the replica may lack the last ones
+    assert lost < ROWS / 100  # without WAIT, the replica may lack the newest commands
 
 
-def test_always(cluster: LocalCluster) -> None:
-    """Every command in doubt is sent again, so that all are there, some twice."""
+def test_always_resends(cluster: LocalCluster) -> None:
+    """Every command in doubt is resent: none is missing, and some run twice."""
     report = insert_sync(
         rows(lambda: kill(cluster, 1)), PUSH, server=cluster.url, retry="always", wait_replicas=1
     )
@@ -130,7 +130,7 @@ def test_always(cluster: LocalCluster) -> None:
 
 @pytest.mark.parametrize("on_error", ["raise", "stop"])
 def test_doubt_is_an_error(cluster: LocalCluster, on_error: str) -> None:
-    """At the end, or at once."""
+    """The error is raised at the end, or immediately."""
     with Caught() as caught:
         report = insert_sync(
             rows(lambda: kill(cluster, 1)), PUSH, server=cluster.url, on_error=on_error,
@@ -145,7 +145,7 @@ def test_doubt_is_an_error(cluster: LocalCluster, on_error: str) -> None:
 
 
 class Caught(list[fastresp.TransportError]):
-    """Catches a TransportError, if there is one: a kill may hit a moment without commands."""
+    """Suppress a TransportError, if any: a kill may hit a moment without commands in flight."""
 
     def __enter__(self) -> Caught:
         return self
@@ -170,8 +170,8 @@ def test_primary_that_freezes(insert: Insert, cluster: LocalCluster) -> None:
     assert (report.rows, report.replies, report.in_doubt, report.unsent) == (ROWS, ROWS, 0, 0)
 
 
-def test_nobody_takes_over() -> None:
-    """After the timeout the load ends, and names the slots; the others' commands are answered."""
+def test_no_replica_takes_over() -> None:
+    """After the timeout the load ends, and names the slots; other nodes' commands are answered."""
     with LocalCluster() as cluster:
         with pytest.raises(fastresp.TransportError) as caught:
             insert_sync(
@@ -189,9 +189,9 @@ def test_nobody_takes_over() -> None:
 
 @pytest.mark.few(2)
 @pytest.mark.parametrize("aof", ["yes", "no"])
-def test_node_that_comes_back(aof: str) -> None:
-    """It is waited for; what it acknowledged may be lost if it has no append-only file."""
-    # With everysec, a write to the file can wait for a slow disk, and comes after the reply.
+def test_restarted_node(aof: str) -> None:
+    """The load waits for the node; without an append-only file, acknowledged data may be lost."""
+    # With everysec, a write to the file can wait for a slow disk, and follow the reply.
     options = ("--appendonly", aof, "--appendfsync", "no")
     with LocalCluster(options=lambda port: options) as cluster:
 
@@ -200,7 +200,7 @@ def test_node_that_comes_back(aof: str) -> None:
             threading.Timer(0.5, cluster.nodes[1].start).start()
 
         def answered_before() -> Iterator[tuple[int, int]]:
-            """Yield no more rows until each node has answered: else nothing is lost."""
+            """Pause until each node has answered; otherwise nothing is lost."""
             source = rows(restart, ROWS * 3 // 4)
             yield from itertools.islice(source, ROWS // 2)
             cluster.until(lambda client: client.dbsize() > 0)
@@ -238,7 +238,7 @@ def test_node_that_comes_back(aof: str) -> None:
 
 
 def test_connections_that_are_closed(insert: Insert, cluster: LocalCluster) -> None:
-    """Again and again, while commands are in flight."""
+    """They are closed repeatedly, while commands are in flight."""
 
     def closing() -> Iterator[tuple[int, int]]:
         for key, i in rows(lambda: None):
@@ -253,8 +253,7 @@ def test_connections_that_are_closed(insert: Insert, cluster: LocalCluster) -> N
         assert sum(client.scard(f"set:{key}") for key in range(KEYS)) == ROWS
 
 
-def test_scripts(cluster: LocalCluster) -> None:
-    """They are loaded on the new primary, too."""
+def test_scripts_are_loaded_on_the_new_primary(cluster: LocalCluster) -> None:
     script = fastresp.Script("return redis.call('SADD', KEYS[1], ARGV[1])")
     report = insert_sync(
         rows(lambda: kill(cluster, 0)), script.command("set:{0}", "{1}"), server=cluster.url,
@@ -266,7 +265,7 @@ def test_scripts(cluster: LocalCluster) -> None:
 
 
 def test_transactions(cluster: LocalCluster) -> None:
-    """Each ran whole, or not at all; those whose EXEC was not sent are sent again."""
+    """Each ran entirely or not at all; transactions without a sent EXEC are resent."""
     template = f"MULTI; {PUSH}; RPUSH {{{{list:{{0}}}}}}:2 {{1}}; EXEC"
     report = insert_sync(
         rows(lambda: kill(cluster, 0)), template, server=cluster.url, on_error="collect",

@@ -1,4 +1,4 @@
-"""Nodes of a cluster that are slow or fail, and readers that do: bounded memory, and no hang."""
+"""Slow or failing nodes, and failing readers: bounded memory, and no hang."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ import fastresp.aio
 
 
 def test_node_that_is_lost_while_the_source_pauses() -> None:
-    """It does not wait for the next row."""
+    """The loss is noticed before the next row arrives."""
     with LocalCluster() as cluster:
 
         async def source() -> AsyncIterator[Any]:
@@ -132,7 +132,7 @@ print(peak() - before)
 
 
 def test_large_replies_while_a_node_is_slow(cluster: LocalCluster) -> None:
-    """1 GB of replies of the other nodes wait for those of the slow node, a part at a time."""
+    """1 GB of replies of the other nodes wait for the slow node, a part at a time."""
     [slow], *fast = (keys_of(cluster, number, 1 if number == 0 else 3) for number in range(3))
     keys = [key for some in fast for key in some]
     rows = [(slow, "x"), *((key, "x" * 200_000) for key in keys)]
@@ -147,7 +147,7 @@ def test_large_replies_while_a_node_is_slow(cluster: LocalCluster) -> None:
 
 @pytest.mark.parametrize("kind", ["killed", "frozen"])
 def test_node_that_fails(execute: Execute, kind: str) -> None:
-    """The replies before its next one are yielded; the error names the node."""
+    """All earlier replies are yielded; the error names the node."""
     with LocalCluster() as cluster:
         dead = cluster.nodes[1].process
 
@@ -168,7 +168,7 @@ def test_node_that_fails(execute: Execute, kind: str) -> None:
 
 
 def test_connection_that_is_closed(cluster: LocalCluster) -> None:
-    """While nothing is in flight on it: all replies come, also those of commands that write."""
+    """It is closed while idle: all replies arrive, including replies to writes."""
     first, second, third = (keys_of(cluster, number, 1)[0] for number in range(3))
     killed = False
     made = 0
@@ -192,7 +192,7 @@ def test_connection_that_is_closed(cluster: LocalCluster) -> None:
 
 
 def test_interrupted(cluster: LocalCluster) -> None:
-    """Ctrl-C while it waits for a node ends it at once."""
+    """Ctrl-C during the wait for a node ends the call immediately."""
     before = connected(cluster)
     pid = cluster.nodes[2].process.pid
     replies = fastresp.iter_replies(range(10**9), "INCRBY k{0} {0}", server=cluster.url)

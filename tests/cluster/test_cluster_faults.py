@@ -1,4 +1,4 @@
-"""A node of a cluster behind a network that fails: right replies or a clear error, and no hang."""
+"""A node behind a failing network: right replies or a clear error, and no hang."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ def reading(server: str, kind: str) -> Any:
 def test_faults(cluster: LocalCluster, kind: str, fault: str, way: Any, seed: int) -> None:
     users = [[f"name {i}", "Ulm" * (i % 5)] for i in range(ROWS)]
     rows = [(i, *user) for i, user in enumerate(users)]
-    # The other nodes hear late where this one is.
+    # The other nodes discover the fake address late.
     server, node = f"redis://127.0.0.1:{cluster.ports[1]}", cluster.clients[1]
     fastresp.mass_insert(rows, "HSET user:{0} name {1} city {2}", server=server)
     at = random.Random(f"{kind}{fault}{way}{seed}").randrange(3_000, 150_000)
     with Proxy(cluster.ports[1], Fault(fault, way, at, seed)) as proxy:
-        # The node says that it is there.
+        # The node announces the fake address.
         node.config_set("cluster-announce-port", proxy.port)
         try:
             found, error = reading(server, kind)
@@ -57,7 +57,7 @@ def test_faults(cluster: LocalCluster, kind: str, fault: str, way: Any, seed: in
     if fault in FAITHFUL:
         assert error is None or isinstance(error, fastresp.TransportError)
     if error is None and fault in FAITHFUL:
-        if kind == "pattern":  # the keys of a lost node are looked for again, and may come twice
+        if kind == "pattern":  # keys of a lost node may be found twice
             assert {*map(tuple, found)} == {*map(tuple, users)}
         else:
             assert found == users
@@ -68,7 +68,7 @@ def test_faults(cluster: LocalCluster, kind: str, fault: str, way: Any, seed: in
 
 
 def test_reads_before_writes(cluster: LocalCluster) -> None:
-    """No reply is what a later command wrote, although both ran before the connection was lost."""
+    """No reply has the value of a later write, even if both ran before the connection was lost."""
     server, node = f"redis://127.0.0.1:{cluster.ports[1]}", cluster.clients[1]
     fastresp.mass_insert(range(ROWS), "SET k:{0} before", server=server)
     commands = [each for i in range(ROWS) for each in (("GET", f"k:{i}"), ("SET", f"k:{i}", 1))]

@@ -47,7 +47,7 @@ def fetch(request: pytest.FixtureRequest) -> Fetch:
 
 
 def loaded(cluster: LocalCluster, count: int = USERS) -> list[dict[str, Any]]:
-    """Store users, every third one without a city; return them."""
+    """Store users, every third without a city; return them."""
     users = [
         {"id": str(i), "name": f"näme {i}", "city": None if i % 3 == 0 else "Ulm" * (i % 5)}
         for i in range(count)
@@ -140,7 +140,7 @@ def test_bytes(fetch: Fetch, cluster: LocalCluster) -> None:
     assert (rows[77]["city"], rows[78]["name"]) == (b"\xff", "näme 78")
     rows = fetch(keys, FIELDS, server=cluster.url, binary=True)
     assert (rows[77]["city"], rows[78]["name"]) == (b"\xff", "näme 78".encode())
-    # Each half is no character, but both together are one.
+    # Each half is invalid UTF-8; together they are one character.
     fastresp.execute("HSET", "user:77", "name", b"\xc3", "city", b"\xa9", server=cluster.url)
     with pytest.raises(fastresp.DecodeError, match="field 'name' of key 'user:77'"):
         fetch(["user:77"], FIELDS, server=cluster.url)
@@ -156,7 +156,7 @@ def test_key_of_another_type(fetch: Fetch, cluster: LocalCluster) -> None:
 
 
 def test_key_that_becomes_another_type(cluster: LocalCluster) -> None:
-    """After SCAN found it: a row of nulls."""
+    """It changes after SCAN found it: a row of nulls."""
     loaded(cluster)
     batches = fastresp.fetch_hashes(
         "user:{id}", FIELDS, server=cluster.url, batch_rows=1000
@@ -201,7 +201,7 @@ def test_stopped_early(cluster: LocalCluster) -> None:
 
 
 @pytest.mark.parametrize("pattern", [True, False])
-def test_node_that_fails(fetch: Fetch, pattern: bool) -> None:
+def test_failing_node(fetch: Fetch, pattern: bool) -> None:
     with LocalCluster() as cluster:
         loaded(cluster)
 
@@ -249,7 +249,7 @@ def test_slots_that_move(fetch: Fetch, cluster: LocalCluster) -> None:
     assert rows == wanted
 
 
-def test_keys_that_move_after_they_are_found(cluster: LocalCluster) -> None:
+def test_keys_that_move_after_the_scan(cluster: LocalCluster) -> None:
     """They are read from their new node."""
     users = loaded(cluster)
     hashes = fastresp.fetch_hashes("user:{id}", FIELDS, server=cluster.url, batch_rows=1)
@@ -260,7 +260,7 @@ def test_keys_that_move_after_they_are_found(cluster: LocalCluster) -> None:
     for batch in reading:
         rows += pa.record_batch(batch).to_pylist()
     found = {row["id"]: row for row in rows}
-    # SCAN may miss a key that moves, or find it twice.
+    # SCAN may miss a key that moves, or return it twice.
     assert len(found) >= USERS - 100
     assert all(row == users[int(id_)] for id_, row in found.items())
 
@@ -314,7 +314,7 @@ def stored(cluster: LocalCluster) -> dict[bytes, Any]:
 
 @pytest.mark.parametrize("kind", LOADS)
 def test_unload_and_back(kind: str, cluster: LocalCluster, tmp_path: Path) -> None:
-    """The command line: all keys of all nodes, and large ones in parts."""
+    """The command line unloads all keys of all nodes, and large ones in parts."""
     fill(cluster, kind)
     before = stored(cluster)
     for i in range(20):
@@ -332,7 +332,7 @@ def test_unload_and_back(kind: str, cluster: LocalCluster, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("kind", LOADS)
 def test_single_keys(kind: str, cluster: LocalCluster, tmp_path: Path) -> None:
-    """Of all nodes; their type is found."""
+    """Single keys on all nodes; their type is detected."""
     fill(cluster, kind)
     before = stored(cluster)
     path = tmp_path / "x.csv"
@@ -362,14 +362,14 @@ def test_nothing_to_unload(cluster: LocalCluster) -> None:
 
 @pytest.mark.parametrize("kind", ["set", "zset", "list"])
 def test_large_keys_that_move(cluster: LocalCluster, kind: str) -> None:
-    """Between two parts: nothing is lost, and entries of sets may come twice."""
+    """They move between two parts: nothing is lost, and set entries may be returned twice."""
     values = [f"{i:06}" + "x" * 500 for i in range(40_000)]
     keys = ["k:a", "k:b", "k:c"]
     rows = [(key, i, value) for key in keys for i, value in enumerate(values)]
     command = {"set": "SADD {0} {2}", "zset": "ZADD {0} {1} {2}", "list": "RPUSH {0} {2}"}[kind]
     fastresp.mass_insert(rows, command, server=cluster.url)
     server = Server(cluster.url, reading=True, nodes=True)
-    for key in keys:  # a pattern would look for them while they move, and might miss one
+    for key in keys:  # a pattern would search for them while they move, and might miss one
         found: list[str] = []
         for number, batch in enumerate(Entries(as_target(key), kind, server=server).batches()):
             found += (value for _, value, *_ in zip(*batch.columns, strict=True))

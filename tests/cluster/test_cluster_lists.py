@@ -1,4 +1,4 @@
-"""ListBuffer in a cluster, sync and asyncio: it finds the node of its list, and follows it."""
+"""ListBuffer in a cluster, sync and asyncio: it finds and follows the owner of its list."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_moves_between_calls(
     delivery: str,
     order: str,
 ) -> None:
-    """Each call follows the slot, whatever it does."""
+    """Each call follows the slot."""
     buffer = open_buffer(delivery=delivery, order=order, batch=7)
     safe = delivery == "at-least-once"
     assert buffer.push(numbers(50)).length == 50
@@ -177,7 +177,7 @@ def test_pops_while_the_slot_moves(
     way: str,
     delivery: str,
 ) -> None:
-    """Every item comes once, in order, also with at-most-once: a refused pop has popped nothing."""
+    """Each item is returned once, in order, even with at-most-once: a refused pop pops nothing."""
     for start in range(0, ITEMS, 1_000):
         cluster_client.rpush(KEY, *numbers(1_000, start))
     buffer = open_buffer(delivery=delivery, batch=10)
@@ -215,7 +215,7 @@ def test_waiting_while_the_slot_moves(
     cluster_client: redis.RedisCluster,
     delivery: str,
 ) -> None:
-    """A consumer that waits for an item is redirected, and waits for the rest of the time."""
+    """A consumer that waits for an item is redirected, and waits for the remaining time."""
     buffer = open_buffer(delivery=delivery)
     assert len(buffer) == 0
 
@@ -276,7 +276,7 @@ def test_slot_without_a_node(start_server: Any) -> None:
             assert buffer.push(["a"]).length == 1
 
 
-def test_user_without_the_right(cluster: LocalCluster) -> None:
+def test_user_without_permission(cluster: LocalCluster) -> None:
     for client in cluster.clients:
         client.execute_command("ACL", "SETUSER", "me", "on", ">p", "~*", "+@all", "-cluster|slots")
     url = cluster.url.replace("redis://", "redis://me:p@")

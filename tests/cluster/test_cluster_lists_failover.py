@@ -49,7 +49,7 @@ def opened(form: Any, cluster: LocalCluster, **options: Any) -> Iterator[Any]:
 
 
 def kill(cluster: LocalCluster, *, in_doubt: bool) -> threading.Timer | None:
-    """Kill the node of the list; if ``in_doubt``, so that what is sent now is never answered."""
+    """Kill the node of the list; if ``in_doubt``, commands sent now are never answered."""
     at = holder(cluster)
     assert cluster.clients[at].wait(1, 10_000) == 1
     node = cluster.nodes[at]
@@ -64,7 +64,7 @@ def kill(cluster: LocalCluster, *, in_doubt: bool) -> threading.Timer | None:
 
 
 def stored(cluster: LocalCluster) -> Any:
-    """Return the list, as the node has it that took over."""
+    """Return the list, as stored on the new primary."""
     deadline = time.monotonic() + 30
     while True:
         for client in cluster.clients:
@@ -108,7 +108,7 @@ ANSWERS: dict[str, Any] = {
     ],
 )
 def test_node_that_died(replicated: LocalCluster, form: Any, delivery: str, name: str) -> None:
-    """The next call waits until the replica has taken over: its commands were not sent."""
+    """The next call waits for the replica to take over: its commands were not sent."""
     with opened(form, replicated, delivery=delivery) as buffer:
         buffer.push(numbers(20))
         assert buffer.pop(5) == numbers(5)
@@ -124,9 +124,7 @@ SAFE = [("at-least-once", name) for name in ANSWERS if name != "push"]
 @pytest.mark.parametrize(
     ("delivery", "name"), [*SAFE, ("at-most-once", "len"), ("at-most-once", "clear")]
 )
-def test_commands_in_doubt_that_may_run_twice(
-    replicated: LocalCluster, delivery: str, name: str
-) -> None:
+def test_idempotent_commands_in_doubt(replicated: LocalCluster, delivery: str, name: str) -> None:
     with opened(fastresp.ListBuffer, replicated, delivery=delivery) as buffer:
         buffer.push(numbers(20))
         assert buffer.pop(5) == numbers(5)
@@ -138,8 +136,10 @@ def test_commands_in_doubt_that_may_run_twice(
 
 @pytest.mark.parametrize("delivery", DELIVERIES)
 @pytest.mark.parametrize("maxlen", [None, 1000])
-def test_push_in_doubt(replicated: LocalCluster, delivery: str, maxlen: int | None) -> None:
-    """It is an error, and nothing is pushed twice."""
+def test_push_in_doubt_is_an_error(
+    replicated: LocalCluster, delivery: str, maxlen: int | None
+) -> None:
+    """Nothing is pushed twice."""
     with opened(fastresp.ListBuffer, replicated, delivery=delivery, maxlen=maxlen) as buffer:
         buffer.push(numbers(20))
         timer = kill(replicated, in_doubt=True)
@@ -175,7 +175,7 @@ def test_push_of_an_async_source(replicated: LocalCluster) -> None:
     async def items() -> AsyncIterator[bytes]:
         for i in range(3_000):
             if i == 1_500:
-                await asyncio.sleep(0.5)  # until all before are pushed
+                await asyncio.sleep(0.5)  # until all earlier items are pushed
                 kill(replicated, in_doubt=False)
             yield b"%d" % i
 
@@ -191,7 +191,7 @@ def test_push_of_an_async_source(replicated: LocalCluster) -> None:
 
 
 @pytest.mark.parametrize("delivery", DELIVERIES)
-def test_nobody_takes_over(delivery: str) -> None:
+def test_no_replica_takes_over(delivery: str) -> None:
     """The call ends after the timeout, and so does the next one."""
     with LocalCluster() as cluster:
         buffer = fastresp.ListBuffer(KEY, server=cluster.url, delivery=delivery, timeout=1)
@@ -210,7 +210,7 @@ def test_nobody_takes_over(delivery: str) -> None:
 
 
 def test_rows_that_were_not_sent() -> None:
-    """They are sent again all at once, and do not count as refused."""
+    """They are resent together, and don't count as refused."""
     rows = SentRows(1)
     commands = [fastresp.pack("RPUSH", "q", str(i)) for i in range(4)]
     chunk = CommandSplitter().feed(b"".join(commands))

@@ -34,7 +34,7 @@ def test_slot_that_is_being_moved(
     delivery: str,
     call: str,
 ) -> None:
-    """Calls wait until it has moved."""
+    """Calls wait until the slot has moved."""
     buffer = open_buffer(delivery=delivery)
     buffer.push(numbers(10))
     assert buffer.pop(4) == numbers(4)
@@ -93,7 +93,7 @@ def test_slot_that_never_arrives(
 def test_interrupted_push_is_not_repeated(
     cluster: LocalCluster, cluster_client: redis.RedisCluster
 ) -> None:
-    """After a Ctrl-C, what the node refuses counts as unsent."""
+    """After Ctrl-C, commands that the node refuses count as unsent."""
 
     def items() -> Iterator[bytes]:
         yield from numbers(10)
@@ -114,7 +114,7 @@ def test_interrupted_push_is_not_repeated(
 def test_source_that_fails_while_the_slot_moves(
     open_buffer: Open, cluster: LocalCluster, cluster_client: redis.RedisCluster
 ) -> None:
-    """The items before the exception are pushed to the new node."""
+    """The items yielded before the exception are pushed to the new node."""
 
     def items() -> Iterator[bytes]:
         yield from numbers(10)
@@ -130,10 +130,9 @@ def test_source_that_fails_while_the_slot_moves(
     assert cluster_client.lrange(KEY, 0, -1) == [b"a", *numbers(10)]
 
 
-def test_one_buffer_feeds_another(
+def test_one_buffer_feeds_another_while_both_slots_move(
     open_buffer: Open, cluster: LocalCluster, cluster_client: redis.RedisCluster
 ) -> None:
-    """While both slots move."""
     cluster_client.rpush("other", *numbers(5_000))
     other = fastresp.ListBuffer("other", server=cluster.url, batch=50)
 
@@ -151,7 +150,7 @@ def test_one_buffer_feeds_another(
 
 
 def test_overtaken_rows() -> None:
-    """A row that was accepted after an earlier one was refused is noticed."""
+    """A row accepted after an earlier one was refused is noticed."""
     rows = SentRows(1)
     commands = [fastresp.pack("RPUSH", "q", str(i)) for i in range(5)]
     for part in (commands[:2], commands[2:]):
@@ -175,7 +174,7 @@ def test_overtaken_rows() -> None:
 
 
 def replicated(cluster: LocalCluster) -> None:
-    """Wait until all replicas are in step with their primaries."""
+    """Wait until all replicas are in sync with their primaries."""
     cluster.until(
         lambda client: (
             client.info("replication").get("master_link_status", "up") == "up"
@@ -188,7 +187,7 @@ def replicated(cluster: LocalCluster) -> None:
 
 @pytest.mark.parametrize("delivery", DELIVERIES)
 def test_replica_takes_over(delivery: str) -> None:
-    """As planned, or after a crash: a waiting consumer, a push and a pop go on."""
+    """After a planned or unplanned failover, a waiting consumer, a push and a pop continue."""
     with LocalCluster(3, 1) as cluster:
         replicated(cluster)
         first = holder(cluster)
@@ -226,7 +225,7 @@ def test_replica_takes_over(delivery: str) -> None:
             if delivery == "at-least-once":
                 assert buffer.ack() == 0
 
-            # The new primary dies; the old one is its replica now.
+            # The new primary dies; the old one is now its replica.
             other.push(numbers(100))
             assert buffer.pop(10) == numbers(10)
             assert replica.wait(1, 5_000) == 1
@@ -243,7 +242,7 @@ def test_replica_takes_over(delivery: str) -> None:
 @pytest.mark.parametrize("name", WHEEL_SERVERS)
 @pytest.mark.parametrize("delivery", DELIVERIES)
 def test_servers(name: str, delivery: str) -> None:
-    """Other versions refuse other commands while a slot is being moved."""
+    """Server versions refuse different commands while a slot is being moved."""
     with LocalCluster(program=located(name, WHEEL_SERVERS)) as cluster:
         with fastresp.ListBuffer(KEY, server=cluster.url, delivery=delivery, batch=10) as buffer:
             buffer.push(numbers(100))
@@ -266,7 +265,7 @@ def test_servers(name: str, delivery: str) -> None:
 
 @pytest.mark.parametrize("delivery", DELIVERIES)
 def test_cluster_that_is_down(delivery: str) -> None:
-    """Calls wait until it is up again, for as long as the timeout."""
+    """Calls wait until the cluster is up again, up to the timeout."""
     with LocalCluster() as cluster:
         at = holder(cluster)
         options: Any = {"server": f"redis://127.0.0.1:{cluster.ports[at]}", "delivery": delivery}
@@ -297,8 +296,8 @@ def test_cluster_that_is_down(delivery: str) -> None:
                 assert buffer.ack() == 0
 
 
-def test_node_that_was_passed_dies() -> None:
-    """The others are asked for the slot."""
+def test_seed_node_dies() -> None:
+    """The other nodes are asked for the slot's owner."""
     with LocalCluster() as cluster:
         at = holder(cluster)
         server = f"redis://127.0.0.1:{cluster.ports[(at + 1) % 3]}"

@@ -1,4 +1,4 @@
-"""Loads into a cluster: each key to its node, in order; what can't be sent is refused."""
+"""Loads into a cluster: each key goes to its node, in order; unroutable rows are refused."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_scripts(cluster: LocalCluster) -> None:
 
 
 @pytest.mark.parametrize("transport", ["redis-cli", "socket"])
-def test_redis_cli_can_not(cluster: LocalCluster, cli: str, transport: str) -> None:
+def test_redis_cli_transport_is_refused(cluster: LocalCluster, cli: str, transport: str) -> None:
     client = redis.RedisCluster("127.0.0.1", cluster.ports[0])
     options: dict[str, Any] = {"server": client, "transport": transport}
     if transport == "redis-cli":
@@ -113,8 +113,8 @@ def test_redis_cli_can_not(cluster: LocalCluster, cli: str, transport: str) -> N
     client.close()
 
 
-def test_command_of_a_module(cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What COMMAND says of a name is used; here the name is renamed in the answer."""
+def test_module_command(cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Key positions come from COMMAND; here the command is renamed in its reply."""
     from fastresp.server import answers
 
     known = answers.positions_of
@@ -139,7 +139,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("command", "words"), REFUSED)
-def test_commands_without_a_node(
+def test_commands_without_an_owner(
     insert: Insert, cluster: LocalCluster, command: tuple[Any, ...], words: str
 ) -> None:
     rows = [*(("SET", f"k{i}", i) for i in range(700)), command, *[("SET", "never", 1)] * 700]
@@ -172,7 +172,7 @@ def test_unknown_command_in_a_transaction(cluster: LocalCluster) -> None:
     assert sum(cluster.sizes()) == 0
 
 
-def test_no_part_of_a_refused_row(insert: Insert, cluster: LocalCluster) -> None:
+def test_no_part_of_a_refused_row_is_sent(insert: Insert, cluster: LocalCluster) -> None:
     rows = [("a", "a"), ("a", "b"), ("c", "c")]
     template = ["SET x{0}{1} 1", "MSET {0} 1 {1} 2"]
     with pytest.raises(fastresp.EncodeError, match=r"row 1 \(\{0\}=a\), command 3") as caught:
@@ -182,7 +182,7 @@ def test_no_part_of_a_refused_row(insert: Insert, cluster: LocalCluster) -> None
 
 
 class Refused:
-    """Rows of which the third has no node, and what comes after it fails."""
+    """Yield rows of which the third has no owner, then fail."""
 
     def __init__(self, after: str) -> None:
         self.after = after
@@ -214,7 +214,7 @@ def test_first_error_is_raised(cluster: LocalCluster, kind: str, after: str) -> 
 
 
 def test_node_that_closes_an_idle_connection() -> None:
-    """It is connected to again; its keys do not go to another node."""
+    """It is connected again; its keys don't go to another node."""
     with LocalCluster() as cluster:
 
         def rows() -> Iterator[tuple[str, int]]:
@@ -246,7 +246,7 @@ def test_commands_for_all_nodes(insert: Insert, cluster: LocalCluster, mode: str
     commands += [("FUNCTION", "LOAD", library)]
     report = insert(commands, server=cluster.url, mode=mode, on_error="collect")
     assert (report.rows, report.commands, report.replies) == (903, 909, 909)
-    assert report.failed == 3  # the library exists, on each node
+    assert report.failed == 3  # the library already exists on each node
     assert {error.row for error in report.errors} == {902}
     for i in range(300):
         stored = cluster.client_of(f"list:{i}").lrange(f"list:{i}", 0, -1)
@@ -285,7 +285,7 @@ def test_errors_name_their_node(insert: Insert, cluster: LocalCluster, tmp_path:
     assert json.loads(rejects.read_text())["node"] == node
 
 
-def test_user_without_the_right(cluster: LocalCluster) -> None:
+def test_user_without_permission(cluster: LocalCluster) -> None:
     for client in cluster.clients:
         client.execute_command("ACL", "SETUSER", "me", "on", ">p", "~*", "+@all", "-cluster|slots")
     url = cluster.url.replace("redis://", "redis://me:p@")
@@ -295,7 +295,7 @@ def test_user_without_the_right(cluster: LocalCluster) -> None:
         client.execute_command("ACL", "DELUSER", "me")
 
 
-def test_client_whose_first_node_is_dead(cluster: LocalCluster, port: int) -> None:
+def test_client_with_a_dead_first_node(cluster: LocalCluster, port: int) -> None:
     nodes = [
         redis.asyncio.cluster.ClusterNode("127.0.0.1", each) for each in (port, *cluster.ports)
     ]
@@ -335,8 +335,8 @@ def test_replies_to_cluster_slots(reply: Any, nodes: Any) -> None:
         assert topology_of(reply, "asked", "place").nodes == nodes
 
 
-def test_replicas_that_can_not_be_asked() -> None:
-    """They are left out: the load needs them only if its nodes are lost."""
+def test_unreachable_replicas() -> None:
+    """They are left out: the load needs them only if a primary is lost."""
     reply = [[0, 16383, [b"a", 1, b"id"], [b"b", 70000, b"id"], [b"c", 0, b"id"], [b"d", 2, b"id"]]]
     assert topology_of(reply, "asked", "place").replicas == [("d", 2)]
 

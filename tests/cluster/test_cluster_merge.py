@@ -19,7 +19,7 @@ KEYS, TAGS = 10_000, 50
 
 
 def pairs() -> Iterator[tuple[str, int]]:
-    """Keys and values. Adjacent keys have the same tag, except of each hundredth key."""
+    """Yield keys and values. Adjacent keys have the same tag, except every hundredth key."""
     for number in range(KEYS):
         tag = f"{{{number * TAGS // KEYS}}}" if number % 100 else ""
         yield f"{tag}key:{number}", number
@@ -56,7 +56,7 @@ def test_adjacent_commands_of_one_slot_are_merged(
 
 
 def test_values_that_expire() -> None:
-    """MSETEX, where the servers have it."""
+    """They use MSETEX where servers have it."""
     with LocalCluster(program=located("valkey-9.1", WHEEL_SERVERS)) as cluster:
         check(
             fastresp.mass_insert(pairs(), "SET {0} {1} EX 1000", server=cluster.url, mode="merge")
@@ -67,7 +67,7 @@ def test_values_that_expire() -> None:
             assert 900 < cluster.client_of(key).ttl(key) <= 1000
 
 
-def test_a_user_with_some_keys(insert: Insert, cluster: LocalCluster) -> None:
+def test_user_with_permission_for_some_keys(insert: Insert, cluster: LocalCluster) -> None:
     """SETs of other keys fail one by one."""
     for client in cluster.clients:
         client.execute_command("ACL", "SETUSER", "some", "on", ">secret", "+@all", "~{1}*", "~{}*")
@@ -90,32 +90,30 @@ def test_a_user_with_some_keys(insert: Insert, cluster: LocalCluster) -> None:
 def test_keys_at_both_nodes(
     insert: Insert, cluster: LocalCluster, moving: tuple[int, int], name: str
 ) -> None:
-    """A slot is moved: some keys are at its old node, some at the new one, some do not exist.
+    """Some keys of a moving slot are at its old node, some at the new one, some don't exist.
 
-    Each node refuses a merged command on keys of both: with TRYAGAIN, as long as that is so.
+    Each node refuses a merged command with keys of both nodes, with TRYAGAIN.
     """
     source, target = moving
     value = () if name == "DEL" else ("new",)
     commands = [(name, f"{{list:7}}{number}", *value) for number in range(1_000)]
     check(insert(commands, server=cluster.url, mode="merge", timeout=5), 1_000)
     held = [cluster.clients[node].dbsize() for node in (source, target)]
-    # Keys that existed at the old node stay there, and new ones are made at the other.
+    # Keys that existed at the old node stay there; new keys are created at the other node.
     assert held == ([0, 0] if name == "DEL" else [500, 500])
     keys: Any = [key for node in (source, target) for key in cluster.clients[node].scan_iter()]
     assert sorted(keys) == sorted(f"{{list:7}}{n}".encode() for n in range(1_000) if name == "SET")
 
 
-def test_keys_that_come_again(
-    insert: Insert, cluster: LocalCluster, moving: tuple[int, int]
-) -> None:
-    """A command that was refused with others need not run if a later one replaced its key."""
+def test_repeated_keys(insert: Insert, cluster: LocalCluster, moving: tuple[int, int]) -> None:
+    """A command that was refused with others is dropped if a later one replaced its key."""
     source, target = moving
     commands = [
         ("SET", "{list:7}0", "a"), ("SET", "{list:7}1", "b"), ("DEL", "{list:7}0"),
         ("SET", "{list:7}0", "c"), ("DEL", "{list:7}2"), ("SET", "{list:7}2", "d"),
     ]  # fmt: skip
     check(insert(commands, server=cluster.url, mode="merge", timeout=5), len(commands))
-    # A key that is not at the old node, or not any more, is made at the new one.
+    # A key that is not at the old node, or no longer, is created at the new one.
     stored: dict[bytes, Any] = {}
     for node in (source, target):
         for number in range(3):
@@ -132,7 +130,7 @@ def test_keys_that_come_again(
 def test_random_commands_while_slots_move(
     cluster: LocalCluster, cluster_client: redis.RedisCluster, seed: int
 ) -> None:
-    """SETs and DELs of keys that come again, and RPUSH: the result is that of their order."""
+    """With SETs and DELs of repeated keys, and RPUSH, the result is as if run in order."""
     randoms = random.Random(seed)
     tags = [f"t{number}" for number in range(4)]
     expected: dict[str, Any] = {}
@@ -181,7 +179,7 @@ def test_random_commands_while_slots_move(
 
 @pytest.fixture
 def moving(cluster: LocalCluster) -> Iterator[tuple[int, int]]:
-    """A slot that is being moved, with 500 keys at its old node; the two nodes."""
+    """Start moving a slot with 500 keys at its old node; return the two nodes."""
     slot = cluster.clients[0].execute_command("CLUSTER", "KEYSLOT", "{list:7}")
     source = next(number for number in range(3) if cluster.serves(number, slot))
     target = (source + 1) % 3

@@ -1,4 +1,4 @@
-"""Metrics of a load into a cluster: what each node has not answered."""
+"""Metrics of a load into a cluster: unanswered commands of each node."""
 
 from __future__ import annotations
 

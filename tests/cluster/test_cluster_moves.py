@@ -1,4 +1,4 @@
-"""Slots that move during a load: every command runs once, and those of a key in order."""
+"""Slots that move during a load: every command runs once, in order for each key."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def slot_of(cluster: LocalCluster, key: str) -> int:
 
 
 def check(cluster: LocalCluster, report: fastresp.Report) -> None:
-    """All rows were acknowledged, and each list has its own in order."""
+    """Check that all rows were acknowledged, and that each list has its items in order."""
     assert (report.rows, report.commands, report.replies, report.failed) == (ROWS,) * 3 + (0,)
     assert (report.in_doubt, report.unsent) == (0, 0)
     with redis.RedisCluster("127.0.0.1", cluster.ports[0]) as client:
@@ -49,7 +49,7 @@ def check(cluster: LocalCluster, report: fastresp.Report) -> None:
 def test_slots_that_move(
     insert: Insert, cluster: LocalCluster, connections: int, mode: str
 ) -> None:
-    """Between two rows, while what came before is in flight."""
+    """They move between two rows, while earlier commands are in flight."""
     randoms = random.Random(connections)
     keys = iter(randoms.sample(range(KEYS), 20))
 
@@ -90,7 +90,7 @@ def test_slots_that_move_meanwhile(cluster: LocalCluster, seed: int) -> None:
 
 @pytest.mark.parametrize("mode", ["commands", "merge"])
 def test_slot_with_many_keys(cluster: LocalCluster, mode: str) -> None:
-    """While some of its keys are at the one node, and some at the other."""
+    """It moves while its keys are spread over both nodes."""
     slot = slot_of(cluster, "{tag}1")
     target = next(number for number in range(3) if not cluster.serves(number, slot))
     slowly = {"keys_at_once": 3, "pause": 0.02}
@@ -120,7 +120,7 @@ def tagged_rows() -> Iterator[tuple[str, int]]:
 
 @pytest.mark.parametrize("ending", ["raise", "null"])
 def test_source_that_fails_after_a_move(insert: Insert, cluster: LocalCluster, ending: str) -> None:
-    """The rows before are loaded, also those that were refused at first."""
+    """The earlier rows are loaded, including rows that were refused at first."""
 
     def failing() -> Iterator[tuple[Any, Any]]:
         for i in range(30_000):
@@ -144,7 +144,7 @@ def test_source_that_fails_after_a_move(insert: Insert, cluster: LocalCluster, e
 
 
 def test_slow_source_while_a_slot_moves(cluster: LocalCluster) -> None:
-    """What the source takes does not count as time in which a command is redirected."""
+    """The source's pauses don't count towards the timeout of redirected commands."""
     slot = slot_of(cluster, "list:7")
 
     def slow() -> Iterator[tuple[int, int]]:
@@ -181,7 +181,7 @@ def test_error_that_stops_the_load(cluster: LocalCluster) -> None:
         assert stored == report.replies - 1
 
 
-def test_scripts_that_return_such_words(cluster: LocalCluster) -> None:
+def test_scripts_that_return_redirections(cluster: LocalCluster) -> None:
     text = "redis.call('INCR', KEYS[1]) return redis.error_reply(ARGV[1])"
     script = fastresp.Script(text)
     rows = [("a", "ASK again later"), ("a", "MOVED on"), ("a", "MOVED 1 here")]
@@ -201,7 +201,7 @@ def test_node_that_is_emptied_and_shut_down() -> None:
             for slot in slots.intersection(last):
                 cluster.move_slot(slot, 0)
             ids = [client.execute_command("CLUSTER", "MYID").decode() for client in cluster.clients]
-            # Without its last slot, a node becomes a replica, and refuses the rest.
+            # Without its last slot, a node becomes a replica, and refuses the remaining commands.
             with suppress(redis.ResponseError):
                 for client in cluster.clients:
                     for slot in set(last) - slots:
@@ -240,7 +240,7 @@ def test_planned_failover() -> None:
 
 
 def test_new_node() -> None:
-    """A node that joins, and gets slots, is connected to."""
+    """A node that joins and receives slots is connected."""
     with LocalCluster() as cluster, LocalCluster(1) as other:
         everyone = cluster.joined_by(other)
 
@@ -255,7 +255,7 @@ def test_new_node() -> None:
 
 
 def test_errors_keep_their_rows(cluster: LocalCluster) -> None:
-    """Commands that were sent again fail with the row that they came from."""
+    """Resent commands fail with the row that they came from."""
     wrong = "list:7"
     cluster.client_of(wrong)
     with redis.RedisCluster("127.0.0.1", cluster.ports[0]) as client:
@@ -275,8 +275,8 @@ def test_errors_keep_their_rows(cluster: LocalCluster) -> None:
 
 
 @pytest.mark.parametrize("connections", [1, 2])
-def test_transactions_are_sent_again_whole(cluster: LocalCluster, connections: int) -> None:
-    """Also those of which some commands were queued, and whose EXEC was refused."""
+def test_transactions_are_resent_whole(cluster: LocalCluster, connections: int) -> None:
+    """This includes transactions with queued commands and a refused EXEC."""
     randoms = random.Random(connections)
     keys = iter(randoms.sample(range(KEYS), 10))
 
@@ -298,7 +298,7 @@ def test_transactions_are_sent_again_whole(cluster: LocalCluster, connections: i
 
 @pytest.fixture
 def moving(cluster: LocalCluster) -> Iterator[int]:
-    """A slot that is being moved, all the time; the number of the node that imports it."""
+    """Keep a slot half moved; return the number of the importing node."""
     slot = slot_of(cluster, "list:7")
     source = next(number for number in range(3) if cluster.serves(number, slot))
     target = (source + 1) % 3
@@ -317,7 +317,7 @@ def moving(cluster: LocalCluster) -> Iterator[int]:
 def test_slot_that_is_being_moved(
     insert: Insert, cluster: LocalCluster, moving: int, template: str, mode: str
 ) -> None:
-    """A key that is not at its old node any more is written at the new one, with ASKING."""
+    """A key that has left its old node is written at the new one, with ASKING."""
     report = insert(rows(), template, server=cluster.url, mode=mode)
     count = ROWS * template.count(";") * 3 // 2 or ROWS
     assert (report.rows, report.commands, report.replies) == (ROWS, count, count)
@@ -331,7 +331,7 @@ def test_slot_that_is_being_moved(
 
 
 def test_keys_at_both_nodes(cluster: LocalCluster, moving: int) -> None:
-    """TRYAGAIN is waited for, up to the timeout; other rows are loaded."""
+    """TRYAGAIN is retried up to the timeout; other rows are loaded."""
     commands = [
         ("SET", "{list:7}a", 1),
         *(("SET", f"key:{i}", i) for i in range(20_000)),
@@ -347,7 +347,7 @@ def test_keys_at_both_nodes(cluster: LocalCluster, moving: int) -> None:
 
 
 def test_moved_in_circles(insert: Insert) -> None:
-    """Two nodes that both say that the other has a slot: the load ends, and says so."""
+    """Two nodes that each name the other as owner of a slot: the load ends, and explains it."""
     with LocalCluster(2) as cluster:
         slot = slot_of(cluster, "list:7")
         ids = [client.execute_command("CLUSTER", "MYID") for client in cluster.clients]
@@ -361,8 +361,8 @@ def test_moved_in_circles(insert: Insert) -> None:
         assert (report.failed, report.in_doubt) == (0, 0)
 
 
-def test_slot_that_comes_back(cluster: LocalCluster) -> None:
-    """Its commands that were refused are not sent after later ones that ran."""
+def test_slot_that_moves_back(cluster: LocalCluster) -> None:
+    """Its refused commands are not resent after later ones that ran."""
     slot = slot_of(cluster, "list:7")
     source = next(number for number in range(3) if cluster.serves(number, slot))
     done = []
@@ -394,7 +394,7 @@ def test_slot_that_comes_back(cluster: LocalCluster) -> None:
 
 
 def test_commands_of_several_keys(cluster: LocalCluster, moving: int) -> None:
-    """One that is refused is not overtaken by a later one of any of its keys."""
+    """A refused one is not overtaken by a later command with any of its keys."""
     slot = slot_of(cluster, "list:7")
     source = next(number for number in range(3) if cluster.serves(number, slot))
     cluster.clients[source].execute_command("CLUSTER", "SETSLOT", slot, "STABLE")
@@ -410,8 +410,7 @@ def test_commands_of_several_keys(cluster: LocalCluster, moving: int) -> None:
     assert cluster.clients[source].get("{list:7}2") == b"b"
 
 
-def test_functions_are_loaded_on_all_nodes(cluster: LocalCluster) -> None:
-    """Also if a slot moves while they are sent."""
+def test_functions_are_loaded_on_all_nodes_while_a_slot_moves(cluster: LocalCluster) -> None:
     slot = slot_of(cluster, "list:7")
 
     def commands() -> Iterator[tuple[Any, ...]]:

@@ -17,12 +17,12 @@ from fastresp.redis_py import speed_up
 
 LIBRARIES = ["redis", "valkey"]
 KEYS = [f"key:{i}" for i in range(300)]
-# Only fastresp packs it, so a command with it shows who packed.
+# Only fastresp packs this command, so it shows which packer was used.
 OURS: Any = np.int64(5)
 
 
 def client_of(library: str, cluster: LocalCluster, **options: Any) -> Any:
-    """Return a cluster client of redis, valkey or their asyncio forms."""
+    """Return a sync or asyncio cluster client of redis or valkey."""
     module = importlib.import_module(library)
     name = "ValkeyCluster" if library.startswith("valkey") else "RedisCluster"
     return getattr(module, name)(host="127.0.0.1", port=cluster.ports[0], **options)
@@ -39,7 +39,7 @@ def slot_of(cluster: LocalCluster, key: str) -> int:
 
 
 def use(client: Any, library: str) -> None:
-    """Run commands and pipelines over all nodes, all packed by fastresp."""
+    """Run commands and pipelines on all nodes, all packed by fastresp."""
     for key in KEYS[::10]:
         assert client.set(key, OURS) is True
         assert client.get(key) == b"5"
@@ -73,7 +73,7 @@ async def use_async(client: Any, library: str) -> None:
 @pytest.mark.parametrize("used", [False, True])
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_all_nodes(cluster: LocalCluster, library: str, used: bool) -> None:
-    """Also connections that were open before."""
+    """Connections that were already open are included."""
     with client_of(library, cluster) as client:
         if used:
             for key in KEYS[:50]:
@@ -101,7 +101,7 @@ def test_all_nodes_in_asyncio(cluster: LocalCluster, library: str, used: bool) -
             await client.nodes_manager.initialize()
         assert min(cluster.sizes()) > 0
         await client.aclose()
-        if library == "redis":  # the other refuses a client that was closed
+        if library == "redis":  # valkey refuses a closed client
             await use_async(speed_up(client), library)
             await client.aclose()
 
@@ -251,7 +251,7 @@ def test_publish_and_subscribe(cluster: LocalCluster) -> None:
 
 
 def test_text_in_another_encoding(cluster: LocalCluster) -> None:
-    """The bytes are those that the library sends; redis-py with hiredis sends UTF-8."""
+    """The bytes equal the library's own; redis-py with hiredis sends UTF-8."""
     for library in LIBRARIES:
         with client_of(library, cluster, encoding="latin-1") as client:
             client.set("plain", "é")

@@ -1,6 +1,6 @@
-"""Reshards and failovers at random moments: what was acknowledged is there, once and in order.
+"""Reshards and failovers at random moments: acknowledged commands are stored once, in order.
 
-Each primary has one replica: with two, the one that has not what WAIT waited for may take over.
+Each primary has one replica: with two, the one that didn't confirm WAIT may take over.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ PUSH = "RPUSH list:{0} {1}"
 
 
 def rows(keys: int) -> Iterator[tuple[int, int]]:
-    """Each key gets 1, 2, 3 ..., spread over the load."""
+    """Yield rows that append 1, 2, 3, ... to each key, spread over the load."""
     for item in range(1, ITEMS + 1):
         for key in range(keys):
             yield key, item
 
 
 def check(cluster: LocalCluster, report: fastresp.Report, keys: int) -> None:
-    """Each list is in order, with nothing twice; what lacks is in doubt."""
+    """Check that each list is in order without duplicates, and that missing items are in doubt."""
     count = keys * ITEMS
     assert (report.rows, report.commands, report.failed, report.unsent) == (count, count, 0, 0)
     assert report.in_doubt == len(report.rows_in_doubt)

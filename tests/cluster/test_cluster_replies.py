@@ -1,4 +1,4 @@
-"""Replies of all nodes of a cluster: in the order of the source, and bounded in memory."""
+"""Replies of all nodes of a cluster: in the order of the source, with bounded memory."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_in_order_from_any_node(execute: Execute, cluster: LocalCluster, at: int
 
 
 def test_commands_of_a_row(execute: Execute, cluster: LocalCluster) -> None:
-    """Those of a key run in order, and their replies are of all kinds."""
+    """Commands of a key run in order, and return replies of all kinds."""
     rows = [{"id": i % 100, "name": f"näme {i}"} for i in range(3000)]
     template = ["HSET user:{id} name {name}", "HGETALL user:{id}", "INCR n:{id}", "GET none:{id}"]
     got = execute(rows, template, server=cluster.url, decode=True)
@@ -76,7 +76,7 @@ def execute_one_asyncio(*arguments: Any, **options: Any) -> Any:
 
 @pytest.mark.parametrize("run", [execute_one, execute_one_asyncio], ids=["sync", "asyncio"])
 def test_execute(run: Callable[..., Any], cluster: LocalCluster) -> None:
-    """A command goes to the node that is passed; one with a key, to the node of the key."""
+    """A command runs on the seed node, or on the owner of its key."""
     for number, node in enumerate(cluster.nodes):
         port = str(cluster.ports[number])
         assert run("CONFIG", "GET", "port", server=node.url, decode=True) == ["port", port]
@@ -89,14 +89,14 @@ def test_execute(run: Callable[..., Any], cluster: LocalCluster) -> None:
         with pytest.raises(fastresp.CommandError, match=r"^CROSSSLOT"):
             run("MGET", "a", "b", server=node.url)
         assert run("XADD", "stream", "*", "f", number, server=node.url)
-        # The client does not know where this command has its keys, but the server does.
+        # The client doesn't know this command's key positions, but the server does.
         [[name, entries]] = run("XREAD", "STREAMS", "stream", 0, server=node.url)
         assert (name, len(entries)) == (b"stream", number + 1)
     assert [run("DBSIZE", server=node.url) for node in cluster.nodes] == cluster.sizes()
 
 
 def test_commands_without_a_key(execute: Execute, cluster: LocalCluster) -> None:
-    """They run on the node that is passed, and their replies are in their places."""
+    """They run on the seed node, and their replies are in order."""
     rows: list[tuple[Any, ...]] = [("SET", f"k{i}", i) for i in range(999)]
     rows[500:500] = [("CONFIG", "GET", "port"), ("ECHO", "me"), ("EVAL", "return 7", 0)]
     for number, node in enumerate(cluster.nodes):
@@ -147,7 +147,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("command", "words"), REFUSED)
-def test_commands_without_a_node(cluster: LocalCluster, command: Any, words: str) -> None:
+def test_commands_without_an_owner(cluster: LocalCluster, command: Any, words: str) -> None:
     rows = [*(("INCR", f"k{i}") for i in range(700)), command, *[("SET", "never", 1)] * 700]
     got: list[Any] = []
     with pytest.raises(fastresp.EncodeError, match=f"row 700, command 700: {words}") as caught:
@@ -180,7 +180,7 @@ def test_transactions(execute: Execute, cluster: LocalCluster) -> None:
 
 
 def test_scripts(execute: Execute, cluster: LocalCluster) -> None:
-    """Also after the nodes have forgotten them: each reply is in its place, and each runs once."""
+    """They run once, even after the nodes forgot them, and each reply is in order."""
     script = fastresp.Script("return {ARGV[1], redis.call('HINCRBY', KEYS[1], 'n', 1)}")
     template = ["ECHO {0}", script.command("u:{1}", "{0}")]
 
@@ -209,7 +209,7 @@ def test_async_source_that_pauses(cluster: LocalCluster) -> None:
 @pytest.mark.parametrize("ending", ["raise", "null"])
 @pytest.mark.parametrize("pause", [0, 0.1])
 def test_async_source_that_fails(cluster: LocalCluster, ending: str, pause: float) -> None:
-    """All replies before are yielded, also if the source pauses before it fails."""
+    """All earlier replies are yielded, even if the source pauses before it fails."""
 
     async def source() -> AsyncIterator[Any]:
         for i in range(2000):

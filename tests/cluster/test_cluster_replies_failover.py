@@ -1,4 +1,4 @@
-"""Reading continues while nodes refuse commands for a while, die or freeze, and after failovers."""
+"""Reading continues while nodes refuse commands, die or freeze, and after failovers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ KEYS = 300
 
 @pytest.fixture
 def replicated() -> Iterator[LocalCluster]:
-    """Three primaries, each with a replica that has its data."""
+    """Start three primaries, each with a synced replica."""
     need("server")
     with LocalCluster(3, 1, options=lambda port: ("--appendonly", "yes")) as cluster:
         rows = [(key, field) for key in range(KEYS) for field in range(3)]
@@ -38,7 +38,7 @@ def replicated() -> Iterator[LocalCluster]:
 
 
 def in_step(cluster: LocalCluster) -> None:
-    """Wait until each replica has what its primary has."""
+    """Wait until each replica is in sync with its primary."""
     count = cluster.primaries
 
     def reached() -> bool:
@@ -78,10 +78,10 @@ def close_connections(cluster: LocalCluster, number: int) -> None:
 
 @pytest.mark.parametrize("happening", [kill, freeze, restart, close_connections])
 @pytest.mark.parametrize("command", ["GET n:{0}", "SETEX n:{0} 1000 {0}"])
-def test_node_that_is_lost(
+def test_lost_node(
     execute: Execute, replicated: LocalCluster, happening: Any, command: str
 ) -> None:
-    """Every reply comes, in its place."""
+    """Every reply arrives, in order."""
     got = execute(rows(lambda: happening(replicated, 1)), command, server=replicated.url)
     if command.startswith("GET"):
         assert got == [b"%d" % (i % KEYS) for i in range(ROWS)]
@@ -92,14 +92,14 @@ def test_node_that_is_lost(
 
 
 def test_hashes(replicated: LocalCluster) -> None:
-    """Also as columns, sync and asyncio, whose rows are put in order as bytes."""
+    """As dicts or columns, sync and asyncio; rows are put in order as bytes."""
     wanted = [{"f0": str(i % KEYS), "f2": str(i % KEYS)} for i in range(ROWS)]
     keys = (f"h:{key}" for key in rows(lambda: kill(replicated, 0)))
     url = f"redis://127.0.0.1:{replicated.ports[1]}"
     assert list(fastresp.fetch_hashes(keys, ["f0", "f2"], server=url)) == wanted
 
     async def collect() -> list[Any]:
-        # The first replica is a primary now, and the node that died its replica.
+        # The first replica is now a primary, and the killed node its replica.
         keys = (f"h:{key}" for key in rows(lambda: kill(replicated, 3)))
         hashes = fastresp.aio.fetch_hashes(keys, ["f0", "f2"], server=url)
         return [row async for row in hashes]
@@ -117,8 +117,8 @@ def in_step_again(cluster: LocalCluster, primary: int) -> None:
         time.sleep(0.02)
 
 
-def test_commands_that_may_not_run_twice(execute: Execute, replicated: LocalCluster) -> None:
-    """The error names the row of the first one in doubt; the replies before are yielded."""
+def test_commands_that_are_not_idempotent(execute: Execute, replicated: LocalCluster) -> None:
+    """The error names the row of the first command in doubt; earlier replies are yielded."""
     dead = keys_of(replicated, 1, 1)[0]
 
     def source() -> Iterator[str]:
@@ -126,7 +126,7 @@ def test_commands_that_may_not_run_twice(execute: Execute, replicated: LocalClus
         freeze(replicated, 1)
         yield from [dead, dead]
         yield from keys_of(replicated, 0, 20)
-        timer.start()  # all is sent meanwhile
+        timer.start()  # all is sent before it fires
 
     timer = threading.Timer(0.5, kill, (replicated, 1))
     words = rf"127.0.0.1:{replicated.ports[1]}.*the INCR of row 20 may have run"
@@ -138,7 +138,7 @@ def test_commands_that_may_not_run_twice(execute: Execute, replicated: LocalClus
     assert (report.rows, report.commands, report.replies, report.unsent) == (42, 42, 40, 0)
 
 
-def test_nobody_takes_over(execute: Execute) -> None:
+def test_no_replica_takes_over(execute: Execute) -> None:
     """After the timeout the reading ends, and names the slots and the row."""
     with LocalCluster() as cluster:
         for client in cluster.clients:
@@ -165,7 +165,7 @@ def test_nobody_takes_over(execute: Execute) -> None:
 
 @pytest.mark.parametrize("run", ["sync", "asyncio"])
 def test_execute(run: str) -> None:
-    """The node is waited for until it is back, or redirects to the one that took over."""
+    """The call waits for the node's restart, or for a redirection to its successor."""
     with LocalCluster(3, 1) as cluster:
         [key] = keys_of(cluster, 1, 1)
         cluster.clients[1].set(key, "x")
@@ -177,7 +177,7 @@ def test_execute(run: str) -> None:
                 return fastresp.execute("GET", key, server=url)
             return asyncio.run(fastresp.aio.execute("GET", key, server=url))
 
-        kill(cluster, 1)  # the other node still names it
+        kill(cluster, 1)  # the other node still names it as the owner
         assert get() == b"x"
 
 
@@ -201,7 +201,7 @@ def test_source_that_pauses(replicated: LocalCluster) -> None:
 
 
 def test_large_replies(replicated: LocalCluster) -> None:
-    """Those that others wait for are read, and those that wait stay few."""
+    """Replies that others wait for are read, and few replies wait."""
     fastresp.mass_insert(range(KEYS), "SETRANGE n:{0} 50000 x", server=replicated.url)
     in_step(replicated)
     got = 0
@@ -216,7 +216,7 @@ def test_large_replies(replicated: LocalCluster) -> None:
 
 
 def test_slow_reader_is_not_a_timeout(replicated: LocalCluster) -> None:
-    """The time that the caller takes does not count while a replica takes over."""
+    """The caller's own pauses don't count while a replica takes over."""
     replies = fastresp.iter_replies(
         rows(lambda: kill(replicated, 1), at=3_000), "GET n:{0}", server=replicated.url, timeout=5.0
     )
@@ -231,8 +231,8 @@ def test_slow_reader_is_not_a_timeout(replicated: LocalCluster) -> None:
 @pytest.mark.few(1)
 @pytest.mark.parametrize("seed", range(3))
 def test_random_events(seed: int) -> None:
-    """Reading never fails: every reply is there, and is right."""
-    # A node without an append-only file that comes back may have lost data, which is an error.
+    """Reading never fails: no reply is missing or wrong."""
+    # A restarted node without an append-only file may have lost data, which is an error.
     kept = ("--appendonly", "yes", "--appendfsync", "no")
     with LocalCluster(3, 2, options=lambda port: kept) as cluster:
         fastresp.mass_insert(range(KEYS), "SET n:{0} {0}", server=cluster.url)
@@ -258,7 +258,7 @@ def test_random_events(seed: int) -> None:
 @pytest.mark.few(1)
 @pytest.mark.parametrize("seed", range(2))
 def test_commands_of_a_key_stay_in_order(seed: int) -> None:
-    """Slots move, and replicas take over as planned: each GET returns what was set before it."""
+    """Slots move, and replicas take over as planned: each GET returns the previous SET's value."""
     with LocalCluster(3, 2) as cluster:
         cluster.until(
             lambda client: client.info("replication").get("master_link_status", "up") == "up"

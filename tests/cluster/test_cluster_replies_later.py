@@ -1,4 +1,4 @@
-"""Commands that a node refuses for a while are sent again: TRYAGAIN, CLUSTERDOWN and LOADING."""
+"""Commands that a node refuses for a while are resent: TRYAGAIN, CLUSTERDOWN and LOADING."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LARGE = 1_000_000
 
 
 def commands(*others: tuple[Any, ...]) -> list[tuple[Any, ...]]:
-    """Commands of the slot, and others between them."""
+    """Yield commands of the slot, with others between them."""
     return [
         ("SET", PAIR[0], 0),
         *(("SET", f"k{i}", i) for i in range(50)),
@@ -43,12 +43,12 @@ OTHERS = [b"OK"] * 51, [*range(1, 51), 1, 2]
 def test_keys_at_both_nodes(
     execute: Execute, cluster: LocalCluster, cluster_client: redis.RedisCluster
 ) -> None:
-    """TRYAGAIN is waited for, and no command overtakes another."""
+    """TRYAGAIN is retried, and no command overtakes another."""
     cluster_client.set(PAIR[1], 5)
     with half_moved(cluster, arrived=False) as complete:
         timer = threading.Timer(0.4, complete)
         timer.start()
-        # The first key is made at the new node, so that the two are apart.
+        # The first key is created at the new node, so that the two keys are on different nodes.
         got = execute(commands(), server=cluster.url)
         timer.join()
     assert got == [*OTHERS[0], b"OK", *OTHERS[1]]
@@ -58,7 +58,7 @@ def test_keys_at_both_nodes(
 def test_key_of_a_later_command(
     execute: Execute, cluster: LocalCluster, cluster_client: redis.RedisCluster
 ) -> None:
-    """Both run in their order; or, if only the later one did, the other's reply is TRYAGAIN."""
+    """Both run in order; if only the later one ran, the other's reply is TRYAGAIN."""
     cluster_client.set(PAIR[1], 5)
     with half_moved(cluster, arrived=False) as complete:
         timer = threading.Timer(0.4, complete)
@@ -77,7 +77,7 @@ def test_key_of_a_later_command(
 def test_later_command_whose_reply_is_not_read(
     execute: Execute, cluster: LocalCluster, cluster_client: redis.RedisCluster
 ) -> None:
-    """It ran, but large replies before it wait for the command that was refused."""
+    """It ran, but large earlier replies wait for the refused command."""
     cluster_client.set(PAIR[1], 5)
     with half_moved(cluster, arrived=False) as complete:
         slot = cluster.clients[0].execute_command("CLUSTER", "KEYSLOT", KEY)
@@ -100,7 +100,7 @@ def test_later_command_whose_reply_is_not_read(
 def test_keys_that_stay_apart(
     execute: Execute, cluster: LocalCluster, cluster_client: redis.RedisCluster, on_error: str
 ) -> None:
-    """After the timeout the error names the slot; the replies before are there."""
+    """After the timeout the error names the slot; earlier replies are yielded."""
     cluster_client.set(PAIR[1], 5)
     with half_moved(cluster, arrived=False):
         words = r"commands of slots [\d,]+ were refused for 1 s, the first of row 51;.*TRYAGAIN"
@@ -133,7 +133,7 @@ def test_execute(cluster: LocalCluster, cluster_client: redis.RedisCluster, run:
 def test_key_named_twice(
     execute: Execute, cluster: LocalCluster, cluster_client: redis.RedisCluster
 ) -> None:
-    """A command that is sent again may have the same key several times."""
+    """A resent command may name the same key several times."""
     cluster_client.set(PAIR[1], 5)
     with half_moved(cluster, arrived=False) as complete:
         timer = threading.Timer(0.4, complete)
@@ -153,13 +153,13 @@ def bring_down(cluster: LocalCluster) -> None:
 
 
 def bring_up(cluster: LocalCluster) -> None:
-    """Let the others run commands on their slots."""
+    """Let the other nodes run commands on their slots."""
     for client in cluster.clients[:2]:
         client.config_set("cluster-require-full-coverage", "no")
 
 
 def test_cluster_that_is_down(execute: Execute) -> None:
-    """CLUSTERDOWN is waited for, up to the timeout; commands that were refused run once."""
+    """CLUSTERDOWN is retried up to the timeout; refused commands run once."""
     with LocalCluster() as cluster:
         keys = [key for number in range(2) for key in keys_of(cluster, number, 20)]
 
@@ -196,7 +196,7 @@ def test_cluster_that_stays_down(execute: Execute) -> None:
 
 
 def loading(port: int) -> Sequence[str]:
-    """Options of a node that reads data from disk slowly, and answers meanwhile."""
+    """Return options of a node that reads data from disk slowly, and answers meanwhile."""
     return (
         "--enable-debug-command", "yes", "--cluster-node-timeout", "15000",
         "--key-load-delay", "2000", "--loading-process-events-interval-bytes", "1024",
@@ -205,7 +205,7 @@ def loading(port: int) -> Sequence[str]:
 
 @pytest.mark.few(1)
 def test_node_that_loads_its_data(execute: Execute) -> None:
-    """LOADING is waited for."""
+    """LOADING is retried."""
     with LocalCluster(options=loading) as cluster:
         keys = [key for number in range(3) for key in keys_of(cluster, number, 100)]
         fastresp.mass_insert(keys, "SET {0} 7", server=cluster.url)
@@ -251,7 +251,7 @@ def test_overtaken_commands(ran: tuple[Any, ...], words: str | None) -> None:
             postponed.overtaken()
 
 
-def test_first_of_each_slot_alone() -> None:
+def test_first_command_of_each_slot_is_sent_alone() -> None:
     postponed = Postponed(30.0)
     for place in (5, 3, 4):
         postponed.add(refused(place, "GET", place), place % 2, "CLUSTERDOWN")

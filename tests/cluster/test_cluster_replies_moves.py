@@ -1,4 +1,4 @@
-"""Slots that move while replies are read: every command runs once, with its reply in its place."""
+"""Slots that move while replies are read: every command runs once, with replies in order."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import fastresp
 
 ROWS = 60_000
 KEYS = 200
-# A failover that the nodes have not agreed on within 5 s is given up: CLUSTER_MF_TIMEOUT of Redis.
+# A failover that isn't agreed within 5 s is aborted: CLUSTER_MF_TIMEOUT of Redis.
 MANUAL_S = 6.0
 
 
@@ -31,7 +31,7 @@ def rows(
 
 
 def check(got: list[Any]) -> None:
-    """Each key was counted up in order."""
+    """Check that each key was counted up in order."""
     assert got == [1 + i // KEYS for i in range(ROWS)]
 
 
@@ -54,7 +54,7 @@ def test_slot_that_has_moved(execute: Execute, cluster: LocalCluster) -> None:
 
 @pytest.mark.parametrize("seed", range(2))
 def test_slots_that_move(execute: Execute, cluster: LocalCluster, seed: int) -> None:
-    """Between two rows, while what came before is in flight."""
+    """They move between two rows, while earlier commands are in flight."""
     randoms = random.Random(seed)
     keys = iter(randoms.sample(range(KEYS), 20))
     moments = frozenset(randoms.sample(range(ROWS), 20))
@@ -98,7 +98,7 @@ def importing(cluster: LocalCluster, slot: int) -> tuple[int, int]:
 
 @pytest.mark.parametrize("decode", [None, True])
 def test_slot_that_is_being_moved(execute: Execute, cluster: LocalCluster, decode: Any) -> None:
-    """Some of its keys are at the one node, and some at the other, all the time."""
+    """Some of its keys are on each node throughout."""
     keys = [f"{{n:7}}{i}" for i in range(100)]
     here = keys[::2]
     execute(here, "SET {0} here", server=cluster.url)
@@ -144,7 +144,7 @@ def test_execute(cluster: LocalCluster, by: str) -> None:
 
 
 def test_scripts(execute: Execute, cluster: LocalCluster) -> None:
-    """The node that gets the slot does not know the script."""
+    """The new owner doesn't know the script."""
     script = fastresp.Script("return redis.call('INCR', KEYS[1])")
     moments = frozenset((ROWS // 3, ROWS // 2))
     keys = iter((7, 8))
@@ -155,12 +155,12 @@ def test_scripts(execute: Execute, cluster: LocalCluster) -> None:
         moving(cluster, next(keys))
 
     got = execute(rows(happening, moments), script.command("n:{0}"), server=cluster.url)
-    # What is sent again runs after the commands behind it.
+    # Resent commands run after the commands sent behind them.
     for key in range(KEYS):
         assert sorted(got[key::KEYS]) == [*range(1, 1 + ROWS // KEYS)]
 
 
-def test_errors_keep_their_places(execute: Execute, cluster: LocalCluster) -> None:
+def test_errors_keep_their_order(execute: Execute, cluster: LocalCluster) -> None:
     with redis.RedisCluster("127.0.0.1", cluster.ports[0]) as client:
         client.set("n:7", "text")
     happening = rows(lambda: moving(cluster, 7), frozenset((ROWS // 2,)))
@@ -172,7 +172,7 @@ def test_errors_keep_their_places(execute: Execute, cluster: LocalCluster) -> No
         assert error.text.startswith("ERR value is not an integer")
 
 
-def test_transactions_are_not_sent_again(execute: Execute, cluster: LocalCluster) -> None:
+def test_transactions_are_not_resent(execute: Execute, cluster: LocalCluster) -> None:
     happening = rows(lambda: moving(cluster, 7), frozenset((ROWS // 2,)))
     template = "MULTI; INCR n:{0}; EXEC"
     got = execute(happening, template, server=cluster.url, on_error="collect")
@@ -192,8 +192,7 @@ def test_transactions_are_not_sent_again(execute: Execute, cluster: LocalCluster
     assert refused
 
 
-def test_transaction_that_is_not_sent_again(cluster: LocalCluster) -> None:
-    """The error says what to do."""
+def test_advice_for_a_transaction_that_is_not_resent(cluster: LocalCluster) -> None:
     happening = rows(lambda: moving(cluster, 7), frozenset((ROWS // 2,)))
     with pytest.raises(fastresp.CommandError, match=r"command [\d,]+: MOVED") as caught:
         execute_sync(happening, "MULTI; INCR n:{0}; EXEC", server=cluster.url)
@@ -201,7 +200,7 @@ def test_transaction_that_is_not_sent_again(cluster: LocalCluster) -> None:
 
 
 def test_planned_failover() -> None:
-    # The nodes of a slow machine must not take each other for lost: they would refuse commands.
+    # On a slow machine, nodes must not consider each other failed: they would refuse commands.
     patient = ("--cluster-node-timeout", "10000")
     with LocalCluster(3, 1, options=lambda port: patient) as cluster:
         replica = cluster.clients[3]
@@ -219,14 +218,14 @@ def test_planned_failover() -> None:
 
         happening = rows(fail_over, frozenset((ROWS // 2,)))
         check(execute_sync(happening, "INCR n:{0}", server=cluster.url))
-        # From a replica, too.
+        # Start from a replica.
         server = f"redis://127.0.0.1:{cluster.ports[4]}"
         got = execute_sync(range(KEYS), "GET n:{0}", server=server)
         assert got == [b"%d" % (ROWS // KEYS)] * KEYS
 
 
 def test_new_node_and_one_that_is_shut_down() -> None:
-    """All slots of a node move to a new one; then it is no longer needed."""
+    """All slots of a node move to a new one; then the node is removed."""
     with LocalCluster() as cluster, LocalCluster(1) as other:
         everyone, client = cluster.joined_by(other), other.clients[0]
         last = [*range(2 * SLOTS // 3, SLOTS)]
@@ -240,7 +239,7 @@ def test_new_node_and_one_that_is_shut_down() -> None:
                 for slot in set(last) - used:
                     try:
                         each.execute_command("CLUSTER", "SETSLOT", slot, "NODE", new)
-                    except redis.ResponseError:  # it became a replica
+                    except redis.ResponseError:  # the node became a replica
                         break
 
         def stop() -> None:
@@ -262,7 +261,7 @@ def test_two_nodes_that_name_each_other(cluster: LocalCluster) -> None:
     source_client = cluster.clients[source]
     source_client.execute_command("CLUSTER", "SETSLOT", slot, "MIGRATING", ids[(source + 1) % 3])
     try:
-        # The other node does not know that it gets the slot, and says where it is.
+        # The other node doesn't know that it gets the slot, and redirects back.
         with pytest.raises(fastresp.TransportError, match="moved to another node and back"):
             got.extend(fastresp.iter_replies(rows(), "INCR n:{0}", server=cluster.url, timeout=1))
         for node in cluster.nodes:
@@ -273,7 +272,7 @@ def test_two_nodes_that_name_each_other(cluster: LocalCluster) -> None:
     assert got == [1] * 7
 
 
-def test_slot_that_comes_back(cluster: LocalCluster) -> None:
+def test_slot_that_moves_back(cluster: LocalCluster) -> None:
     """No command runs before an earlier one of its key."""
     moved = []
 

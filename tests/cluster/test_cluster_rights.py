@@ -1,4 +1,4 @@
-"""Users of a cluster with few rights: what a load needs, and what it says if something lacks."""
+"""Permissions of users of a cluster: what a load needs, and messages about missing ones."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from fastresp.load.dry_run import dry_run
 PASSWORD = "s3cret-pass"
 USERS = [{"id": str(i), "name": f"name {i}"} for i in range(100)]
 HSET = "HSET user:{id} {**}"
-# Without INFO, so that a cluster is recognized by other means.
+# Without INFO, so that a cluster is detected in another way.
 FEW = ("-@all", "+cluster|slots", "+hset", "+hmget", "+scan", "+rpush", "+llen", "+lpop")
 
 
 @pytest.fixture
 def allow(cluster: LocalCluster) -> Iterator[Callable[..., str]]:
-    """A function that creates a user with these rights on nodes, and returns the URL."""
+    """Return a function that creates a user with permissions on nodes, and returns the URL."""
 
     def allow(*rules: str, nodes: int = 3) -> str:
         for client in cluster.clients[:nodes]:
@@ -65,7 +65,7 @@ def refusal(call: Callable[[], Any]) -> str:
     return str(caught.value)
 
 
-def test_few_rights_are_enough(cluster: LocalCluster, allow: Callable[..., str]) -> None:
+def test_few_permissions_are_enough(cluster: LocalCluster, allow: Callable[..., str]) -> None:
     url = allow(*FEW)
     assert fastresp.mass_insert(USERS, HSET, server=url).replies == 100
     assert min(cluster.sizes()) > 10
@@ -86,7 +86,7 @@ def test_few_rights_are_enough(cluster: LocalCluster, allow: Callable[..., str])
 def test_without_cluster_slots(
     allow: Callable[..., str], rules: tuple[str, ...], name: str
 ) -> None:
-    """No call passes off what one node has as the whole cluster."""
+    """No call presents the data of one node as the whole cluster."""
     words = refusal(calls(allow(*rules))[name])
     assert "can't use the cluster at 127.0.0.1:" in words
     assert "ACL SETUSER ... +cluster|slots" in words
@@ -114,7 +114,7 @@ def test_without_asking(
     """While a slot is being moved, the user needs ASKING."""
     url = allow(*rules)
     rows = [(KEY, i) for i in range(3)]
-    with half_moved(cluster, arrived=False):  # without keys: new ones go to the other node
+    with half_moved(cluster, arrived=False):  # without keys: new keys are created on the other node
         for call in (
             lambda: fastresp.mass_insert(rows, "RPUSH {0} {1}", server=url),
             lambda: list(fastresp.iter_replies(rows, "RPUSH {0} {1}", server=url)),

@@ -1,4 +1,4 @@
-"""Keys that leave a node before it has listed them are found on the node that gets them."""
+"""Keys that leave a node before it listed them are found on their new node."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def half_moved(cluster: LocalCluster, slot: int) -> None:
 
 
 def found(cluster: LocalCluster, move: Callable[[], None], slots: range | None = None) -> list[str]:
-    """Return the keys that are found while keys are moved, after the first page of each node."""
+    """Return the keys found while keys are moved, after the first page of each node."""
     keys: list[str] = []
     scan = Scan(Server(cluster.url, reading=True, nodes=True), 30, slots)
     for number, page in enumerate(scan.pages("*", None)):
@@ -63,7 +63,7 @@ def found(cluster: LocalCluster, move: Callable[[], None], slots: range | None =
 
 
 def load(cluster: LocalCluster) -> int:
-    """Store the keys; return the slot of those that move."""
+    """Store the keys; return the moving keys' slot."""
     fastresp.mass_insert(([key] for key in EXPECTED), "SET {0} 1", server=cluster.url)
     slot: int = cluster.clients[0].execute_command("CLUSTER", "KEYSLOT", "{a}")
     return slot
@@ -82,13 +82,13 @@ def test_all_keys_are_found(move: Move, slots: range | None) -> None:
             of = cluster.clients[0].execute_command
             wanted = {key for key in EXPECTED if of("CLUSTER", "KEYSLOT", key) in slots}
         assert set(keys) == wanted
-        # Only keys of the slot that moved may come twice.
+        # Only keys of the moved slot may be returned twice.
         assert len(keys) <= len(wanted) + 2 * MOVED
 
 
 @pytest.mark.few(1)
 @pytest.mark.parametrize("whole", [False, True])
-def test_a_node_without_slots_gets_some(whole: bool) -> None:
+def test_node_without_slots_receives_some(whole: bool) -> None:
     with LocalCluster() as cluster, LocalCluster(1) as other:
         everyone = cluster.joined_by(other)
         slot = load(cluster)
@@ -103,8 +103,8 @@ def test_a_node_without_slots_gets_some(whole: bool) -> None:
         assert set(found(cluster, move)) == EXPECTED
 
 
-def test_who_may_not_ask() -> None:
-    """A user without CLUSTER NODES finds what does not move."""
+def test_user_without_cluster_nodes() -> None:
+    """Keys that don't move are found."""
     with LocalCluster() as cluster:
         load(cluster)
         for client in cluster.clients:
@@ -117,7 +117,7 @@ def test_who_may_not_ask() -> None:
         assert sorted(keys) == sorted(EXPECTED)
 
 
-def test_slots_that_nobody_has() -> None:
+def test_slots_without_an_owner() -> None:
     with LocalCluster() as cluster:
         slot = load(cluster)
 
@@ -136,8 +136,8 @@ def test_slots_that_nobody_has() -> None:
             list(pages)
 
 
-def test_connections_of_a_search_that_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each look for slots closes what it has opened, if some of them have no node."""
+def test_each_search_closes_its_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This holds for searches that find no owner for some slots."""
     sleep, opened = time.sleep, []
 
     def count(seconds: float) -> None:
@@ -188,8 +188,8 @@ def test_reply_of_a_node(address: str, to: list[tuple[str, int]]) -> None:
         assert remapped == ("localhost", to[0][1] + 1)
 
 
-def test_reply_that_lies() -> None:
-    """Slots that there are not, and slots again and again, neither fail nor take long."""
+def test_wrong_cluster_nodes_reply() -> None:
+    """Invalid and repeated slots neither fail nor take long."""
     line = b"a 127.0.0.1:1@2 myself,master - 0 0 1 connected 16380-99999 5-3 99999 [5->-] [x] "
     assert held_of(line + b"0-16383 " * 1_000_000).own == frozenset(range(SLOTS))
     for reply in (None, b"", b"a", b"a b", 7, [b"a"], b"\xff \xff myself"):
@@ -212,7 +212,7 @@ def test_after_a_fork(cluster: LocalCluster) -> None:
     assert len(keys) == 100
 
 
-def test_slot_that_never_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slot_that_keeps_moving(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fastresp.replies.scan.MOST_RESTARTS", 0)
     with LocalCluster() as cluster:
         slot = load(cluster)

@@ -17,7 +17,7 @@ KEYS = 3_000
 
 
 def rows(keys: int = KEYS, each: int = 5) -> Iterator[dict[str, Any]]:
-    """Adjacent rows make one hash."""
+    """Yield rows; adjacent rows form one hash."""
     for key in range(keys):
         for field in range(1 + (key * 7) % each):
             yield {"id": key, "field": f"field{field}", "value": key * field}
@@ -50,7 +50,7 @@ def test_every_key_on_its_node(insert: Insert, cluster: LocalCluster, connection
 
 
 def test_errors_have_their_rows(insert: Insert, cluster: LocalCluster) -> None:
-    """All rows of a key that exists fail, and are in the rejects, on whichever node."""
+    """All rows of an existing key fail, and are in the rejects, on any node."""
     wrong = [*range(0, KEYS, 13)]
     with redis.RedisCluster("127.0.0.1", cluster.ports[0]) as client:
         for key in wrong:
@@ -71,7 +71,7 @@ def test_errors_have_their_rows(insert: Insert, cluster: LocalCluster) -> None:
 
 
 def test_large_keys(insert: Insert, cluster: LocalCluster) -> None:
-    """They are begun with RESTORE, and continued when that is answered."""
+    """They are created with RESTORE, and continued after its reply."""
     items = [{"id": i // 2_000, "field": f"f{i % 2_000}", "value": "x" * 50} for i in range(20_000)]
     report = insert(items, TEMPLATE, server=cluster.url, mode="serialize", max_payload_bytes=20_000)
     assert (report.rows, report.replies, report.failed) == (20_000, 20_000, 0)
@@ -97,8 +97,8 @@ def test_slots_that_move(insert: Insert, cluster: LocalCluster, exists: str) -> 
     check(cluster)
 
 
-def test_large_key_whose_slot_moves(cluster: LocalCluster) -> None:
-    """Its beginning is sent again, and then the rest of it."""
+def test_large_key_of_a_moving_slot(cluster: LocalCluster) -> None:
+    """Its first part is resent, then the rest."""
     slot = cluster.clients[0].execute_command("CLUSTER", "KEYSLOT", "user:7")
 
     def moving() -> Iterator[dict[str, Any]]:
@@ -121,7 +121,7 @@ def test_large_key_whose_slot_moves(cluster: LocalCluster) -> None:
 @pytest.mark.few(1)
 @pytest.mark.parametrize("exists", ["error", "replace"])
 def test_connections_that_are_closed(cluster: LocalCluster, exists: str) -> None:
-    """RESTORE may be sent again only with REPLACE."""
+    """RESTORE may be resent only with REPLACE."""
 
     def closing() -> Iterator[dict[str, Any]]:
         for number, row in enumerate(rows(30_000)):

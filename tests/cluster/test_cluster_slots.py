@@ -1,4 +1,4 @@
-"""fetch_hashes of a range of slots of a cluster: each key once, from the nodes that have it."""
+"""fetch_hashes of a range of slots: each key once, from the slots' owners."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from test_cluster_fetch import FIELDS, USERS, Fetch, by_id, fetch_asyncio, fetch
 
 import fastresp
 
-# The first two are of one node, the third of two nodes.
+# One node owns the first two ranges, two nodes own the third.
 SHARES = [range(4000), range(4000, 5461), range(5461, 12_000), range(12_000, SLOTS)]
 
 
@@ -27,7 +27,7 @@ def fetch(request: pytest.FixtureRequest) -> Fetch:
 
 @pytest.fixture
 def cluster(cluster: LocalCluster) -> Iterator[LocalCluster]:
-    """The cluster, whose slots are moved back after each test."""
+    """Return the cluster; slots are moved back after each test."""
     yield cluster
     for number in range(3):
         home = range(number * SLOTS // 3, (number + 1) * SLOTS // 3)
@@ -38,14 +38,14 @@ def cluster(cluster: LocalCluster) -> Iterator[LocalCluster]:
 
 
 def scans(cluster: LocalCluster) -> list[bool]:
-    """Return for each node whether it was searched since the last time."""
+    """Return for each node whether it was scanned since the last call."""
     found = ["cmdstat_scan" in client.info("commandstats") for client in cluster.clients]
     for client in cluster.clients:
         client.config_resetstat()
     return found
 
 
-def test_shares(fetch: Fetch, cluster: LocalCluster) -> None:
+def test_ranges_of_slots_have_each_key_once(fetch: Fetch, cluster: LocalCluster) -> None:
     users = loaded(cluster)
     scans(cluster)
     found, searched = [], []
@@ -61,7 +61,7 @@ def test_shares(fetch: Fetch, cluster: LocalCluster) -> None:
 
 
 def test_slots_that_move_between_readers(fetch: Fetch, cluster: LocalCluster) -> None:
-    """A share is of slots, wherever these are: each key is in one."""
+    """A share is a range of slots, whoever owns them: each key is in one share."""
     users = loaded(cluster)
     found = []
     for number, share in enumerate(SHARES):
@@ -76,7 +76,7 @@ def test_slots_that_move_between_readers(fetch: Fetch, cluster: LocalCluster) ->
 def test_slot_that_is_moving(
     fetch: Fetch, cluster: LocalCluster, arrived: bool, allowed: bool
 ) -> None:
-    """Its keys are found on both nodes, also if a node may not say which slots it is getting."""
+    """Its keys are found on both nodes, even if a node may not report its importing slots."""
     keys = [f"{{q}}:{i}" for i in range(50)]
     fastresp.mass_insert(keys, "HSET {0} name {0}", server=cluster.url)
     slot = slot_of(cluster)
@@ -87,7 +87,7 @@ def test_slot_that_is_moving(
                                commands=["+@all", "-cluster|nodes"])  # fmt: skip
         server = cluster.url.replace("redis://", "redis://reader:x@")
     with half_moved(cluster, arrived=arrived):
-        # Others have come since: the next node has some of them, and this one the rest.
+        # New keys were added meanwhile: some on the next node, the rest on this one.
         rows = fetch("{{q}}:*", ["name"], server=server, slots=range(slot, slot + 1))
         assert sorted(row["name"] for row in rows) == sorted(keys)
         others = [range(slot), range(slot + 1, SLOTS)]
@@ -96,12 +96,12 @@ def test_slot_that_is_moving(
 
 
 def test_node_that_dies() -> None:
-    """The keys of its slots that are wanted are looked for again, where its replica serves them."""
+    """Keys of its requested slots are scanned again on its promoted replica."""
     need("server")
     with LocalCluster(3, 1) as cluster:
         users = range(12_000)
         fastresp.mass_insert(users, "HSET user:{0} name {0}", server=cluster.url, wait_replicas=1)
-        share = range(4000, 9000)  # of two nodes
+        share = range(4000, 9000)  # two nodes own it
         found = []
         options: dict[str, Any] = {"server": cluster.url, "batch_rows": 100, "slots": share}
         for row in fastresp.fetch_hashes("user:{id}", ["name"], **options):
@@ -112,7 +112,7 @@ def test_node_that_dies() -> None:
 
 
 def test_only_lost_slots_are_searched_again(cluster: LocalCluster) -> None:
-    """A node that has some of them gives no keys of its own slots a second time."""
+    """A node that has some of the lost slots returns keys of its own slots once."""
     count = 40_000
     # Long keys, as more than a megabyte of commands for found keys is sent ahead.
     end = "x" * 1000

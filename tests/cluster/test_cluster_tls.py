@@ -1,4 +1,4 @@
-"""Clusters behind TLS: their own ports, client certificates, and what is not trusted."""
+"""Clusters behind TLS: own ports, client certificates, and untrusted certificates."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ CLIENTS = (
     redis.RedisCluster, redis.asyncio.RedisCluster,
     valkey.ValkeyCluster, valkey.asyncio.ValkeyCluster,
 )  # fmt: skip
-# What servers say that were built without TLS: from 7.0 on, and 6.2.
+# Errors of servers that were built without TLS: from 7.0 on, and 6.2.
 NO_TLS = ("Failed finding TLS support", "Bad directive")
 
 
 class Certified(LocalCluster):
-    """A cluster whose nodes have certificates.
+    """Start a cluster with certificates for its nodes.
 
     Args:
-        folder: where these are written.
-        tls: whether the nodes talk to each other over TLS, and announce their TLS ports.
+        folder: directory for the certificates.
+        tls: whether nodes talk to each other over TLS, and announce their TLS ports.
         both: whether a node also has a port of the other kind.
     """
 
@@ -131,7 +131,7 @@ def test_command_line(reached: Reached, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("scheme", ["rediss", "redis"])
 def test_both_ports(clusters: dict[str, Certified], scheme: str) -> None:
-    """A node announces the ports of the kind that it is asked over, also in MOVED and ASK."""
+    """A node announces ports of the kind used to ask it, including in MOVED and ASK."""
     cluster = clusters["both"]
     url, ports = cluster.url, cluster.ports
     if scheme == "redis":
@@ -174,7 +174,7 @@ def test_certificates_that_are_missing(cluster: Certified, missing: list[str], w
 
 
 def test_name_that_the_certificate_lacks(clusters: dict[str, Certified]) -> None:
-    """Of the node that was passed, and of one that the cluster announces."""
+    """The certificate lacks the name of the seed node, or of a discovered node."""
     cluster = clusters["both"]
     server = cluster.url.replace("127.0.0.1", "localhost")
     with pytest.raises(fastresp.TransportError, match="use the host name or address that"):

@@ -34,7 +34,7 @@ def kill(cluster: LocalCluster, number: int) -> None:
 
 @pytest.mark.parametrize("form", ["sync", "asyncio"])
 def test_pattern(replicated: LocalCluster, form: str) -> None:
-    """All rows come; those of the node that died may come twice."""
+    """All rows are returned; rows of the killed node may be returned twice."""
     rows = [(i, f"name {i}") for i in range(USERS)]
     fastresp.mass_insert(rows, "HSET user:{0} name {1}", server=replicated.url, wait_replicas=1)
     options: Any = {"server": replicated.url, "batch_rows": 100}
@@ -60,7 +60,7 @@ def test_pattern(replicated: LocalCluster, form: str) -> None:
 
 
 def test_only_lost_slots_are_searched_again(cluster: LocalCluster) -> None:
-    """A node that has some of them gives no keys of its own slots a second time."""
+    """A node that has some of the lost slots returns keys of its own slots once."""
     count = 5 * USERS
     fastresp.mass_insert(range(count), "HSET user:{0} name {0}", server=cluster.url)
     others = {int(key[5:]) for number in (0, 2) for key in cluster.clients[number].keys("user:*")}
@@ -77,7 +77,7 @@ def test_only_lost_slots_are_searched_again(cluster: LocalCluster) -> None:
 
 @pytest.mark.parametrize("kind", ["string", "set", "zset", "list"])
 def test_unload(replicated: LocalCluster, kind: str) -> None:
-    """Small keys, and a large one that is being read in parts on the node that dies."""
+    """Small keys, and a large one that is being read in parts on the killed node."""
     large = f"k:{keys_of(replicated, 1)}"
     small = [(f"k:{i}", i, f"v{i}") for i in range(3_000)]
     rows = small if kind == "string" else [(large, i, f"{i:06}" * 50) for i in range(LARGE)] + small
@@ -109,14 +109,14 @@ def test_unload(replicated: LocalCluster, kind: str) -> None:
 
 
 def keys_of(cluster: LocalCluster, number: int) -> str:
-    """Return the rest of a key of a node."""
+    """Return the remaining entries of a key of a node."""
     client = cluster.clients[number]
     return next(f"l{i}" for i in range(1_000) if cluster.client_of(f"k:l{i}") is client)
 
 
 @pytest.mark.parametrize("form", ["keys", "pattern", "replies"])
-def test_node_that_comes_back_empty(form: str) -> None:
-    """What it had is missing; no reading ends as if that had never been there."""
+def test_node_restarted_without_data(form: str) -> None:
+    """Its data is missing; no reading ends as if it had never existed."""
     with LocalCluster() as cluster:
         count = 20_000
         fastresp.mass_insert(range(count), "HSET user:{0} name {0}", server=cluster.url)
@@ -139,7 +139,7 @@ def test_node_that_comes_back_empty(form: str) -> None:
         assert found < count
 
 
-def test_nobody_takes_over() -> None:
+def test_no_replica_takes_over() -> None:
     with LocalCluster() as cluster:
         rows = [(i, f"name {i}") for i in range(USERS)]
         fastresp.mass_insert(rows, "HSET user:{0} name {1}", server=cluster.url)

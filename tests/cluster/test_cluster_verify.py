@@ -1,4 +1,4 @@
-"""verify in a cluster: all nodes are read, slots that move are followed, lost nodes are named."""
+"""verify in a cluster: all nodes are read, moving slots are followed, lost nodes are named."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_slots_that_move_meanwhile(cluster: LocalCluster, verify: Verify, seed: 
 
 
 def test_keys_of_several_slots(cluster: LocalCluster, verify: Verify) -> None:
-    """They can't be written there with one command, but are read one by one."""
+    """One command can't write them, but they are read one by one."""
     rows = [("SET", "a", 1), ("SET", "b", 2), ("SET", "c", 3)]
     fastresp.mass_insert(rows, server=cluster.url)
     assert verify([("MSET", "a", 1, "b", 2, "c", 3)], server=cluster.url).same
