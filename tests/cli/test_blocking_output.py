@@ -121,7 +121,7 @@ def test_errors_of_a_report(unbuffered: str, client: redis.Redis) -> None:
     assert data.decode() == "0 items popped, 0 left in " + "q" * 20_000 + "\n"
 
 
-def test_output_that_stops_to_block_on_the_way(client: redis.Redis) -> None:
+def test_output_that_becomes_non_blocking(client: redis.Redis) -> None:
     """Any process that shares a pipe can make it non-blocking, at any time."""
     client.rpush("q", *(b"%d" % i for i in range(100_000)))
     out, into = os.pipe()
@@ -170,8 +170,8 @@ def test_output_that_fails(output: str, unbuffered: str, client: redis.Redis) ->
     assert client.lrange("q", 0, -1) == [b"%d" % i for i in range(3000)]
 
 
-def test_pop_that_ends_while_it_waits_for_room(client: redis.Redis) -> None:
-    """It does not spin, and items that were not written completely go back."""
+def test_pop_interrupted_while_output_is_blocked(client: redis.Redis) -> None:
+    """It doesn't spin, and incompletely written items return to the list."""
     client.rpush("q", *("x" * 1000 for _ in range(1000)))
     out, into = os.pipe()
     fcntl.fcntl(into, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
@@ -201,7 +201,7 @@ def used(pid: int) -> float:
 
 @pytest.mark.few(2)
 @pytest.mark.parametrize("what", ["dump", "rejects", "unload"])
-def test_disk_that_becomes_full(what: str, server: LocalServer, tmp_path: Path) -> None:
+def test_full_disk(what: str, server: LocalServer, tmp_path: Path) -> None:
     """The write before the failing one is short: a command is written completely or not at all."""
     path = tmp_path / "out"
     code = f"""
@@ -225,7 +225,7 @@ else:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 
-    # Under the limit, Python would write cut off files of its own for all later processes.
+    # Under the limit, Python would write truncated files of its own for all later processes.
     env = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(command, preexec_fn=limited, env=env, capture_output=True, timeout=200)
     assert done.returncode == 1, done

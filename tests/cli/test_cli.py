@@ -1,4 +1,4 @@
-"""The command line: how it is used, its help, its exit codes, and its streams."""
+"""The command line: usage, help, exit codes, and streams."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_bad_usage(server, resp, tmp_path: Path, arguments: list[str]) -> None:
 
 
 @pytest.mark.slow
-def test_words_of_bad_usage(resp) -> None:
+def test_messages_of_bad_usage(resp) -> None:
     assert "--connections must be a number from 1" in run("send", "x", "--connections", 65).stderr
     assert run("load", "none.csv", "SET {id").stderr.endswith("\n    SET {id\n        ^\n")
     done = run("send", resp(), "--max-errors", "x")
@@ -80,7 +80,7 @@ def test_streams_that_are_closed(server, users: Path) -> None:
         assert (done.returncode, "is closed; use" in done.stderr) == (Exit.USAGE, True), done
 
 
-def test_database_that_is_no_number(server) -> None:
+def test_database_that_is_not_a_number(server) -> None:
     done = run("send", "-", "--server", "redis://localhost:1/abc")
     assert done.returncode == Exit.USAGE
     assert "can't read this server URL" in done.stderr
@@ -139,7 +139,7 @@ def test_broken_pipe(server, resp) -> None:
     assert b"Exception ignored" not in done.stderr
 
 
-def test_traceback_is_shown_where_wanted(port: int, resp) -> None:
+def test_traceback_is_shown_on_request(port: int, resp) -> None:
     done = run("--traceback", "send", resp(), "--server", f"redis://localhost:{port}")
     assert "Traceback" in done.stderr
     assert done.returncode == Exit.LOST

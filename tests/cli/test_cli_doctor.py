@@ -1,4 +1,4 @@
-"""``fastresp doctor``: its text, its JSON, its exit codes, and that it leaves nothing behind."""
+"""``fastresp doctor``: its text, JSON and exit codes; it leaves no keys."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _no_url(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def fits(text: str) -> bool:
-    """Whether all but addresses fits 80 columns, and addresses are in one piece."""
+    """Return whether all but addresses fits 80 columns, and addresses are unbroken."""
     lines = [line for line in text.splitlines() if not line.strip().startswith("http")]
     return max(map(len, lines)) <= 80 and "https:" not in "".join(lines)
 
@@ -47,7 +47,7 @@ def test_healthy(start_server: Callable[..., LocalServer]) -> None:
     assert "SET by mass_insert()" in done.stdout and "SET over a bare socket" in done.stdout
     assert done.stdout.count("█") > 20
     assert fits(done.stdout)
-    # What it is about to do is said first, and not among the results.
+    # The plan is printed first, and not among the results.
     assert done.stderr.startswith("The doctor takes 1 to 5 seconds")
     plan = " ".join(done.stderr.split())
     assert "Your settings and keys are not changed." in plan and fits(done.stderr)
@@ -108,7 +108,7 @@ def test_without_hiredis(start_server: Callable[..., LocalServer]) -> None:
 def test_watch(start_server: Callable[..., LocalServer]) -> None:
     server = start_server()
     with client_at_work("sequential", server.url):
-        for seconds in (1, 4, 10):  # on a busy machine one connection may wait hardly ever
+        for seconds in (1, 4, 10):  # on a busy machine one connection may hardly ever wait
             done = run("doctor", "--watch", seconds, server.url)
             in_json = run("doctor", "--watch", seconds, server.url, "--json")
             if done.returncode == in_json.returncode == Exit.ADVICE:
@@ -161,14 +161,14 @@ def test_password(
     assert "secrets" not in done.output
 
 
-def test_what_is_not_told(start_server: Callable[..., LocalServer]) -> None:
+def test_facts_that_the_server_refuses(start_server: Callable[..., LocalServer]) -> None:
     server = start_server("--rename-command", "CONFIG", "")
     done = invoke("doctor", server.url)
     assert done.exit_code == Exit.OK
     assert "The server refused CONFIG (" in done.stdout
 
 
-def test_what_is_not_measured(start_server: Callable[..., LocalServer]) -> None:
+def test_skipped_measurements(start_server: Callable[..., LocalServer]) -> None:
     server = start_server()
     with redis.Redis.from_url(server.url) as client:
         rights = ("reset", "on", ">secret", "~*", "+@all", "-multi", "-ping")
@@ -183,7 +183,7 @@ def test_what_is_not_measured(start_server: Callable[..., LocalServer]) -> None:
 
 @contextmanager
 def at_work(server: LocalServer, url: str = "") -> Iterator[subprocess.Popen[bytes]]:
-    """The doctor while it measures a server, reached by another URL if there is one."""
+    """Start the doctor; it measures a server, through another URL if given."""
     with (
         redis.Redis.from_url(server.url) as client,
         subprocess.Popen(
@@ -214,7 +214,7 @@ def test_interrupted(start_server: Callable[..., LocalServer], number: int) -> N
 
 @contextmanager
 def late_replies(server: LocalServer, seconds: float) -> Iterator[str]:
-    """A way to the server by which each reply takes longer: the URL."""
+    """A proxy that delays each reply of the server: its URL."""
 
     def pump(source: socket.socket, sink: socket.socket, pause: float) -> None:
         with suppress(OSError):
@@ -246,7 +246,7 @@ def late_replies(server: LocalServer, seconds: float) -> Iterator[str]:
 def test_interrupted_before_the_first_reply(
     start_server: Callable[..., LocalServer], number: int
 ) -> None:
-    """What the server has executed is deleted, though its reply has not come yet."""
+    """Executed commands are undone, although their replies have not arrived."""
     server = start_server()
     with late_replies(server, 0.05) as url, at_work(server, url) as process:
         process.send_signal(number)
@@ -288,15 +288,15 @@ print(interrupted)
     [8, pytest.param(150, marks=[pytest.mark.long, pytest.mark.timeout(900)])],
 )
 def test_interrupted_at_random(start_server: Callable[..., LocalServer], count: int) -> None:
-    """At whatever moment, no key of the doctor's stays in the server."""
+    """Whenever it is interrupted, no key of the doctor stays in the server."""
     command = [sys.executable, "-c", RANDOMLY, start_server().url, str(count), "seed"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=6 * count + 60)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) >= count // 4
 
 
-def test_killed(start_server: Callable[..., LocalServer]) -> None:
-    """What is left goes within a minute."""
+def test_keys_of_a_killed_doctor_expire(start_server: Callable[..., LocalServer]) -> None:
+    """They expire within a minute."""
     server = start_server()
     with redis.Redis.from_url(server.url) as client:
         keys: list[bytes] = []
@@ -309,7 +309,7 @@ def test_killed(start_server: Callable[..., LocalServer]) -> None:
         assert all(0 < client.ttl(key) <= 60 for key in keys)
 
 
-def test_nothing_is_written_where_it_could_push_out_data(
+def test_nothing_is_written_where_it_could_evict_data(
     start_server: Callable[..., LocalServer],
 ) -> None:
     server = start_server("--maxmemory", "8mb")

@@ -46,7 +46,7 @@ class TestDryRun:
         names = re.findall(r"`(\w+)`", "".join(re.findall(r"^\|([^|]*)\|", rows, re.MULTILINE)))
         assert set(names) == {*fields, "bad_rows"}
 
-    def test_rights_that_could_not_be_checked(self, client, users: Path) -> None:
+    def test_permissions_that_could_not_be_checked(self, client, users: Path) -> None:
         client.execute_command(
             "ACL", "SETUSER", "nomulti", "on", ">p", "~*", "+@all", "-multi", "-acl"
         )
@@ -67,7 +67,7 @@ class TestDryRun:
         assert run("load", users, "DEL user:{id}", "--dry-run").returncode == 0
         assert client.dbsize() == 1
 
-    def test_server_that_is_not_there(self, users: Path, port: int) -> None:
+    def test_unreachable_server(self, users: Path, port: int) -> None:
         url = f"redis://localhost:{port}"
         done = run("load", users, HSET, "--dry-run", "--server", url)
         assert done.returncode == Exit.ERRORS

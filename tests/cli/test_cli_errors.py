@@ -81,7 +81,7 @@ class TestErrors:
         }
         assert fields["errors"][1]["arguments"][2] == {"base64": "/w=="}
 
-    def test_words_of_a_server_cannot_command_the_terminal(self, resp) -> None:
+    def test_messages_of_a_server_cannot_control_the_terminal(self, resp) -> None:
         lua = "return redis.error_reply('BAD \\27[2J\\7')"
         done = run("send", resp([("EVAL", lua, 0)]), "--transport", "socket")
         assert "BAD \\x1b[2J\\x07, first for row 0" in done.stderr
@@ -180,8 +180,8 @@ def test_rejects_on_a_full_disk(server, client, resp, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("option", ["--metrics", "--bad-rows"])
-def test_no_file_of_the_name_of_standard_output(tmp_path: Path, option: str) -> None:
-    """A dash stands for standard output elsewhere."""
+def test_no_file_named_dash(tmp_path: Path, option: str) -> None:
+    """A dash means standard output elsewhere."""
     path = tmp_path / "x.csv"
     path.write_text("a\n1\n")
     done = run("load", path, "SET k {a}", option, "-", "--server", "redis://127.0.0.1:1")

@@ -1,4 +1,4 @@
-"""The options for files: what they select, refuse and count."""
+"""The options for files: selecting, refusing and counting rows."""
 
 from __future__ import annotations
 
@@ -21,9 +21,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: LocalServer) 
 
 
 @pytest.mark.parametrize("command", ["load", "pack"])
-def test_a_file_in_the_place_of_a_template(
-    client: redis.Redis, tmp_path: Path, command: str
-) -> None:
+def test_a_file_in_place_of_a_template(client: redis.Redis, tmp_path: Path, command: str) -> None:
     for name in ("h1.csv", "h2.csv"):
         Path(name).write_text("id\n1\n")
     options = ["-o", "out.resp"] if command == "pack" else []
@@ -113,7 +111,7 @@ def test_headers_that_differ(client: redis.Redis) -> None:
     assert client.dbsize() == 0
 
 
-def test_a_quote_that_is_not_closed(client: redis.Redis) -> None:
+def test_unclosed_quote(client: redis.Redis) -> None:
     text = 'id,name\n1,Ann\n2,"Bo\n3,Cy\n'
     Path("x.csv").write_text(text)
     for source in ("x.csv", "-"):

@@ -49,7 +49,7 @@ class TestInterruptions:
     @pytest.mark.few(3)
     @pytest.mark.parametrize("wait", [0.0, 0.03, 0.06, 0.1, 0.15, 0.2, 0.3, 0.5])
     def test_at_any_time(self, server, resp, wait: float) -> None:
-        """There is no traceback, even while Python still imports.
+        """No traceback is printed, even while Python is still importing.
 
         -X importtime shows when our handler is installed: before click is imported.
         """
@@ -68,7 +68,7 @@ class TestInterruptions:
         assert (words[-1] == "fastresp: interrupted") == (process.returncode == Exit.INTERRUPTED)
 
     def test_under_a_rate_limit(self, server, client, resp) -> None:
-        """Little is sent after the signal, since the rest of a chunk goes at the limited rate."""
+        """Little is sent after the signal: the rest of a chunk is sent at the limited rate."""
         path = resp([("SET", f"key:{i}", "x") for i in range(100_000)])
         command = [*PROGRAM, "send", str(path), "--rate-limit", "500"]
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
@@ -81,7 +81,7 @@ class TestInterruptions:
         assert client.dbsize() - sent < 5000
 
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-    def test_under_a_rate_limit_that_takes_for_ever(
+    def test_under_a_very_low_rate_limit(
         self, server, client, resp, number: signal.Signals
     ) -> None:
         path = resp([("SET", f"key:{i}", "x") for i in range(1000)])
@@ -94,8 +94,8 @@ class TestInterruptions:
         assert words.startswith(f"{client.dbsize()} command")
 
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-    def test_twice(self, start_server, number: signal.Signals) -> None:
-        """The second signal ends the wait; the report is still printed."""
+    def test_second_signal_ends_the_wait(self, start_server, number: signal.Signals) -> None:
+        """The report is still printed."""
         server = start_server()
         with Endless("send", "-", "--server", server.url) as process:
             wait_for_keys(server.url)
@@ -112,8 +112,8 @@ class TestInterruptions:
         assert words.endswith(f"fastresp: {word}\n")
 
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-    def test_a_report_that_nobody_reads(self, server, resp, number: signal.Signals) -> None:
-        """After the first signal another one ends the process while it prints."""
+    def test_signal_while_the_report_is_printed(self, server, resp, number: signal.Signals) -> None:
+        """The first signal ends the load; the second ends the process while it prints."""
         path = resp([("SET", f"key:{i}", "x") for i in range(1000)])
         command = [*PROGRAM, "send", str(path), "--rate-limit", "0.5"]
         reader, writer = os.pipe()
@@ -129,8 +129,8 @@ class TestInterruptions:
         os.close(reader)
         os.close(writer)
 
-    def test_ignored(self, server, client, resp) -> None:
-        """A signal that was ignored at the start, as by nohup, stays ignored."""
+    def test_ignored_signal_stays_ignored(self, server, client, resp) -> None:
+        """nohup, for example, starts a process with an ignored signal."""
         path = resp([("SET", f"key:{i}", "x") for i in range(1000)])
         command = ["nohup", *PROGRAM, "send", str(path), "--rate-limit", "1000"]
         with subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
@@ -150,7 +150,8 @@ class TestInterruptions:
             subprocess.Popen(command, stdin=reader, stderr=file) as process,
         ):
             before = ""
-            # Our handler is installed before click is imported; no more imports: it waits.
+            # Our handler is installed before click is imported; no more imports means that it
+            # waits.
             while "click" not in before or before != said.read_text():
                 before = said.read_text()
                 time.sleep(1)

@@ -1,4 +1,4 @@
-"""``fastresp load``: what it loads and prints, its progress bar, and its question before DEL."""
+"""``fastresp load``: loading, output, its progress bar, and its question before DEL."""
 
 from __future__ import annotations
 
@@ -91,14 +91,14 @@ class TestLoad:
         done = invoke("load", path, "SADD 'user:{full name}' {id}", "--sql", query)
         assert (done.exit_code, client.smembers("user:Ann")) == (0, {b"1"})
 
-    def test_field_that_is_not_there(self, users: Path) -> None:
+    def test_missing_field(self, users: Path) -> None:
         done = run("load", users, "SET {id} {nmae}")
         assert done.returncode == Exit.USAGE
         assert "no field {nmae}" in done.stderr or "nmae" in done.stderr
         assert done.stderr.endswith("\n    SET {id} {nmae}\n             ^\n")
 
     @pytest.mark.slow
-    def test_file_that_is_not_what_it_should_be(self, client, tmp_path: Path) -> None:
+    def test_file_in_another_format(self, client, tmp_path: Path) -> None:
         path = tmp_path / "rows.csv"
         path.write_text("id,name\n" + "".join(f"{i},x\n" for i in range(1_000_000)) + "1,2,3\n")
         done = run("load", path, "SET {id} {name}")
@@ -233,7 +233,7 @@ class TestDeleting:
         assert run("send", path, "--format", "commands", "--yes").returncode == 0
         assert client.get("a key") == b"1"
 
-    def test_server_that_does_not_tell_what_commands_do(self, start_server, users: Path) -> None:
+    def test_server_that_refuses_command_info(self, start_server, users: Path) -> None:
         server = start_server()
         with redis.Redis.from_url(server.url) as client:
             client.execute_command("ACL", "SETUSER", "blind", "on", ">p", "~*", "+@write")

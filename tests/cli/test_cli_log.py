@@ -1,4 +1,4 @@
-"""``--log json``: one JSON object a line on standard error, and nothing else there."""
+"""``--log json``: one JSON object per line on standard error, and nothing else there."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LOG = ("--log", "json")
 
 
 def lines(words: str) -> list[dict[str, Any]]:
-    """Parse the lines; check what each has."""
+    """Parse the lines, and check the fields of each."""
     found = [json.loads(line) for line in words.splitlines()]
     times = [each["time"] for each in found]
     assert times == sorted(times)
@@ -50,13 +50,13 @@ class TestLog:
         assert (end["rows"], end["replies"], end["exit_code"], end["error"]) == (3, 3, 0, None)
         assert client.dbsize() == 3
 
-    def test_json_on_stdout_too(self, server, resp) -> None:
+    def test_json_on_stdout(self, server, resp) -> None:
         done = run("send", resp(), *LOG, "--json")
         assert json.loads(done.stdout)["commands"] == 1000
         assert events(lines(done.stderr)) == ["start", "end"]
 
     def test_progress(self, server, resp, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Lines come while the load runs, and say how far it is."""
+        """Lines are printed while the load runs, and report its progress."""
         monkeypatch.setattr(JsonLog, "every_s", 0.4)
         path = resp([("SET", f"key:{i}", i) for i in range(2500)])
         start, progress, *others, end = lines(
@@ -70,7 +70,7 @@ class TestLog:
         assert (progress["failed"], progress["seconds"] > 0.3) == (0, True)
 
     def test_errors(self, server, client, users: Path) -> None:
-        """Errors have a line each, with the row and the key, and without other data."""
+        """Each error has a line with the row and the key, without other data."""
         client.set("user:2", "x")
         done = run("load", users, HSET, *LOG)
         assert done.returncode == Exit.ERRORS
@@ -150,8 +150,8 @@ class TestLog:
         end = lines(run("load", users, HSET, *LOG, "--bad-rows", "skip", "--verify").stderr)[-1]
         assert (end["bad_rows"], end["verification"]["same"]) == (1, True)
 
-    def test_verification_after_a_load(self, server, client, users: Path) -> None:
-        """Differences are counted, since they are data."""
+    def test_verification_after_a_load_logs_no_data(self, server, client, users: Path) -> None:
+        """Differences are only counted, since they contain data."""
         client.set("user:2", "x")
         end = lines(run("load", users, HSET, *LOG, "--verify").stderr)[-1]
         assert end["verification"]["by_kind"] == {"type": 2}
@@ -181,8 +181,8 @@ class TestLog:
             looks = [each for each in found if each["event"] == "verification"]
             assert looks and looks[-1]["rows_compared"] == 3
 
-    def test_what_others_log(self, server, users: Path) -> None:
-        """Warnings of other packages are lines, too."""
+    def test_warnings_of_other_packages(self, server, users: Path) -> None:
+        """They become lines."""
         code = (
             "import sys, warnings, fastresp.cli.loading as module\n"
             "loaded = module.mass_insert\n"
@@ -213,14 +213,13 @@ class TestLog:
             assert process.wait(60) == Exit.OK
         assert client.dbsize() == 1000
 
-    def test_nothing_is_left_of_it(self, server, client, users: Path) -> None:
+    def test_settings_are_restored(self, server, client, users: Path) -> None:
         """A load in the same process prints as before."""
         assert events(lines(invoke("load", users, HSET, *LOG).stderr)) == ["start", "end"]
         assert invoke("load", users, HSET).stderr.startswith("3 commands (")
 
 
-def test_through_a_password(server, tmp_path: Path, client: redis.Redis) -> None:
-    """The user's password is in no line."""
+def test_password_is_never_logged(server, tmp_path: Path, client: redis.Redis) -> None:
     client.acl_setuser("ann", enabled=True, passwords=["+hush"], categories=["+@all"], keys=["*"])
     path = tmp_path / "x.csv"
     path.write_text("id\n1\n")

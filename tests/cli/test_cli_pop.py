@@ -1,4 +1,4 @@
-"""``fastresp pop``: items go to standard output, and none is lost."""
+"""``fastresp pop``: items are written to standard output, and none is lost."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def test_wait(client: redis.Redis) -> None:
     assert process.returncode == 0
 
 
-def test_reader_that_goes(client: redis.Redis) -> None:
-    """Items that the reader did not read go back, in order."""
+def test_reader_that_exits(client: redis.Redis) -> None:
+    """Unread items return to the list, in order."""
     client.rpush("q", *range(100_000))
     with subprocess.Popen([*PROGRAM, "pop", "q"], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -77,7 +77,7 @@ def test_reader_that_waits(client: redis.Redis) -> None:
     assert process.returncode == 0
 
 
-def test_what_a_killed_one_held(client: redis.Redis, server: LocalServer) -> None:
+def test_items_of_a_killed_process(client: redis.Redis, server: LocalServer) -> None:
     client.rpush("q", *range(5))
     dead = ListBuffer("q", server=server.url, delivery="at-least-once")
     assert len(dead.pop(3)) == 3

@@ -26,7 +26,7 @@ Fake = Callable[[str], str]
 
 @pytest.fixture
 def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake]:
-    """Return a function that makes a shell script the redis-cli of the loads."""
+    """Return a function that makes loads use a shell script as redis-cli."""
 
     def write(script: str) -> str:
         path = tmp_path / "redis-cli"
@@ -50,7 +50,7 @@ def load(server: LocalServer, timeout: float = 30.0) -> fastresp.Report:
 
 
 def failed_load(server: LocalServer, timeout: float = 30.0) -> fastresp.TransportError:
-    """Return the error of a load; check that its counts do not exceed what was sent."""
+    """Return the error of a load; check that its counts don't exceed the commands sent."""
     started = time.monotonic()
     with pytest.raises(fastresp.TransportError) as caught:
         load(server, timeout)
@@ -79,7 +79,7 @@ def test_counts_that_cannot_be_right(
 
 
 def test_errors_and_no_count(server: LocalServer, fake: Fake) -> None:
-    """An error counts as a reply, even if redis-cli does not get to count it."""
+    """An error counts as a reply, even if redis-cli exits before counting it."""
     fake("cat > /dev/null; echo WRONGTYPE one >&2; exit 1")
     report = failed_load(server).report
     assert report is not None
@@ -113,7 +113,7 @@ def test_outputs_closed_while_it_is_written_to(server: LocalServer, fake: Fake) 
 def test_all_counted_and_no_end(
     server: LocalServer, fake: Fake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The count decides; a wrapper that does not end is killed."""
+    """The count decides; a wrapper that does not exit is killed."""
     monkeypatch.setattr("fastresp.transports.redis_cli.END_S", 0.2)
     fake("cat > /dev/null; echo errors: 0, replies: 3; exec sleep 600 >&- 2>&-")
     assert load(server).replies == COMMANDS
@@ -142,8 +142,8 @@ def test_program_that_left_its_group(server: LocalServer, fake: Fake) -> None:
     ],
     ids=["errors", "own words", "stdout", "stdout without lines", "stderr without lines"],
 )
-def test_flood_of_words(server: LocalServer, fake: Fake, flood: str) -> None:
-    """Such lines are not progress, and are not kept."""
+def test_flood_of_output(server: LocalServer, fake: Fake, flood: str) -> None:
+    """Such lines are not progress, and are not stored."""
     fake(f"cat > /dev/null; {flood}")
     code = f"""
 import fastresp
@@ -218,11 +218,11 @@ def test_wrapper_of_the_real_one(server: LocalServer, client: redis.Redis, fake:
     assert (caught.value.report.failed, caught.value.report.replies) == (1, COMMANDS)
 
 
-# The ECHO that redis-cli ends with
+# The ECHO that ends redis-cli's input.
 
 
-def test_closing_echo_not_allowed_any_more(server: LocalServer, client: redis.Redis) -> None:
-    """Every command before it was acknowledged: nothing is in doubt."""
+def test_closing_echo_is_no_longer_permitted(server: LocalServer, client: redis.Redis) -> None:
+    """Every earlier command was acknowledged: nothing is in doubt."""
     client.acl_setuser("loader", enabled=True, nopass=True, keys=["*"], commands=["+@all"])
     client.lpush("key:7", 1)
 
@@ -281,7 +281,7 @@ def _is_busy(client: redis.Redis) -> bool:
     return False
 
 
-# A server that closes what is idle
+# A server that closes idle connections.
 
 
 @pytest.mark.few(1)
@@ -292,7 +292,7 @@ def test_idle_timeout_of_the_server_is_named(
     server = start_server("--timeout", "1")
 
     def data() -> Iterator[tuple[str, ...]]:
-        yield "SET", "a", "1" * 600_000  # is sent at once
+        yield "SET", "a", "1" * 600_000  # large enough to be sent immediately
         with redis.Redis.from_url(server.url) as client:
             while [each for each in client.client_list() if each["cmd"] != "client|list"]:
                 time.sleep(0.1)

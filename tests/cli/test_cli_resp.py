@@ -37,7 +37,7 @@ class TestResp:
     def test_pack_to_standard_output(
         self, users: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """A dash is no file."""
+        """A dash is not a file."""
         monkeypatch.chdir(tmp_path)
         assert run("pack", users, HSET, "-o", "-").stdout == run("pack", users, HSET).stdout != ""
         assert not Path("-").exists()

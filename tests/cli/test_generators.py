@@ -1,4 +1,4 @@
-"""The corrected generators of the report make the same bytes as ``pack``, for any text."""
+"""The report's corrected generators make the same bytes as ``pack``, for any text."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_payload_is_the_reports():
 
 
 @pytest.mark.parametrize("name", GENERATORS)
-def test_chunks_hold_all_commands(name):
+def test_chunks_contain_all_commands(name):
     commands = [("SET", f"kéy:{index}", PAYLOAD) for index in range(30_000)]
     made = list(chunks(GENERATORS[name], commands))
     assert b"".join(made) == fastresp.pack_many(commands)
@@ -72,7 +72,7 @@ def test_chunks_hold_all_commands(name):
     assert all(0.9 * CHUNK_BYTES < len(chunk) < 1.1 * CHUNK_BYTES for chunk in made[1:-1])
 
 
-def test_chunks_of_nothing():
+def test_chunks_of_no_commands():
     assert list(chunks(GENERATORS["format"], [])) == []
 
 

@@ -1,4 +1,4 @@
-"""The help of each command: complete, 80 columns wide, and no word broken."""
+"""The help of each command: complete, at most 80 columns wide, and without broken words."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_help_fits_80_columns_without_a_broken_word(name: str) -> None:
     assert max(map(len, text.splitlines())) <= 80
     known = {option for each in COMMANDS for option in options_of(each)} | options_of("")
     assert set(OPTION.findall(text)) <= known | {"--pipe"}
-    # The words are those of a terminal that is as wide as it gets.
+    # The expected words are printed for a very wide terminal.
     wide = run(*name.split(), "--help", COLUMNS="1000").stdout
     assert set(text.split()) == set(wide.split())
 

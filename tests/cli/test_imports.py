@@ -1,4 +1,4 @@
-"""What a command must not import: imports are most of the time of a short one."""
+"""Modules that a command must not import: imports take most of the time of a short command."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import fastresp
 from fastresp.server.local_server import LocalServer
 
 PRINT = "import atexit, sys; atexit.register(lambda: print('modules', *sys.modules))"
-# None in sys.modules: the command line pretends that these are not installed.
+# None in sys.modules makes these packages seem missing.
 BLOCKED = {"numpy", "pandas"}
 TYPER = {"typer", "pydantic"}
 ENGINES = {"dask", "distributed", "dlt", "pyspark", "ray"}
@@ -24,7 +24,7 @@ HELP = {
 
 
 def imported(code: str, *arguments: str, **environment: str) -> set[str]:
-    """Run code; return the modules that it imported."""
+    """Run code; return the imported modules."""
     program = f"{PRINT}; sys.argv[0] = 'fastresp'; {code}"
     done = subprocess.run(
         [sys.executable, "-c", program, *arguments],

@@ -1,4 +1,4 @@
-"""Messages name options as Python or the shell does; the words of others stay unchanged."""
+"""Messages name options as Python or the shell does; quoted texts stay unchanged."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def run(*arguments: object, **environment: str) -> Result:
         (Hint("binary", ..., "in"), "in binary=", "after --binary"),
     ],
 )
-def test_an_option_in_both_words(hint: Hint, python: str, shell: str) -> None:
+def test_an_option_in_python_and_in_the_shell(hint: Hint, python: str, shell: str) -> None:
     message = Message("give ", Message(hint, ","), " or nulls='skip'")
     assert message == f"give {python}, or nulls='skip'"
     assert in_options(message) == f"give {shell}, or nulls='skip'"
@@ -66,7 +66,9 @@ def test_an_error_has_the_hints_of_its_message() -> None:
 
 
 @pytest.mark.parametrize("as_json", [False, True])
-def test_words_of_the_server_stay(server: LocalServer, tmp_path: Path, as_json: bool) -> None:
+def test_errors_of_the_server_stay_unchanged(
+    server: LocalServer, tmp_path: Path, as_json: bool
+) -> None:
     path = tmp_path / "x.resp"
     fastresp.dump([("BLPOP", "list", "soon")], None, path)
     done = run("send", path, "--yes", *["--json"] * as_json, REDIS_URL=server.url)
@@ -75,7 +77,7 @@ def test_words_of_the_server_stay(server: LocalServer, tmp_path: Path, as_json: 
     assert "--timeout" not in done.output
 
 
-def test_values_of_the_user_stay(server: LocalServer, tmp_path: Path) -> None:
+def test_values_of_the_user_stay_unchanged(server: LocalServer, tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
     path.write_text('a,"timeout is"\n1,2,3\n')
     done = run("load", path, "SET {a} {timeout is}", REDIS_URL=server.url)
@@ -87,7 +89,7 @@ def test_values_of_the_user_stay(server: LocalServer, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("transport", ["socket", "redis-cli"])
-def test_options_within_a_report_are_the_shells(
+def test_options_in_a_report_are_the_shells(
     server: LocalServer, tmp_path: Path, transport: str
 ) -> None:
     path = tmp_path / "x.jsonl"
@@ -101,9 +103,7 @@ def test_options_within_a_report_are_the_shells(
     assert ("; --transport socket can" in done.output) == (transport == "redis-cli")
 
 
-def test_rejects_that_are_loaded_as_data_are_advised_of_retry(
-    server: LocalServer, tmp_path: Path
-) -> None:
+def test_rejects_loaded_as_data_get_advice(server: LocalServer, tmp_path: Path) -> None:
     path = tmp_path / "rejects.jsonl"
     path.write_text(json.dumps({"row": 0, "arguments": ["LPUSH", "k", "v"]}) + "\n")
     done = run("load", path, "{*arguments}", REDIS_URL=server.url)
@@ -133,7 +133,7 @@ def test_mistakes_have_advice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         fastresp.dump([("SET", 1, 1)], None, "o.rdb")
 
 
-def test_only_a_command_as_data_is_called_one() -> None:
+def test_only_a_command_passed_as_data_is_called_a_command() -> None:
     for data, notes in (("SET a b", 1), ("no.csv", 0), (Path("no.csv"), 0), ("two words.csv", 0)):
         with pytest.raises(FileNotFoundError) as caught:
             fastresp.mass_insert(data)

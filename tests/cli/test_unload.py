@@ -47,7 +47,7 @@ def stored(client: redis.Redis) -> dict[bytes, dict[bytes, bytes]]:
 
 
 @pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
-def test_field_names_there_and_back(suffix: str, client: redis.Redis, tmp_path: Path) -> None:
+def test_field_names_round_trip(suffix: str, client: redis.Redis, tmp_path: Path) -> None:
     names = [
         "a",
         "",
@@ -74,7 +74,7 @@ def test_field_names_there_and_back(suffix: str, client: redis.Redis, tmp_path: 
 
 
 @pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
-def test_there_and_back(suffix: str, client: redis.Redis, tmp_path: Path) -> None:
+def test_round_trip(suffix: str, client: redis.Redis, tmp_path: Path) -> None:
     rows = users()
     fastresp.mass_insert(rows, HSET, nulls="skip")
     before = stored(client)
@@ -119,7 +119,7 @@ def test_stdout(client: redis.Redis) -> None:
     assert (done.returncode, done.stdout) == (Exit.OK, '"key","name"\n')
 
 
-def test_json_lines_are_what_json_makes_of_them() -> None:
+def test_json_lines_equal_pythons() -> None:
     rows = [{'a %s "b"': text, "ü": text} for text in TEXTS]
     file = io.BytesIO()
     JsonLines(file).write_batch(pa.RecordBatch.from_pylist(rows))
@@ -136,7 +136,7 @@ def test_pipe_into_load(client: redis.Redis) -> None:
     assert client.hgetall("copy:1") == {b"name": b"Ann", b"city": b""}
 
 
-def test_reader_goes_away(client: redis.Redis) -> None:
+def test_reader_that_exits(client: redis.Redis) -> None:
     rows = ({"id": i, "name": "x" * 100} for i in range(200_000))
     fastresp.mass_insert(rows, HSET)
     command = [*PROGRAM, "unload", "user:*", "--fields", "name"]
@@ -184,7 +184,7 @@ def test_failures(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Each has its exit code; no file is created, and an existing one is unchanged."""
+    """Each failure has its exit code; no file is created, and an existing one is unchanged."""
     monkeypatch.chdir(tmp_path)
     client.hset("bad:1", "name", b"\xff")
     Path("x.csv").write_text("old")
@@ -266,14 +266,14 @@ def test_fields_are_lines_of_csv(fields: list[str], names: list[str], client: re
     assert json.loads(done.stdout) == {"id": "1"} | dict.fromkeys(names, "v")
 
 
-def test_fields_that_are_no_csv() -> None:
+def test_fields_that_are_invalid_csv() -> None:
     done = run("unload", "user:*", "--fields", 'a,"b')
     assert (done.returncode, "--fields is not a line of CSV" in done.stderr) == (Exit.USAGE, True)
 
 
 @pytest.mark.slow
 def test_mode_of_the_file(client: redis.Redis, tmp_path: Path) -> None:
-    """The mode is that of the old file, else that of the umask."""
+    """The mode is the old file's, otherwise the umask's."""
     client.hset("user:1", "name", "Ann")
     new, old = tmp_path / "new.csv", tmp_path / "old.csv"
     old.touch()
@@ -290,7 +290,7 @@ def test_mode_of_the_file(client: redis.Redis, tmp_path: Path) -> None:
     assert old.stat().st_mode & 0o777 == 0o604
 
 
-def test_file_of_one_that_was_killed(
+def test_temporary_file_of_a_killed_process(
     client: redis.Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its process may have had the same id, as in a container."""
@@ -304,7 +304,9 @@ def test_file_of_one_that_was_killed(
 @pytest.mark.few(1)
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
 @pytest.mark.parametrize("where", ["file", "/dev/full"])
-def test_failure_in_the_midst(kind: str, where: str, client: redis.Redis, tmp_path: Path) -> None:
+def test_failure_during_an_unload(
+    kind: str, where: str, client: redis.Redis, tmp_path: Path
+) -> None:
     rows = ({"id": i, "name": "x" * 100} for i in range(1000))
     fastresp.mass_insert(rows, HSET)
     if where == "file":

@@ -82,7 +82,7 @@ def stored(client: redis.Redis) -> dict[bytes, Any]:
 @pytest.mark.few(2)
 @pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
 @pytest.mark.parametrize("kind", LOADS)
-def test_there_and_back(kind: str, suffix: str, client: redis.Redis, tmp_path: Path) -> None:
+def test_round_trip(kind: str, suffix: str, client: redis.Redis, tmp_path: Path) -> None:
     fill(client, kind)
     before = stored(client)
     client.hset("k:other", "a", "b")
@@ -122,7 +122,7 @@ def test_any_bytes(suffix: str, client: redis.Redis, tmp_path: Path) -> None:
 
 
 def test_all_fields(client: redis.Redis, tmp_path: Path) -> None:
-    """Including fields that few hashes have; with every way to ask for all."""
+    """Rare fields are included, for every way to request all fields."""
     for i in range(500):
         client.hset(f"k:{i}", mapping={"name": f"n{i}", f"extra{i % 7}": i})
     client.hset("k:0", "%s", 1)
@@ -149,7 +149,7 @@ def test_all_fields(client: redis.Redis, tmp_path: Path) -> None:
         ("a\0b", "allows no NUL"),
     ],
 )
-def test_fields_that_are_no_columns(field: Any, words: str, client: redis.Redis) -> None:
+def test_fields_that_cannot_be_columns(field: Any, words: str, client: redis.Redis) -> None:
     client.hset("k:1", field, "x")
     done = invoke("unload", "k:{id}")
     assert done.exit_code in (Exit.ERRORS, Exit.USAGE)
@@ -218,7 +218,7 @@ def test_failures(
 
 
 def test_in_python(client: redis.Redis, server: LocalServer) -> None:
-    """unload() has the rows of the command line: as dicts, as columns, and as often as you read."""
+    """unload() has the command line's rows: as dicts, as columns, and on each reading."""
     client.zadd("top:week", {"Ann": 2.5})
     client.hset("user:1", mapping={"name": "Ann"})
     scores = fastresp.unload("top:{id}", type="zset", server=server.url)
@@ -239,7 +239,7 @@ def test_in_python(client: redis.Redis, server: LocalServer) -> None:
 
 
 def test_keys_that_change_meanwhile(client: redis.Redis, server: LocalServer) -> None:
-    """A key that is gone, or has another type, has no rows."""
+    """A deleted key, or one of another type, has no rows."""
     client.mset({f"k:{i}": "x" * 500_000 for i in range(60)})
     entries = Entries(as_target("k:*"), "string", server=Server(server.url))
     batches = entries.batches()
@@ -258,7 +258,7 @@ def test_keys_that_change_meanwhile(client: redis.Redis, server: LocalServer) ->
 def test_all_keys_change_before_they_are_read(
     client: redis.Redis, monkeypatch: pytest.MonkeyPatch, becomes: str, kind: str
 ) -> None:
-    """It is not said that no key matches."""
+    """The message doesn't claim that no key matches."""
     keys_of = unload.keys_of
 
     def changing(*arguments: Any) -> Iterator[bytes]:
@@ -285,7 +285,7 @@ def test_all_keys_change_before_they_are_read(
 def test_keys_of_other_types_are_counted(
     client: redis.Redis, server: LocalServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Unless the user asks for hashes."""
+    """Unless the user requests hashes."""
     client.hset("user:1", "a", 1)
     client.mset({"user:2": "x", "other": "x"})
     client.config_resetstat()
@@ -308,7 +308,7 @@ def test_keys_of_other_types_are_counted(
 
 
 def test_replica(client: redis.Redis, start_server: Callable[..., LocalServer]) -> None:
-    """unload writes nothing, so a replica will do."""
+    """unload writes nothing, so it can read from a replica."""
     replica = start_server()
     with redis.Redis.from_url(replica.url) as other:
         other.rpush("k:1", *range(1000))
@@ -335,7 +335,7 @@ def test_large_list_in_little_memory(client: redis.Redis, tmp_path: Path) -> Non
 
 
 def test_pop_is_the_inverse_of_a_load_of_lines(client: redis.Redis) -> None:
-    """One item per line; items with newlines are reported, and --null keeps them apart."""
+    """One item per line; items with newlines are reported, and --null separates them."""
     client.rpush("q", "a", "", " b ", "ü")
     done = subprocess.run([*PROGRAM, "pop", "q"], capture_output=True, timeout=200)
     assert done.stdout == "a\n\n b \nü\n".encode()

@@ -1,4 +1,4 @@
-"""All fields but some, nested values as JSON, and the values that ``default`` is called for."""
+"""All fields but some, nested values as JSON, and the values for which ``default`` is called."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_all_but_some() -> None:
 
 @pytest.mark.parametrize("nulls", ["error", "skip", "empty"])
 def test_left_out_fields_must_exist(nulls: Any) -> None:
-    """A name with a typo would send the field that it should leave out."""
+    """A typo in a name would send the field that it should leave out."""
     columns = "the data has no column {nam}: its columns are id, at, vec, name; did you mean {name}"
     refused(BASE, "HSET k ^{**-nam}", columns, nulls)
     words = "the first row has no field {secrt}; a field to leave out must exist, even as "
@@ -65,7 +65,7 @@ def test_left_out_may_be_missing_in_later_rows() -> None:
     for kind in (dict, collections.UserDict, lambda row: types.SimpleNamespace(**row)):
         data = [kind({**row, "n": row["id"]}) for row in rows]
         assert dumped(data, "HSET {id} {**-secret}") == expected
-    # A row that is skipped as a whole does not count.
+    # A skipped row does not count.
     data = [{"id": None, "n": 0}, *data]
     template = Template("HSET {id} {**-secret}")
     with pytest.raises(
@@ -159,7 +159,7 @@ def test_nested_columns_as_json() -> None:
             "write {**!json} for JSON, or {**-list} to leave it out")  # fmt: skip
 
 
-# The values that default= is called for.
+# Values for which default= is called.
 
 
 def test_default_with_columns_is_refused() -> None:
@@ -167,7 +167,7 @@ def test_default_with_columns_is_refused() -> None:
     words = "default= is for Python objects, and the columns of a Table are encoded without them"
     with pytest.raises(TypeError, match=words):
         dumped(table, "SET k {a}", default=str)
-    # Before any request to the server: there is none.
+    # It is refused before any request to the server, which doesn't exist.
     nowhere = "redis://127.0.0.1:1"
     with pytest.raises(TypeError, match=words):
         fastresp.mass_insert(table, "SET k {a}", server=nowhere, default=str)

@@ -156,7 +156,7 @@ def test_path_through_a_value_without_fields() -> None:
     refused(table, "SET ^{map.a}", f"the data has no column {{map.a}}: the column 'map' is of type "
             f"map, {nowhere}")  # fmt: skip
     for nulls in ("error", "skip", "empty"):
-        # An error of the row, as in JSON Lines: other rows may fit.
+        # An error of the row, as in JSON Lines: other rows may be valid.
         for name, value in (("at.name.title", "'Ulm' (a str)"), ("at.tags.0", "[1] (a list)")):
             words = f"the row has no field {{{name}}}: {name.rpartition('.')[0]} is {value}, which"
             with pytest.raises(EncodeError, match="row 0, .*" + re.escape(words)):
@@ -265,7 +265,7 @@ def test_hint(marked: str, key: str, words: str) -> None:
         assert caught.value.position == marked.index("^")
 
 
-def test_a_format_is_refused_whatever_nulls_do() -> None:
+def test_a_format_is_refused_with_every_nulls_policy() -> None:
     for nulls in ("skip", "empty"):
         for text in ("SET ^{id:05d}", "SET k:^{a.id:>3}"):
             words = "the row has no field {" + text[text.index("{") + 1 : -1]

@@ -1,4 +1,4 @@
-"""The value of a key's placeholder, by which a person knows a row."""
+"""The value of a key's placeholder, which identifies a row for a person."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LONG = "x" * 50
         ("SET {id} x", (b"SET", LONG[:40].encode(), b"x"), f"id={LONG[:40]}"),
         ("SADD all {id}; SET u:{id} x", (b"SET", b"u:1", b"x"), "id=1"),
         ("SADD a:{x} 1; SADD b:{y} 1", (b"SADD", b"b:5", b"1"), "y=5"),
-        # It is unknown which command it is.
+        # The error doesn't say which command failed.
         ("SET {id} x; SET u:{id} x", (b"SET", b"u:1", b"x"), ""),
         ("SET {a}:{b} x", (b"SET", b"1:2", b"x"), ""),
         ("SADD all {id}", (b"SADD", b"all", b"1"), ""),
@@ -43,7 +43,7 @@ LONG = "x" * 50
         ("{name} {id}", (b"GET", b"1"), ""),
         ("AUTH {password}", (b"AUTH", b"secret"), ""),
         ("ACL SETUSER {name}", (b"ACL", b"SETUSER", b"secret"), ""),
-        # It is a password in another command.
+        # In another command it is a password.
         ("ACL SETUSER u >{p}; SADD used:{p} x", (b"SADD", b"used:secret", b"x"), ""),
         ("CONFIG SET requirepass {p}; SADD used:{q} x", (b"SADD", b"used:1", b"x"), "q=1"),
         ("CONFIG SET {**}; SADD used:{p} x", (b"SADD", b"used:secret", b"x"), ""),

@@ -190,7 +190,7 @@ def test_part_of_every_type(value: Any) -> None:
     assert fill("SET <{0}>", (value,)) == pack("SET", b"<" + payload + b">")
 
 
-def test_each_command_has_its_own_rest() -> None:
+def test_each_command_has_its_own_remaining_fields() -> None:
     expected = [("HSET", 1, "b", 2, "c", 3), ("HSET", "x", "a", 1, "c", 3, "2")]
     assert fill("HSET {a} {**}; HSET x {**} {b}", {"a": 1, "b": 2, "c": 3}) == pack_many(expected)
 
@@ -253,7 +253,7 @@ def test_nulls(text: str, row: Any, skipped: list[Any], emptied: Any) -> None:
         fill(text, row, nulls="error")
 
 
-def test_no_nulls_means_no_skips() -> None:
+def test_rows_without_nulls_are_not_skipped() -> None:
     rows = [("SET", "a", 1), ("GET", "b", 2)]
     assert fill("{0} {1} {2}", *rows, nulls="skip") == pack_many(rows)
     for nulls in ("error", "skip", "empty"):
@@ -321,7 +321,7 @@ def as_bytes(value: Any) -> bytes:
 
 
 def expected_commands(row: dict[str, Any], nulls: str) -> Iterable[list[Any]]:
-    """The commands that the template below makes of a row, in plain Python."""
+    """Return the commands that the template below makes of a row, in plain Python."""
     empty = {key: "" if value is None else value for key, value in row.items()}
     if nulls == "empty" or row["v"] is not None:
         yield ["SET", b"k:" + as_bytes(row["id"]) + b":" + as_bytes(empty["v"]), empty["v"]]

@@ -135,7 +135,7 @@ def test_bad_text(marked: str, message: str) -> None:
     assert caught.value.row is None
 
 
-def test_caret_drawn() -> None:
+def test_caret_in_the_message() -> None:
     with pytest.raises(TemplateError) as caught:
         Template("GET a\nHSET user:{id} na{me")
     assert str(caught.value) == (

@@ -84,7 +84,7 @@ def test_sequence(vector: Any, conversion: str) -> None:
     assert fill(conversion, vector, vector) == expected(conversion, values) * 2
 
 
-# There are many NaNs, and the processor decides how to narrow one.
+# Many bit patterns are NaN, and the processor decides how to narrow one.
 FLOATS = st.floats(allow_nan=False) | st.just(math.nan)
 
 

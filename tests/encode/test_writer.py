@@ -1,4 +1,4 @@
-"""Writer and Chunk: the ends of commands, and what remains after an error."""
+"""Writer and Chunk: the ends of commands, and remaining commands after an error."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def sets(count: int, size: int = 100) -> Iterator[tuple[str, int, bytes]]:
 
 
 def rest(writer: Writer) -> list[bytes]:
-    """Return the whole commands that a writer still holds."""
+    """Return the whole commands that a writer still has."""
     chunk = writer.take()
     return [] if chunk is None else commands_of(chunk)
 
@@ -276,7 +276,7 @@ def test_arguments_replaced_while_read() -> None:
 
 
 def test_two_writers_share_a_template() -> None:
-    """One is within a row while the other writes rows of another type and length."""
+    """One is inside a row while the other writes rows of another type and length."""
     template = Template("HSET user:{0}:{1} {*2}")
 
     def default(value: object) -> str:
@@ -363,7 +363,7 @@ def test_large_arguments_live_as_long_as_their_chunk() -> None:
 
 @pytest.mark.slow
 def test_large_arguments_anywhere() -> None:
-    """Arguments that are not copied: in pairs, in skipped commands, in a row rolled back."""
+    """Arguments that are not copied: in pairs, in skipped commands, in a rolled-back row."""
     chance = random.Random(7)
     large = "L" * (1 << 20)
     for _ in range(30):

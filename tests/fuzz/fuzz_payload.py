@@ -1,8 +1,8 @@
-"""Fuzz the writer of finished values against a real server. See README.md here for how to run it.
+"""Fuzz the writer of finished values against a real server. README.md here says how to run it.
 
-The first byte of an input is the server's limits, the second the size of a chunk. The rest are
-items; the first byte of each is what it is. All items become a hash, a list from either end, a set
-and a sorted set: by RESTORE, and by the commands themselves.
+The first byte of an input sets the server's limits, the second the size of a chunk. Items follow;
+the first byte of each is its kind. All items become a hash, a list from either end, a set and a
+sorted set: with RESTORE, and with the commands themselves.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from random_values import Command, limits, restores
 from fastresp.encode.payload.format import DEFAULTS, Format
 from fastresp.server.local_server import LocalServer
 
-# The first byte of an item: up to this, a text of 0 to 63 bytes follows.
+# The first byte of an item: up to this value, a text of 0 to 63 bytes follows.
 TEXT, INTEGER, REPEATED, LARGE = 0xBF, 0xCF, 0xDF, 0xEF
-# What has only a few bytes for each is large by repetition.
+# Larger items repeat a few bytes.
 MOST_BYTES = 1 << 16
 SAVE_EVERY = 1_000
 LIMITS = [DEFAULTS, *(DEFAULTS | limits(Random(seed)) for seed in range(15))]
@@ -77,7 +77,7 @@ def items_of(data: bytes) -> list[list[bytes]]:
 
 
 def score(item: bytes) -> bytes:
-    """Return a score made of an item: its bytes as a float, or a whole number."""
+    """Return a score made of an item: its bytes as a float, or an integer."""
     [number] = struct.unpack("<d", item[:8].ljust(8, b"\x40"))
     if 1e-99 < abs(number) < 1e99:
         return repr(number).encode()
@@ -96,7 +96,7 @@ def commands_of(verb: bytes, commands: list[list[bytes]]) -> list[Command]:
 
 
 class Checker:
-    """Compares what a server made of commands with what it restored."""
+    """Compares the server's values made by commands with the restored values."""
 
     def __init__(self, server: LocalServer) -> None:
         self.client = redis.Redis.from_url(server.url)
@@ -144,7 +144,7 @@ class Checker:
         self.limits = limits
 
     def save(self) -> None:
-        """Have the server write all data to its file, and read it again."""
+        """Make the server write all data to its file, and read it again."""
         before = self.client.execute_command("DEBUG", "DIGEST")
         self.client.save()
         self.client.execute_command("DEBUG", "RELOAD", "NOSAVE")
@@ -162,7 +162,7 @@ def main() -> None:
             (corpus / sha1(seed).hexdigest()).write_bytes(seed)
     os.environ.pop("LD_PRELOAD", None)  # the server is not instrumented
     with LocalServer("--enable-debug-command", "yes") as server:
-        # The fuzzer ends its process at once; this one then stops the server.
+        # The fuzzer exits without cleanup; this process then stops the server.
         fuzzer = os.fork()
         if not fuzzer:
             atheris.Setup(sys.argv, Checker(server).check)

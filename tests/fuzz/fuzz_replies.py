@@ -1,7 +1,7 @@
-"""Fuzz ReplyScanner's C code: any bytes, in any pieces. See README.md here for how to run it.
+"""Fuzz ReplyScanner's C code: any bytes, in any pieces. README.md here says how to run it.
 
-The first byte of an input is the number of cuts; that many bytes follow, each the length of a
-piece. The rest is the stream of replies.
+The first byte of an input is the number of cuts; one byte for the length of each piece follows.
+The remaining bytes are the stream of replies.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ SEEDS = [
 
 
 def exact(piece: bytes) -> array[int]:
-    """Return a copy with nothing after it, so that the sanitizer catches any read past its end."""
+    """Return a copy without spare memory, so that the sanitizer catches any read past its end."""
     copy = array("B", [0]) * len(piece)
     memoryview(copy)[:] = piece
     return copy
 
 
 def test_one_input(data: bytes) -> None:
-    """Check that any cuts have the same result as the model."""
+    """Check that the result equals the model's for any cuts."""
     count = min(data[0], MOST_CUTS) if data else 0
     lengths, stream = data[1 : 1 + count], data[1 + count :]
     cuts = [cut for cut in accumulate(lengths) if cut <= len(stream)]
     right = expected(stream)
-    # A cut after each CR leaves a line without its last byte, which shows any read too far.
+    # A cut after each CR leaves a line without its last byte, which shows any overread.
     after = [[i + 1 for i, byte in enumerate(stream) if byte == end] for end in b"\r\n"]
     for places in ([], cuts, *after, range(len(stream))):
         found = scanned(map(exact, pieces_of(stream, places)))

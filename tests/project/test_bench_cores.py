@@ -45,7 +45,7 @@ def test_one_core_and_two_cores() -> None:
         assert [os.sched_getaffinity(pid) for pid in pids] == before
 
 
-def test_a_server_that_ended_is_no_error() -> None:
+def test_a_server_that_ended_is_not_an_error() -> None:
     with LocalServer() as server, one_core(server.process.pid):
         server.stop()
 
@@ -67,7 +67,7 @@ def test_recorded_details() -> None:
         take_noted(result, pings, process, items=3)
         [noted] = result.details
         assert noted["items"] == 3
-        # Each PING is at least one context switch, by choice or not.
+        # Each PING is at least one context switch, voluntary or not.
         assert noted["voluntary"] + noted["involuntary"] >= 50
         # The load average of the last minute, which changes slowly.
         assert noted["load"] == pytest.approx(os.getloadavg()[0], abs=1)
@@ -86,5 +86,5 @@ def test_c_client_reports_the_cpu_time_of_the_server() -> None:
         lacking(str(error))
     assert min(pushing, popping) > 0
     assert min(cpu) > used / 10
-    # The rest is connecting.
+    # The remaining time is spent connecting.
     assert used / 2 < sum(cpu) <= used

@@ -1,4 +1,4 @@
-"""bench/run.py: it continues where it stopped, keeps its results, and leaves nothing running."""
+"""bench/run.py: it resumes where it stopped, keeps its results, and leaves nothing running."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ import run as bench_run
 from pages.measures import quotient
 from results import Result, load, merged, save
 
-# A script of benchmarks: argv says how it ends, and has the options that run.py adds.
+# A benchmark script: argv says how it ends, and includes the options added by run.py.
 SCRIPT = """
 import sys
 from pathlib import Path
@@ -47,7 +47,7 @@ Run = Callable[..., str]
 
 @pytest.fixture
 def scripts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Return a function that runs run.py with two scripts: their options, then those of run.py."""
+    """Return a function that runs run.py with two scripts: their options, then run.py's."""
     monkeypatch.setattr(bench_run, "BEFORE_S", 0.01)
 
     def main(one: str, two: str, *arguments: str) -> str:
@@ -79,7 +79,7 @@ def value_of(folder: Path, name: str) -> float:
     return row.values[0]
 
 
-def test_continues_where_it_stopped(scripts: Run, tmp_path: Path) -> None:
+def test_resumes_where_it_stopped(scripts: Run, tmp_path: Path) -> None:
     assert scripts("1", "2 fail") == "failed: two; run the same command to try them again"
     assert not (tmp_path / "results" / "two.json").exists()
     assert scripts("3", "4") == ""
@@ -170,7 +170,7 @@ def rows_of_rounds(name: str, values: list[float]) -> Result:
 
 
 def test_the_least_time_of_each_third_of_the_rounds_is_kept(tmp_path: Path) -> None:
-    """The rounds that were disturbed are set aside; ratios use all, of two runs as well."""
+    """Disturbed rounds are set aside; ratios use all rounds, of both runs."""
     first = rows_of_rounds("ours", [5, 9, 3, 4, 2, 7]), rows_of_rounds("base", [1, 1, 1, 1, 1, 2])
     assert (first[0].values, first[0].of("server_cpu")) == ([3, 4, 2], [1.5, 2, 1])
     save(tmp_path / "rounds.json", first)
@@ -234,7 +234,7 @@ def test_a_noisy_row_is_measured_again(
 def test_only_a_full_run_measures_again(
     scripts: Run, monkeypatch: pytest.MonkeyPatch, mode: str, looked_at: list[str]
 ) -> None:
-    """At its end; what failed is looked at again by the next run, and only that."""
+    """It does so at its end; failures are examined by the next run, which measures nothing else."""
     found: list[str] = []
 
     def again(name: str, *_: object) -> bool:
@@ -251,11 +251,11 @@ def test_only_a_full_run_measures_again(
 def test_results_without_facts_are_left_alone(
     scripts: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As after a kill between the two files."""
+    """They are left by a kill between the two files."""
     assert scripts("1", "2") == ""
     path = tmp_path / "results" / "machine.json"
     facts = json.loads(path.read_text())
     path.write_text(json.dumps(facts | {"runs": {}}))
-    monkeypatch.delattr(bench_run, "measure_noisy_again")  # it is not called
+    monkeypatch.delattr(bench_run, "measure_noisy_again")  # it must not be called
     assert scripts("1", "2") == ""
     assert value_of(tmp_path, "one") == 1

@@ -68,7 +68,7 @@ def test_each_sink_receives_the_commands_of_its_slots(program: Path, nodes: int)
 
 
 def test_large_values(program: Path) -> None:
-    """A command may be larger than what the sink reads at once."""
+    """A command may be larger than one read of the sink."""
     rows = [(f"key:{number}", "v" * size) for number, size in enumerate((0, 1, 300_000, 5_000_000))]
     with Sinks(program) as sinks:
         report = load(sinks, rows * 3)
@@ -78,7 +78,7 @@ def test_large_values(program: Path) -> None:
 
 @pytest.mark.parametrize("at_once", [1, 7, 1000])
 def test_commands_in_pieces(program: Path, at_once: int) -> None:
-    """However a stream is cut, and whatever the commands are called."""
+    """The stream may be cut anywhere, and commands may have any names."""
     stream = SET * 20 + fastresp.pack("LPUSH", "key", *range(30)) + fastresp.pack("select_") + SET
     with Sinks(program) as sinks, socket.create_connection(("127.0.0.1", sinks.ports[0])) as client:
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -91,7 +91,7 @@ def test_commands_in_pieces(program: Path, at_once: int) -> None:
         assert sinks.received() == (23, len(stream))
 
 
-def test_what_is_asked_before_a_load_is_not_counted(program: Path) -> None:
+def test_questions_before_a_load_are_not_counted(program: Path) -> None:
     with Sinks(program) as sinks, redis.Redis(port=sinks.ports[0], protocol=2) as client:
         assert client.ping() is True
         assert client.echo("words") == b"words"
@@ -133,7 +133,7 @@ def test_malformed_streams(program: Path, stream: bytes, complaint: str) -> None
     ):
         with socket.create_connection(("127.0.0.1", sinks.ports[0])) as client:
             client.sendall(stream)
-        # It ends by itself.
+        # It exits without a signal.
         sinks.processes[0].wait(10)
         assert sinks.processes[0].returncode == 1
 
@@ -239,7 +239,7 @@ def row(
     return made
 
 
-def test_a_cluster_is_compared_with_what_its_load_cannot_do_without() -> None:
+def test_a_cluster_is_compared_with_its_necessary_costs() -> None:
     found = results(
         row("cluster", "ours", [2.0, 4.0, 6.0], 1_000, node_cpu=[1.0, 4.0, 5.0]),
         row("cluster", "direct", [2.0, 2.0, 6.0]),
@@ -264,7 +264,7 @@ def test_large_loads_are_compared_by_round() -> None:
 
 @pytest.fixture
 def measured() -> Results:
-    """What the guide needs, in simple numbers: a node runs a million commands per second."""
+    """The guide's figures, in simple numbers: a node runs a million commands per second."""
     found = results(
         *(
             row(
@@ -312,7 +312,7 @@ def test_the_guide_gets_the_figures(measured: Results) -> None:
         "\nOne process takes 11.1 hours.\nThe network carries 2.58 TB,\n206 Gbit/s in all,\n",
     ):
         assert part in made, part
-    # All else stays.
+    # All other text stays.
     assert made.partition("<!--")[0] == page.partition("<!--")[0]
     assert made.rpartition("```")[2] == page.rpartition("```")[2]
     assert len(made.splitlines()) < len(page.splitlines())  # fewer rows of sinks

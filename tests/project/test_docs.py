@@ -26,14 +26,14 @@ import fastresp
 from fastresp.server.local_server import LocalServer
 
 DOCS = ROOT / "docs"
-# Pages whose blocks are independent: tests/project/test_readme.py runs them.
+# Pages with independent blocks: tests/project/test_readme.py runs them.
 OTHERS = {"decisions.md", "design.md", "errors.md", "redis-py.md"}
 PAGES = [page for page in sorted(DOCS.rglob("*.md")) if page.name not in OTHERS | {"cli.md"}]
-# The packages of those that need more than the tests do; CI runs them where they are installed.
+# Extra packages of pages that need more than the tests do; CI runs them where installed.
 NEEDED = {"engines": "ray", "spark": "pyspark"}
-# Those whose examples take several seconds.
+# Pages with examples that take several seconds.
 LONG_PAGES = {"diagnose", "engines", "faq", "files", "get-started"}
-# Those whose server has modules.
+# Pages that need a server with modules.
 MODULE_PAGES = {"modules"}
 
 BLOCK = re.compile(r"(<!-- not run.*?-->\n)?```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -45,7 +45,7 @@ class Block(NamedTuple):
 
     Attributes:
         language: python; sh, commands that print nothing; console, commands and their output.
-        line: the line in its page where its text begins, counted from 0.
+        line: the line of the page where its text begins, counted from 0.
     """
 
     language: str
@@ -134,7 +134,7 @@ def test_page(
             check_console(shell, block, where)
         else:
             assert block.language == "text", f"{where}: unknown language {block.language}"
-            # The output of the Python block before it.
+            # The output of the preceding Python block.
             assert printed.getvalue() == block.text, where
 
 

@@ -46,7 +46,7 @@ def rows(days: dict[int, int]) -> list[dict[str, Any]]:
 
 
 def opened(folder: Path, kind: str, **options: Any) -> Any:
-    """Return a FeatureStore with a view of users, for rows that are stored in the folder."""
+    """Return a FeatureStore with a view of users, for rows stored in the folder."""
     from feast import Entity, FeatureStore, FeatureView, Field, FileSource, RepoConfig, ValueType
     from feast.types import Array, Bool, Float32, Int64, String, UnixTimestamp
 
@@ -71,7 +71,7 @@ def opened(folder: Path, kind: str, **options: Any) -> Any:
 
 
 def written(store: Any, days: dict[int, int]) -> None:
-    """Write rows through Feast's own way to its online store."""
+    """Write rows through Feast's own online store."""
     import pandas as pd
 
     store.write_to_online_store("users", pd.DataFrame(rows(days)))
@@ -91,7 +91,7 @@ def keys_of(client: redis.Redis) -> dict[bytes, dict[bytes, bytes]]:
 def test_server(
     skip_dedup: bool, start_server: Callable[..., LocalServer], port: int, tmp_path: Path
 ) -> None:
-    """Every hash is that of Feast's store, also when some rows are older than what is there."""
+    """Every hash equals Feast's, even if some rows are older than the stored ones."""
     start_server("--port", str(port))
     stored, found = [], []
     for number, kind in enumerate((FEAST, OURS)):
@@ -122,7 +122,7 @@ def test_cluster(tmp_path: Path) -> None:
 
 
 def test_command_line(start_server: Callable[..., LocalServer], port: int, tmp_path: Path) -> None:
-    """The program of Feast materialises with the store that feature_store.yaml names."""
+    """Feast's own program materialises with the store named in feature_store.yaml."""
     import pandas as pd
 
     start_server("--port", str(port))

@@ -21,7 +21,7 @@ def layers() -> list[str]:
 
 
 def imported(source: Path) -> set[str]:
-    """Return the folders of the package that a compiled module imports from."""
+    """Return the folders of the package that a compiled module imports."""
     folders = set()
     for dots, path, names in IMPORT.findall(source.read_text()):
         base = source.relative_to(ROOT).parts[: -len(dots)]
@@ -45,7 +45,7 @@ def test_compiled_modules_import_from_lower_layers_only(ending: str) -> None:
 
 
 def test_imports_and_cimports_together_have_no_cycle() -> None:
-    """Only imports at the top of modules count; others run when they are needed."""
+    """Only imports at the top of modules count; the others run later."""
     sources = [p for p in (ROOT / "fastresp").rglob("*") if p.suffix in (".py", ".pyx", ".pxd")]
     names = {source: source.relative_to(ROOT).with_suffix("").parts for source in sources}
     modules = set(names.values())
@@ -59,13 +59,13 @@ def test_imports_and_cimports_together_have_no_cycle() -> None:
     TopologicalSorter(needs).prepare()  # raises CycleError
 
 
-# What writes from engines: the sink, and a file for each engine, named as its users look for it.
+# The writers for engines: the sink, and a file for each engine, named as its users search for it.
 ENGINES = {"sink", "dask.py", "dlt.py", "ray.py", "spark.py"}
 ADAPTER_LINES = 120
 
 
 def test_sixteen_entries_at_most() -> None:
-    """A reader who looks for something reads all their names; those of engines find them."""
+    """A reader who searches for something reads all names; engines' users find their engine."""
     files = {
         path.relative_to(ROOT / "fastresp").parts[0] for path in (ROOT / "fastresp").rglob("*.py")
     }
@@ -73,6 +73,6 @@ def test_sixteen_entries_at_most() -> None:
 
 
 def test_adapters_are_short() -> None:
-    """What several engines need is in the sink."""
+    """Shared code of several engines is in the sink."""
     files = [ROOT / "fastresp" / name for name in ENGINES if name.endswith(".py")]
     assert all(len(file.read_text().splitlines()) < ADAPTER_LINES for file in files)

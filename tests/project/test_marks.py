@@ -1,4 +1,4 @@
-"""The mark ``few`` drops no case, and what is missing in CI is a failure."""
+"""The mark ``few`` drops no case, and missing requirements fail in CI."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_the_cases_that_are_not_among_the_few_are_slow_or_long() -> None:
 
 
 def test_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A package or a program that a test needs must be there in CI."""
+    """A package or a program that a test needs must be installed in CI."""
     skipped, failed = pytest.skip.Exception, pytest.fail.Exception
     for ci, outcome in (("", skipped), ("true", failed)):
         monkeypatch.setenv("CI", ci)

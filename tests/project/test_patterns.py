@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 PACKAGE = Path(__file__).parent.parent.parent / "fastresp"
-# Before Python 3.11.5 these could find nothing where there is something (gh-106052).
+# Before Python 3.11.5 these could miss matches (gh-106052).
 POSSESSIVE = re.compile(r"[*+?}]\+|\(\?>")
 
 

@@ -49,7 +49,7 @@ def test_example(
     try:
         exec(compile(example, "example", "exec"), names)
     finally:
-        names.clear()  # else the example's functions would keep its connections open
+        names.clear()  # otherwise the example's functions would keep its connections open
 
 
 def rates(kind: str) -> dict[str, str]:

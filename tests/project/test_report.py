@@ -69,7 +69,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "runs": {"buffer": run, "lists": run | {"started": "2026-01-03T00:00:00", "busy": 50.0}},
     }  # fmt: skip
     (made / "machine.json").write_text(json.dumps(machine))
-    # Another file in the folder is not a table.
+    # Other files in the folder are not tables.
     (made / "state.json").write_text('{"done": ["buffer"]}')
     return made
 
@@ -182,7 +182,7 @@ def test_charts_are_xml_and_follow_the_page(texts: tuple[str, str]) -> None:
 
 
 class Balance(HTMLParser):
-    """Find tags that are not closed, duplicate ids, and what would be fetched."""
+    """Find unclosed tags, duplicate ids, and external resources."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -217,12 +217,12 @@ def test_the_first_chart_has_its_own_colours(tmp_path: Path) -> None:
     ]
     save(tmp_path / "peers.json", rows)
     page, _, picture = (path.read_text() for path in write(tmp_path, tmp_path))
-    # It comes first, with the main results below.
+    # It is first, followed by the main results.
     first, sentence = [line for line in page.splitlines() if line][1:3]
     assert first == "![SETs of 129 bytes per second, over a unix socket](benchmarks.svg)"
     assert sentence.endswith(": 10x and 12.2x (12x to 12.5x) the rate of a redis-py pipeline.")
     assert "fastresp mass_insert, socket" in "".join(ElementTree.fromstring(picture).itertext())
-    # The findings below it are on the first screen.
+    # Its findings are visible without scrolling.
     assert re.search(r'<svg width="400" height="\d{3}" ', picture)
     used = set(re.findall(r"var\((--[\w-]+)\)", picture))
     assert "--ours" in used

@@ -1,4 +1,4 @@
-"""The benchmarks' page: figures of loads that have a goal beside them.
+"""The benchmarks' page: figures of loads next to their goals.
 
 The results here are invented, and say nothing about speed.
 """
@@ -28,7 +28,7 @@ MILLION = 1_000_000
 
 
 def page(folder: Path) -> list[str]:
-    """Return the lines of the page of the results in a folder."""
+    """Return the lines of a page made from the results in a folder."""
     markdown, *_ = write(folder, folder / "page")
     return markdown.read_text().splitlines()
 

@@ -105,7 +105,7 @@ def test_each_profile_of_2018_is_shown_once_with_its_parser(tmp_path: Path) -> N
 
 
 def test_gains_are_computed_as_in_2018(tmp_path: Path) -> None:
-    """From the shares of 2018 come the gains of 2018, except for rounding."""
+    """The shares of 2018 yield the gains of 2018, except for rounding."""
     profile(tmp_path, {key: shares["processing"] for key, shares in PROFILES.items()})
     rows = table_of("What each method gains over the one before", tmp_path)
     assert len(rows) == len(SECTION_GAIN)

@@ -71,7 +71,7 @@ def test_goal_for_millions_needs_millions(tmp_path: Path) -> None:
     assert verdict.reason == "measured with 99 operations, needs 100"
 
 
-def test_the_tests_of_goals_exist() -> None:
+def test_tests_named_by_goals_exist() -> None:
     for _, test in HELD:
         path, *classes, name = test.split("::")
         assert name != path, f"{test} is not the name of a test"

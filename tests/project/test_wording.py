@@ -1,4 +1,4 @@
-"""Every text of the project keeps to plain words: no phrase that a reader has to translate."""
+"""Every text of the project uses plain words: no phrase that a reader has to translate."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import cache
 import pytest
 from places import ROOT
 
-# What is written on the left is said better as in the middle; on the right a text that is refused.
+# The phrase on the left is refused, the middle is better, the text on the right is an example.
 BANNED = {
     r"mend(s|ed|ing)?": ("fix", "It was mended."),
     r"so many": ("N, how many, that many", "so many rows"),
@@ -35,7 +35,7 @@ BANNED = {
     r"ere|thereof|therein|wherein|whereof": ("plain words", "the rows thereof"),
 }
 TEXTS = ("*.md", "*.py", "*.pyi", "*.pyx", "*.pxd", "*.toml", "*.yml", ".ci/*")
-# It has to name the phrases.
+# This file has to name the phrases.
 THIS = "tests/project/test_wording.py"
 
 

@@ -1,4 +1,4 @@
-"""Reading from a server that evicts keys: replies that wait in it must not push any out."""
+"""Reading from a server that evicts keys: replies waiting in it must not evict any."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fastresp.resp.split import CommandSplitter
 from fastresp.server.local_server import LocalServer
 
 SMALL, LARGE, SIZE = 3000, 30, 1_000_000
-# Read twice, the large ones need more than what is free.
+# Read twice, the large values need more than the free memory.
 CACHE = ("--maxmemory", "60mb", "--maxmemory-policy", "allkeys-lru")
 KEYS = [f"s:{i}" for i in range(SMALL)] + [f"b:{i}" for i in range(LARGE)] * 3
 VALUES = [b"v"] * SMALL + [b"x" * SIZE] * LARGE * 3
@@ -100,7 +100,7 @@ def test_in_a_cluster() -> None:
             assert client.info("stats")["evicted_keys"] == 0
 
 
-def test_what_earlier_commands_write_counts(cache: LocalServer, cached: redis.Redis) -> None:
+def test_values_written_by_earlier_commands_count(cache: LocalServer, cached: redis.Redis) -> None:
     fill(cached)
     rows = [("SET", "b:1", b"y" * SIZE), *[("GET", "b:1")] * 60, ("GET", "s:1")]
     replies = [*fastresp.iter_replies(rows, server=cache.url)]
@@ -132,9 +132,7 @@ def test_nothing_is_asked_within_transactions(
     assert replies[-1] == [b"1", b"1"]
 
 
-def test_nothing_is_asked_after_a_multi_that_came_alone(
-    cache: LocalServer, cached: redis.Redis
-) -> None:
+def test_nothing_is_asked_after_a_separate_multi(cache: LocalServer, cached: redis.Redis) -> None:
     cached.set("a", 1)
 
     async def commands() -> Any:
@@ -191,7 +189,7 @@ def test_questions(command: tuple[Any, ...], count: int, question: bytes) -> Non
 
 
 @pytest.mark.parametrize("name", ["MULTI", "EXEC", "SELECT", "WATCH", "asking"])
-def test_no_questions_about_what_changes_the_connection(name: str) -> None:
+def test_no_questions_about_connection_commands(name: str) -> None:
     chunk = CommandSplitter().feed(fastresp.pack("GET", "a") + fastresp.pack(name))
     assert chunk is not None
     assert size_questions(chunk, 0, 2) is None

@@ -68,7 +68,7 @@ def test_columns_of_keys(column: Any, server: LocalServer) -> None:
 
 
 def test_read_back(server: LocalServer, client: redis.Redis) -> None:
-    """A pattern finds what a template has stored, and only hashes."""
+    """A pattern finds hashes stored through a template, and only hashes."""
     users = loaded(server, 5000)
     client.set("user:x", 1)
     client.hset("userX1", "name", "x")
@@ -141,7 +141,7 @@ def test_patterns(text: str, expected: tuple[Any, ...]) -> None:
 
 
 @pytest.mark.parametrize("text", ["user:1", "", "{a}{b}", "{}", "{**}", "{a!json}", "a{b", "b}*"])
-def test_what_is_no_pattern(text: str) -> None:
+def test_invalid_patterns(text: str) -> None:
     with pytest.raises(ValueError, match=r"pattern|brace"):
         fetch_hashes(text, FIELDS)
 
@@ -259,7 +259,7 @@ def test_advice_is_for_keys(key: Any, server: LocalServer) -> None:
 
 
 def test_key_that_becomes_another_type(server: LocalServer, client: redis.Redis) -> None:
-    """If it happens after SCAN has found it: a row of nulls, as for a deleted key."""
+    """It changes after SCAN has found it: a row of nulls, as for a deleted key."""
     loaded(server, 3000)
     batches = fetch_hashes("user:{id}", ["name"], server=server.url, batch_rows=1).batches()
     rows = rows_of(next(batches))
@@ -309,7 +309,7 @@ def test_interrupted(server: LocalServer, client: redis.Redis) -> None:
 
     @contextmanager
     def interrupt() -> Iterator[None]:
-        """Press Ctrl-C. Python drops one that comes during a __del__, so perhaps once more."""
+        """Press Ctrl-C, repeatedly if needed: Python drops one during a __del__."""
         over = threading.Event()
 
         def press() -> None:
@@ -395,7 +395,7 @@ def test_scan_is_refused(start_server: Callable[..., LocalServer]) -> None:
 
 
 def test_from_a_replica(start_server: Callable[..., LocalServer], port: int) -> None:
-    # Without the 5 s in which a master waits for more replicas.
+    # Without the 5 s for which a master waits for more replicas.
     master = start_server("--port", str(port), "--repl-diskless-sync-delay", "0")
     loaded(master)
     replica = start_server("--replicaof", "127.0.0.1", str(port))

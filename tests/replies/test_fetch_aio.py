@@ -67,7 +67,7 @@ def test_batches(server: LocalServer) -> None:
 
 
 def test_the_loop_is_free(start_server: Callable[..., LocalServer]) -> None:
-    """Other tasks run during a wait for a slow server; a cancelled reading ends at once."""
+    """Other tasks run during a wait for a slow server; a cancelled reading ends immediately."""
     server = start_server()
     loaded(server, 10)
     client = redis.Redis.from_url(server.url)

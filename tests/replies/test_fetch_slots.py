@@ -39,7 +39,9 @@ def fetch(request: pytest.FixtureRequest) -> Fetch:
     return request.param
 
 
-def test_shares(fetch: Fetch, server: LocalServer, client: redis.Redis) -> None:
+def test_ranges_of_slots_have_each_key_once(
+    fetch: Fetch, server: LocalServer, client: redis.Redis
+) -> None:
     users = loaded(server, 5000)
     client.set("user:x", 1)
     found = []
@@ -52,7 +54,7 @@ def test_shares(fetch: Fetch, server: LocalServer, client: redis.Redis) -> None:
 
 
 def test_no_slots(fetch: Fetch, server: LocalServer, client: redis.Redis) -> None:
-    """Nothing is searched."""
+    """No server is scanned."""
     loaded(server)
     client.config_resetstat()
     for share in (range(0), range(16384, 16384), range(9, 3)):

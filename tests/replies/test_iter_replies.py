@@ -1,4 +1,4 @@
-"""iter_replies and execute: replies in order, lazily, both ways at once; sync and asyncio."""
+"""iter_replies and execute: replies in order, lazily, full duplex; sync and asyncio."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ from fastresp.replies.reply_core import FIRST_IN_FLIGHT
 from fastresp.server.local_server import LocalServer
 
 
-def test_as_redis_py_has_it(execute: Execute, server: LocalServer, client: redis.Redis) -> None:
+def test_same_replies_as_redis_py(
+    execute: Execute, server: LocalServer, client: redis.Redis
+) -> None:
     commands = [
         ("SET", "a", "v"), ("GET", "a"), ("GET", "none"), ("INCR", "n"), ("RPUSH", "l", 1, 2, 3),
         ("LRANGE", "l", 0, -1), ("HSET", "h", "f", b"\xff\r\n"), ("HGETALL", "h"),
@@ -183,7 +185,7 @@ def test_large_replies_after_small_ones(server: LocalServer, client: redis.Redis
     assert max(used) < 150 << 20
 
 
-def test_complaint_about_a_part_of_a_command(server: LocalServer, client: redis.Redis) -> None:
+def test_error_about_a_part_of_a_command(server: LocalServer, client: redis.Redis) -> None:
     """A limit is lowered during the load: the error has the server's words and correct counts."""
 
     def source() -> Iterator[tuple[str, ...]]:
@@ -203,7 +205,7 @@ def test_complaint_about_a_part_of_a_command(server: LocalServer, client: redis.
         client.config_set("proto-max-bulk-len", 512 << 20)
 
 
-def test_nothing(execute: Execute, server: LocalServer) -> None:
+def test_no_commands(execute: Execute, server: LocalServer) -> None:
     assert execute([], server=server.url) == []
 
 
@@ -339,7 +341,7 @@ def execute_one_asyncio(*arguments: Any, **options: Any) -> Any:
 
 @pytest.mark.parametrize("run", [execute_one, execute_one_asyncio], ids=["sync", "asyncio"])
 def test_one_command(run: Callable[..., Any], server: LocalServer) -> None:
-    """It runs at once, as redis-py's execute_command does."""
+    """It runs immediately, like redis-py's execute_command."""
     assert run("SET", "k", "värde", server=server.url) == b"OK"
     assert run(b"GET", "k", server=server.url, decode=True) == "värde"
     assert run("GET", "none", server=server.url) is None
@@ -356,8 +358,8 @@ def test_one_command(run: Callable[..., Any], server: LocalServer) -> None:
         run("PING", server="redis://127.0.0.1:1")
 
 
-def test_source_that_loses_another_server(server: LocalServer) -> None:
-    """Its exception is raised after the replies to the commands before it."""
+def test_source_that_loses_its_own_server(server: LocalServer) -> None:
+    """Its exception is raised after the replies to earlier commands."""
     lost = fastresp.TransportError("another server")
 
     def source() -> Iterator[tuple[str, ...]]:

@@ -1,4 +1,4 @@
-"""ReplyColumns: replies as columns, compared with hiredis; and all memory is released."""
+"""ReplyColumns: replies as columns, compared with hiredis; all memory is released."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Row = Sequence[bytes | None]
 
 
 class ErrorReply(Exception):
-    """hiredis returns this for an error reply."""
+    """An error reply, as hiredis returns it."""
 
 
 @pytest.fixture(autouse=True)
@@ -81,8 +81,8 @@ def cut_up(stream: bytes, cuts: list[int]) -> list[bytes]:
 @pytest.mark.slow
 @settings(max_examples=800)
 @given(st.data(), st.integers(1, 4), CUTS, st.integers(1, 5))
-def test_rows_as_hiredis_has_them(data: st.DataObject, n: int, cuts: list[int], step: int) -> None:
-    """Fixed rows and errors, cut anywhere, with some rows taken in between."""
+def test_same_rows_as_hiredis(data: st.DataObject, n: int, cuts: list[int], step: int) -> None:
+    """Fixed rows and errors, split anywhere, with some rows taken meanwhile."""
     row = st.lists(VALUES, min_size=n, max_size=n).map(reply)
     stream = b"".join(data.draw(st.lists(row | ERRORS, max_size=15)))
     replies = parsed(stream)
@@ -105,7 +105,7 @@ def test_rows_as_hiredis_has_them(data: st.DataObject, n: int, cuts: list[int], 
 @settings(max_examples=400)
 @given(st.data(), st.integers(1, 3), CUTS)
 def test_items_of_any_number(data: st.DataObject, n: int, cuts: list[int]) -> None:
-    """As for RPOP with a count: items go to columns in turn; errors and null arrays add none."""
+    """As for RPOP with a count: items fill the columns in turn; errors and null arrays add none."""
     some = st.integers(0, 4).flatmap(lambda k: st.lists(VALUES, min_size=k * n, max_size=k * n))
     stream = b"".join(
         data.draw(st.lists(some.map(reply) | ERRORS | st.just(b"*-1\r\n"), max_size=10))
@@ -162,7 +162,7 @@ def test_bad_replies(stream: bytes, fixed: bool, words: str, offset: int) -> Non
 @settings(max_examples=500)
 @given(st.binary(max_size=40), CUTS, st.booleans())
 def test_any_bytes(stream: bytes, cuts: list[int], fixed: bool) -> None:
-    """Cut or not, they parse to the same rows or fail at the same byte."""
+    """Split or not, they parse to the same rows or fail at the same byte."""
     outcomes: list[Any] = []
     for pieces in ([stream], cut_up(stream, cuts), pieces_of(stream, range(len(stream)))):
         columns = ReplyColumns(["a"], text=False, fixed=fixed)
@@ -177,7 +177,7 @@ def test_any_bytes(stream: bytes, cuts: list[int], fixed: bool) -> None:
 
 @pytest.mark.parametrize("size", [1, 7, 60])
 def test_too_large(size: int) -> None:
-    """A value, an array or a line that is larger than a reply may be is refused."""
+    """A value, an array or a line larger than the limit of a reply is refused."""
     for head, more in (
         (b"*4\r\n", b"$100\r\n" + b"x" * 100 + b"\r\n"),
         (b"*2\r\n$600\r\n", b"x"),
@@ -231,7 +231,7 @@ def test_rows_are_counted_from_the_first() -> None:
 
 
 def test_a_large_value_in_small_pieces() -> None:
-    """About as fast as in large pieces; rows taken before stay unchanged."""
+    """About as fast as in large pieces; rows taken earlier stay unchanged."""
     value = random.Random(1).randbytes(32 << 20)
     stream = reply([b"first", b""]) + reply([b"x", value])
     seconds = {}

@@ -1,4 +1,4 @@
-"""Commands are put into calls of a script: none is lost, twice, or out of order."""
+"""Commands become calls of a script: none is lost, duplicated, or out of order."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ VALUES = st.sampled_from([b"", b"1", b"\r\n$3\r\n", b"x" * 3000, LARGE])
 
 
 def called(chunk: BatchedChunk) -> list[tuple[Words, list[Words], Words]]:
-    """Return what each call has before its commands, these, and what it has after them."""
+    """Return each call's parts: before its commands, the commands, and after them."""
     split = CommandSplitter().feed(b"".join(bytes(piece) for piece in chunk.pieces()))
     assert split is not None
     assert [*split.ends] == [*chunk.ends]
@@ -49,7 +49,7 @@ def called(chunk: BatchedChunk) -> list[tuple[Words, list[Words], Words]]:
 def test_each_row_once(
     rows: list[tuple[bytes, bytes]], begin: int, most: int, merges: bool
 ) -> None:
-    """Each call expects the value that the one before has set."""
+    """Each call expects the value set by its predecessor."""
     batcher = Batcher(
         [b"m"], PREFIX, most, 1 << 16, 1000, script=b"the script", reached=array("q", [begin])
     )

@@ -1,4 +1,4 @@
-"""Commands of lanes are put into transactions by marker: none is lost, twice, or out of order."""
+"""Commands of lanes become transactions by marker: none is lost, duplicated, or out of order."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PREFIX = b"g:"
 
 
 class Transaction(NamedTuple):
-    """One that was made: its lane, the commands between MULTI and EXEC, and what follows them."""
+    """A transaction: its lane, the commands between MULTI and EXEC, and its successors."""
 
     lane: int
     commands: list[Words]
@@ -62,7 +62,7 @@ def gathered(
     merges: bool = False, start_row: int = 0, flush_every: int = 10**9, most: int = 5,
     template: str = "RPUSH {0} {1}", chunk_bytes: int = 500,
 ) -> list[list[Transaction]]:  # fmt: skip
-    """Return the transactions of rows, as often as all that was gathered is flushed."""
+    """Return the transactions of rows; everything gathered is flushed repeatedly."""
     keys = [b"{%s}" % tag for tag in tags()] if cluster else [b"m%d" % n for n in range(lanes)]
     batcher = Batcher(keys, PREFIX, most, 1 << 16, 1000)
     gatherer = Gatherer(
@@ -108,7 +108,7 @@ def test_each_row_once(
     rows: list[tuple[bytes, bytes]], lanes: int, start_row: int, ahead: list[int],
     flush_every: int, cluster: bool, merges: bool,
 ) -> None:  # fmt: skip
-    """Those that have not run by their marker, in order for each marker, which says so."""
+    """Rows that have not run according to their marker, in its order; each marker records them."""
     start_row = min(start_row, len(rows) - 1)
     number_of = [Rules().slot(pack("GET", key)) if cluster else 0 for key, _ in rows]
     if not cluster:
@@ -127,7 +127,7 @@ def test_each_row_once(
             name, key, value = each.marker
             number = keys[key] if cluster else int(key[1:])
             assert (name, value) == (b"SET", PREFIX + b"%d" % (each.rows[-1] + 1))
-            # It waits if it may follow one with the same marker.
+            # It waits if it may follow a transaction with the same marker.
             assert each.waits == (last.get(each.lane) in (None, number))
             last[each.lane] = number
             items = [(key, item) for _, key, *items in each.commands for item in items]
@@ -139,8 +139,8 @@ def test_each_row_once(
     assert found == expected
 
 
-def test_many_of_one_slot() -> None:
-    """They go in several chunks, of which each continues with the marker of the one before."""
+def test_many_rows_of_one_slot() -> None:
+    """They are sent in several chunks; each continues its predecessor's marker."""
     rows = [(b"a", b"v" * 5_000)] * 300
     [flushed] = gathered(rows, array("q", bytes(8 * SLOTS)), 1, cluster=True, most=7)
     assert [row for each in flushed for row in each.rows] == [*range(300)]
@@ -159,7 +159,7 @@ def test_rows_of_two_commands(
     keys: list[tuple[bytes, bytes]], lanes: int, size: int, most: int, flush_every: int,
     cluster: bool, merges: bool,
 ) -> None:  # fmt: skip
-    """No marker says that a row has run before both its commands of that marker are there."""
+    """A marker never covers a row before both commands of the row with this marker have run."""
     # More than two of the chunks that transactions are put into.
     rows = [(*keys[row % len(keys)], b"%*d" % (size, row)) for row in range(1_200_000 // size + 1)]
     number_of = {
@@ -193,13 +193,13 @@ def test_rows_of_two_commands(
             ]
 
 
-def test_nothing_follows_what_was_lost() -> None:
-    """After a failure no marker can pass over commands."""
+def test_nothing_follows_lost_commands() -> None:
+    """After a failure no marker can cover later commands."""
     batcher = Batcher([b"m"], PREFIX, 5, 1 << 16, 1000)
     gatherer = Gatherer(batcher, array("q", [0]))
     [chunk] = Writer(Template("RPUSH {0} {1}")).chunks([(b"a", b"b")])
     [lost] = Writer(Template("RPUSH {0} {1}")).chunks([(b"a", b"b")])
-    gatherer.add(lost)  # it is of no lane
+    gatherer.add(lost)  # it belongs to no lane
     with pytest.raises(AssertionError, match="without a marker"):
         gatherer.flush()
     router = Router(1, 1, 0)

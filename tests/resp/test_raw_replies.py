@@ -31,7 +31,7 @@ def split(pieces: list[bytes]) -> list[Any]:
 
 
 def error_of(reply: bytes) -> Any:
-    """Return what ReplyReader makes of an error."""
+    """Return the exception that ReplyReader makes of an error."""
     reader = ReplyReader()
     reader.feed(reply)
     return plain(reader.take()[0])
@@ -49,7 +49,7 @@ def test_equal_to_the_replies(replies: list[bytes], cuts: list[int]) -> None:
 
 
 def test_error_inside_an_array() -> None:
-    """It stays in its bytes, and the next reply is no error."""
+    """It stays in its bytes, and the next reply is not an error."""
     stream = b"*2\r\n-ERR a\r\n+b\r\n"
     assert split([stream, b"+OK\r\n"]) == [stream, b"+OK\r\n"]
     [error, reply] = split([b"-ERR \xff\r\n*0\r\n"])
@@ -103,8 +103,8 @@ def test_limit(stream: bytes) -> None:
         RawReplies(max_reply_bytes=0)
 
 
-def test_memory_is_used_as_bytes_arrive() -> None:
-    """Whatever a header announces."""
+def test_memory_grows_only_as_bytes_arrive() -> None:
+    """A header alone allocates nothing for the announced length."""
     raw = RawReplies()
     tracemalloc.start()
     try:

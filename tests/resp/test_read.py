@@ -69,7 +69,7 @@ def test_other_encodings() -> None:
 
 @pytest.mark.parametrize("cut", range(1, 9))
 def test_undecodable_text(cut: int) -> None:
-    """Earlier replies can be taken, and nothing after it is read."""
+    """Earlier replies can be taken, and later bytes are not read."""
     stream = b"+OK\r\n" + bulk(b"a\xffb") + b"+OK\r\n"
     reader = ReplyReader("utf-8")
     for piece in (stream[: 5 + cut], stream[5 + cut :], b"+OK\r\n"):
@@ -175,7 +175,7 @@ def test_invalid_replies(stream: bytes, words: str) -> None:
 
 @pytest.mark.parametrize("kind", [bytes([byte]) for byte in range(256) if byte not in b"+-:$*"])
 def test_wrong_first_byte(kind: bytes) -> None:
-    """It is refused at once, not at the end of its line."""
+    """It is refused immediately, not at the end of its line."""
     reader = ReplyReader()
     with pytest.raises(ProtocolError, match=r"which is not a RESP2 type \(at byte 0\)"):
         reader.feed(kind)
@@ -185,7 +185,7 @@ def test_wrong_first_byte(kind: bytes) -> None:
 @given(st.lists(REPLIES, max_size=4), st.binary(max_size=12), st.lists(st.integers(0, 200)))
 @settings(max_examples=500)
 def test_faults_in_pieces(replies: list[bytes], noise: bytes, cuts: list[int]) -> None:
-    """The replies before a fault and its place don't depend on how the stream is split."""
+    """Replies before a fault, and the fault's offset, don't depend on how the stream is split."""
     stream = b"".join(replies) + noise
     places = sorted({0, len(stream), *(cut for cut in cuts if cut < len(stream))})
     outcomes = []
@@ -230,7 +230,7 @@ def test_too_large(most: int, encoding: str | None) -> None:
 
 @pytest.mark.parametrize("kind", [b"+", b"-"])
 def test_endless_line(kind: bytes) -> None:
-    """Every reader refuses it after 16 MiB, at one place, however it is split."""
+    """Every reader refuses it after 16 MiB, at the same offset, however it is split."""
     readers: list[Any] = [ReplyReader(), ReplyScanner(), ReplyColumns(["a"])]
     for reader in readers[: 2 if kind == b"+" else 3]:
         reader.feed(kind)

@@ -1,4 +1,4 @@
-"""Commands that may be sent again: after any part of a load, all of it again changes nothing."""
+"""Idempotent commands: a full run after any partial run changes nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fastresp import pack
 from fastresp.resp.repeatable import NAMES, READS, may_ask_again, may_repeat, only_reads
 from fastresp.server.local_server import LocalServer
 
-# Of other modules, of newer servers, without an effect on data, or for a whole node.
+# Commands of other modules, of newer servers, without effect on data, or for a whole node.
 NOT_HERE = frozenset(
     """
     JSON.SET JSON.MSET JSON.MERGE BF.ADD BF.MADD BF.INSERT VADD VREM VSETATTR MSETEX HSETEX HEXPIRE
@@ -24,7 +24,7 @@ NOT_HERE = frozenset(
 
 
 def made(randoms: random.Random) -> tuple[Any, ...]:
-    """Return a random command of those that may be repeated, on a few keys of each type."""
+    """Return a random idempotent command, on a few keys of each type."""
     value, score = randoms.randrange(5), randoms.randrange(10)
     field, low = randoms.choice("abc"), randoms.randrange(8)
     text, hash_, set_, zset = (f"{kind}{randoms.randrange(2)}" for kind in ("t", "h", "s", "z"))
@@ -63,13 +63,13 @@ def client() -> Iterator[redis.Redis]:
 
 
 @pytest.mark.parametrize("tenth", range(10))
-def test_again(client: redis.Redis, tenth: int) -> None:
+def test_full_run_after_a_partial_run(client: redis.Redis, tenth: int) -> None:
     for seed in range(100 * tenth, 100 * (tenth + 1)):
         check_again(client, seed)
 
 
 def check_again(client: redis.Redis, seed: int) -> None:
-    """A part of random commands runs, and then all of them."""
+    """Part of a list of random commands runs, and then all of them."""
     randoms = random.Random(seed)
     commands = [made(randoms) for _ in range(randoms.randrange(1, 40))]
     allowed = may_repeat([[pack(*command)] for command in commands])
@@ -94,7 +94,7 @@ def check_again(client: redis.Redis, seed: int) -> None:
     assert run(commands[:ran], commands) == run(commands), (before, commands, ran)
 
 
-def test_all_are_tried() -> None:
+def test_all_idempotent_commands_are_tried() -> None:
     randoms = random.Random(0)
     tried = {made(randoms)[0] for _ in range(10_000)}
     assert tried >= NAMES.keys() - NOT_HERE - READS
@@ -103,7 +103,7 @@ def test_all_are_tried() -> None:
 
 
 def test_commands_that_only_read(client: redis.Redis) -> None:
-    """The server says so, too, of those that it knows."""
+    """The server agrees for all commands that it knows."""
     known = {name.upper(): details["flags"] for name, details in client.command().items()}
     named = {name: known[name] for name in READS & known.keys()}
     assert len(named) > 80
@@ -135,8 +135,8 @@ def test_commands_that_only_read(client: redis.Redis) -> None:
         ([], True),
     ],
 )
-def test_replies_that_were_lost(commands: list[tuple[Any, ...]], may: bool) -> None:
-    """A reply must not be one that only the first run can give."""
+def test_lost_replies(commands: list[tuple[Any, ...]], may: bool) -> None:
+    """A command is not idempotent if only its first run can return the right reply."""
     allowed = may_ask_again([pack(*command) for command in commands])
     assert len(allowed) == len(commands)
     assert all(allowed) is may

@@ -1,4 +1,4 @@
-"""Commands are distributed over lanes: none is lost, and those of a key stay in order."""
+"""Commands are distributed over lanes: none is lost, and the order of each key is kept."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LARGE = b"v" * 200_000
 
 
 def slot_of(command: bytes) -> int:
-    """Return the slot of a command; an unknown one goes where argument 1 goes."""
+    """Return the slot of a command; argument 1 is the key of an unknown command."""
     number = Rules().slot(command)
     words = arguments(command)
     return Rules().slot(pack("GET", words[1])) if number == -2 and len(words) > 1 else number
@@ -89,7 +89,7 @@ def test_random_commands(
             number = slot_of(pack(*command))
             assert lane == (number % lanes if number >= 0 else 0)
     made = 0
-    for chunk in chunks:  # each continues the one before
+    for chunk in chunks:  # each chunk continues its predecessor
         assert chunk.first_command == made
         made += chunk.commands
         assert bytes(chunk) == b"".join(pack(*command) for command in commands_of(chunk))

@@ -56,7 +56,7 @@ WHOLE: list[tuple[bytes, int, Errors]] = [
     (b"*2\r\n*2\r\n:1\r\n*0\r\n*1\r\n*-1\r\n+OK\r\n", 2, []),
     (b"%2\r\n+a\r\n:1\r\n*1\r\n+b\r\n%1\r\n+c\r\n_\r\n", 1, []),
     (b"~2\r\n#t\r\n~1\r\n,1\r\n", 1, []),
-    # Errors inside.
+    # Errors inside aggregates.
     (b"*2\r\n-A\r\n+OK\r\n", 1, [(0, b"A", 1)]),
     (b":1\r\n*2\r\n-A\r\n*1\r\n!1\r\nB\r\n", 2, [(1, b"A", 1), (1, b"B", 2)]),
     (b"%1\r\n-A\r\n-B\r\n~1\r\n-C\r\n", 2, [(0, b"A", 1), (0, b"B", 2), (1, b"C", 1)]),
@@ -178,7 +178,7 @@ def test_whole(data: bytes, replies: int, errors: Errors) -> None:
     for cut in range(len(data) + 1):
         assert scanned([data[:cut], data[cut:]]) == right
         assert scanned([data[:cut], data[cut : cut + 1], b"", data[cut + 1 :]]) == right
-        # Each beginning is counted at once, and the model agrees on it.
+        # Each beginning is counted immediately, and the model agrees.
         assert scanned([data[:cut]]) == expected(data[:cut])
     assert expected(data) == right
 
@@ -219,7 +219,7 @@ def test_every_type_byte(byte: int) -> None:
         assert scanned([data]) == scanned(pieces_of(data, range(len(data)))) == expected(data)
 
 
-def test_fault_shows_the_line_that_was_cut() -> None:
+def test_fault_shows_the_split_line() -> None:
     scanner = ReplyScanner()
     scanner.feed(b"+OK\r\n*12")
     with pytest.raises(ProtocolError, match=r"an invalid value: b'\*12x\\r\\n' \(at byte 5\)"):
@@ -307,7 +307,7 @@ def test_errors_emptied_between() -> None:
 
 @pytest.fixture
 def raw(server: LocalServer) -> Iterator[socket.socket]:
-    """A plain connection to the server."""
+    """Return a plain connection to the server."""
     with redis.Redis.from_url(server.url) as settings:
         path = settings.connection_pool.connection_kwargs["path"]
     with socket.socket(socket.AF_UNIX) as connection:
@@ -377,7 +377,7 @@ def test_real_replies(raw: socket.socket, protocol: int, size: int) -> None:
 
 
 def test_real_push_messages(raw: socket.socket, client: redis.Redis) -> None:
-    """Invalidations arrive between replies, also those of a transaction, and are not counted."""
+    """Invalidations arrive between replies, even replies of a transaction, and are not counted."""
     commands: list[tuple[object, ...]] = [("HELLO", 3), ("CLIENT", "TRACKING", "ON")]
     for i in range(20):
         commands += [("GET", f"k{i}"), ("SET", f"k{i}", i), ("MULTI",), ("GET", f"k{i}")]

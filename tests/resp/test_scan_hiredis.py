@@ -34,7 +34,7 @@ def aggregate(kind: bytes, elements: list[bytes]) -> bytes:
 
 
 def mapping(values: list[bytes]) -> bytes:
-    """A map whose keys differ in Python."""
+    """A map with keys that differ in Python."""
     pairs = [
         (b"-KEY %d\r\n" if len(value) % 3 == 1 else b":%d\r\n") % i + value
         for i, value in enumerate(values)
@@ -58,14 +58,14 @@ SCALARS = st.one_of(
 )
 
 
-# An aggregate of that many elements before it; a flat list is faster to make than a tree.
+# An aggregate of this many preceding elements; a flat list is faster to make than a tree.
 AGGREGATES = st.sampled_from(
     [(kind, count) for kind in (b"*", b"~", b">", b"%") for count in range(6)]
 )
 
 
 def folded(tokens: list[bytes | tuple[bytes, int]]) -> bytes:
-    """Return the stream of some elements, and of aggregates that contain those before them.
+    """Return the stream of some elements, and of aggregates that contain their predecessors.
 
     A push message within another aggregate is an element of it; at the top it is not a reply.
     """

@@ -1,4 +1,4 @@
-"""What threads share is safe."""
+"""Objects that threads share are safe to use."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_one_template_in_several_threads() -> None:
 
 
 def test_chunks_end_in_another_thread() -> None:
-    """Their memory goes back to their writer meanwhile, and is written again."""
+    """Their memory returns to their writer meanwhile, and is reused."""
     chunks: SimpleQueue[Chunk | None] = SimpleQueue()
 
     def size() -> int:

@@ -21,7 +21,7 @@ TAGS = [
     b"", b"{", b"}", b"{}", b"{}a", b"a{}b", b"a{b}", b"{a}{b}", b"{{a}}", b"a{b", b"}{a}", b"{a",
     b"a}b{c}d", b"user:{17}:name", b"{" + b"x" * 100 + b"}y",
 ]  # fmt: skip
-# The first four have their keys behind a word; the others end the connection.
+# The first four have their keys behind a keyword; the others end the connection.
 NOT_IN_TABLE = {"MIGRATE", "XREAD", "XREADGROUP", "STRALGO", "POST", "HOST:"}
 MOVABLE = [
     (("EVAL", "return 1", 2, "a", "b"), b"a"),
@@ -69,7 +69,7 @@ def test_bad_wanted_slots() -> None:
 
 
 @pytest.mark.parametrize(("command", "key"), MOVABLE)
-def test_keys_that_move(command: tuple[object, ...], key: bytes) -> None:
+def test_keys_at_variable_positions(command: tuple[object, ...], key: bytes) -> None:
     assert RULES.slot(pack(*command)) == key_slot(key)
 
 
@@ -110,13 +110,13 @@ def test_slot_of_all_keys(command: tuple[object, ...], key: str | None) -> None:
     assert RULES.slot(pack(*command), every=True) == expected
 
 
-def test_names_that_a_server_has_besides() -> None:
+def test_additional_command_names_of_a_server() -> None:
     rules = Rules(
         {
             b"MODULE.SET": (1, 1, 1),
             b"MODULE.INFO": (0, 0, 0),
             b"MODULE.TWO": (2, 4, 2),
-            b"GET": (3, 3, 1),  # stays as it is
+            b"GET": (3, 3, 1),  # unchanged
             b"M" * 100: (1, 1, 1),
         }
     )
@@ -130,7 +130,7 @@ def test_names_that_a_server_has_besides() -> None:
     assert RULES.slot(pack("module.set", "key", 1)) == UNKNOWN
 
 
-def test_a_server_can_not_fill_the_table() -> None:
+def test_a_server_cannot_fill_the_table() -> None:
     rules = Rules({b"MODULE.%d" % number: (1, 1, 1) for number in range(3000)})
     assert rules.slot(pack("MODULE.0", "a")) == key_slot(b"a")
     assert rules.slot(pack("MODULE.2999", "a")) == rules.slot(pack("BOGUS", "a")) == UNKNOWN
@@ -149,7 +149,7 @@ def test_any_case(name: bytes) -> None:
 
 @pytest.mark.parametrize("name", ["redis-server", *WHEEL_SERVERS])
 def test_table_matches_the_server(name: str) -> None:
-    """Every command that the server has is in the table, with the positions that it reports."""
+    """Every command of the server is in the table, with the key positions that it reports."""
     with (
         LocalServer(program=located(name, WHEEL_SERVERS)) as server,
         redis.Redis.from_url(server.url) as client,

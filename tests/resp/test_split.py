@@ -73,7 +73,7 @@ def test_every_cut_in_two() -> None:
     for cut in range(len(data) + 1):
         splitter = CommandSplitter()
         first = splitter.feed(data[:cut])
-        # Whole commands are returned at once, and the rest is held.
+        # Whole commands are returned immediately, and the rest is kept.
         whole = max(end for end in ends if end <= cut)
         assert (0 if first is None else len(first)) == whole
         assert splitter.pending == cut - whole
@@ -164,7 +164,7 @@ def test_malformed(data: bytes, at: int, message: str) -> None:
     with pytest.raises(ProtocolError, match=f"not RESP commands: {message}") as caught:
         whole.feed(b"")
     assert caught.value.offset == len(GOOD) + at
-    # Fed as single bytes, the command before is returned, and the fault is in the same place.
+    # Fed as single bytes, the earlier command is returned, and the fault has the same offset.
     splitter = CommandSplitter()
     chunks = [splitter.feed(GOOD)]
     with pytest.raises(ProtocolError) as caught:
@@ -335,7 +335,7 @@ def without_empty_lines(stream: bytes) -> bytes:
 
 @given(st.binary(), st.integers(0, 200))
 def test_any_bytes(noise: bytes, at: int) -> None:
-    """Damaged RESP is returned whole, held, or refused: nothing is lost or added."""
+    """Damaged RESP is returned whole, kept, or refused: nothing is lost or added."""
     stream = pack_many(COMMANDS)[:at] + noise
     plain = without_empty_lines(stream)
     splitter = CommandSplitter()

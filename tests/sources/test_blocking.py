@@ -103,7 +103,7 @@ def test_load_from_a_non_blocking_pipe(kind: str, client: redis.Redis) -> None:
 
 
 class Raw(io.RawIOBase):
-    """A user's raw file whose read() returns None if nothing is there yet."""
+    """A user's raw file: read() returns None if no data is available."""
 
     def __init__(self, number: int, name: str = "theirs") -> None:
         self._number = number

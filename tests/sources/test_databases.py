@@ -36,9 +36,9 @@ def recipes(heading: str) -> list[str]:
 
 
 def program(name: str) -> str:
-    """Return a program of a database; skip the test without it, and fail in CI.
+    """Return the path of a database program; skip the test without it, and fail in CI.
 
-    Debian keeps those of PostgreSQL out of the PATH, and those of root out of a user's.
+    Debian keeps PostgreSQL's programs out of the PATH, and root's programs out of a user's.
     """
     found = sorted(Path("/").glob(f"usr/lib/postgresql/*/bin/{name}"))
     path = shutil.which(name) or shutil.which(name, path="/usr/sbin")
@@ -75,7 +75,7 @@ def database_url() -> Iterator[str]:
 def test_postgresql(
     database_url: str, server: LocalServer, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By ADBC and by COPY, each value is the text of PostgreSQL."""
+    """With ADBC and COPY, each value is PostgreSQL's text."""
     psycopg = imported("psycopg")
     imported("adbc_driver_postgresql")
     with psycopg.connect(database_url) as database:
@@ -106,7 +106,7 @@ def option_file(tmp_path: Path) -> Iterator[Path]:
     if os.geteuid() == 0:
         options.append("--user=root")
     with (folder / "log").open("wb") as log:
-        started = subprocess.Popen(  # without tables of users, it needs no installation
+        started = subprocess.Popen(  # without user tables, it needs no installation
             [mariadbd, "--no-defaults", "--skip-grant-tables", *options], stdout=log, stderr=log
         )
     try:

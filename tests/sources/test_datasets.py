@@ -1,4 +1,4 @@
-"""pyarrow Datasets: no value changes in silence."""
+"""pyarrow Datasets: no value changes silently."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def sent(data: Any) -> list[bytes]:
 
 
 def test_files_of_a_dataset_with_other_types(tmp_path: Path) -> None:
-    """Refused if a value would change, unless a Scanner is passed; text is cast from CSV."""
+    """They are refused if a value would change, unless a Scanner is passed; CSV text is cast."""
     for name, column in (("a", [1]), ("b", ["007"])):
         parquet.write_table(pa.table({"v": column}), tmp_path / f"{name}.parquet")
         (tmp_path / f"{name}.csv").write_text(f"v\n{column[0]}\n")

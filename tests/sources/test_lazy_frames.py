@@ -36,7 +36,7 @@ def dumped(data: Any, template: str) -> bytes:
 
 
 def test_rows_of_a_file(tmp_path: Path) -> None:
-    """All of them, in their order, in many batches; the query runs anew each time."""
+    """All rows are loaded in order, in many batches; the query runs anew each time."""
     path = tmp_path / "x.parquet"
     pl.select(id=pl.int_range(ROWS)).write_parquet(path, row_group_size=20_000)
     frame = pl.scan_parquet(path).filter(pl.col("id") % 7 != 3).with_columns(v=pl.col("id") / 4)
@@ -73,7 +73,7 @@ def test_types(name: str) -> None:
 
 
 def test_no_rows(insert: Insert, server: LocalServer) -> None:
-    """The columns are known all the same."""
+    """The columns are known, although no batch exists."""
     frame = counted(ROWS).filter(pl.col("id") < 0)
     assert insert(frame, "SET k:{id} x", server=server.url).rows == 0
     with pytest.raises(TemplateError, match=r"no column \{other\}: its columns are id"):
@@ -81,7 +81,7 @@ def test_no_rows(insert: Insert, server: LocalServer) -> None:
 
 
 def test_query_that_fails(insert: Insert, server: LocalServer, client: redis.Redis) -> None:
-    """Before its first batch, and behind others: the load ends with polars' error."""
+    """Before its first batch, or after others, the load ends with polars' error."""
     frame = counted(ROWS)
     bad = pl.when(pl.col("id") == ROWS - 1).then(pl.lit("x")).otherwise(pl.lit("1"))
     with pytest.raises(pl.exceptions.InvalidOperationError) as caught:
@@ -93,7 +93,7 @@ def test_query_that_fails(insert: Insert, server: LocalServer, client: redis.Red
 
 
 def test_python_objects_are_refused() -> None:
-    """Arrow gets only their addresses in memory."""
+    """Arrow gets only the objects' memory addresses."""
     frame = pl.DataFrame({"id": [1], "o": pl.Series([object()], dtype=pl.Object)})
     for data in (frame.lazy(), [frame, frame], (frame,)):
         with pytest.raises(TemplateError, match="'o' is of type Object"):
@@ -101,7 +101,7 @@ def test_python_objects_are_refused() -> None:
 
 
 def test_several_are_refused() -> None:
-    """The error says how to make one of them."""
+    """The error says how to combine them."""
     lazy = pl.LazyFrame({"id": [1, 2]})
     frame = pl.DataFrame({"id": [3]})
     several: list[Any] = [[lazy, lazy], (lazy,), [frame, lazy]]
@@ -114,7 +114,7 @@ def test_several_are_refused() -> None:
 
 @pytest.mark.parametrize("version", ["1.20.0", "1.33.1", "1.34.0b2", "1.37.1", "0.20.31"])
 def test_old_polars(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """1.34 to 1.36 would end at an error of the query as if all rows were there."""
+    """1.34 to 1.36 would end at an error of the query as if there were no more rows."""
     monkeypatch.setattr(pl, "__version__", version)
     words = f"needs polars 1.38 or later, and this is {version}; upgrade polars, or pass frame.coll"
     with pytest.raises(SourceError, match=words):
@@ -123,7 +123,7 @@ def test_old_polars(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_error_in_the_middle(insert: Insert, server: LocalServer) -> None:
-    """It is that of the load, whatever polars is doing then."""
+    """The load raises it, whatever polars is doing at that moment."""
     value = pl.when(pl.col("id") != ROWS // 2).then(pl.col("id"))
     frame = counted(ROWS).with_columns(v=value)
     with pytest.raises(EncodeError, match=r"column 'v'.*cannot send a null"):
@@ -132,7 +132,7 @@ def test_error_in_the_middle(insert: Insert, server: LocalServer) -> None:
         insert(frame, "HSET k:{id} x", server=server.url, nulls="skip", on_error="stop")
 
 
-# A query whose batches are counted; one of them sends SIGINT, or has a null.
+# A query that counts its batches; one batch sends SIGINT, or has a null.
 ENDS = """
 import asyncio, os, signal, sys
 import polars as pl
@@ -166,7 +166,7 @@ except BaseException as error:
 @pytest.mark.parametrize("form", ["sync", "asyncio"])
 @pytest.mark.parametrize("how", ["interrupt", "null"])
 def test_query_ends_with_the_load(how: str, form: str, server: LocalServer) -> None:
-    """The rest is not computed, and the process ends."""
+    """The remaining batches are not computed, and the process ends."""
     done = subprocess.run(
         [sys.executable, "-c", ENDS, how, form, server.url],
         capture_output=True, text=True, timeout=120, check=False,
@@ -198,7 +198,7 @@ print(report.replies, peak() - before)
 
 
 def kilobytes(*arguments: object) -> tuple[int, int]:
-    """Return the replies of a load, and how much memory it took at its peak."""
+    """Return the replies of a load, and its peak memory."""
     done = subprocess.run(
         [sys.executable, "-c", MEMORY, *map(str, arguments)],
         capture_output=True, text=True, timeout=250, check=True,
@@ -216,14 +216,14 @@ def test_memory(server: LocalServer) -> None:
 
 @pytest.mark.long
 def test_memory_of_twenty_million_rows(server: LocalServer) -> None:
-    """With batches as polars makes them; the frame would take 1.6 GB."""
+    """With polars' default batches; the frame would take 1.6 GB."""
     replies, peak = kilobytes(20_000_000, 50, 0, server.url)
     assert replies == 20_000_000
     assert peak < 600_000
 
 
 def test_checkpoint_needs_a_source_id(server: LocalServer, client: redis.Redis) -> None:
-    """A query may have other rows when it runs again."""
+    """A query may return other rows when it runs again."""
     query = pl.LazyFrame({"id": [1, 2]})
     with pytest.raises(fastresp.CheckpointError, match="a stream of tables can be read only once"):
         fastresp.mass_insert(query, "INCRBY n:{id} 1", server=server.url, checkpoint="lazy")

@@ -6,7 +6,7 @@ import sys
 
 from places import BENCH
 
-# Last, since bench has a columns.py, too.
+# Last, since bench has a columns.py.
 sys.path.append(str(BENCH))
 
 from results import Result

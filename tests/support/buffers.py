@@ -96,8 +96,8 @@ class Cutter:
 
     Attributes:
         marker: bytes of a command at which to cut, once; None for never.
-        arrives: whether the server gets that command and only the reply is lost.
-        cuts: how often it has cut.
+        arrives: whether the server receives this command and only the reply is lost.
+        cuts: the number of cuts.
     """
 
     def __init__(self, folder: Path, server: Path) -> None:
@@ -115,7 +115,7 @@ class Cutter:
         return self
 
     def __exit__(self, *error: object) -> None:
-        # Wake accept(), which close() alone does not.
+        # Wake accept(); close() alone doesn't.
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
 

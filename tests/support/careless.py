@@ -1,4 +1,4 @@
-"""Clients for the doctor's tests: each careless in its own way, and healthy ones.
+"""Clients for the doctor's tests: one for each kind of careless use, and healthy ones.
 
 ``python careless.py MANNER URL`` runs until it is stopped.
 """
@@ -57,7 +57,7 @@ def errors(url: str) -> None:
 
 
 def slow(url: str) -> None:
-    """Run KEYS again and again."""
+    """Run KEYS repeatedly."""
     with redis.Redis.from_url(url, client_name="lister") as client:
         while True:
             client.keys("*")

@@ -11,10 +11,10 @@ __all__ = ["tls_settings", "write_certificates"]
 
 
 def write_certificates(folder: Path) -> list[str]:
-    """Write certificates for a server, a client, and one that has expired; and their authority's.
+    """Write certificates for a server and a client, an expired one, and their authority's.
 
     Returns:
-        The options of a server that has them, and requires a client certificate.
+        The options of a server that uses them and requires a client certificate.
     """
     ca = trustme.CA()
     ca.cert_pem.write_to_path(folder / "ca.pem")
@@ -32,7 +32,7 @@ def write_certificates(folder: Path) -> list[str]:
 
 
 def tls_settings(folder: Path) -> dict[str, str]:
-    """Return the settings of a client that has the certificates in a folder."""
+    """Return the settings of a client that uses the certificates in a folder."""
     return {
         "ssl_ca_certs": f"{folder}/ca.pem",
         "ssl_certfile": f"{folder}/client.pem",

@@ -1,4 +1,4 @@
-"""What every call of fastresp does with a cluster, however its nodes are reached."""
+"""Calls of fastresp with a cluster, however its nodes are reached."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class Reached(NamedTuple):
 
     Attributes:
         cluster: the nodes.
-        servers: each returns what users pass as ``server``.
-        places: where the primaries are reached, in their order.
+        servers: functions that return the ``server`` argument of a user.
+        places: the addresses of the primaries, in their order.
     """
 
     cluster: LocalCluster
@@ -66,7 +66,7 @@ def check_load(
 
 def check_failover(reached: Reached, insert: Callable[..., fastresp.Report]) -> None:
     """Load while a replica takes over; at the end the cluster is as before."""
-    events = iter([reached.cluster.take_over])  # with a second one, a slot could come back too soon
+    events = iter([reached.cluster.take_over])  # with a second one, a slot could return too soon
     try:
         with patient(reached.cluster):
             check_load(reached, insert, lambda: next(events, int)())
@@ -76,7 +76,7 @@ def check_failover(reached: Reached, insert: Callable[..., fastresp.Report]) -> 
 
 @contextmanager
 def patient(cluster: LocalCluster) -> Iterator[None]:
-    """Let no node call another one down that a busy machine keeps waiting."""
+    """Prevent nodes from marking a busy node as failed."""
     [before] = cluster.clients[0].config_get("cluster-node-timeout").values()
     for client in cluster.clients:
         client.config_set("cluster-node-timeout", 10_000)

@@ -1,4 +1,4 @@
-"""What happens to a cluster during a load, at random moments from a seed."""
+"""Random events in a cluster during a load, from a seed."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def slots_of(ranges: Iterable[tuple[int, int]]) -> set[int]:
 
 
 class Events:
-    """Moves slots, and lets nodes fail over, die, freeze and come back, one after another.
+    """Moves slots, and lets nodes fail over, die, freeze and restart, one after another.
 
     Args:
         cluster: with replicas.
         seed: of the random choices.
-        slots: of the keys that the load writes.
+        slots: slots of the keys that the load writes.
     """
 
     def __init__(self, cluster: LocalCluster, seed: int, slots: list[int]) -> None:
@@ -42,12 +42,12 @@ class Events:
         self._thread = threading.Thread()
 
     def between(self, rows: Iterator[Any], count: int, kinds: list[str]) -> Iterator[Any]:
-        """Yield rows, and let events begin at random ones of them, while the load continues.
+        """Yield rows; start events at random rows, while the load continues.
 
-        An event begins later if the one before has not ended.
+        An event starts later if its predecessor has not ended.
 
         Args:
-            rows: this many.
+            rows: number of rows.
             kinds: names of methods, one for each event.
         """
         moments = sorted(self.random.sample(range(count // 2), len(kinds)))
@@ -94,7 +94,7 @@ class Events:
         return found
 
     def heal(self) -> None:
-        """Wait until all nodes agree that the cluster is whole, with all replicas connected."""
+        """Wait until all nodes agree that the cluster is complete, with all replicas connected."""
         began = time.monotonic()
         while not self._whole():
             if time.monotonic() > began + READY_S:
@@ -105,7 +105,7 @@ class Events:
             time.sleep(0.02)
 
     def _nodes(self, asked: int) -> list[list[str]]:
-        """Return the lines of CLUSTER NODES, in words."""
+        """Return the lines of CLUSTER NODES, split into words."""
         connection = self.cluster.clients[asked].connection_pool.get_connection()
         try:
             connection.send_command("CLUSTER", "NODES")
@@ -115,7 +115,7 @@ class Events:
         return [line.split() for line in text.decode().splitlines()]
 
     def _state(self) -> str:
-        """Return what each node that answers knows of the others, and the ends of their logs."""
+        """Return each reachable node's view of the others, and the ends of the nodes' logs."""
         lines = []
         for number, node in enumerate(self.cluster.nodes):
             lines.append(f"node {number}, port {self.cluster.ports[number]}, {node.process.pid}")
@@ -132,7 +132,7 @@ class Events:
     def _epochs(self, asked: int) -> dict[str, str]:
         """Return the epoch of each primary, as a node knows it.
 
-        A primary elects no replica whose epoch is older than the one that it knows of the slots.
+        A primary doesn't elect a replica with an epoch older than the known epoch of the slots.
         """
         return {words[0]: words[6] for words in self._nodes(asked) if "master" in words[2]}
 
@@ -158,10 +158,10 @@ class Events:
         )
 
     def _assign(self) -> None:
-        """Assign a primary the slots that all others say it has, as an administrator does.
+        """Assign a primary the slots that all other nodes assign to it, as an administrator does.
 
         With Redis 7.0, a replica that took over after slots were moved has forgotten one of them
-        when the node before it came back; see https://github.com/redis/redis/issues/3122.
+        when its predecessor was restarted; see https://github.com/redis/redis/issues/3122.
         """
         views = [self._masters(number) for number in range(len(self.cluster.ports))]
         for number, own in enumerate(views):
@@ -186,7 +186,7 @@ class Events:
         self.cluster.move_slot_between(slot, source, target, [*masters])
 
     def fail_over(self) -> None:
-        """Let a replica take over as planned."""
+        """Start a planned failover."""
         replicas = [
             number for number in range(len(self.cluster.ports)) if number not in self.masters()
         ]
@@ -199,7 +199,7 @@ class Events:
             time.sleep(0.2)
 
     def kill(self) -> None:
-        """Kill a primary; it comes back when a replica has taken over."""
+        """Kill a primary; restart it when a replica has taken over."""
         number = self.random.choice([*self.masters()])
         node = self.cluster.nodes[number]
         node.process.kill()
@@ -220,7 +220,7 @@ class Events:
             os.kill(process.pid, signal.SIGCONT)
 
     def reshard(self) -> None:
-        """Move slots as an administrator does, which takes many keys along."""
+        """Move slots as an administrator does, with many keys."""
         self.cluster.agree()
         masters = [*self.masters()]
         source, target = self.random.sample(masters, 2)
@@ -238,7 +238,7 @@ class Events:
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
 
     def forget(self) -> None:
-        """Take a replica out of the cluster, and add it again."""
+        """Remove a replica from the cluster, and add it again."""
         masters = self.masters()
         numbers = range(len(self.cluster.ports))
         number = self.random.choice([each for each in numbers if each not in masters])

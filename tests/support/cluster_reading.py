@@ -1,4 +1,4 @@
-"""Read replies from a cluster, for tests: sync and asyncio, and what its nodes know of it."""
+"""Read replies from a cluster, sync and asyncio, and ask its nodes for their state."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def outcome(
     try:
         fastresp.dump(data, template, file, nulls=nulls)
     except fastresp.EncodeError as error:
-        # The file has whole chunks; the writer still holds the rest.
+        # The file has whole chunks; the writer still has the remainder.
         return written(data, template, nulls), (
             type(error), error.row, error.command, error.argument
         )  # fmt: skip
@@ -164,7 +164,7 @@ def capsule_of(pointer: int, name: bytes) -> Any:
 
 
 class Counted:
-    """A stream of batches that counts the structs that it exported and those released.
+    """A stream of batches that counts its exported and its released structs.
 
     Args:
         batches: batches of one schema.
@@ -193,7 +193,7 @@ class Counted:
 
     @property
     def open(self) -> int:
-        """Structs that were exported and not released."""
+        """The number of exported structs that are not released."""
         return (
             self.given + self.streams + self.schemas
             - self.released - self.streams_released - self.schemas_released

@@ -24,7 +24,7 @@ if not Path(PROGRAM[0]).exists():
     PROGRAM = [sys.executable, "-m", "fastresp"]
 HSET = "HSET user:{id} {**}"
 CSV = "id,name,mail\n1,Ann,a@x\n2,Bo,b@x\n3,Zoë,z@x\n"
-# The exit code and the last word after a signal.
+# The exit code, and the last word printed after a signal.
 ENDED = {
     signal.SIGINT: (Exit.INTERRUPTED, "interrupted"),
     signal.SIGHUP: (Exit.INTERRUPTED, "interrupted"),
@@ -57,7 +57,7 @@ def run(
 
 
 class Endless:
-    """A load with endless input, until it ends or is stopped."""
+    """Run a load with endless input, until it ends or is stopped."""
 
     def __init__(self, *arguments: str) -> None:
         self.process = subprocess.Popen(

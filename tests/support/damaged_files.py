@@ -1,8 +1,8 @@
 """Load files of every format with damage at random places, one after another.
 
 ``python damaged_files.py KIND FIRST COUNT`` loads COUNT files, made from the seeds from FIRST on,
-and prints a line for each that is neither loaded nor refused with an error of ours. The file `at`
-in the current folder has the current seed, in case the process crashes.
+and prints a line for each file that is neither loaded nor refused with an error of ours. The file
+`at` in the current folder has the current seed, in case the process crashes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ REFUSALS = (
     fastresp.TemplateError,
     fastresp.ProtocolError,
 )
-# A limit on memory that damaged lengths ask for. AddressSanitizer reserves more for itself.
+# A limit for the memory that damaged lengths request. AddressSanitizer reserves more for itself.
 MEMORY_BYTES = 4 << 30
 EVIL = "\r\n*1\r\n$8\r\nFLUSHALL\r\n"
 NUMBERS = (

@@ -1,4 +1,4 @@
-"""Data sets of every type, with the text that is stored for each value, written out by hand."""
+"""Data sets of every type, with the stored text of each value, written out by hand."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Text: TypeAlias = str | bytes | None
 
 @dataclass(frozen=True)
 class DataSet:
-    """Columns, and what is stored for each value.
+    """Columns, and the stored text of each value.
 
     Attributes:
         name: of the test.
         table: the data. A column ``id`` is added to each data set: 0, 1, 2, ...
-        texts: what each value becomes, by column; None for a null, which is not stored.
+        texts: the text of each value, by column; None for a null, which is not stored.
         without: the families of ways that can't carry this data, each with the reason.
-        lacking: the rows whose dicts and JSON lack the key of a null, by column.
+        lacking: rows with dicts and JSON that lack the key of a null, by column.
     """
 
     name: str
@@ -50,7 +50,7 @@ class DataSet:
         ]
 
     def counts(self, *, keyed: bool) -> tuple[int, int, int]:
-        """Return the rows, the commands left out, and the nulls that the others do without.
+        """Return the numbers of rows, of commands left out, and of nulls left out of commands.
 
         Args:
             keyed: whether rows may lack keys; in a column each row has a value or a null.
@@ -73,7 +73,7 @@ class DataSet:
         return len(texts), len(texts) - sum(sent), left_out
 
     def expected(self) -> dict[bytes, dict[bytes, bytes]]:
-        """Return the hashes that the server has to hold; a hash without fields does not exist."""
+        """Return the hashes expected in the server; a hash without fields does not exist."""
         rows = {}
         for number in range(self.table.num_rows):
             pairs = {
@@ -88,12 +88,12 @@ class DataSet:
 
 @dataclass(frozen=True)
 class Mixed(DataSet):
-    """Rows whose keys and types differ, which no columns can hold.
+    """Rows with keys and types that differ, which columns can't represent.
 
     Attributes:
         given: the rows.
         stored: the hash of each row that makes one.
-        nulls: the nulls that these are sent without.
+        nulls: the number of nulls left out of these hashes.
         pairs: the placeholders after the key.
     """
 
@@ -141,7 +141,7 @@ def mixed() -> Mixed:
 
 
 def items_and_pairs() -> Mixed:
-    """Return rows whose pairs come from an object, from the other fields, or from both."""
+    """Return rows with pairs from an object, from the other fields, or from both."""
     rows: list[dict[str, Any]] = [
         {"id": 0, "t": {"a": 3, "b": 2}},
         {"id": 1, "t": {}, "v": "x"},

@@ -20,7 +20,7 @@ from fastresp.doctor import Diagnosis, Verdict, watch
 CARELESS = SUPPORT / "careless.py"
 SERVERS = pytest.mark.parametrize("program", ["redis-server", *WHEEL_SERVERS])
 WATCH_S = 0.8
-# Runs for about 1 ms per thousand that it counts.
+# Runs for about 1 ms per thousand of its count.
 COUNT = "local i = 0 while i < tonumber(ARGV[1]) * 1000 do i = i + 1 end"
 
 
@@ -45,7 +45,7 @@ def client_at_work(manner: str, url: str) -> Iterator[None]:
 
 
 def watched(url: str, right: Callable[[Diagnosis], bool], seconds: float = WATCH_S) -> Diagnosis:
-    """Watch again, each time for longer, until it is right: clients are slow on a busy machine."""
+    """Watch until the result is right, each time for longer: clients are slow on a busy machine."""
     found = watch(url, seconds)
     for times in (1, 3, 10):
         if right(found):
@@ -68,7 +68,7 @@ def verdict(found: Diagnosis, code: str) -> Verdict:
 
 
 def fill(url: str, keys: int, size: int = 1000) -> None:
-    """Write ``keys`` keys; ignore those that the server refuses."""
+    """Write ``keys`` keys; ignore refused ones."""
     rows = ((i, "x" * size) for i in range(keys))
     fastresp.mass_insert(
         rows, "SET full:{0} {1}", server=url, transport="socket", on_error="collect"

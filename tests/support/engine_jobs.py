@@ -1,4 +1,4 @@
-"""What the tests of engines share: frames, what they load, and tasks that end in the middle."""
+"""Shared by the tests of engines: frames, their loaded rows, and tasks that are killed."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ import numpy as np
 import pandas as pd
 import redis
 
-# All rows of these tests add up to one number, which shows a row that ran twice, or not at all.
+# All rows of these tests add up to one number, which shows a duplicate or missing row.
 INCREMENT = "INCRBY total {id}"
 HASH = "HSET user:{id} {**}"
 
 
 def frame(rows: int) -> pd.DataFrame:
-    """Return a frame whose rows differ."""
+    """Return a frame of distinct rows."""
     ids = np.arange(1, rows + 1)
     return pd.DataFrame({"id": ids, "name": [f"name {i}" for i in ids], "score": ids / 2})
 
 
 def total_of(rows: int) -> int:
-    """Return what ``INCREMENT`` adds up to."""
+    """Return the sum added by ``INCREMENT``."""
     return rows * (rows + 1) // 2
 
 
 def check_hashes(client: redis.Redis, rows: int) -> None:
-    """Check that the rows of ``frame()`` were loaded by ``HASH``: how many, and some of them."""
+    """Check that ``HASH`` loaded the rows of ``frame()``: their number, and some of them."""
     assert client.dbsize() == rows
     for i in {1, 2, rows // 2, rows - 1, rows, *np.random.default_rng(rows).integers(1, rows, 200)}:
         expected = {b"name": b"name %d" % i, b"score": str(i / 2).encode()}
@@ -37,14 +37,14 @@ def check_hashes(client: redis.Redis, rows: int) -> None:
 
 
 def total(client: redis.Redis) -> int:
-    """Return what has been added up so far."""
+    """Return the sum so far."""
     return int(client.get("total") or 0)
 
 
 def loader_of(client: redis.Redis) -> int | None:
-    """Return the process of a task that has loaded some rows, and not all; None if there is none.
+    """Return the process of a task that has loaded only some of its rows; None if there is none.
 
-    The task is one of the job ``killed``, on one server.
+    The task belongs to the job ``killed``, on one server.
     """
     for key in client.keys("fastresp:{killed:*}"):
         rows = int(client.get(key + b":row") or 0)
@@ -58,10 +58,10 @@ def loader_of(client: redis.Redis) -> int | None:
 def killing(
     client: redis.Redis, least: int, pid_of: Callable[[], int | None] | None = None
 ) -> Iterator[list[int]]:
-    """Kill a process with SIGKILL as soon as so much has been added up.
+    """Kill a process with SIGKILL when the sum has reached ``least``.
 
     Args:
-        pid_of: returns the process; None to wait. By default that of ``loader_of()``.
+        pid_of: returns the process; None to wait. By default, ``loader_of()`` does.
 
     Yields:
         A list that has its pid when it is killed.

@@ -1,4 +1,4 @@
-"""A server between a client and a real server that lies, each evil in its own way.
+"""A proxy before a real server that lies, each evil in its own way.
 
 Every command goes to a real server. An evil decides on the reply: a function of the connection,
 the command and the honest reply that returns the bytes to send instead. It may also send bytes
@@ -24,13 +24,13 @@ from fastresp.resp.split import CommandSplitter, arguments
 
 __all__ = ["CONTENT", "ENDLESS", "ERRORS", "EVILS", "EvilServer", "Hangup", "Talk"]
 
-# What fastresp and redis-py ask before anything else, with exactly these arguments.
+# Commands that fastresp and redis-py send first, with exactly these arguments.
 GREETING = re.compile(
     rb"PING|ECHO .*|INFO|CONFIG GET proto-max-bulk-len|CLIENT SETINFO .*|SELECT .*|HELLO .*", re.S
 )
-# Sent alone, if INFO is refused. No load may have it, so the splitter refuses it.
+# Sent alone, if INFO is refused. No load may contain it, so the splitter refuses it.
 HELLO = b"*2\r\n$5\r\nHELLO\r\n$1\r\n2\r\n"
-# And after a MULTI the callers' templates with 1 for each value, which DISCARD drops.
+# After a MULTI, the callers' templates with 1 for each value, which DISCARD drops.
 REHEARSAL = re.compile(rb"SET k:1 1|MGET fastresp|EVALSHA \w{40} 1 k:1 1|DISCARD")
 
 
@@ -77,7 +77,7 @@ class Talk:
                 start = end
 
     def is_greeting(self, command: list[bytes]) -> bool:
-        """Return whether this is a command that a client sends before anything else."""
+        """Return whether a client sends this command before anything else."""
         words, before = b" ".join(command), self._before
         if words == b"MULTI":
             self._rehearsing = before == b"CONFIG GET proto-max-bulk-len"
@@ -113,11 +113,11 @@ class EvilServer:
     Args:
         real: path of the real server's socket.
         path: where to listen.
-        evil: name of the evil, or another one.
+        evil: the evil, or its name in EVILS.
         late: be honest until the client's first commands, which are always the same, are over.
 
     Attributes:
-        seen: commands after those, so far.
+        seen: number of commands after these.
         generous: whether there may be more replies than commands.
     """
 
@@ -178,7 +178,7 @@ def then_freeze(beginning: bytes) -> Evil:
 
 
 def then_hang_up(beginning: bytes | int) -> Evil:
-    """Send this, or that many bytes of the honest reply, and close the connection."""
+    """Send this, or this many bytes of the honest reply, and close the connection."""
 
     def evil(talk: Talk, command: list[bytes], honest: bytes) -> bytes:
         talk.send(honest[:beginning] if isinstance(beginning, int) else beginning)

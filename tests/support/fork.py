@@ -96,7 +96,7 @@ def exact(report: fastresp.Report) -> bool:
 def in_a_loop(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run like asyncio.run(), in a loop that a child can leave without harm.
 
-    With epoll the child would unregister what the parent waits for, since they share it.
+    With epoll the child would unregister the parent's descriptors, since they share it.
     """
 
     def make() -> asyncio.AbstractEventLoop:

@@ -119,7 +119,7 @@ def aio_source(fork: Fork) -> bool:
 def table(fork: Fork, sql: str | None = None) -> bool:
     """Load a file that a thread reads ahead."""
     path = FOLDER / "q.csv"
-    # Large enough that it is not read to its end when the first chunk is sent.
+    # Too large to be read completely before the first chunk is sent.
     path.write_text("id,text\n" + "".join(f"{i},{'x' * 1000}\n" for i in range(COUNT)))
     data = fastresp.read(path) if sql is None else fastresp.read(path, sql=sql)
     report = fastresp.mass_insert(
@@ -136,7 +136,7 @@ def aio_table(fork: Fork) -> bool:
 
 
 def query(fork: Fork) -> bool:
-    """Load a query whose rows DuckDB keeps in its own folder."""
+    """Load a query; DuckDB keeps its rows in its own folder."""
     return table(fork, "SELECT id, text, repeat(text, 4) AS long FROM source ORDER BY id")
 
 

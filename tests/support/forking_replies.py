@@ -70,7 +70,7 @@ def aio_fetch_hashes(fork: Fork) -> bool:
 
 
 def aio_fetch_hashes_slowly(fork: Fork) -> bool:
-    """The source of keys pauses, and the rows of earlier keys arrive meanwhile."""
+    """The source of keys pauses, and rows of earlier keys arrive meanwhile."""
     rows = [(i, f"name {i}") for i in range(COUNT)]
     fastresp.mass_insert(rows, "HSET user:{0} name {1}", server=URL, transport="socket")
     paused = False
@@ -95,7 +95,7 @@ def aio_fetch_hashes_slowly(fork: Fork) -> bool:
 
 
 def pop(fork: Fork, delivery: Any = "at-most-once") -> bool:
-    """Fork with items that are held and in flight."""
+    """Fork with items leased and in flight."""
     expected = fill()
     safe = delivery == "at-least-once"
     with fastresp.ListBuffer("q", server=URL, batch=100, delivery=delivery) as buffer:

@@ -1,4 +1,4 @@
-"""Loads that are lost, or interrupted and killed in their own process, and what they wrote."""
+"""Loads that are lost, interrupted or killed in their own process, and the keys they wrote."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def running_load(
 
 
 def interrupted(child: subprocess.Popen[str]) -> tuple[int, int]:
-    """Return what it prints at its end: commands acknowledged, and in doubt."""
+    """Return the final output: commands acknowledged, and in doubt."""
     output, _ = child.communicate(timeout=30)
     acknowledged, doubt = output.splitlines()[-1].removeprefix("interrupted: ").split()
     return int(acknowledged), int(doubt)

@@ -23,17 +23,16 @@ __all__ = ["SLOTS", "LocalCluster", "free_port"]
 SLOTS = 16384
 URL = "redis://127.0.0.1:{port}"
 READY_S = 20.0
-# The bus of the cluster uses the port plus 10,000. Both are below the ports that the system gives
-# to connections, so that none of these has it when a node restarts.
-# Each process of a test run has its own, and gives a port again only after all others, so that one
-# on which nothing listens stays so.
+# The cluster bus uses the port plus 10,000. Both are below the system's ephemeral ports, so that no
+# connection has them when a node restarts. Each process of a test run has its own ports, and reuses
+# the least recent one, so that a port without a listener stays unused.
 WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 PORTS = range(10_000 + WORKER, 20_000, int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
 UNUSED = itertools.cycle(random.SystemRandom().sample(PORTS, len(PORTS)))
 
 
 def free_port() -> int:
-    """Return a port that is free, as that of its bus."""
+    """Return a port that is free, and whose bus port is free."""
     while True:
         port = next(UNUSED)
         with socket.socket() as probe, socket.socket() as bus, suppress(OSError):
@@ -43,15 +42,15 @@ def free_port() -> int:
 
 
 class Node(NamedTuple):
-    """A node that has slot 0, and knows no other node."""
+    """A node that owns slot 0, and knows no other node."""
 
     port: int
     server: LocalServer
     client: redis.Redis
 
 
-# Nodes that were started for the next cluster, up to MOST_SPARES. A primary refuses commands for
-# 2 s from its start (CLUSTER_WRITABLE_DELAY), and for the timeout of nodes after it had no slot.
+# Nodes started for the next cluster, up to MOST_SPARES. A primary refuses commands for 2 s after
+# its start (CLUSTER_WRITABLE_DELAY), and for the node timeout after it had no slot.
 SPARES: list[Node] = []
 MOST_SPARES = 6 if "pytest" in sys.modules else 0  # none beside a benchmark
 
@@ -72,15 +71,15 @@ class LocalCluster:
 
     Args:
         primaries: number of nodes with slots.
-        replicas: number of replicas of each.
+        replicas: number of replicas of each primary.
         program: the server to start.
-        url: of the node at a ``{port}``.
-        options: returns more options of the node at a port.
+        url: URL of the node at a ``{port}``.
+        options: returns additional options of the node at a port.
 
     Attributes:
         host: where the nodes listen.
         nodes: the servers, the primaries first.
-        ports: of the nodes.
+        ports: ports of the nodes.
         clients: a client of each node.
     """
 
@@ -171,7 +170,7 @@ class LocalCluster:
     def know_replicas(self) -> None:
         """Wait until each node announces all replicas; each primary must have been written to.
 
-        Nodes omit a replica until it reports an offset above 0, which they learn from its pings.
+        Nodes omit a replica until its pings have reported an offset above 0.
         """
         self.until(
             lambda client: all(
@@ -215,7 +214,7 @@ class LocalCluster:
         Args:
             slot: the slot.
             target: number of the primary.
-            keys_at_once: how many keys are moved by one command.
+            keys_at_once: number of keys moved by one command.
             pause: seconds after each of these.
         """
         self.agree()
@@ -233,7 +232,7 @@ class LocalCluster:
         keys_at_once: int = 100,
         pause: float = 0,
     ) -> None:
-        """Do what ``move_slot()`` does, from one of these primaries to another."""
+        """Move a slot like ``move_slot()``, from one of these primaries to another."""
         ids = [client.execute_command("CLUSTER", "MYID").decode() for client in self.clients]
         here, there = self.clients[source], self.clients[target]
         there.execute_command("CLUSTER", "SETSLOT", slot, "IMPORTING", ids[source])
@@ -250,7 +249,7 @@ class LocalCluster:
             self.clients[number].execute_command("CLUSTER", "SETSLOT", slot, "NODE", ids[target])
 
     def take_over(self) -> None:
-        """Let the first primary and its replica change roles, as planned."""
+        """Start a planned failover of the first primary to its replica."""
         clients = self.clients[0], self.clients[self.primaries]
 
         def roles() -> list[str]:
@@ -261,7 +260,7 @@ class LocalCluster:
             assert time.monotonic() < deadline, "the roles do not settle"
             time.sleep(0.01)
         asked = 0.0
-        # If it is not elected, it tries again after four of its timeouts.
+        # A replica that is not elected retries after four of its timeouts.
         replica = clients[before.index("slave")]
         timeout = replica.config_get("cluster-node-timeout")["cluster-node-timeout"]
         replica.config_set("cluster-node-timeout", 1000)
@@ -291,8 +290,8 @@ class LocalCluster:
     def agree(self) -> None:
         """Wait until all nodes know the newest epoch.
 
-        Otherwise the next node that gets a slot may take an epoch that is older than that of the
-        node which has it, and lose the slot again.
+        Otherwise the next node that gets a slot may use an epoch older than the epoch of the slot's
+        owner, and lose the slot again.
         """
         deadline = time.monotonic() + READY_S
         while len({self.state(client, "cluster_current_epoch") for client in self.clients}) > 1:
@@ -300,7 +299,7 @@ class LocalCluster:
             time.sleep(0.01)
 
     def serves(self, number: int, slot: int) -> bool:
-        """Return whether a node serves a slot, by its own account."""
+        """Return whether a node says that it serves a slot."""
         own = self.clients[number].execute_command("CLUSTER", "MYID")
         for first, last, (_, _, node, *_), *_ in self._slots(number):
             if first <= slot <= last:

@@ -10,7 +10,7 @@ from needed import file_of
 
 __all__ = ["MODULES", "module_options"]
 
-# Its module of time series, and its own server, need libssl 1.1, which newer systems lack.
+# Its time series module, and its own server, need libssl 1.1, which newer systems lack.
 MODULES = {"search": "redisearch.so", "json": "rejson.so", "bloom": "redisbloom.so"}
 
 
@@ -18,8 +18,8 @@ def module_options(folder: Path, *names: str) -> list[str]:
     """Return the options of a server that load modules; skip the test if there are none.
 
     Args:
-        folder: for copies, if the wheel was unpacked without the right to execute its files.
-        names: of the modules.
+        folder: for copies, if the wheel was unpacked without execute permission.
+        names: names of the modules.
     """
     options = []
     for name in names:

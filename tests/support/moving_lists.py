@@ -1,4 +1,4 @@
-"""A list in a cluster for the tests, and its slot, which moves."""
+"""A list in a cluster for the tests, and its moving slot."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def move(cluster: LocalCluster) -> None:
 
 @contextmanager
 def moving(cluster: LocalCluster) -> Iterator[list[int]]:
-    """Move the slot of the list round and round, in another thread; yield the moves so far."""
+    """Move the list's slot from node to node in another thread; yield the moves so far."""
     over = threading.Event()
     moves: list[int] = []
 
@@ -82,7 +82,7 @@ def half_moved(cluster: LocalCluster, *, arrived: bool) -> Iterator[Callable[[],
 
 @contextmanager
 def moving_once(cluster: LocalCluster) -> Iterator[None]:
-    """Move the slot in another thread: it must not come back while items are in flight."""
+    """Move the slot in another thread: it must not return while items are in flight."""
     mover = threading.Thread(target=move, args=(cluster,))
     mover.start()
     try:

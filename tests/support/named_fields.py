@@ -1,4 +1,4 @@
-"""Rows and columns with named fields, and a check for templates that name others."""
+"""Rows and columns with named fields, and a check for templates with other names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a test needs: where it is missing, the test is skipped, and fails in CI."""
+"""Requirements of a test: if missing, the test is skipped locally, and fails in CI."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 
 __all__ = ["file_of", "imported", "lacking"]
 
-# Packages that .ci/run installs after the first run of the tests; it checks that nothing is skipped
-# later. CI leaves out feast.
+# Packages that .ci/run installs after the first run of the tests; it checks that later runs skip
+# nothing. CI leaves out feast.
 LATER = {
     "dask", "distributed", "dlt", "feast", "grpc", "material", "mkdocstrings", "playwright",
     "plotnine", "pyspark", "ray", "statsmodels",

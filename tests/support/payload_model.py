@@ -10,12 +10,13 @@ from collections.abc import Iterator, Sequence
 
 PLAIN_LIST, PLAIN_SET, PLAIN_HASH, BINARY_SORTED_SET = PLAIN = 1, 2, 4, 5
 HASH_LISTPACK, SORTED_SET_LISTPACK = 16, 17
-# The last two bytes of the version, and eight of the checksum.
+# Two bytes of the version, and eight of the checksum.
 FOOTER_BYTES = 10
 # The sizes up to which the length of an entry is written in 1 to 4 bytes. All but the first are one
-# less than would fit; newer servers, such as Valkey 9.1, use the room. Source: lpEncodeBacklen().
+# less than possible; newer servers, such as Valkey 9.1, use the full range. Source:
+# lpEncodeBacklen().
 BACK_LENGTH_LIMITS = (127, 16382, 2097150, 268435454)
-# The sizes of texts, after 5 bytes, whose entries one server writes in a way that another refuses.
+# Sizes of texts, after 5 bytes, with entries that servers write differently and refuse.
 DISPUTED = (16378, 2097146, 268435450)
 
 
@@ -86,7 +87,7 @@ def listpack(texts: Sequence[bytes]) -> bytes:
 
 
 def length(size: int) -> bytes:
-    """Return a length as an RDB file has it."""
+    """Return a length in the format of an RDB file."""
     if size < 1 << 6:
         return bytes([size])
     if size < 1 << 14:
@@ -95,7 +96,7 @@ def length(size: int) -> bytes:
 
 
 def string(text: bytes) -> bytes:
-    """Return a text as an RDB file has it: a short one that is an integer as that."""
+    """Return a text in the format of an RDB file: a short integer as an integer."""
     value = as_integer(text) if len(text) <= 11 else None
     if value is not None:
         for kind, (form, bits) in enumerate((("<b", 7), ("<h", 15), ("<i", 31))):
@@ -110,7 +111,7 @@ def hash_payload(
     most_entries: int = 512,
     most_value: int = 64,
 ) -> bytes:
-    """Return what DUMP would for a hash that was made by one HSET a pair."""
+    """Return the DUMP of a hash made by one HSET per pair."""
     fields = dict(pairs)
     texts = [text for pair in fields.items() for text in pair]
     sizes = {len(text) for pair in pairs for text in pair}
@@ -137,7 +138,7 @@ def read_length(data: bytes, at: int) -> tuple[int, int]:
 
 
 def encoded_strings(data: bytes, at: int) -> Iterator[bytes]:
-    """Yield the strings of a payload from an offset on, as they are written."""
+    """Yield the encoded strings of a payload from an offset on."""
     while at < len(data) - FOOTER_BYTES:
         if data[at] >= 0xC0:
             end = at + 1 + (1 << (data[at] & 3))
@@ -149,7 +150,7 @@ def encoded_strings(data: bytes, at: int) -> Iterator[bytes]:
 
 
 def unordered(payload: bytes) -> tuple[int, list[bytes | tuple[bytes, bytes]]]:
-    """Return the type of a hash table and its items as they are written, in one order."""
+    """Return the type of a hash table and its encoded items, in one order."""
     count, at = read_length(payload, 1)
     strings = list(encoded_strings(payload, at))
     items: list[bytes | tuple[bytes, bytes]] = [*strings]
@@ -160,7 +161,7 @@ def unordered(payload: bytes) -> tuple[int, list[bytes | tuple[bytes, bytes]]]:
 
 
 def listpack_entries(payload: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the entries of a payload that is one listpack: as written, and as text."""
+    """Yield the entries of a payload that is one listpack: encoded, and as text."""
     size, start = read_length(payload, 1)
     at, end = start + 6, start + size - 1
     while at < end:

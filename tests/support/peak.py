@@ -19,5 +19,5 @@ def forget_peak() -> None:
         file.write("5")
 
 
-# Put before the code of such a process.
+# A prefix for the code of such a process.
 PEAK = inspect.getsource(peak)

@@ -6,5 +6,5 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 BENCH = ROOT / "bench"
-# Helpers of several tests, and programs that they start.
+# Helpers of several tests, and programs started by tests.
 SUPPORT = ROOT / "tests" / "support"

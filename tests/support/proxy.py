@@ -15,11 +15,11 @@ from typing import Literal, Self
 __all__ = ["FAITHFUL", "KINDS", "LYING", "UP", "DOWN", "Fault", "Proxy"]
 
 UP, DOWN = "up", "down"
-# These pass only what was sent, in order: counting replies can't go wrong.
+# Faults that pass only sent bytes, in order: counting replies can't go wrong.
 FAITHFUL = ("none", "cut", "reset", "half-close", "freeze", "fragment")
 LYING = ("garbage", "replies")
 KINDS = FAITHFUL + LYING
-# How many bytes are forwarded one by one.
+# The number of bytes forwarded one by one.
 FRAGMENTED_BYTES = 3_000
 GARBAGE_BYTES = 20
 
@@ -35,7 +35,7 @@ class Fault:
         way: ``"up"`` for commands, or ``"down"`` for replies.
         at: after this many bytes in that direction, over all connections.
         seed: seed of the random bytes.
-        delay_s: how long each piece is delayed, as over a long distance.
+        delay_s: the delay of each piece in seconds, as over a long distance.
     """
 
     kind: str = "none"
@@ -178,7 +178,7 @@ class Proxy:
         sink.sendall(data[slow:])
 
     def _close(self, end: socket.socket) -> None:
-        other, _ = self._pairs.pop(end, (end, ""))  # its direction may have ended before
+        other, _ = self._pairs.pop(end, (end, ""))  # its direction may have ended earlier
         self._pairs.pop(other, None)
         for each in (end, other):
             with suppress(OSError):

@@ -1,4 +1,4 @@
-"""Random replies of RESP2, for tests of what reads them."""
+"""Random replies of RESP2, for tests of reply readers."""
 
 from __future__ import annotations
 

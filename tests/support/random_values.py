@@ -12,7 +12,7 @@ from fastresp.encode.row_writer import CHUNK_BYTES, Writer
 Command = list[bytes]
 
 VERBS = (b"HSET", b"SADD", b"ZADD", b"RPUSH", b"LPUSH")
-# Beyond any integer's encoding there is another: in 8, 13, 16, 24, 32 and 64 bits.
+# Beyond the range of each integer encoding: 8, 13, 16, 24, 32 and 64 bits.
 INTEGERS = [
     b"%d" % (sign * (1 << bits) + by)
     for bits in (0, 7, 8, 12, 13, 15, 16, 23, 24, 31, 32, 33, 62, 63, 64)
@@ -24,7 +24,7 @@ NEARLY_INTEGERS = [
     b"99999999999", b"-9999999999", b"-99999999999", b"99999999999999999999",
     b"18446744073709551617", b"-18446744073709551615", b"184467440737095516160",
 ]  # fmt: skip
-# Of texts around a limit: of a listpack's kinds of text, of its back length, of a list's node.
+# Sizes of texts around limits: a listpack's text encodings, its back length, a list's node.
 SHORT = (62, 63, 64, 65, 66, 123, 124, 125, 126, 127, 128)
 LONG = (
     4080, 4090, 4094, 4095, 4096, 4097, 8170, 8180, 8183, 8184, 8185, 8191, 8192, 8193,

@@ -50,7 +50,7 @@ class Raw:
         self.format, self.length, self.buffers = format, length, buffers
         self.children, self.dictionary = list(children), dictionary
         self.name, self.offset = name, offset
-        # Unknown if there is a validity bitmap.
+        # Unknown if the array has a validity bitmap.
         self.null_count = -1 if buffers and buffers[0] is not None else 0
 
     def named(self, name: str) -> Raw:

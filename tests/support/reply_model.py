@@ -97,7 +97,7 @@ def expected(stream: bytes) -> Outcome:
     """Return this model's result for a stream."""
     replies, marked, pending, fault = 0, set(), False, None
     errors: list[tuple[int, bytes, int]] = []
-    # The remaining elements of each open aggregate, whether it is part of a reply, and all of them.
+    # For each open aggregate: its remaining elements, whether it is part of a reply, and its size.
     stack: list[list[Any]] = []
     try:
         for start, kind, value in elements(stream):

@@ -1,4 +1,4 @@
-"""Loads with a checkpoint in processes of their own, which are killed and begun again."""
+"""Loads with a checkpoint in their own processes, which are killed and resumed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["MARKER", "NAME", "Loads", "check_lists", "failing", "restart"]
 NAME = "jobs"
 MARKER = f"fastresp:{{{NAME}}}:row"
 KEYS = 20
-# Rows that a load sends between two kills, at most; it is held back to this rate.
+# The maximum number of rows that a load sends between two kills; its rate is limited to this.
 RATE = 200_000
 MOST_APART_S = 0.1
 ROWS_APART = 50_000
@@ -34,7 +34,7 @@ print(fastresp.mass_insert(rows, template, server=url, checkpoint="{NAME}", resu
 
 
 def failing(rows: Sequence[Any], at: int, pause: int = 0) -> Iterator[Any]:
-    """Yield rows until the source fails; what comes before a pause is sent after it."""
+    """Yield rows until the source fails; rows before a pause are sent after it."""
     for number, row in enumerate(rows[:at]):
         if pause <= number < pause + 3 and pause:
             time.sleep(0.2)
@@ -43,14 +43,14 @@ def failing(rows: Sequence[Any], at: int, pause: int = 0) -> Iterator[Any]:
 
 
 def check_lists(client: Any, keys: int, count: int) -> None:
-    """All rows (i % keys, i) ran once, those of a key in order."""
+    """Check that all rows (i % keys, i) ran once, in order for each key."""
     for key in range(keys):
         stored = [int(item) for item in client.lrange(f"list:{key}", 0, -1)]
         assert stored == [*range(key, count, keys)], key
 
 
 def restart(server: LocalServer, meanwhile: Callable[[], object] = lambda: None) -> None:
-    """Kill a server, and start it again with what it has on disk; return when that is read."""
+    """Kill a server, restart it with its data on disk, and return when it has loaded them."""
     server.process.kill()
     server.process.wait()
     server.socket.unlink(missing_ok=True)
@@ -62,13 +62,13 @@ def restart(server: LocalServer, meanwhile: Callable[[], object] = lambda: None)
 
 
 class Loads:
-    """Loads rows until all are loaded, and lets something happen now and then meanwhile.
+    """Loads rows until all are loaded; something happens now and then meanwhile.
 
     Args:
         server: where to load to; ``happening()`` may replace it.
-        template: of the rows (key, number).
-        seed: of the moments.
-        happenings: how often.
+        template: for the rows (key, number).
+        seed: for the moments.
+        happenings: number of happenings.
     """
 
     def __init__(self, server: LocalServer, template: str, seed: int, happenings: int) -> None:
@@ -117,11 +117,11 @@ class Loads:
         return redis.Redis.from_url(self.server.url)
 
     def check(self) -> None:
-        """All rows ran once, those of a key in order."""
+        """Check that all rows ran once, in order for each key."""
         with self.client() as client:
             marker = client.get(MARKER)
             assert isinstance(marker, bytes)
-            # One that is set by scripts has a text before the number.
+            # Scripts set a text before the number.
             assert int(marker.rpartition(b":")[2]) == self.count
             for key in range(KEYS):
                 numbers = [*range(key, self.count, KEYS)]

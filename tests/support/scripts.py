@@ -18,7 +18,7 @@ KEYS = 20_000
 
 @contextmanager
 def flushing(server: LocalServer, pause: float = 0.01) -> Iterator[list[int]]:
-    """Run a second client that flushes all scripts again and again; yield the count of flushes."""
+    """Run a second client that flushes all scripts repeatedly; yield the count of flushes."""
     done = threading.Event()
     count = [0]
 

@@ -37,7 +37,7 @@ def located(name: str, wheels: dict[str, tuple[str, str]]) -> str:
         package, inside = wheels[name]
         spec = find_spec(package)
         path = Path((spec.submodule_search_locations or [""])[0]) / inside if spec else None
-        # Some servers have wheels only for some Pythons; on 3.11 all have.
+        # Some servers have wheels only for some versions of Python; 3.11 has all of them.
         fails = sys.version_info[:2] == (3, 11)
     else:
         found = shutil.which(name)

@@ -1,6 +1,6 @@
-"""Attempts of a sink's task in processes of their own, which are held, frozen, killed and woken.
+"""Attempts of a sink's task in their own processes, which are paused, frozen, killed and woken.
 
-Started as a program, it is such an attempt: it reads a pickled Plan.
+Started as a program, it is one attempt: it reads a pickled Plan.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BATCH_ROWS = 500
 
 
 def batch(count: int, first: int = 0) -> pa.RecordBatch:
-    """Return rows with a number, and a key of 20 for it."""
+    """Return rows of a number and its key, one of 20."""
     numbers = range(first, first + count)
     columns = {"id": [*numbers], "key": [number % 20 for number in numbers]}
     schema = pa.schema([("id", pa.int64()), ("key", pa.int64())])
@@ -36,7 +36,7 @@ def batch(count: int, first: int = 0) -> pa.RecordBatch:
 
 
 def hurry(lease: int) -> None:
-    """Let a lease be this many seconds, and be renewed and looked at often."""
+    """Set the lease in seconds, and renew and check it often."""
     fastresp.load.checkpoint.description.LEASE_S = lease
     fastresp.load.resuming.NOTED_S = fastresp.load.resuming.RENEWED_S = 0.1
     fastresp.sink.task.LOOK_S = 0.05
@@ -58,10 +58,10 @@ class Plan:
     """What an attempt does.
 
     Attributes:
-        sink: where it writes.
-        rows: how many; each task has other numbers.
+        sink: the sink to write to.
+        rows: number of rows; each task has other numbers.
         task: its task.
-        hold: before this row, it waits until it is told to go on; -1 for never.
+        hold: the row before which it waits for ``go_on()``; -1 for none.
         pause: seconds after each batch.
         lease: see ``hurry()``.
     """
@@ -88,7 +88,7 @@ class Plan:
 
 
 class Attempt:
-    """A process that runs a plan; ended, if need be, at the end of a ``with`` statement."""
+    """A process that runs a plan; a ``with`` statement ends it if it is still running."""
 
     def __init__(self, plan: Plan) -> None:
         self.process = subprocess.Popen(
@@ -109,7 +109,7 @@ class Attempt:
         self._from.close()
 
     def held(self) -> None:
-        """Wait until it has come to the row where it is held."""
+        """Wait until it has reached the row ``hold``."""
         assert self._from.readline() == b"held\n"
 
     def go_on(self) -> None:
@@ -117,20 +117,20 @@ class Attempt:
         self._to.flush()
 
     def signal(self, number: int) -> None:
-        """Send a signal; return when a killed or frozen process runs no more."""
+        """Send a signal; return when a killed or frozen process has stopped."""
         self.process.send_signal(number)
         if number == signal.SIGKILL:
             self.process.wait()
 
     def outcome(self) -> Totals | Exception:
-        """Wait for the end, and return what it has returned or raised."""
+        """Wait for the end, and return its result or exception."""
         found: Any = pickle.load(self._from)
         assert self.process.wait() == 0
         return found  # type: ignore[no-any-return]
 
 
 def main() -> None:
-    """Run the plan of the standard input."""
+    """Run the plan read from standard input."""
     try:
         found: Any = pickle.load(sys.stdin.buffer).run()
     except Exception as error:
@@ -139,7 +139,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    # Plans are pickled by the name of this module.
+    # Plans are pickled with the name of this module.
     import sink_attempts
 
     sink_attempts.main()

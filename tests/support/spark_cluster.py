@@ -1,6 +1,7 @@
-"""A Spark cluster on this machine: a master, and workers on loopback addresses of their own.
+"""A Spark cluster on this machine: a master, and workers on their own loopback addresses.
 
-Spark begins a task a second time only on another host, so ``local[2]`` and ``local-cluster`` can't.
+Spark starts a second attempt of a task only on another host, so ``local[2]`` and ``local-cluster``
+can't.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ class SparkCluster:
     """Run a cluster in a ``with`` statement.
 
     Args:
-        folder: for logs and what Spark writes.
-        workers: how many; each has one core, and restarts an executor that was killed.
+        folder: for logs and Spark's files.
+        workers: number of workers; each has one core, and restarts a killed executor.
 
     Attributes:
-        url: of its master.
+        url: the URL of its master.
     """
 
     def __init__(self, folder: Path, workers: int = 2) -> None:

@@ -14,7 +14,7 @@ FIELDS = ["name", "city"]
 
 
 def loaded(server: LocalServer, count: int = 10) -> list[dict[str, Any]]:
-    """Store users, every third one without a city; return them."""
+    """Store users, every third without a city; return them."""
     users = [
         {"id": str(i), "name": f"näme {i}", "city": None if i % 3 == 0 else "Ulm" * (i % 5)}
         for i in range(count)

@@ -1,4 +1,4 @@
-"""Run a load in two modes, and compare what the server holds and what the report says."""
+"""Run a load in two modes, and compare the stored data and the reports."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fastresp.server.options import Options
 from fastresp.sources.source import as_source, encoding
 
 SERVERS = ["redis-server", *WHEEL_SERVERS]
-# What may differ between modes.
+# Fields that may differ between modes.
 DIFFERENT = {"bytes_sent", "seconds", "program", "errors", "transport"}
 
 
@@ -62,7 +62,7 @@ def outcome(
         else:
             report = fastresp.mass_insert(data, template, server=server.url, **options)
         digest = client.execute_command("DEBUG DIGEST")
-        # No time is near a limit: not 9,990, 99,990, nor 9,990,000 s.
+        # Each time is far from a limit: 9,990, 99,990, 9,990,000 s.
         times = {key: (client.ttl(key) + 15) // 60 for key in client.scan_iter()}
     errors = [(e.index, e.row, e.code, e.text, e.arguments, e.nested) for e in report.errors]
     fields = {k: v for k, v in asdict(report).items() if k not in DIFFERENT and k[0] != "_"}
@@ -70,7 +70,7 @@ def outcome(
 
 
 def as_file(commands: Any, folder: Path) -> Path:
-    """Write commands to a file of RESP, whose chunks do not depend on time as those of rows do."""
+    """Write commands to a file of RESP; unlike chunks of rows, its chunks don't depend on time."""
     path = folder / "commands.resp"
     fastresp.dump(commands, None, path)
     return path
@@ -87,7 +87,7 @@ def commands_of(data: Any, template: Any, **options: Any) -> list[tuple[int, tup
 
 
 def calls(client: redis.Redis, name: str) -> int:
-    """Return how many times a command was called."""
+    """Return the number of calls of a command."""
     stats = client.info("commandstats").get(f"cmdstat_{name.lower()}", {})
     count: int = stats.get("calls", 0)
     return count

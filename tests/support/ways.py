@@ -49,7 +49,7 @@ class Source:
     Attributes:
         make: returns the data, for ``mass_insert``; may write files into a folder.
         families: a data set that names one of them in ``without`` is not tried.
-        fits: whether this form can hold a data set.
+        fits: whether this form can represent a data set.
         keyed: whether a row may lack a key, which is not a null. Columns have nulls for both.
     """
 
@@ -68,7 +68,7 @@ def rows(data: DataSet, folder: Path) -> list[dict[str, Any]]:
 
 
 def thirds(data: DataSet) -> list[range]:
-    """Return the numbers of the rows in three parts, the first without any."""
+    """Return the numbers of the rows in three parts, of which the first is empty."""
     count = data.table.num_rows
     return [range(0), range(count // 2), range(count // 2, count)]
 
@@ -106,7 +106,7 @@ def parquet_object(data: DataSet, folder: Path) -> Any:
 
 
 def parquet_hive(data: DataSet, folder: Path) -> str:
-    """Write a file for each row, in a folder that names its id, far below one like it."""
+    """Write a file for each row, in a folder that names its id, far below a similar folder."""
     folder = folder / "far=above" / "data"
     for number in range(data.table.num_rows):
         place = folder / f"id={number}"
@@ -240,7 +240,7 @@ def fits_tsv(data: DataSet) -> bool:
 
 
 def fits_json(data: DataSet) -> bool:
-    """JSON Lines without rows have no columns; and 32 bits of 0.1 are another number in 64."""
+    """Return whether JSON Lines can represent the data: some rows, and no short floats."""
     short = {pa.float16(), pa.float32()} & {each.type for each in data.table.schema}
     return data.table.num_rows > 0 and not short
 
@@ -294,7 +294,7 @@ SOURCES = {
     "JSON Lines, sort_by": Source(reading(jsonl_file, sort_by="id"), ["json", "sorted"], fits_json),
 }
 
-# Returns rows, skipped commands and nulls left out, if it reports them.
+# Returns rows, skipped commands and nulls left out, if the load reports them.
 Load: TypeAlias = Callable[[Any, str, str, Path], tuple[int, int, int] | None]
 
 
@@ -341,7 +341,7 @@ def by_command_line(data: Any, template: str, url: str, folder: Path) -> tuple[i
 
 @dataclass(frozen=True)
 class Method:
-    """A function or a mode that loads; and the source with which it is tried."""
+    """A function or a mode that loads, and the source used to test it."""
 
     source: Source
     load: Load

@@ -49,7 +49,7 @@ BYTES = [word.encode() for word in WORDS[:-1]] + [b"\xff\0" * 3000]
 NINE = [1, -2, 0, 12345, -98765]
 DECIMALS = ["0.01", "-0.02", "0.00", "123.45", "-987.65"]
 
-# For each type some values as an array, and their texts.
+# Values of each type as an array, and their texts.
 TEXTS: dict[str, tuple[pa.Array, list[Any]]] = {
     **INTEGERS,
     "half": (pa.array(HALVES), ["1.5", "0.1", "-0.0", "65500.0", "inf"]),
@@ -222,7 +222,7 @@ def test_text_in_structs_and_maps(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in TEXTS if "binary" not in name])
 def test_text_as_json(name: str) -> None:
-    """Numbers and booleans stay as they are, others become strings; infinity is refused."""
+    """Numbers and booleans stay as they are, other types become strings; infinity is refused."""
     array, texts = TEXTS[name]
     rows = as_rows(pa.table({"v": array}), {"v": "json"}) if "_ns" not in name else []
     table = pa.table({"v": array, "l": pa.array([[1]] * len(array))})

@@ -215,7 +215,7 @@ def test_bad_column(template: str, words: str) -> None:
     assert template[caught.value.position] == "{"
 
 
-def test_unsupported_columns_that_no_placeholder_names() -> None:
+def test_unused_unsupported_columns_are_allowed() -> None:
     assert dumped(ODD, "SET {n} {bytes}") == pack("SET", 1, b"x")
     assert dumped(ODD, "SET {n} {deep!json}") == pack("SET", 1, "[[1]]")
 

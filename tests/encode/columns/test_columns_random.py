@@ -120,7 +120,7 @@ class Maker:
         return pa.array([self.maybe(share) for _ in range(n)], pa.bool_())
 
     def array(self, kind: pa.DataType, n: int) -> pa.Array:
-        """Return an array of that length, often a slice of a longer one."""
+        """Return an array of this length, often a slice of a longer one."""
         before = self.random.choice([0, 0, 1, 7, 8, 13])
         whole = self.whole(kind, n + before + self.random.choice([0, 0, 3]))
         return whole.slice(before, n)
@@ -227,7 +227,7 @@ class Maker:
         return f"{{{path}}}" if self.maybe(0.7) else f"x:{{{path}}}"
 
     def template(self, table: pa.Table, roles: dict[str, str]) -> tuple[str, dict[str, str]]:
-        """Return a template for these columns, and the form in which it uses each."""
+        """Return a template for these columns, and how it uses each."""
         scalars = [name for name, role in roles.items() if role == "scalar"]
         nested = [name for name, role in roles.items() if role == "nested"]
         if self.maybe(0.15) and all(has_json(field.type) for field in table.schema):
@@ -281,7 +281,7 @@ class Maker:
 
 
 def pairs(left_out: list[str], as_json: bool) -> str:
-    """Return a placeholder for all fields except these."""
+    """Return a placeholder for all fields except the given ones."""
     return f"{{**{'-' if left_out else ''}{','.join(left_out)}{'!json' if as_json else ''}}}"
 
 

@@ -29,16 +29,16 @@ from fastresp.server.local_server import LocalServer
 
 
 def assert_released(source: Counted) -> None:
-    """Check that all is released at once, not by a later garbage collection."""
+    """Check that everything is released immediately, not by a later garbage collection."""
     assert source.streams == source.streams_released == 1
     assert source.open == 0
 
 
 def wait_until_released(source: Counted) -> None:
-    """Wait, since in asyncio the thread of the last batch may hold it longer than the loop."""
+    """Wait, since in asyncio the thread of the last batch may keep it longer than the loop."""
     deadline = time.monotonic() + 20
     while source.open and time.monotonic() < deadline:
-        # Every time: what the thread held may be in a cycle with its exception.
+        # On each try: objects of the thread may be in a cycle with its exception.
         gc.collect()
         time.sleep(0.01)
     assert source.open == 0
@@ -100,7 +100,7 @@ def test_bad_template() -> None:
 
 @pytest.mark.parametrize("load", [*LOADS, dump])
 def test_value_that_cannot_be_sent(load: Any, server: LocalServer, client: redis.Redis) -> None:
-    """Earlier rows are loaded; the batch is released at once though the traceback is kept."""
+    """Earlier rows are loaded; the batch is released immediately though the traceback is kept."""
     parts = batches(3)
     parts.insert(2, pa.record_batch({"id": pa.array([8, None]), "v": ["a", "b"]}))
     source = Counted(parts)
@@ -193,7 +193,7 @@ def test_ctrl_c(transport: str, server: LocalServer) -> None:
 def test_ctrl_c_while_all_rows_are_left_out() -> None:
     code = (
         "import duckdb, fastresp\n"
-        # Imports may swallow a Ctrl-C: this does them all.
+        # Imports may swallow a Ctrl-C; this runs them all in advance.
         "fastresp.dump(duckdb.sql('select 1 v'), 'GET {v}', '/dev/null')\n"
         "data = duckdb.sql('select null::int v from range(100000000000)')\n"
         "print(1, flush=True)\n"
@@ -317,7 +317,7 @@ def test_chunks_are_closed_early() -> None:
     assert_released(source)
 
 
-def test_stream_is_released_after_the_batch_that_another_thread_waits_for() -> None:
+def test_stream_is_released_after_a_batch_read_in_another_thread() -> None:
     began, go_on = threading.Event(), threading.Event()
 
     def wait(index: int) -> None:

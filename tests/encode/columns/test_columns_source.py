@@ -1,4 +1,4 @@
-"""Columns of any library through the PyCapsule protocol, and what is refused."""
+"""Columns of any library through the PyCapsule protocol, and refused data."""
 
 from __future__ import annotations
 
@@ -222,7 +222,7 @@ def test_dunder_that_raises() -> None:
         dumped(Wrong(), "GET {a}")
 
 
-def test_reader_whose_rows_raise(server: LocalServer, client: redis.Redis) -> None:
+def test_reader_that_raises(server: LocalServer, client: redis.Redis) -> None:
     def rows() -> Any:
         yield from batches(2)
         raise ZeroDivisionError("of the source")
@@ -255,7 +255,7 @@ def test_async_iterables_are_rows(server: LocalServer) -> None:
 
 
 def test_path(server: LocalServer, client: redis.Redis, tmp_path: Path) -> None:
-    """A path or a query is read wherever data is accepted."""
+    """A path or a query is accepted wherever data is."""
     file = tmp_path / "users.parquet"
     pq.write_table(TABLE, file)
     query = f"SELECT id, name FROM '{file}' WHERE name IS NOT NULL"
@@ -304,7 +304,7 @@ def test_tables_with_nested_nulls() -> None:
 
 
 def test_tables_are_streamed() -> None:
-    """The next chunk is read only after the last one was used."""
+    """The next chunk is read only after the previous one was used."""
     taken = []
 
     class Chunks:
@@ -327,7 +327,7 @@ def test_tables_are_streamed() -> None:
 
 
 @pytest.mark.parametrize("command", ["HSET u:{id} {**}", None])
-def test_tables_as_rows_get_advice(command: str | None) -> None:
-    """An iterator of tables looks like one of rows until its first item."""
+def test_tables_passed_as_rows_get_advice(command: str | None) -> None:
+    """An iterator of tables can't be told from an iterator of rows before its first item."""
     with pytest.raises(EncodeError, match="a list of tables, or load each by itself"):
         dumped((frame for frame in [FRAME]), command)

@@ -48,7 +48,7 @@ LARGE = {
 @pytest.mark.parametrize("nulls", ["error", "skip", "empty"])
 @pytest.mark.parametrize("name", LARGE)
 def test_large_values(name: str, nulls: str) -> None:
-    """Values of 1 MiB and more: alone, several in a command, in commands that are rolled back."""
+    """Values of 1 MiB and more: alone, several in a command, and in rolled-back commands."""
     values = LARGE[name]
     n = len(values)
     table = pa.table({"id": range(n), "v": values, "w": pa.array([BIG, None] * n).slice(0, n)})
@@ -67,7 +67,7 @@ def test_large_values(name: str, nulls: str) -> None:
 @pytest.mark.parametrize("nulls", ["error", "skip", "empty"])
 @pytest.mark.parametrize("count", [1, 9, 99])
 def test_large_items(nulls: str, count: int) -> None:
-    """If the number of arguments has more digits than guessed, everything is moved."""
+    """If the argument count has more digits than guessed, the whole command is moved."""
     items = [BIG, "a", None, BIG] + ["b"] * count
     lists = pa.array([["x"], items, ["y"], [None], [BIG, BIG], None, items[:2]])
     maps = pa.array(
@@ -130,7 +130,7 @@ def test_huge_json() -> None:
 @pytest.mark.few(1)
 @pytest.mark.parametrize("chunk_bytes", [1, 64, 1000, 70_000])
 def test_small_chunks(chunk_bytes: int) -> None:
-    """Memory grows at any point of a command."""
+    """Memory may grow at any point of a command."""
     n = 3000
     words = [None if i % 7 == 3 else "w" * (i * 37 % 6000) for i in range(n)]
     table = pa.table(
@@ -230,7 +230,7 @@ def test_places_of_commands() -> None:
     ],
 )  # fmt: skip
 def test_argument_larger_than_the_server_accepts(template: str, argument: int) -> None:
-    """The size alone decides, below and above the size that is written at once."""
+    """Only the size decides, below and above the size that is copied."""
     for size in (100, 5000, 2 * MIB):
         table = pa.table(
             {
@@ -269,7 +269,7 @@ def test_no_limit() -> None:
 
 
 def test_commands_before_an_error() -> None:
-    """Whole rows as whole commands remain, also after large values."""
+    """Whole rows remain as whole commands, including after large values."""
     table = pa.table(
         {
             "a": [BIG, "b", BIG, "c"],

@@ -121,7 +121,7 @@ def refused(array: Raw, row: int, template: str) -> None:
     assert (commands, error.row) == (row, row)
     assert "damaged" in str(error) and re.match(rf"row {row}( \(id={row}\))?, ", str(error))
     assert "column 'value'" in str(error)
-    if row > 0:  # also for a batch that begins within its arrays
+    if row > 0:  # including batches that begin inside their arrays
         commands, error = outcome(frame(array.length - 1, 1, id=ids, value=array), template)
         assert (commands, error.row) == (row - 1, row - 1)
 
@@ -170,8 +170,8 @@ def test_rows_before_the_damage_are_sent(server: LocalServer) -> None:
     assert report.replies == 69_999
 
 
-def test_damage_in_a_column_that_is_not_sent() -> None:
-    """It ends the load too: the rest of such a batch can't be trusted."""
+def test_damage_in_an_unused_column() -> None:
+    """It ends the load: the rest of the batch can't be trusted."""
     refused(BACKWARDS, 1, "SET {id} v")
 
 
@@ -197,7 +197,7 @@ def test_single_column() -> None:
     assert (commands, error.row) == (1, 1)
 
 
-def test_null_may_have_any_index_and_any_view() -> None:
+def test_data_of_nulls_may_be_invalid() -> None:
     """The data of a null is never read."""
     valid = b"\x05"
     kept = list_views("+vl", (0, 50, 2), (2, 7, 2))
@@ -281,8 +281,8 @@ def test_nested_type_with_the_wrong_children(kind: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["arrow.uuid", "arrow.bool8", "arrow.json"])
-def test_known_extension_with_another_storage(name: str) -> None:
-    """A UUID has 16 bytes; with a storage of 4 it would read 12 foreign ones."""
+def test_known_extension_with_the_wrong_storage(name: str) -> None:
+    """A UUID has 16 bytes; with a storage of 4 bytes, 12 bytes beyond it would be read."""
     field = pa.field("a", pa.binary(4), metadata={"ARROW:extension:name": name})
     batch = pa.RecordBatch.from_arrays(
         [pa.array([b"abcd"], pa.binary(4))], schema=pa.schema([field])

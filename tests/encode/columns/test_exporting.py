@@ -1,4 +1,4 @@
-"""What each library's export loses is kept, or refused by name."""
+"""Values that each library's export loses: kept, or refused by name."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_unnamed_index() -> None:
 
 
 @pytest.mark.parametrize("frame", [pd.DataFrame(), pl.DataFrame(), pa.table({})])
-def test_frames_of_nothing_have_no_rows(frame: Any) -> None:
+def test_empty_frames_have_no_rows(frame: Any) -> None:
     assert dumped(frame, "HSET u:{id} {**}") == b""
 
 
@@ -191,7 +191,7 @@ KEYS = {
 
 
 @pytest.mark.parametrize("name", KEYS)
-def test_values_that_no_json_object_can_hold(name: str) -> None:
+def test_values_without_json_form(name: str) -> None:
     for values in (KEYS[name], pa.ListArray.from_arrays([0, 1], KEYS[name])):
         table = pa.table({"id": [1], "m": values})
         for template in ("SET k {m!json}", "SET k {*!json}", "HSET k {**!json}"):
@@ -201,7 +201,7 @@ def test_values_that_no_json_object_can_hold(name: str) -> None:
 
 
 @pytest.mark.parametrize("n", [2, 3000])
-def test_maps_with_one_key_twice(n: int) -> None:
+def test_maps_with_a_duplicate_key(n: int) -> None:
     keys = [*range(n), n - 1]
     table = pa.table({"m": maps(pa.int64(), *((key, key) for key in keys))})
     with pytest.raises(fastresp.EncodeError, match=r"row 0, .*a map has two values for one key"):

@@ -34,7 +34,7 @@ def test_polars_objects(template: str) -> None:
         fastresp.dump(FRAME, template, io.BytesIO())
 
 
-def test_objects_that_are_not_sent_are_allowed() -> None:
+def test_unused_objects_are_allowed() -> None:
     file = io.BytesIO()
     fastresp.dump(FRAME, "SET {id} v", file)
     assert file.getvalue() == fastresp.pack_many([("SET", 1, "v"), ("SET", 2, "v")])
@@ -64,7 +64,7 @@ def test_series_of_objects(server: LocalServer) -> None:
     ids=["path", "mixed", "large", "complex", "sparse", "nested", "arrays"],
 )  # fmt: skip
 def test_pandas_objects(values: Any) -> None:
-    """Only those that the template uses are refused, with pyarrow's words."""
+    """Only columns used by the template are refused, with pyarrow's message."""
     frame = pd.DataFrame({"id": range(len(values)), "name": pd.Series(values)})
     for template in ("SET k {name}", "HSET {id} {**}", "SET {id} {*!json}"):
         with pytest.raises(TemplateError, match=r"'name' can't be converted to Arrow: .*; cast it"):
@@ -138,7 +138,7 @@ def test_union_without_values_in_a_file(tmp_path: pathlib.Path, suffix: str, row
 
 
 @pytest.mark.parametrize("kind", ["tiM", "tiD"])
-def test_intervals_that_pyarrow_has_no_array_of(tmp_path: pathlib.Path, kind: str) -> None:
+def test_intervals_without_a_pyarrow_array(tmp_path: pathlib.Path, kind: str) -> None:
     months = Raw(kind, 2, None, int32(1, 2, 3, 4))
     table = frame(2, id=Raw("l", 2, None, int64(1, 2)), span=months)
     batch = pa.record_batch(table)

@@ -18,7 +18,7 @@ def test_known_value() -> None:
 
 
 def test_every_length() -> None:
-    """Eight bytes at a time, and the rest one by one."""
+    """Eight bytes at a time, and the remainder one by one."""
     for start in range(9):
         for end in range(start, len(DATA)):
             assert checksum(memoryview(DATA)[start:end]) == crc64(DATA[start:end])

@@ -1,4 +1,4 @@
-"""The table of keys: it finds a repeated key and its first row, in memory that is bounded."""
+"""The table of keys finds a repeated key and its first row, in bounded memory."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from fastresp.encode.payload.keys import MOST_KEYS, Keys, split
 from fastresp.encode.payload.serializer import Serializer
 from fastresp.encode.row_writer import Writer
 
-# Of one key in the records.
+# Bytes per key in the records.
 RECORD_BYTES = 16
 PARTS = 64
 
 
 def records(keys: list[bytes]) -> bytes:
-    """Return the records of different keys, whose rows are their indexes."""
+    """Return the records of distinct keys; their rows are their indexes."""
     serializer = Serializer(Format(11), most_bytes=1 << 30)
     for chunk in Writer().chunks([b"SADD", key, b"x"] for key in keys):
         serializer.serialize(chunk)
@@ -39,7 +39,7 @@ def error_of(keys: list[bytes]) -> str:
 
 @pytest.mark.parametrize("first", [0, 1, 511, 512, 1023, 4999])
 def test_first_row(first: int) -> None:
-    """The table grows in between."""
+    """The table grows meanwhile."""
     keys = [b"key:%d" % i for i in range(5000)]
     assert f"row {first:,} and row 5,001 make the same key" in error_of(
         [*keys, b"another", keys[first]]
@@ -51,14 +51,14 @@ def test_adjacent_commands_are_one_key() -> None:
     assert "row 0 and row 3" in error_of([b"", b"", b"b", b""])
 
 
-def test_keys_that_differ_little() -> None:
+def test_similar_keys() -> None:
     keys = [b"\0" * size for size in range(100)] + [b"a" * size for size in range(1, 100)]
     keys += [b"%d" % i for i in range(100_000)]
     records(keys)
 
 
-def test_records_hold_the_rows() -> None:
-    """A table that is given them twice finds each of them."""
+def test_records_have_the_rows() -> None:
+    """Each record fed a second time is found as a repeated key."""
     found = records([b"%d" % i for i in range(1500)])
     keys = Keys()
     assert keys.second_row(found, 0, 1) is None
@@ -101,7 +101,7 @@ def test_default_bound() -> None:
 
 
 def test_split() -> None:
-    """Each key is in one part, always the same."""
+    """Equal keys are in the same part."""
     a, b = (records([b"%d" % i for i in range(start, 3000)]) for start in (0, 1000))
     parts, others = split(a), split(b)
     assert len(parts) == len(others) == PARTS
@@ -119,7 +119,7 @@ def test_split() -> None:
 
 @pytest.mark.parametrize("steps", [1, 2, 7, 100])
 def test_repeated_key_across_batches(steps: int) -> None:
-    """Each step looks at a share of the keys of a part: one of them finds the repeated one."""
+    """Each step checks a share of a part's keys: exactly one step finds the repeated key."""
     a = records([b"%d" % i for i in range(2000)])
     b = records([b"b%d" % i for i in range(1234)] + [b"77"] + [b"c%d" % i for i in range(99)])
     found, seen = [], 0
@@ -130,5 +130,5 @@ def test_repeated_key_across_batches(steps: int) -> None:
             found.append(keys.second_row(other, step, steps))
             seen += keys.count
     assert [each for each in found if each] == [(77, 1234)]
-    # Those after the repeated key were not looked at; the part has 3,334 / 64 keys on average.
+    # Keys after the repeated one were not checked; a part has 3,334 / 64 keys on average.
     assert 3000 < seen <= 3333

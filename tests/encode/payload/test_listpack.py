@@ -1,4 +1,4 @@
-"""Hashes as listpacks and as plain values, byte by byte as a slow reference writes them."""
+"""Hashes as listpacks and as plain values, byte for byte as a slow reference writes them."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from fastresp.encode.payload.format import Format
 
 TEXTS = [*INTEGERS, *NEARLY_INTEGERS, *(b"x" * size for size in (*SHORT, *LONG))]
 LISTPACKS = Format(10)
-# Those whose limits let everything into a listpack.
+# Limits that allow any hash as a listpack.
 WIDE = {"hash-max-listpack-entries": 1 << 40, "hash-max-listpack-value": 1 << 40}
 
 
 def written(pairs: list[tuple[bytes, bytes]], encodings: Format) -> bytes:
-    """Return the payload of a hash that one command makes of each pair."""
+    """Return the payload of a hash made by one command per pair."""
     [command] = restores(([b"HSET", b"k", *pair] for pair in pairs), encodings)
     assert command[:3] == [b"RESTORE", b"k", b"0"] and len(command) == 4
     return command[3]
@@ -71,7 +71,7 @@ def test_random_hashes(seed: int) -> None:
 
 @pytest.mark.parametrize("fields", [8191, 8192, 8193])
 def test_wide_limits(fields: int) -> None:
-    """A server's limits are kept up to half of the size at which it makes no listpack."""
+    """A server's limits apply up to half of the size at which it stops making listpacks."""
     pairs = [(b"%d" % i, b"") for i in range(fields)]
     assert written(pairs, Format(10, WIDE)) == hash_payload(pairs, 10, fields)
     for size in (32_767, 32_768, 2_097_145):
@@ -80,7 +80,7 @@ def test_wide_limits(fields: int) -> None:
 
 
 def test_back_lengths() -> None:
-    """The limits of the model itself, since few payloads are that large."""
+    """Check the model's own limits, since few payloads are that large."""
     for width, limit in enumerate(BACK_LENGTH_LIMITS, 1):
         assert len(back_length(limit)) == width
         assert len(back_length(limit + 1)) == width + 1
@@ -101,8 +101,8 @@ def test_entries_at_the_limits_of_the_back_length(limit: int) -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from(TEXTS), st.sampled_from(TEXTS)), min_size=1))
-def test_the_reader_of_the_tests(pairs: list[tuple[bytes, bytes]]) -> None:
-    """It reads back what the model wrote: other tests compare with it."""
+def test_reader_of_the_tests(pairs: list[tuple[bytes, bytes]]) -> None:
+    """It reads back the model's output: other tests compare with it."""
     pairs = [pair for pair in pairs if not {*map(len, pair)} & {*DISPUTED}] or [(b"f", b"v")]
     fields = dict(pairs)
     found = list(listpack_entries(hash_payload(pairs, 10, 1 << 40, 1 << 40)))

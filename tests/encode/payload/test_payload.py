@@ -1,9 +1,10 @@
-"""Finished values against those that each server makes of the same commands, byte by byte.
+"""Finished values against those that each server makes of the same commands, byte for byte.
 
-Each server gets the commands in database 0 and RESTORE of our payloads in database 1. A payload is
-the bytes of DUMP wherever the encoding keeps an order. A hash table has a random one; the payload
-then has the same items. Redis 6.2 writes ziplists, which we don't: there DUMP of the restored key
-must be that of the native one. So it is for entries of sizes that versions write differently.
+Each server gets the commands in database 0, and RESTORE of our payloads in database 1. A payload
+equals DUMP wherever the encoding keeps an order. A hash table has a random order; the payload
+then has the same items. Redis 6.2 writes ziplists, which we don't: there, DUMP of the restored
+key must equal DUMP of the native one. The same holds for entry sizes that versions write
+differently.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ from twice import SERVERS, debugged
 import fastresp
 from fastresp.encode.payload.format import DEFAULTS, Format
 
-# In one batch, with the same settings of the server.
+# Rounds in one batch, with the same settings of the server.
 BATCH = 250
-# The RDB versions of 7.0 and 7.2.
+# RDB versions of 7.0 and 7.2.
 LISTPACKS, SET_LISTPACKS = 10, 11
 # From 7.2 on, scores in listpacks have the fewest digits, or one more: Grisu2 does not always find
-# the fewest. Ours always have the fewest.
+# the fewest. Our scores always have the fewest.
 SHORT_SCORES = 11
 
 
@@ -49,7 +50,7 @@ class Pair:
         self.native.config_set("rdbcompression", "no")
         self.native.set("any", "x")
         self.rdb_version = int.from_bytes(self.native.dump("any")[-FOOTER_BYTES:][:2], "little")
-        # Compared in listpacks, and those with other digits.
+        # Scores compared in listpacks, and scores with other digits.
         self.scores = self.other_scores = 0
 
     def close(self) -> None:
@@ -67,7 +68,7 @@ class Pair:
         return Format(self.rdb_version, limits)
 
     def check(self, values: dict[bytes, list[Command]], limits: dict[str, int]) -> None:
-        """Load values both ways, and compare all that the server holds."""
+        """Load values both ways, and compare the two databases."""
         self.native.flushall()
         encodings = self.configure(limits)
         commands = [command for each in values.values() for command in each]
@@ -94,9 +95,9 @@ class Pair:
                 raise AssertionError(f"{limits}, {key!r}: {str(made)[:2000]}") from error
 
     def encoding_again(self, native: bytes) -> bytes:
-        """Return the encoding of a native value that was dumped and restored.
+        """Return the encoding of a native value after DUMP and RESTORE.
 
-        A value that once had a large item, since replaced, is no listpack, but becomes one so.
+        A value with a large item that was replaced is not a listpack; RESTORE makes it one.
         """
         self.restored.restore("again", 0, native)
         found: bytes = self.restored.object("encoding", "again")
@@ -104,18 +105,18 @@ class Pair:
         return found
 
     def sanitize(self, how: str) -> None:
-        """Set how much the server checks of a payload; Valkey 9.1 always checks all."""
+        """Set how strictly the server checks payloads; Valkey 9.1 always checks everything."""
         if self.native.config_get("sanitize-dump-payload"):
             self.native.config_set("sanitize-dump-payload", how)
 
     def compare(self, made: list[Command], payload: bytes, native: bytes, restored: bytes) -> None:
-        """Compare a payload with the native one, or with that of the restored key."""
+        """Compare a payload with DUMP of the native key, or of the restored key."""
         if native[0] in (PLAIN_SET, PLAIN_HASH):
             assert unordered(payload) == unordered(native)
             assert payload[-FOOTER_BYTES:-8] == native[-FOOTER_BYTES:-8]
         elif payload[0] in PLAIN and payload[0] != native[0]:
             assert self.rdb_version < LISTPACKS or is_disputed(made)
-            # A list without nodes is loaded from its head on; LPUSH fills nodes from the tail on.
+            # A list without nodes is loaded from its head; LPUSH fills nodes from the tail.
             assert restored == native or (made[0][0] == b"LPUSH" and native[1] > 1)
         elif native[0] == SORTED_SET_LISTPACK:
             self.compare_scores(payload, native)
@@ -135,12 +136,12 @@ class Pair:
 
 
 def is_disputed(made: list[Command]) -> bool:
-    """Return whether a listpack of these commands would be refused by some servers."""
+    """Return whether some servers would refuse a listpack of these commands."""
     return any(len(word) in DISPUTED for command in made for word in command)
 
 
 def is_disputed_set(made: list[Command], limits: dict[str, int]) -> bool:
-    """Return whether it is a plain set that is loaded as a hash table: it is no small intset."""
+    """Return whether it is a plain set too large for an intset, loaded as a hash table."""
     members = {member for command in made for member in command[2:]}
     most = limits.get("set-max-intset-entries", DEFAULTS["set-max-intset-entries"])
     return made[0][0] == b"SADD" and len(members) > most and is_disputed(made)
@@ -153,7 +154,7 @@ class State(NamedTuple):
 
 
 def state(client: redis.Redis, keys: list[bytes]) -> list[State]:
-    """Return what the server holds of each key."""
+    """Return the server's state of each key."""
     pipe = client.pipeline(transaction=False)
     for key in keys:
         pipe.object("encoding", key)
@@ -181,7 +182,7 @@ def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
     ],
 )
 def test_random_values(pair: Pair, count: int) -> None:
-    """All is equal to what the server made; the defaults in half of the batches."""
+    """Our values equal the server's; half of the batches use the default limits."""
     pair.scores = pair.other_scores = 0
     for batch in range(0, count, BATCH):
         source = Random(f"{batch} of {count}")
@@ -201,7 +202,7 @@ def test_random_values(pair: Pair, count: int) -> None:
 @pytest.mark.parametrize("most_integers", [0, 1, 3, 4, 5, 600])
 @pytest.mark.parametrize("most_entries", [0, 3, 4, 5, 600])
 def test_sets_of_integers(pair: Pair, most_integers: int, most_entries: int) -> None:
-    """The arguments of the first command decide how a set begins, those that repeat included."""
+    """The first command's arguments, including repeats, decide a set's first encoding."""
     sets = [
         [["47"] * 4],
         [["4", "3", "2", "1"]],
@@ -229,7 +230,7 @@ def test_sets_of_integers(pair: Pair, most_integers: int, most_entries: int) -> 
 @pytest.mark.parametrize("verb", VERBS)
 @pytest.mark.parametrize("limit", [DISPUTED[0], pytest.param(DISPUTED[1], marks=pytest.mark.slow)])
 def test_entries_that_versions_write_differently(pair: Pair, verb: bytes, limit: int) -> None:
-    """A server refuses an entry of a listpack that another version wrote, if it has this size."""
+    """For these sizes, a server refuses a listpack entry written by another version."""
     names = [b"hash", b"set", b"zset"]
     limits = {f"{name.decode()}-max-listpack-value": limit + 9 for name in names}
     values = {}
@@ -277,7 +278,7 @@ def test_any_key(pair: Pair) -> None:
 @pytest.mark.parametrize("sizes", [(128, 129), (512, 513), (1, 600)])
 @pytest.mark.parametrize("verb", VERBS)
 def test_limits_are_crossed(pair: Pair, verb: bytes, sizes: tuple[int, int]) -> None:
-    """By one command, by many, and by what repeats."""
+    """Limits are crossed by one command, by many commands, and by repeated items."""
     values = {}
     for size in sizes:
         items = [b"%d" % (i * i * i) for i in range(size)]

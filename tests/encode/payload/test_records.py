@@ -20,7 +20,7 @@ from fastresp.encode.payload.serializer import Serializer
 from fastresp.encode.row_writer import Writer
 from fastresp.server.local_server import LocalServer
 
-# What ends a file, and the most recent version that all forks of Redis read.
+# The end of a file, and the newest version that all forks of Redis read.
 END, NEWEST = b"\xff", 11
 
 
@@ -107,7 +107,7 @@ def test_records(commands: list[list[str]], made: bytes) -> None:
     ],
 )
 def test_times(commands: list[list[str]], ms: int | None) -> None:
-    """A time to live becomes a time of day, with the serializer's birth as now."""
+    """A time to live becomes a Unix time, counted from the serializer's creation."""
     before = int(time.time() * 1000)
     serializer, data = records([[word.encode() for word in each] for each in commands], 11)
     after = int(time.time() * 1000)

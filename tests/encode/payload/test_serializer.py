@@ -1,4 +1,4 @@
-"""Chunks of commands as chunks of finished values: the account, and what is refused."""
+"""Chunks of commands as chunks of finished values: the account of replies, and refused commands."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fastresp.resp.buffer import Chunk
 from fastresp.resp.merge import Merger
 
 MOST = 1 << 30
-LARGE = b"x" * (600 << 10)  # more than a chunk; the writer does not copy it
+LARGE = b"x" * (600 << 10)  # larger than a chunk; the writer does not copy it
 HASH, LIST, SET = ["HSET", "h", "f", "v"], ["RPUSH", "l", "a"], ["SADD", "s", "a"]
 
 
@@ -42,7 +42,7 @@ def keys_of(chunks: Sequence[Chunk]) -> list[bytes]:
 
 
 def check_account(chunks: Sequence[Chunk], commands: Sequence[bytes], rows: Sequence[int]) -> None:
-    """Check that each reply stands for the next commands, and for their rows."""
+    """Check that each reply covers the next commands, and has their rows."""
     index = 0
     for chunk in chunks:
         lasts = [chunk.covered(replies) for replies in range(1, len(chunk.ends) + 1)]
@@ -99,7 +99,7 @@ def test_account_of_several_commands_a_row(chunk_bytes: int) -> None:
 
 @pytest.mark.parametrize("chunk_bytes", [1, 1 << 19])
 def test_large_arguments(chunk_bytes: int) -> None:
-    """The chunks have them in memory of their own."""
+    """The chunks have their own copies."""
     commands = [HASH, ["HSET", "h", "g", LARGE], ["SET2", "x"], LIST]
     commands[2:3] = [["SADD", "s", LARGE, b"a"], ["SADD", "s", LARGE[:-1]], ["SADD", "s2", "1"]]
     assert any(len(chunk.pieces()) > 1 for chunk in Writer().chunks(commands))
@@ -110,13 +110,13 @@ def test_large_arguments(chunk_bytes: int) -> None:
     assert b"".join(map(bytes, chunks)).count(LARGE) == 2
 
 
-def test_replies_are_those_of_all_chunks() -> None:
-    """A key of many chunks is in one, with all of their commands."""
+def test_replies_cover_all_chunks() -> None:
+    """A key spread over many chunks is in one chunk, with all of its commands."""
     commands = [["RPUSH", "l", f"{i}" * 9] for i in range(5000)]
     serializer, [chunk, _] = serialized([*commands, SET], chunk_bytes=100)
     assert serializer.made == 2 and len(chunk.ends) == 1
     assert chunk.parts(0) == range(5000)
-    assert chunk.memory > 100_000  # what it holds counts
+    assert chunk.memory > 100_000  # its content counts
 
 
 @pytest.mark.parametrize("replace", ["error", "replace", "skip"])
@@ -145,8 +145,8 @@ def test_time_to_live(commands: list[list[Any]], ttl: bytes) -> None:
     assert words[2] == ttl
 
 
-def test_expire_of_a_key_that_was_not_made_here() -> None:
-    """It is sent as it is, in its place."""
+def test_expire_of_a_key_not_in_the_load() -> None:
+    """It is sent unchanged, in its place."""
     commands = [["EXPIRE", "x", 0], HASH, ["PEXPIRE", "y", 5, "NX"], ["SADD", "y", 1], LIST]
     serializer, chunks = serialized(commands)
     assert serializer.error is None and serializer.made == 3
@@ -162,7 +162,7 @@ def test_expire_of_a_key_that_was_not_made_here() -> None:
 PLAIN = "is not a plain decimal number, as a score must be here"
 ABOVE_0 = "needs one plain number above 0"
 TOGETHER = "is made by two commands that don't go together"
-# Commands after others, the index of the one that is refused, and the error.
+# Earlier commands, the index of the refused command, and the error.
 REFUSED: dict[str, tuple[list[list[Any]], int, str]] = {
     "another command": ([["INCR", "x"]], 0, '"INCR" does not make a hash, list, set or sorted set'),
     "a command without a key": ([["PING"]], 0, '"PING" does not make a hash'),
@@ -199,7 +199,7 @@ for each in ("+5", "1.5", "", " 5", "5 ", "00", "9" * 15, "-0"):
 @pytest.mark.parametrize("chunk_bytes", [1, 1 << 19])
 @pytest.mark.parametrize("case", REFUSED)
 def test_refused(case: str, chunk_bytes: int) -> None:
-    """The error has the row and the command, and ends all; the keys before it are kept."""
+    """The error has the row and the command, and ends the load; earlier keys are kept."""
     commands, at, words = REFUSED[case]
     before = [["SADD", "one", 1], ["SADD", "two", 1]]
     after = [["SADD", "later", 1], ["SADD", "last", 1]]
@@ -209,7 +209,7 @@ def test_refused(case: str, chunk_bytes: int) -> None:
     assert words in str(error)
     assert str(error).startswith(f"row {at + 2}, command {at + 2}: ")
     assert (error.row, error.command) == (at + 2, at + 2)
-    # The open key is dropped, if the refused command has that key.
+    # The open key is dropped if the refused command has this key.
     kept = [b"one", b"two"]
     kept += dict.fromkeys(command[1].encode() for command in commands[:at])
     if [key.decode() for key in kept[-1:]] == commands[at][1:2]:
@@ -226,8 +226,8 @@ def test_nothing_is_read_after_an_error() -> None:
     assert serializer.made == 0
 
 
-def test_value_larger_than_an_argument_may_be() -> None:
-    """The key itself is dropped; those before it are kept."""
+def test_value_larger_than_the_limit_of_an_argument() -> None:
+    """The key itself is dropped; earlier keys are kept."""
     commands = [SET, ["SADD", "large", *range(1000)], LIST]
     serializer, chunks = serialized(commands, most_argument=1000)
     assert isinstance(serializer.error, fastresp.EncodeError)
@@ -236,7 +236,7 @@ def test_value_larger_than_an_argument_may_be() -> None:
     assert keys_of(chunks) == [b"s"]
 
 
-def test_value_that_can_not_be_continued() -> None:
+def test_value_too_large_for_an_rdb_file() -> None:
     commands = [SET, *(["RPUSH", "l", f"{i}" * 100] for i in range(100))]
     serializer, chunks = serialized(commands, most_bytes=5000, chunk_bytes=1000)
     assert isinstance(serializer.error, fastresp.EncodeError)
@@ -248,8 +248,8 @@ def test_value_that_can_not_be_continued() -> None:
 
 
 @pytest.mark.parametrize("refused", [False, True])
-def test_value_that_is_continued(refused: bool) -> None:
-    """What follows of a large key waits for the reply, and then is merged commands."""
+def test_large_value_is_continued_by_commands(refused: bool) -> None:
+    """The rest of a large key waits for the reply, and then is sent as merged commands."""
     commands = [SET, *(["RPUSH", "l", f"{i:05}"] for i in range(400)), HASH]
     serializer = Serializer(Format(11), most_bytes=1000, merger=Merger(100, 65536))
     chunks: list[Chunk] = []
@@ -281,7 +281,7 @@ def test_arguments_of_the_constructor() -> None:
         Format(8)
 
 
-# Keys whose value, or whose words, don't fit in the memory that is left.
+# Keys with a value, or with arguments, too large for the remaining memory.
 NO_MEMORY = """
 import resource, sys
 from fastresp.encode.row_writer import Writer

@@ -25,13 +25,13 @@ from fastresp.sources.files import ipc
 from fastresp.sources.files.ipc import IpcFile
 from fastresp.sources.files.lent import Lent
 
-# More crashes than were ever seen; further ones would show nothing new.
+# Later crashes would show nothing new; this many were never seen.
 MOST_CRASHES = 5
 
 
 def evil_file(path: Path, suffix: str = "arrow", names: tuple[str, ...] = ("id",)) -> str:
-    """Write a file whose second string ends before it begins, and whose third is a command."""
-    # A string of -60 bytes once made the encoder write commands whose keys end inside the third
+    """Write a file with a string that ends before it begins, followed by a command as a string."""
+    # A string of -60 bytes once made the encoder write commands with keys ending inside the third
     # string.
     texts = ["x" * 140, ("y" * 10 + "\r\n$1\r\nv" + EVIL).ljust(60, "z"), "w" * 50]
     kind = pa.ipc.new_stream if suffix == "arrows" else pa.ipc.new_file
@@ -112,10 +112,10 @@ def test_column_name_that_is_not_utf8(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("whole", [True, False])
-def test_arrow_threads_have_released_a_closed_file(
+def test_arrow_threads_release_a_closed_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: bool
 ) -> None:
-    """They read its index, and would abort the process if they called Python during its exit."""
+    """They read its index, and would abort the process by calling Python during its exit."""
     lent: list[weakref.ref[Any]] = []
 
     class Noted(Lent):

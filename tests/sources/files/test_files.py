@@ -39,7 +39,7 @@ def test_every_format_by_its_suffix(tmp_path: Path, suffix: str) -> None:
 @pytest.mark.parametrize("packing", PACKERS)
 @pytest.mark.parametrize("suffix", ["csv", "jsonl", "arrow", "arrows"])
 @pytest.mark.parametrize("seekable", [True, False])
-def test_format_by_the_first_bytes_of_a_file_object(
+def test_format_is_detected_from_the_first_bytes(
     tmp_path: Path, suffix: str, packing: str, seekable: bool
 ) -> None:
     data = PACKERS[packing](Path(write(tmp_path / f"users.{suffix}")).read_bytes())
@@ -54,7 +54,7 @@ def test_format_by_the_first_bytes_of_a_file_object(
 
 
 class Piped(io.RawIOBase):
-    """A stream that returns a few bytes at a time and is not seekable."""
+    """A non-seekable stream that returns a few bytes at a time."""
 
     def __init__(self, data: bytes) -> None:
         self._file = io.BytesIO(data)
@@ -80,7 +80,7 @@ def test_parquet_of_file_objects(tmp_path: Path) -> None:
 
 
 class Raw(io.FileIO):
-    """A raw file whose reads return less than asked."""
+    """A raw file that returns fewer bytes than requested."""
 
     def read(self, size: int | None = -1) -> bytes | None:
         return super().read(min(size, 500) if size and size > 0 else 500)
@@ -102,7 +102,7 @@ FORMS: list[dict[str, Any]] = [{}, {"sort_by": "id"}, {"sql": "FROM source ORDER
 
 @pytest.mark.parametrize("form", FORMS)
 def test_int96_has_all_years(tmp_path: Path, form: dict[str, Any]) -> None:
-    """As Spark, Hive and Impala write them; also as a file object."""
+    """Spark, Hive and Impala write INT96; file objects are read the same way."""
     path = tmp_path / "x.parquet"
     table = pa.table({"id": range(4), "at": pa.array(DAYS, pa.timestamp("us"))})
     parquet.write_table(table, path, use_deprecated_int96_timestamps=True)
@@ -156,7 +156,7 @@ def test_a_closed_file_object() -> None:
         ('{"id": 1}\n'.encode("utf-16-be"), "jsonl", "it is UTF-16; use encoding='utf-16-be'"),
     ],
 )
-def test_files_that_are_not_in_their_format(
+def test_files_in_another_format_than_named(
     tmp_path: Path, head: bytes, kind: str, words: str
 ) -> None:
     for data in (head, gzip.compress(head)):
@@ -165,8 +165,8 @@ def test_files_that_are_not_in_their_format(
         assert words in failure(io.BytesIO(data), format=kind)
 
 
-def test_zstandard_that_begins_with_a_frame_to_skip() -> None:
-    """As pzstd writes it, with frames behind one another."""
+def test_zstandard_that_begins_with_a_skippable_frame() -> None:
+    """pzstd writes it like this, with several frames in a row."""
     frames = zstandard.compress(b"id\n1\n") + zstandard.compress(b"2\n")
     data = b"\x50\x2a\x4d\x18\x04\0\0\0abcd" + frames
     assert rows_of(io.BytesIO(data), format="csv") == [{"id": "1"}, {"id": "2"}]
@@ -197,7 +197,7 @@ def test_format_overrides_the_name(tmp_path: Path) -> None:
         fastresp.read(path, format="xml")  # type: ignore[arg-type]
 
 
-def test_formats_that_are_not_read_compressed(tmp_path: Path) -> None:
+def test_compressed_formats_that_are_refused(tmp_path: Path) -> None:
     for name in ("x.resp.gz", "x.parquet.zst"):
         (tmp_path / name).write_bytes(b"")
         with pytest.raises(ValueError, match=rf"{name} can't be read compressed; decompress it"):

@@ -1,4 +1,4 @@
-"""How far a file is read ahead of the consumer of its rows."""
+"""Read-ahead: how much of a file is read before its rows are used."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 import fastresp
 
-# Blocks that Arrow parses, batches that wait, and batches in use.
+# Blocks being parsed by Arrow, waiting batches, and batches in use.
 MOST_BYTES = 16 << 20
 LINES = {"csv": b"x" * 99 + b"\n", "jsonl": b'{"a": "' + b"x" * 90 + b'"}\n'}
 
@@ -45,14 +45,14 @@ def test_reading_ahead_is_bounded(kind: str) -> None:
         for _ in range(3):
             rows += reader.read_next_batch().num_rows
             before = -1
-            while source.taken != before:  # until nothing more is read
+            while source.taken != before:  # until reading pauses
                 before = source.taken
                 time.sleep(0.3)
             assert source.taken - rows * len(source.line) < MOST_BYTES
 
 
 @pytest.mark.parametrize("kind", LINES)
-def test_blocks_without_a_whole_row_do_not_stop_the_reading(tmp_path: Path, kind: str) -> None:
+def test_blocks_without_a_whole_row_are_read(tmp_path: Path, kind: str) -> None:
     """Rows of nearly a block each: most begin in one block and end in the next."""
     path = tmp_path / f"large.{kind}"
     text = b"x" * 1_900_000

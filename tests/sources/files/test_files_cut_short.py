@@ -51,7 +51,7 @@ FORMS = ["arrow", "arrows", "parquet", "csv", "jsonl", "lines", "resp"]
 @pytest.mark.few(1)
 @pytest.mark.parametrize("suffix", FORMS)
 def test_file_truncated_during_a_load(tmp_path: Path, suffix: str) -> None:
-    """In a separate process: if the file were mapped into memory, SIGBUS would kill it."""
+    """In a separate process: SIGBUS would kill it if the file were memory-mapped."""
     code = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
         "import pathlib, fastresp\n"
@@ -78,7 +78,7 @@ def test_file_truncated_during_a_load(tmp_path: Path, suffix: str) -> None:
 def test_arrow_file_changed_during_a_load(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
-    """The bytes sent are those that were checked, even if a batch is too large for memory."""
+    """The checked bytes are sent, even if a batch is too large for memory."""
     monkeypatch.setattr(own_bytes, "MOST_IN_MEMORY", most)
     path = tmp_path / "x.arrow"
     table = pa.table({"id": list(range(50_000)), "text": ["whole" * 10] * 50_000})
@@ -115,7 +115,7 @@ def replaced(path: Path) -> None:
 def test_file_changed_during_a_load(
     tmp_path: Path, suffix: str, change: Callable[[Path], object]
 ) -> None:
-    """Also if all rows of the file as it was have been read."""
+    """It is an error even if all rows of the original file have been read."""
     path = tmp_path / f"x.{suffix}"
     write_file(path)
     template = {"resp": None, "lines": "RPUSH k {line}"}.get(suffix, TEMPLATE)
@@ -128,7 +128,7 @@ def test_file_changed_during_a_load(
 
 @pytest.mark.parametrize("size", [0, 4])
 def test_parquet_file_truncated_to_nothing(tmp_path: Path, size: int) -> None:
-    """Arrow then ends without an error at most places, as if there were no more rows."""
+    """In most places Arrow then ends without an error, as if there were no more rows."""
     path = tmp_path / "x.parquet"
     write_file(path)
     with pytest.raises(fastresp.SourceError, match=r"it ended after|can't be read as Parquet"):
@@ -145,7 +145,7 @@ def test_file_changed_during_a_query(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("make", [pa.ipc.new_file, pa.ipc.new_stream])
 def test_arrow_stream_truncated_between_batches(make: Any) -> None:
-    """Arrow takes the end of a file for the end of the stream."""
+    """Arrow mistakes the end of a file for the end of the stream."""
     output = io.BytesIO()
     table = pa.table({"id": list(range(40))})
     with make(output, table.schema) as writer:

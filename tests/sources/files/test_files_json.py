@@ -275,10 +275,10 @@ MANY_KEYS = "".join(f'"k{n}": 1, ' for n in range(20))
         ("SET k {0}", '{"a": 1, "b": 1, "b": 2}'),
     ],
 )
-def test_a_key_that_comes_twice_is_an_error_of_its_row(
+def test_a_duplicate_key_is_an_error_of_its_row(
     template: str, row: str, options: dict[str, Any]
 ) -> None:
-    """Whatever reads the object, since readers of JSON differ in which value they take."""
+    """Every reader of the object refuses it, since JSON readers differ in the value they use."""
     good = json.dumps(json.loads(row))
     with pytest.raises(fastresp.SourceError, match=r"row 1, line 2: .* twice") as caught:
         made(lines(good, row), template, **options)
@@ -288,7 +288,7 @@ def test_a_key_that_comes_twice_is_an_error_of_its_row(
         made(io.BytesIO(f"[{good},{row}]".encode()), template, **options)
 
 
-def test_keys_of_columns_that_the_template_does_not_name_may_come_twice() -> None:
+def test_unused_columns_may_have_duplicate_keys() -> None:
     row = '{"x": 1, "x": 2, "y": {"z": 1, "z": 2}, "a": 5}'
     assert values(lines(row), "SET k {a}") == ["5"]
     assert values(lines(row.replace("5", '{"b": 5}')), "SET k {a.b}") == ["5"]
@@ -560,7 +560,7 @@ def test_fields_of_objects_that_change() -> None:
 def test_a_value_of_a_wrong_type_is_an_error_of_its_row(
     template: str, wrong: str, words: str
 ) -> None:
-    """Not of the template, since the rows before it fit."""
+    """It is not an error of the template, since earlier rows are valid."""
     rows = ["{}", '{"v": null}', f'{{"v": {wrong}}}', "{}"]
     for before in (rows[:2], []):
         text = before + rows[2:]

@@ -40,7 +40,7 @@ Insert = Callable[..., fastresp.Report]
 
 
 @pytest.mark.parametrize("name", ["x.txt", "x", "x.log.gz"])
-def test_files_without_a_format_are_lines_if_the_template_has_one(
+def test_files_without_a_format_are_lines_for_one_placeholder(
     server: LocalServer, client: redis.Redis, tmp_path: Path, insert: Insert, name: str
 ) -> None:
     data = b'a,b\n"c\n'
@@ -210,7 +210,7 @@ print(pyarrow.RecordBatchReader.from_stream(table).read_all()[0].to_pylist())
 
 
 def test_a_long_query_draws_no_bar(tmp_path: Path) -> None:
-    """By default DuckDB draws one on stdout if it thinks that the session is interactive."""
+    """By default DuckDB draws a bar on stdout if the session seems interactive."""
     path = tmp_path / "one.csv"
     path.write_text("a\n1\n")
     done = subprocess.run([sys.executable, "-c", BAR_CODE, path], capture_output=True, check=True)
@@ -299,7 +299,7 @@ def test_missing_package(package: str, call: str) -> None:
 
 
 @pytest.mark.parametrize("source", ["nope.csv", "nope-*.csv", "nope.gz"])
-def test_a_missing_file_comes_before_a_missing_package(tmp_path: Path, source: str) -> None:
+def test_a_missing_file_is_reported_before_a_missing_package(tmp_path: Path, source: str) -> None:
     code = "import sys\nsys.modules['pyarrow'] = None\nfrom fastresp.cli.app import main\nmain()\n"
     path = tmp_path / source
     command = [sys.executable, "-c", code, "load", str(path), "SET {id} v"]

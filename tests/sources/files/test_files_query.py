@@ -179,7 +179,7 @@ def test_queries_only_read(tmp_path: Path) -> None:
 def test_queries_over_csv_have_the_rows_and_values_of_the_file(
     tmp_path: Path, suffix: str, text: str
 ) -> None:
-    """Whatever DuckDB's own reader would take for comments, preambles, headers, nulls and types."""
+    """This holds for comments, preambles, headers, nulls and types of DuckDB's own reader."""
     path = tmp_path / f"x{suffix}"
     data = (text.replace(",", "\t") if suffix == ".tsv" else text).encode()
     path.write_bytes(gzip.compress(data) if suffix.endswith("gz") else data)
@@ -261,7 +261,7 @@ def test_names_that_a_query_changes_are_refused(tmp_path: Path) -> None:
 def test_parquet_columns_that_duckdb_would_change(
     tmp_path: Path, column: pa.Array, words: str
 ) -> None:
-    """Only if the query uses them."""
+    """They are refused only if the query uses them."""
     path = tmp_path / "day=1" / "x.parquet"
     path.parent.mkdir()
     parquet.write_table(pa.table({"n": [1], "v": column}), path)
@@ -271,7 +271,7 @@ def test_parquet_columns_that_duckdb_would_change(
     assert words in said
 
 
-def test_json_that_a_query_names_keeps_its_numbers(tmp_path: Path) -> None:
+def test_json_named_in_a_query_keeps_its_numbers(tmp_path: Path) -> None:
     numbers = [9223372036854775808, 9223372036854775809]
     path = json_file(tmp_path / "x.jsonl", *[f'{{"id": {number}}}' for number in numbers])
     assert [int(row["id"]) for row in rows_of(f"SELECT id FROM '{path}'")] == numbers
@@ -292,7 +292,7 @@ def test_json_that_a_query_names_keeps_its_numbers(tmp_path: Path) -> None:
 def test_time_zones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, query: str, text: str, sort_by: str
 ) -> None:
-    """A result keeps the zone of the source column of its name; if sources disagree, it is UTC."""
+    """A result keeps the zone of its source column, by name; UTC if sources disagree."""
     monkeypatch.chdir(tmp_path)
     for name, zone in (("berlin", "Europe/Berlin"), ("tokyo", "Asia/Tokyo")):
         times = pa.array([1_719_792_000_000_000], pa.timestamp("us", zone))

@@ -164,7 +164,7 @@ def test_a_quote_that_swallows_line_ends_names_its_line(text: str, line: int) ->
         said = failure(io.BytesIO(text.encode()), format="csv", bad_rows=bad_rows)
         assert f"the quote opened in line {line:,} " in said
         assert said.endswith("or use quote='' if quotes are text in this file")
-    if text.startswith("a,b"):  # the rows before it are there
+    if text.startswith("a,b"):  # earlier rows are loaded
         assert len(rows_of(io.BytesIO(text.encode()), format="csv", limit=9)) == 9
 
 
@@ -361,7 +361,7 @@ def test_bad_rows_of_csv(tmp_path: Path) -> None:
     assert other.read_bytes() == b""
 
 
-def test_a_table_that_is_read_again_writes_its_bad_rows_again(tmp_path: Path) -> None:
+def test_a_table_read_again_writes_its_bad_rows_again(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("a\n1\n2,3\n")
     table = fastresp.read(tmp_path / "x.csv", bad_rows=tmp_path / "bad")
     for _ in range(2):
@@ -395,7 +395,7 @@ def test_bad_rows_that_are_not_utf8() -> None:
 @pytest.mark.parametrize("encoding", ["latin-1", "utf-16", "cp037"])
 @pytest.mark.parametrize("kind", ["csv", "jsonl"])
 def test_bad_rows_keep_their_encoding(tmp_path: Path, encoding: str, kind: str) -> None:
-    """So the fixed rows can be loaded with the same options."""
+    """Fixed rows can thus be loaded with the same options."""
     bad = ["caf\xe9,1,2", "\xfc"] if kind == "csv" else ['{"a": "caf\xe9"', "\xfc"]
     good = "\xe9,1" if kind == "csv" else '{"a": "\xe9", "b": "1"}'
     lines = ["a,b"] * (kind == "csv") + [good, bad[0], good, bad[1]]
@@ -423,9 +423,7 @@ def test_bad_rows_keep_their_encoding(tmp_path: Path, encoding: str, kind: str) 
         ("parquet", {"bad_rows": "skip"}, "bad_rows= is for CSV, TSV and JSON lines, but this is"),
     ],
 )  # fmt: skip
-def test_options_that_a_format_does_not_have(
-    tmp_path: Path, suffix: str, options: Any, words: str
-) -> None:
+def test_options_of_other_formats(tmp_path: Path, suffix: str, options: Any, words: str) -> None:
     from tables import write
 
     path = write(tmp_path / f"x.{suffix}")

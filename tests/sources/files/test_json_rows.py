@@ -46,7 +46,7 @@ class Number(float):
 
 
 def dumped(value: Any, **options: Any) -> str:
-    """Return JSON in which numbers have their text."""
+    """Return JSON that keeps the text of numbers."""
     if isinstance(value, Number):
         return value.text
     comma, colon = options.get("separators", (",", ":"))
@@ -102,7 +102,7 @@ def written(random: Random, rows: list[dict[str, Any]]) -> bytes:
 
 
 def checked(random: Random, rows: list[dict[str, Any]]) -> None:
-    """Load rows in several ways, and compare each with what Python says."""
+    """Load rows in several ways, and compare each with Python's result."""
     text = written(random, rows)
     commands = made(text, "HSET k:{id} - - {**!json}")
     assert len(commands) == len(rows)
@@ -166,14 +166,14 @@ def test_keys_drift_over_several_blocks() -> None:
 
 
 @pytest.mark.parametrize("columns", [2, 1_000])
-def test_missing_keys_are_no_nulls(server: LocalServer, columns: int) -> None:
-    """Neither counted, sent nor deleted, whatever keys other rows have: as in rows of dicts."""
+def test_missing_keys_are_not_nulls(server: LocalServer, columns: int) -> None:
+    """They are neither counted, sent nor deleted, whatever keys other rows have, as in dicts."""
     rows = [{"id": n, f"k{n % columns}": n if n % 3 else None} for n in range(3_000)]
     text = "".join(json.dumps(row) + "\n" for row in rows).encode()
     for source in (rows, fastresp.read(io.BytesIO(text), format="jsonl")):
         report = fastresp.mass_insert(source, "HSET k:{id} {**}", server=server.url)
         assert (report.rows, report.commands, report.skipped) == (3_000, 2_000, 1_000)
-        assert report.nulls_skipped == 0  # the commands that would have had them are left out
+        assert report.nulls_skipped == 0  # commands that would have had them are left out
         source = rows if source is rows else fastresp.read(io.BytesIO(text), format="jsonl")
         report = fastresp.mass_insert(source, "HSET k:{id} a b {**}", server=server.url)
         assert (report.commands, report.nulls_skipped) == (3_000, 1_000)
@@ -187,7 +187,7 @@ def test_missing_keys_are_no_nulls(server: LocalServer, columns: int) -> None:
     assert made(text, "HSET k:{id} {**}", nulls="error") == made(full, "HSET k:{id} {**}")
 
 
-def test_positions_are_those_of_the_keys_seen_first() -> None:
+def test_positions_follow_the_first_occurrence_of_keys() -> None:
     text = b'{"a": 1, "b": 2, "c": 3}\n{"d": 4, "b": 5, "a": 6}\n'
     assert made(text, "HSET k{0} {**}; SET {1} {a}") == [
         [b"HSET", b"k1", b"b", b"2", b"c", b"3"],
@@ -200,7 +200,7 @@ def test_positions_are_those_of_the_keys_seen_first() -> None:
 def test_only_columns_that_have_a_position_are_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without a column for each key: 1,000 columns of 1,000 rows took several batches."""
+    """Otherwise each key would be a column: 1,000 columns of 1,000 rows took several batches."""
     columns = []
 
     def counted(split: Split, first: int, last: int, chosen: list[int]) -> Iterator[pa.Array]:
@@ -222,7 +222,7 @@ def test_only_columns_that_have_a_position_are_made(
 
 
 @pytest.mark.parametrize("template", ["HSET k:{id} {*t}", "HSET k:{id} {*o.t} a {a}"])
-def test_missing_keys_within_an_object_are_no_nulls(server: LocalServer, template: str) -> None:
+def test_missing_keys_within_an_object_are_not_nulls(server: LocalServer, template: str) -> None:
     objects = [{f"k{n % 700}": n if n % 3 else None, "é\n": "x"} for n in range(1_000)]
     objects += [["f", "v"], None, {}]
     rows = [{"id": n, "t": t, "o": {"t": t}, "a": "1"} for n, t in enumerate(objects)]
@@ -252,7 +252,7 @@ def test_missing_keys_within_an_object_are_no_nulls(server: LocalServer, templat
     ],
 )
 def test_memory_of_objects_whose_keys_drift(late: str, sent: list[bytes] | None) -> None:
-    """A brace in a text, or one row of another kind, makes no column for each key."""
+    """A brace in a text, or one row of another kind, doesn't create a column for each key."""
     text = "".join(f'{{"id": {n}, "t": {{"k{n}": {n}}}}}\n' for n in range(1_000))
     text += f'{{"id": 1000, "t": {late}}}\n'
     pool, before = pa.proxy_memory_pool(pa.default_memory_pool()), pa.default_memory_pool()
@@ -301,10 +301,10 @@ class Pairs(list[Any]):
 
 
 def is_row(text: str, compared: set[str] | None) -> bool:
-    """Return whether Python reads a text as an object, of valid characters.
+    """Return whether Python reads a text as an object of valid characters.
 
     Args:
-        compared: keys that must not come twice, also not within their values; None for all.
+        compared: keys that must not be duplicated, at any depth; None for all.
     """
     try:
         pairs = json.loads(text, object_pairs_hook=Pairs)
@@ -317,7 +317,7 @@ def is_row(text: str, compared: set[str] | None) -> bool:
 
 
 def has_twice(value: Any) -> bool:
-    """Return whether an object in a value has a key twice."""
+    """Return whether an object in a value has a duplicate key."""
     if isinstance(value, Pairs):
         names = [name for name, _ in value]
         return len(names) > len(set(names)) or any(has_twice(inner) for _, inner in value)

@@ -1,4 +1,4 @@
-"""The physical lines of rows that failed, in files of each format."""
+"""The physical lines of failed rows, in files of each format."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from fastresp import pack
 from fastresp.outcome.messages import Hint
 from fastresp.server.local_server import LocalServer
 
-# The server refuses the row whose id is "bad".
+# The server refuses the row with the id "bad".
 SET = "SADD {id} {name}"
 HEAD = "id,name\n1,x\n"
 JSON = '{"id": 1, "name": "x"}\n'
 BAD = '{"id": "bad", "name": "y"}'
 CASES: list[tuple[str, str | bytes, dict[str, Any], int, int]] = [
-    # the file's name, its text, options, the row that the server refuses, its line
+    # The file's name, its text, options, the row that the server refuses, and its line.
     ("a.csv", f"{HEAD}bad,y\n2,z\n", {}, 1, 3),
     ("a.csv", f"{HEAD}bad,y", {}, 1, 3),
     ("a.csv", "id,name\r\n1,x\r\nbad,y\r\n", {}, 1, 3),
@@ -118,7 +118,7 @@ def test_a_row_with_a_wrong_number_of_fields(
         ("rejects.jsonl", '{"arguments": ["PING"]}\n\n{"arguments": 1}\n'),
     ],
 )
-def test_lines_that_can_not_be_read(
+def test_lines_that_cannot_be_read(
     server: LocalServer, tmp_path: Path, name: str, text: str
 ) -> None:
     path = tmp_path / name
@@ -200,7 +200,7 @@ def test_lines_of_several_files(insert: Insert, server: LocalServer, tmp_path: P
 
 
 class Interrupted(io.BytesIO):
-    """A file whose second reading gets a Ctrl-C."""
+    """A file that is interrupted by Ctrl-C during its second reading."""
 
     readings = 0
 
@@ -251,7 +251,7 @@ def test_a_file_that_changed_has_no_lines(
     path = tmp_path / "a.csv"
     path.write_text(f"{HEAD}bad,y\n")
     source = fastresp.read(path)
-    # The first reply comes when the whole file has been read.
+    # The first reply arrives when the whole file has been read.
     with pytest.raises(fastresp.LoadErrors) as caught:
         insert(source, SET, server=server.url, rejects=lambda error: change(path))
     [error] = caught.value.report.errors

@@ -14,11 +14,10 @@ from pyarrow import parquet
 
 from fastresp.server.local_server import LocalServer
 
-# The command's own limit; together with its redis-cli it stays below 256 MiB.
+# The command's own memory limit; together with its redis-cli it stays below 256 MiB.
 COMMAND_KB = 240 << 10
 GROUP = 250_000
-# Started from a small process: a child's peak memory includes that of the process it was forked
-# from.
+# The measured process is started by a small one: a child's peak memory includes its parent's.
 MEASURE = """
 import resource, subprocess, sys
 subprocess.run(sys.argv[1:], check=True)
@@ -72,6 +71,6 @@ def test_memory(
     last = client.hgetall(f"row:{rows - 1}")
     assert last[b"name"] == f"customer {rows - 1}".encode()
     assert last[b"note"] == b"x"
-    assert len(last) == 9  # all but the one in the key
-    assert len(client.hgetall(f"row:{rows - 2}")) == 8  # and without the null
+    assert len(last) == 9  # all fields except the key
+    assert len(client.hgetall(f"row:{rows - 2}")) == 8  # one fewer because of a null
     assert 0 < int(done.stdout) <= COMMAND_KB

@@ -1,4 +1,4 @@
-"""Public files load at the first try, and every value is what Python's own readers say."""
+"""Public files load at the first try, with every value as Python's own readers read it."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def json_array(folder: Path) -> tuple[str, Rows]:
 
 
 def late_keys(folder: Path) -> tuple[str, Rows]:
-    """Write JSON Lines without the keys of nulls; a key of its own comes in the last row."""
+    """Write JSON Lines without the keys of nulls; a new key appears in the last row."""
     rows = [*map(without_nulls, cars())]
     rows[-1]["Note"] = "the last"
     path = folder / "cars.jsonl"
@@ -106,20 +106,20 @@ FILES = [
     File("JSON Lines with late keys", late_keys, "Origin"),
     File("TSV with quotes as text", tsv_with_quotes, "class"),
     File("Parquet in partitions", partitions, "species"),
-    # CI installs statsmodels and plotnine only for this test, without what they need.
+    # CI installs statsmodels and plotnine only for this test, without their dependencies.
     File(
         "mostly empty cells",
         csv_of("statsmodels", "datasets/fertility/fertility.csv"),
         "Country Code",
     ),
     File("weeks without a value", csv_of("statsmodels", "datasets/co2/co2.csv"), "date"),
-    # The wheel of seaborn has no data; this is one of its sets.
+    # seaborn's wheel has no data; this is one of its sets.
     File("diamonds", csv_of("plotnine", "data/diamonds.csv"), "clarity"),
 ]
 
 
 def as_hashes(rows: Iterable[dict[str, str]]) -> Iterator[dict[str, str]]:
-    """Yield what the documents of rows say: numbers as text, without nulls."""
+    """Yield the fields of documents: numbers as text, without nulls."""
     for row in rows:
         yield {name: value for name, value in row.items() if value is not None}
 
@@ -128,7 +128,7 @@ def as_hashes(rows: Iterable[dict[str, str]]) -> Iterator[dict[str, str]]:
 def test_first_commands(
     file: File, server: LocalServer, client: redis.Redis, tmp_path: Path
 ) -> None:
-    """Dry run, load and verify; then a load of documents: no option is needed."""
+    """Dry run, load and verify, then a load of documents, need no option."""
     path, rows = file.get(tmp_path)
     on = ["--server", server.url]
     numbered = f"HSET row:{{{file.key}}} {{**}}"

@@ -9,7 +9,7 @@ import pytest
 from fastresp.sources.files.quoting import Quotes
 
 # The text with escapes replaced, the line of a wrong field, whether it has a backslash, and the
-# line of a quote that is still open.
+# line of an unclosed quote.
 Found = tuple[bytes, int, bool, int]
 
 

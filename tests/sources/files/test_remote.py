@@ -1,4 +1,4 @@
-"""Files of object stores and web servers, with fsspec's memory and a web server on the loopback."""
+"""Files of object stores and web servers: fsspec's memory, and a web server on loopback."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Handler(http.server.SimpleHTTPRequestHandler):
 
     Attributes:
         asked: the methods of all requests.
-        head: the status of the answer to HEAD, if not 200.
+        head: the status of the reply to HEAD, if not 200.
         tagged: whether files have an ETag.
     """
 
@@ -85,7 +85,7 @@ class Handler(http.server.SimpleHTTPRequestHandler):
 
 @pytest.fixture
 def web(tmp_path: Path) -> Iterator[type[Handler]]:
-    """A web server of the test's folder; ``web.url`` is its address."""
+    """Start a web server of the test's folder; ``web.url`` is its address."""
 
     class Own(Handler):
         folder = tmp_path
@@ -103,7 +103,7 @@ def web(tmp_path: Path) -> Iterator[type[Handler]]:
 
 @pytest.fixture
 def memory() -> Iterator[Callable[[str, bytes], str]]:
-    """A function that writes a file into fsspec's memory, and returns its URL."""
+    """Return a function that writes a file into fsspec's memory, and returns its URL."""
     system = fsspec.filesystem("memory")
 
     def write(name: str, data: bytes) -> str:
@@ -206,7 +206,7 @@ def test_a_scheme_whose_package_is_missing(monkeypatch: pytest.MonkeyPatch) -> N
         fastresp.mass_insert("s3://bucket/users.parquet", "SADD ids {id}")
 
 
-def test_resume_only_of_the_same_file(
+def test_resume_requires_the_same_file(
     memory: Any, web: Any, tmp_path: Path, server: LocalServer
 ) -> None:
     for number, rows in enumerate((ROWS, ROWS[:-1])):
@@ -236,7 +236,7 @@ def test_commands_of_a_url(web: Any, tmp_path: Path, server: LocalServer) -> Non
     assert done.exit_code == Exit.OK, done.output
 
 
-def test_a_url_is_asked_for_before_and_after(
+def test_a_url_is_checked_before_and_after_reading(
     web: Any, tmp_path: Path, server: LocalServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "x.csv").write_bytes(bytes_of("csv", tmp_path, ROWS[:9]))
@@ -245,7 +245,7 @@ def test_a_url_is_asked_for_before_and_after(
         web.asked.clear()
         done = invoke("load", f"{web.url}/{load[0]}", load[1], "--server", server.url)
         assert (done.exit_code, web.asked) == (Exit.OK, ["HEAD", "GET", "HEAD"]), done.output
-    web.head = 403  # as of a URL that is signed for GET
+    web.head = 403  # as for a URL that is signed for GET
     assert read(f"{web.url}/x.csv") == ROWS[:9]
     web.head = 200
     table = fastresp.read(f"{web.url}/x.csv")
@@ -254,7 +254,7 @@ def test_a_url_is_asked_for_before_and_after(
     assert pa.table(table).num_rows == 5
 
 
-def test_checkpoints_of_files_that_only_their_urls_tell_apart(
+def test_checkpoints_of_files_that_differ_only_in_their_urls(
     web: Any, tmp_path: Path, server: LocalServer
 ) -> None:
     web.tagged = False

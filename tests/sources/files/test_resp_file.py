@@ -161,7 +161,7 @@ def test_pipe_is_checked_as_it_streams(server, client, transport: str) -> None:
 
 @WAYS
 def test_empty_lines(server, client, resp, transport: str) -> None:
-    """A server ignores empty lines between commands; so do a load and the file check.
+    """A load and the file check ignore empty lines between commands, as a server does.
 
     Redis' own test of --pipe writes a line end after each command.
     """
@@ -283,7 +283,7 @@ def test_summary(resp) -> None:
     assert summary.last == "Set"
 
 
-def test_names_are_bounded(resp) -> None:
+def test_number_of_names_is_bounded(resp) -> None:
     content = pack_many([(f"NAME{i}",) for i in range(1500)])
     names = RespFile(resp(content)).summary().names
     assert len(names) == 1001
@@ -291,7 +291,7 @@ def test_names_are_bounded(resp) -> None:
 
 
 def test_header_larger_than_the_file(resp) -> None:
-    """The bytes that a broken header announces are neither waited for nor stored."""
+    """The bytes announced by a broken header are neither waited for nor stored."""
     path = resp(RESP + b"*2\r\n$3\r\nGET\r\n$99999999999\r\n" + bytes(200_000_000))
     before = psutil.Process().memory_info().rss
     summary = RespFile(path).summary()
@@ -308,7 +308,7 @@ def test_header_larger_than_the_file(resp) -> None:
     ],
 )
 def test_check_does_not_store_what_a_header_announces(head: bytes) -> None:
-    """``check -`` reads the bytes that a header announces, and drops them."""
+    """``check -`` reads the bytes announced by a header, and drops them."""
     code = (
         f"import sys; out = sys.stdout.buffer; out.write({head!r})\n"
         "for _ in range(200): out.write(b'$8\\r\\nxxxxxxxx\\r\\n' * 70_000)"
@@ -344,7 +344,7 @@ def test_memory_is_bounded(server, resp) -> None:
 
 
 def test_broken_at_any_byte(resp) -> None:
-    """If bytes are cut off or overwritten, the commands found before them are correct."""
+    """If bytes are cut off or overwritten, the earlier commands are correct."""
     commands = [("SET", f"k{i}", "v" * i) for i in range(40)]
     data = pack_many(commands)
     sizes = [len(pack(*command)) for command in commands]
@@ -435,7 +435,7 @@ def test_file_of_text_commands(server: LocalServer, client: redis.Redis, tmp_pat
     assert not client.exists("e")
 
 
-def test_resp_whose_lines_end_in_lf(resp: Callable[..., Path], server: LocalServer) -> None:
+def test_resp_with_lf_line_ends(resp: Callable[..., Path], server: LocalServer) -> None:
     path = resp(RESP.replace(b"\r\n", b"\n"))
     with pytest.raises(ProtocolError, match=r"ends in LF, and RESP in CRLF: .* unix2dos"):
         fastresp.mass_insert(path, server=server.url)

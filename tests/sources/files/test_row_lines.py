@@ -48,15 +48,15 @@ def rows_of_arrow(text: str, quote: str) -> list[list[str]] | None:
 
 @given(TEXTS, st.integers(1, 7), st.sampled_from(['"', ""]))
 @example('a,"\r\n"\r\n\r\na,a\r\n', 1, '"')
-def test_rows_are_those_of_arrow(text: str, step: int, quote: str) -> None:
+def test_same_rows_as_arrow(text: str, step: int, quote: str) -> None:
     rows = rows_of_arrow(text, quote)
     if rows is None or text.count('"') % 2:
-        return  # a quote that is never closed is refused before
+        return  # an unclosed quote is refused earlier
     assert len(lines(text, list(range(99)), step=step, quote=quote)) == len(rows)
 
 
 @given(st.sampled_from(["\n", "\r\n", "\r"]), st.data())
-def test_lines_are_those_of_python(end: str, data: st.DataObject) -> None:
+def test_same_lines_as_python(end: str, data: st.DataObject) -> None:
     returns = end == "\r"
     fields = st.text(alphabet='a,"\n \r' if returns else 'a,"\n ', max_size=5)
     rows = data.draw(st.lists(st.lists(fields, min_size=2, max_size=2), min_size=1))

@@ -20,8 +20,7 @@ import fastresp
 from fastresp.server.options import Options
 from fastresp.sources.source import encoding, released
 
-# For each a value of the first file and one of the second; a cast to the first type changes it, or
-# fails.
+# A value of the first file and one of the second; a cast to the first type changes it, or fails.
 TYPES = {
     "text into int64": (pa.array([1]), pa.array(["007"])),
     "timestamp into date": (
@@ -39,7 +38,7 @@ TYPES = {
     "time zone": (pa.array([0], pa.timestamp("us")), pa.array([0], pa.timestamp("us", "UTC"))),
     "decimal into text": (pa.array(["a"]), pa.array([Decimal("0.00000001")])),
     "uint64 into int64": (pa.array([-1]), pa.array([2**64 - 1], pa.uint64())),
-    # One type has the values of both.
+    # One type can represent both values.
     "int64 into int8": (pa.array([1], pa.int8()), pa.array([300])),
     "text of other types": (pa.array(["a"]), pa.array(["b"], pa.large_string())),
     "categories": (pa.array(["a"]), pa.array(["b"]).dictionary_encode()),
@@ -115,7 +114,7 @@ def test_verify_compares_the_types_of_each_file(tmp_path: Path, client: redis.Re
     assert fastresp.verify(paths, "SET {id} {v}", server=client).same
 
 
-def test_a_later_file_that_does_not_fit_is_refused_first(tmp_path: Path) -> None:
+def test_a_later_file_with_other_columns_is_refused_first(tmp_path: Path) -> None:
     paths = parts(tmp_path, "parquet", {"v": (pa.array([[1.5]]), pa.array(["x"]))})
     output = io.BytesIO()
     with pytest.raises(fastresp.TemplateError, match="v!f32") as caught:
@@ -125,7 +124,7 @@ def test_a_later_file_that_does_not_fit_is_refused_first(tmp_path: Path) -> None
 
 
 def test_resumed_rows_have_the_types_of_their_file(tmp_path: Path) -> None:
-    """Whole files, row groups and batches before the first row are left out."""
+    """Whole files, row groups and batches before the first row are skipped."""
     paths = []
     kinds = (pa.int64(), pa.string(), pa.float64(), pa.int64())
     for number, kind in enumerate(kinds):
@@ -155,8 +154,8 @@ def test_a_table_is_loaded_twice(tmp_path: Path) -> None:
     assert outputs[0].getvalue() == outputs[1].getvalue()
 
 
-def test_files_that_a_query_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are read as ``source`` is, and have the aliases that DuckDB gives them."""
+def test_files_named_in_a_query(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are read like ``source``, and have the aliases that DuckDB gives them."""
     monkeypatch.chdir(tmp_path)
     parts(Path(), "parquet", {"v": TYPES["text into int64"]})
     with pytest.raises(fastresp.SourceError, match=r"column 'v' is int64 in part-0\.parquet and"):
@@ -191,7 +190,7 @@ def write_partition(folder: Path, suffix: str, number: int, **more: str) -> Path
 @pytest.mark.parametrize("form", WAYS)
 @pytest.mark.parametrize("suffix", ["parquet", "csv", "jsonl"])
 def test_folders_name_columns(tmp_path: Path, suffix: str, form: dict[str, Any]) -> None:
-    """In the order of the path, as text; also one path, relative, and with !json."""
+    """Columns follow the path, as text; also for one path, a relative path, and !json."""
     null = "__HIVE_DEFAULT_PARTITION__"
     write_partition(tmp_path / "z=007" / "day=a%20b", suffix, 1)
     second = write_partition(tmp_path / f"z={null}" / "day=2024-01-02", suffix, 2)
@@ -226,7 +225,7 @@ def test_folders_that_are_not_part_of_the_data(
     columns: list[str],
     suffix: str,
 ) -> None:
-    """A relative and an absolute path of a file have the same columns."""
+    """The relative and the absolute path of a file have the same columns."""
     write_partition(tmp_path / "y=1/z=2/data/day=a", suffix, 1)
     monkeypatch.chdir(tmp_path / folder)
     relative = name.format(suffix)
@@ -240,10 +239,10 @@ def test_folders_that_are_not_part_of_the_data(
 
 @pytest.mark.parametrize("form", WAYS)
 @pytest.mark.parametrize("suffix", ["parquet", "csv"])
-def test_column_of_a_folder_that_the_file_has(
+def test_folder_and_file_have_the_same_column(
     tmp_path: Path, suffix: str, form: dict[str, Any]
 ) -> None:
-    """It is the file's own; but it must not differ."""
+    """The file's own value is used; the folder must not have another one."""
     same = write_partition(tmp_path / "day=X", suffix, 1, day="X")
     other = write_partition(tmp_path / "day=Y", suffix, 2, day="x")
     assert sent(same, "RPUSH k {*!json}", **form) == sent(same, "RPUSH k {*!json}")
@@ -264,7 +263,7 @@ def test_column_of_a_folder_that_the_file_has(
     ],
     ids=lambda column: str(column.type),
 )
-def test_types_of_a_column_that_a_folder_names(tmp_path: Path, column: pa.Array) -> None:
+def test_types_of_a_column_named_by_a_folder(tmp_path: Path, column: pa.Array) -> None:
     for folder in ("x=7", "x=8"):
         (tmp_path / folder).mkdir()
         path = tmp_path / folder / "part.parquet"
@@ -285,7 +284,7 @@ def test_types_of_a_column_that_a_folder_names(tmp_path: Path, column: pa.Array)
         ("a%20b=1", {"a b": "1"}),
     ],
 )
-def test_folders_that_duckdb_reads_in_another_way(
+def test_folders_that_duckdb_reads_differently(
     tmp_path: Path, folders: str, columns: dict[str, str], form: dict[str, Any]
 ) -> None:
     path = write_partition(tmp_path / folders, "parquet", 1)
@@ -294,7 +293,7 @@ def test_folders_that_duckdb_reads_in_another_way(
 
 @pytest.mark.parametrize("form", WAYS)
 @pytest.mark.parametrize("suffix", ["parquet", "csv", "jsonl"])
-def test_two_folders_that_name_one_column(
+def test_two_folders_that_name_the_same_column(
     tmp_path: Path, suffix: str, form: dict[str, Any]
 ) -> None:
     path = write_partition(tmp_path / "x=1" / "y=1" / "%78=2", suffix, 1)
@@ -314,7 +313,7 @@ def test_folders_that_name_other_columns(tmp_path: Path, form: dict[str, Any]) -
 
 
 @pytest.mark.parametrize("template", ["SADD k {day}", "SADD k {**}", "SADD k {*!json}"])
-def test_rows_of_nothing_but_their_folder(tmp_path: Path, template: str) -> None:
+def test_rows_without_columns_besides_their_folders(tmp_path: Path, template: str) -> None:
     for day, text in ((1, ""), (2, "{}\n{}\n"), (3, "{}")):
         folder = tmp_path / f"day={day}"
         folder.mkdir()
@@ -324,7 +323,7 @@ def test_rows_of_nothing_but_their_folder(tmp_path: Path, template: str) -> None
     assert sent(str(tmp_path / "*" / "e.jsonl"), template) == fastresp.pack_many(expected)
 
 
-def test_error_names_the_file_whose_columns_are_wanted(tmp_path: Path) -> None:
+def test_error_names_the_file_that_defines_the_columns(tmp_path: Path) -> None:
     one, two, three = (tmp_path / f"{number}.{end}" for number, end in enumerate(
         ("jsonl", "csv", "parquet")
     ))  # fmt: skip
@@ -337,7 +336,7 @@ def test_error_names_the_file_whose_columns_are_wanted(tmp_path: Path) -> None:
 
 
 def test_documents_have_no_keys_of_other_rows(tmp_path: Path) -> None:
-    """Only those of their own, and of their folders."""
+    """They have only their own keys, and the keys of their folders."""
     lines = '{"id":1,"v":null,"w":1.50}\n{"id":2}\n{ }\n'
     paths = [tmp_path / place for place in ("day=1/a.jsonl", "day=2/a.jsonl", "c.csv", "d.jsonl")]
     for path, text in zip(paths, (lines, '{"z":"}"}\n', "id,v\n3,\n", lines), strict=True):

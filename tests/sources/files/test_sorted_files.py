@@ -24,11 +24,11 @@ import fastresp
 from fastresp.server.local_server import LocalServer
 
 MIXED = [{"id": (number * 37) % 10, "n": number} for number in range(100)]
-SORTED = sorted(MIXED, key=lambda row: row["id"])  # which keeps the order of equal ids
+SORTED = sorted(MIXED, key=lambda row: row["id"])  # stable: keeps the order of equal ids
 
 
 @pytest.mark.parametrize("suffix", ["csv", "csv.gz", "tsv", "jsonl", "parquet", "arrow", "arrows"])
-def test_rows_are_sorted_and_equal_ones_keep_their_order(tmp_path: Path, suffix: str) -> None:
+def test_sorting_is_stable(tmp_path: Path, suffix: str) -> None:
     table = fastresp.read(write(tmp_path / f"x.{suffix}", MIXED), sort_by="id")
     expected = as_text(SORTED) if suffix.startswith(("csv", "tsv")) else SORTED
     assert [pa.table(table).to_pylist() for _ in range(2)] == [expected] * 2
@@ -51,7 +51,7 @@ def test_rows_with_equal_values_keep_the_order_of_the_query(tmp_path: Path) -> N
     assert rows_of(path, sql="FROM source ORDER BY n DESC", sort_by="id") == expected
 
 
-def test_names_of_a_query_that_differ_only_in_case() -> None:
+def test_column_names_that_differ_only_in_case() -> None:
     rows = rows_of("SELECT i AS ID, -i AS id FROM range(3) t(i)", sort_by="id")
     assert rows == [{"ID": at, "id": -at} for at in (2, 1, 0)]
 
@@ -98,7 +98,7 @@ def test_an_error_closes_the_file(tmp_path: Path, options: dict[str, Any]) -> No
     assert path not in {os.path.realpath(file) for file in Path("/proc/self/fd").iterdir()}
 
 
-def test_two_columns_of_one_name(tmp_path: Path) -> None:
+def test_duplicate_column_names(tmp_path: Path) -> None:
     table = pa.Table.from_arrays(
         [pa.array([2, 1]), pa.array([1, 2]), pa.array([3, 4])], list("aab")
     )
@@ -222,7 +222,7 @@ def test_no_type_changes_a_value(tmp_path: Path, name: str) -> None:
         assert found.equals(pa.concat_tables([plain.slice(at, 1) for at in places]))
 
 
-def test_types_that_duckdb_does_not_have(tmp_path: Path) -> None:
+def test_types_that_duckdb_lacks(tmp_path: Path) -> None:
     table = pa.table({"n": [1], "x": pa.array([[1.5]], pa.list_(pa.float16()))})
     with pa.ipc.new_file(tmp_path / "x.arrow", table.schema) as writer:
         writer.write_table(table)
@@ -230,7 +230,7 @@ def test_types_that_duckdb_does_not_have(tmp_path: Path) -> None:
     assert said.startswith("can't sort rows with column 'x', whose type is list<item: halffloat>; ")
 
 
-def test_maps_that_duckdb_does_not_have(tmp_path: Path) -> None:
+def test_maps_that_duckdb_lacks(tmp_path: Path) -> None:
     column = pa.array([[("k", 1), ("k", 2)]], pa.map_(pa.string(), pa.int8()))
     table = pa.table({"n": [1], "x": column})
     with pa.ipc.new_file(tmp_path / "x.arrow", table.schema) as writer:
@@ -240,12 +240,12 @@ def test_maps_that_duckdb_does_not_have(tmp_path: Path) -> None:
     )
 
 
-def test_faults_in_files_are_theirs(tmp_path: Path) -> None:
+def test_faults_name_their_file(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("id,v\n2,a\n1,b,c\n")
     assert "row 1, line 3 has 3 fields for 2 columns" in failure(tmp_path / "x.csv", sort_by="id")
 
 
-def test_options_that_do_not_fit(tmp_path: Path) -> None:
+def test_options_that_conflict(tmp_path: Path) -> None:
     (tmp_path / "x.resp").write_bytes(b"")
     with pytest.raises(ValueError, match="sort_by= is for columns, but this file contains"):
         fastresp.read(str(tmp_path / "x.resp"), sort_by="id")
@@ -261,7 +261,7 @@ def test_duckdb_is_missing(tmp_path: Path) -> None:
     assert "needs duckdb, which is not installed: pip install" in run(code).stdout
 
 
-def test_serialize_needs_the_rows_of_a_key_together(
+def test_serialize_needs_adjacent_rows_of_a_key(
     tmp_path: Path, server: LocalServer, client: redis.Redis
 ) -> None:
     path = write(tmp_path / "x.csv", MIXED)

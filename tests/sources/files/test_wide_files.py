@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tables import run
 
-# CPU seconds of a process, which do not depend on other load; the lowest of three.
+# CPU seconds of a process, which don't depend on other load; the lowest of three.
 CODE = """
 import io, time
 import fastresp
@@ -31,7 +31,7 @@ print(cost(40_000) / cost(5_000))
 @pytest.mark.slow
 @pytest.mark.parametrize("template", ["HSET k {**}", "SET k {*!json}"])
 def test_cost_of_columns_is_linear(template: str) -> None:
-    """With 8 times the columns, comparing each with all others would be 64 times the work."""
+    """With 8 times the columns, comparing all pairs of columns would be 64 times the work."""
     ratio = float(run(f"TEMPLATE = {template!r}\n{CODE}").stdout)
     assert ratio < 30
 
