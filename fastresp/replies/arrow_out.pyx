@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""Export our columns of strings and bytes to other libraries, by Arrow's PyCapsule protocol.
+"""Export columns of strings and bytes to other libraries, through Arrow's PyCapsule protocol.
 
 Releasing an exported array needs no Python: a library may do so in any thread, at any time.
 """
@@ -36,7 +36,7 @@ cdef object MAKER = object()
 
 
 def held():
-    """Return how many columns have memory that is still held; for tests."""
+    """Return the number of columns with unreleased memory; for tests."""
     return held_memory
 
 
@@ -115,7 +115,7 @@ cdef class StringColumn:
 
     @property
     def nbytes(self):
-        """Bytes of the values."""
+        """The size of the values, in bytes."""
         return self.values.size
 
     def __arrow_c_schema__(self):
@@ -149,7 +149,7 @@ cdef class StringBatch:
 
     @property
     def nbytes(self):
-        """Bytes of the values."""
+        """The size of the values, in bytes."""
         return sum(column.nbytes for column in self.columns)
 
     def __arrow_c_schema__(self):
@@ -190,7 +190,7 @@ cdef class StringBatch:
 def stream(names, text, batches):
     """Return a capsule with an Arrow stream of an iterator's batches.
 
-    The iterator's first exception ends the stream, whose consumer gets the exception's text. When
+    The iterator's first exception ends the stream; the consumer receives the exception's text. When
     the stream is released, the iterator's ``close()`` is called, if it has one.
 
     Args:
@@ -223,7 +223,7 @@ cdef class Outflow:
     """The private data of our ArrowArrayStream."""
 
     cdef int next(self, ArrowArray *out) except -1:
-        """Write the next batch; at the end, a released array."""
+        """Write the next batch; at the end, write a released array."""
         cdef StringBatch batch = next(self.batches, None)
         if batch is None:
             memset(out, 0, sizeof(ArrowArray))
@@ -270,7 +270,7 @@ cdef const char *stream_error(ArrowArrayStream *stream) noexcept with gil:
 
 
 cdef void release_stream(ArrowArrayStream *stream) noexcept nogil:
-    # After Python has finalized there is nothing to close.
+    # After Python has finalized, nothing needs closing.
     if Py_IsInitialized():
         end_stream(stream)
     stream.release = NULL
@@ -292,7 +292,7 @@ cdef void close_batches(Outflow flow) noexcept:
         if hasattr(flow.batches, "close"):
             flow.batches.close()
     except BaseException:
-        pass        # there is no caller to raise it to
+        pass  # no caller could handle it
     flow.batches = None
 
 
@@ -306,7 +306,7 @@ cdef void free_stream(capsule) noexcept:
 
 
 cdef void share(Values *values, ArrowArray *out) noexcept nogil:
-    """Write an array that is one more holder of a column's memory."""
+    """Write an array that is another holder of a column's memory."""
     more(values.holders)
     memset(out, 0, sizeof(ArrowArray))
     out.length = values.length
@@ -335,7 +335,7 @@ cdef void release_column(ArrowArray *array) noexcept nogil:
 cdef void release_rows(ArrowArray *array) noexcept nogil:
     cdef int64_t i
     for i in range(array.n_children):
-        # A consumer that moved a child out releases it by itself.
+        # A consumer that moved a child out of the array releases the child itself.
         if array.children[i].release is not NULL:
             array.children[i].release(array.children[i])
     free(array.children)
@@ -345,7 +345,7 @@ cdef void release_rows(ArrowArray *array) noexcept nogil:
 cdef int describe(ArrowSchema *out, bytes name, bint text, bint wide) except -1:
     """Write the schema of one column."""
     if b"\0" in name:
-        raise ValueError(f"Arrow allows no NUL in the name of a column: {name!r}")
+        raise ValueError(f"Arrow allows no NUL in column names: {name!r}")
     memset(out, 0, sizeof(ArrowSchema))
     if text:
         out.format = b"U" if wide else b"u"

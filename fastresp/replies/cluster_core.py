@@ -1,4 +1,4 @@
-"""The nodes of a cluster: yields their replies in the order of the source."""
+"""Read from all nodes of a cluster, and yield replies in the order of the source."""
 
 from __future__ import annotations
 
@@ -30,27 +30,27 @@ from .reply_core import ReplyCore
 
 __all__ = ["ClusterCore"]
 
-# The most bytes of replies that wait in memory: for each node a share, within these limits.
+# The limit of waiting reply bytes in memory is a share per node, within these bounds.
 WAITING_BYTES = 16 << 20
 LEAST_WAITING_BYTES = 1 << 18
-# The most nodes that a cluster may name in all.
+# The maximum number of nodes that a cluster may name.
 MOST_LANES = 4 * MOST_NODES
-# How many bytes may wait to be sent while a node has nothing to do.
+# Bytes that may wait for sending while a node is idle.
 AHEAD_BYTES = 1 << 20
 OF_A_TRANSACTION = "fastresp: the keys of this transaction moved to another node; run its row again"
 
 
 class ClusterCore:
-    """Sends commands to the nodes of a cluster, and yields the replies in the order of the source.
+    """Sends commands to the nodes of a cluster, and yields replies in the order of the source.
 
-    All nodes work at the same time. A reply waits until all before it are yielded. A command is
-    sent again if a node redirects it, refuses it for a while, or was lost and it is idempotent.
+    All nodes work concurrently. A reply waits until all earlier replies are yielded. A command is
+    resent if a node redirects it or refuses it for a while, or if it was lost and is idempotent.
 
     Args:
         core: has the settings.
         connections: one to each node; if the slots are unknown, one to any node.
-        answers: of the node that was asked for the others.
-        follows: whether commands are sent again.
+        answers: replies of the node that was asked for the cluster's nodes.
+        follows: whether commands are resent.
 
     Attributes:
         waiting: replies that arrived, by the place of their command in the source.
@@ -79,13 +79,13 @@ class ClusterCore:
         self._recovery = Recovery(core, answers, self._redirects, self.waiting)
         self._position = Position()
         self._lost: NodeCore | None = None
-        # Of each lane of the router; None if it gets no slots, or no more.
+        # By lane of the router; None for a node that gets no slots.
         self._addresses: list[tuple[str, int] | None] = [None]
         servers = [self.server]
         if (topology := answers.topology) is not None:
             self._addresses = [*topology.nodes, None]
             servers = [*self.server.nodes_of(topology.nodes, 1), self.server]
-        # The lane of commands without a key, and of all if the slots are unknown.
+        # The lane of commands without a key, and of all commands if the slots are unknown.
         self._home = len(servers) - 1
         share = max(WAITING_BYTES // len(servers), LEAST_WAITING_BYTES)
         self._reply_bytes = min(ReplyCore.reply_bytes, share)
@@ -139,7 +139,7 @@ class ClusterCore:
         return held < WINDOW_BYTES
 
     def add(self, chunk: Chunk) -> None:
-        """Accept the next chunk, for its node."""
+        """Pass the next chunk to its node."""
         node = self._nodes[max(chunk.lane, 0)]
         if node.finished:
             node.touch()
@@ -147,7 +147,7 @@ class ClusterCore:
         self._position = max(self._position, node.window.position)
 
     def tend(self) -> None:
-        """Send and receive what is possible now, when called from outside the core.
+        """Send and receive without waiting, for a caller outside the core.
 
         Raises:
             LostConnection: ``loss()`` turns it into a TransportError.
@@ -169,12 +169,12 @@ class ClusterCore:
             node.touch()
 
     def raised(self, error: BaseException) -> bool:
-        """Return whether a connection raised the exception, and not a source."""
+        """Return whether the exception comes from a connection, not from a source."""
         lost = isinstance(error, TransportError) and error.report is self._report
         return lost or isinstance(error, LostConnection)
 
     def loss(self) -> TransportError:
-        """Return the exception for a lost connection. Tries a new one, which may take seconds."""
+        """Return the exception for a lost connection. Tries to reconnect: may take seconds."""
         assert self._lost is not None
         return self._lost.loss()
 
@@ -193,7 +193,7 @@ class ClusterCore:
         raise LookupError(f"reply {place:,} was released")
 
     def redirect(self, node: NodeCore, command: Refused, words: str) -> bool:
-        """Send a command again if an error reply says so; return whether it does."""
+        """Resend a command if an error reply redirects it; return whether it does."""
         if self._follows and words.startswith(SOON):
             self._recovery.postpone(command, words)
             return True
@@ -253,11 +253,11 @@ class ClusterCore:
                 yield from self._waiting()
 
     def giving(self) -> Iterator[Giving]:
-        """Yield what there is for the reader."""
+        """Yield the results that are ready for the reader."""
         yield Giving(self.replies())
 
     def replies(self) -> Iterator[Any]:
-        """Yield the replies whose turn it is.
+        """Yield the next replies, in order.
 
         Raises:
             CommandError: a reply is an error, and on_error is "raise".
@@ -281,17 +281,17 @@ class ClusterCore:
 
     @property
     def _drained(self) -> bool:
-        """Whether the replies to all commands made so far are yielded."""
+        """Return whether the replies to all commands made so far are yielded."""
         return self.next >= self._position.command
 
     @property
     def _stale(self) -> bool:
-        """Whether slots have moved since they were read."""
+        """Return whether slots have moved since they were read."""
         return self._redirects.moved and self._home > 0
 
     @property
     def _wants_more(self) -> bool:
-        """Whether to make the next chunk."""
+        """Return whether to make the next chunk."""
         blocked = self._lost or self._stale or self.postponed.hold is not None
         if self.ended or blocked or not self.has_room:
             return False
@@ -301,13 +301,13 @@ class ClusterCore:
         return 0 in unsent and sum(unsent) < AHEAD_BYTES
 
     def _add_next(self, chunks: Chunks, *, ready: bool = False) -> Steps[Exception | None]:
-        """Add the next chunks; after an exception, add the rest, and return the exception.
+        """Add the next chunks; after an exception, add the last ones, and return the exception.
 
-        What was made from the same rows is added as a whole: a node may wait for the replies of
-        another that has an earlier command.
+        All chunks made from the same rows are added: a node may wait for the replies of another
+        node that has an earlier command.
 
         Args:
-            ready: add only those that are made.
+            ready: add only finished chunks.
         """
         failure = None
         try:
@@ -319,7 +319,7 @@ class ClusterCore:
             while gathered:
                 self.add(gathered.popleft())
         except LostConnection:
-            pass  # raised again when all replies before are yielded
+            pass  # raised again after all earlier replies
         except Exception as error:
             if self.raised(error):  # a connection failed during a wait for an async source
                 raise
@@ -332,7 +332,7 @@ class ClusterCore:
             failure = None  # its traceback refers to this frame, and so to the data
 
     def _open(self) -> Steps[None]:
-        """Connect to the nodes that have something to do and no connection yet."""
+        """Connect to nodes that have work and no connection."""
         for each in self._redirects.nodes.values():
             each.flush()
         for node in self._all:
@@ -343,7 +343,7 @@ class ClusterCore:
             yield from sleeping(PAUSE_S)
 
     def _open_one(self, node: NodeCore) -> Steps[None]:
-        # A frozen node never answers, while commands wait that could go to another one.
+        # A frozen node never answers, while its commands could run on another node.
         timeout = (
             self.timeout if self.postponed.hold is None else min(self.timeout or REOPEN_S, REOPEN_S)
         )
@@ -360,10 +360,10 @@ class ClusterCore:
             self._part_with(node, str(error.args[0]))
             return
         if restarted:
-            raise LostData(f"{restarted}: what was in it may be missing", self.report)
+            raise LostData(f"{restarted}: its data may be missing", self.report)
 
     def _step(self) -> bool:
-        """Send and receive what is possible now; return whether replies have arrived."""
+        """Send and receive without waiting; return whether replies have arrived."""
         arrived = False
         for node in self._all:
             if node.stream is None:
@@ -383,7 +383,7 @@ class ClusterCore:
             node.step()
         except LostConnection:
             node.over = True
-            with suppress(LostConnection):  # it gets last words then
+            with suppress(LostConnection):  # in that case it gets last words
                 node.collect()
             assert node.stream is not None
             if self._follows and not node.lost_for_good():
@@ -399,10 +399,10 @@ class ClusterCore:
         self._lost = self._lost or node
 
     def _check_lost(self) -> None:
-        """Raise if the next reply can't arrive any more.
+        """Raise if the next reply can no longer arrive.
 
         Raises:
-            LostConnection: it was to arrive over a connection that is lost.
+            LostConnection: its connection is lost.
         """
         if self._lost is None or self.next in self.waiting:
             return
@@ -412,20 +412,20 @@ class ClusterCore:
                 raise LostConnection
 
     def _waiting(self) -> Steps[None]:
-        """Wait for replies; or if there are none to come, send again what was postponed."""
+        """Wait for replies; if none are due, resend postponed commands."""
         waits = waits_of(self._all)
         if not waits:
-            assert self.postponed, "the next reply is not under way"
+            assert self.postponed, "the next reply is not in flight"
             with self._reporting():
                 yield from self._recovery.sending(self._all)
         elif not (self._follows and (yield from self._recovery.checking(waits, self._all))):
             yield [(node.stream, wait) for node, wait in waits.items() if node.stream is not None]
 
     def _refresh(self, chunks: Chunks) -> Steps[Exception | None]:
-        """Read the slots anew, once all commands are answered, and use the nodes that are new.
+        """Read the slots anew, once all commands are answered, and use new nodes.
 
         Returns:
-            As for ``_add_next()``: there may be chunks for the old nodes.
+            As for ``_add_next()``: chunks for the old nodes may be ready.
         """
         failure = yield from self._add_next(chunks, ready=True)
         if self.ended or not self._drained:

@@ -45,33 +45,33 @@ def fetch_hashes(
     Pass the result to any library that accepts Arrow data: ``pyarrow.table(rows)``,
     ``polars.DataFrame(rows)``, ``pandas.DataFrame.from_arrow(rows)`` (``pandas.DataFrame(rows)`` is
     slower: it makes a dict per row). Each reading opens its own connection and fetches batches as
-    they are used, so memory stays bounded for any number of keys. The server may be a replica, or
-    any node of a cluster: then hashes of all its primaries are read, at the same time.
+    they are used, so memory stays bounded for any number of keys. The server may be a replica. If
+    it is any node of a cluster, all primaries are read concurrently.
 
     Args:
-        keys: an iterable of keys, or a column of them (an Arrow array, a Series): one row per key,
-            in their order. Or a pattern for SCAN, a str: with ``"user:*"`` the whole keys become
-            the first column, ``key``; with ``"user:{id}"`` the part of the key in place of
-            ``{id}`` becomes the first column, ``id``. So ``"user:{id}"`` reads back what
-            ``"HSET user:{id} {**}"`` wrote; all other characters of such a pattern are literal.
-            Double a literal brace, as in templates.
+        keys: an iterable of keys, or a column of keys (an Arrow array, a Series): one row per key,
+            in order. Or a SCAN pattern, a str: with ``"user:*"`` the whole keys become the first
+            column, ``key``; with ``"user:{id}"`` the part of the key in place of ``{id}`` becomes
+            the first column, ``id``. So ``"user:{id}"`` reads back hashes written by
+            ``"HSET user:{id} {**}"``; all other characters of such a pattern are literal. Double a
+            literal brace, as in templates.
         fields: the names of the fields, one column each.
         server: as for ``mass_insert``.
-        binary: True for bytes in all columns, or the names of columns to read as bytes; the others
-            are UTF-8 text.
+        binary: True for bytes in all columns, or the names of columns to read as bytes; the other
+            columns are UTF-8 text.
         timeout: give up after this many seconds without progress; None to wait forever.
-        batch_rows: at most this many rows per batch; a batch also ends at 32 MiB.
-        max_reply_bytes: a larger row ends the reading with an error; None for 512 MiB.
-        slots: of a pattern's keys, read only those whose key slot is in this range within
-            ``range(16384)``, such as ``range(8192)``: one of several readers, who together read
-            each key once. In a cluster, only the nodes of these slots are asked; a single server
-            lists all its keys to each reader.
+        batch_rows: the maximum number of rows per batch; a batch also ends at 32 MiB.
+        max_reply_bytes: a row of more bytes ends the reading with an error; None for 512 MiB.
+        slots: with a pattern, read only keys in this range of key slots, within ``range(16384)``,
+            such as ``range(8192)``. Several readers with adjacent ranges read each key once. In a
+            cluster, only the owners of these slots are scanned; a single server lists all its keys
+            to each reader.
 
     A missing field is a null, and a missing key a row of nulls. A pattern finds only hashes, in no
-    particular order. SCAN may find a key twice while the server resizes its table of keys. A key
+    particular order. SCAN may return a key twice while the server resizes its table of keys. A key
     that is deleted or becomes another type meanwhile is a row of nulls; a key written meanwhile
-    may or may not be found. In a cluster, a key whose slot moves meanwhile may be found twice, or
-    not at all; if a node is lost, its keys are looked for again, and may be found twice.
+    may or may not be found. In a cluster, a key in a moving slot may be returned twice, or not at
+    all; if a node is lost, its slots are scanned again, and their keys may be returned twice.
 
     Returns:
         The rows. No connection is opened until they are read.
@@ -89,8 +89,8 @@ def fetch_hashes(
             can't be encoded.
         TypeError: the keys are rows of several values.
 
-    A library that reads the Arrow stream raises its own exception with the same text, also for a
-    Ctrl-C; the original one is in ``error``.
+    A library that reads the Arrow stream raises its own exception with the same text, even for
+    Ctrl-C; ``error`` has the original exception.
     """
     pattern = as_pattern(keys) if isinstance(keys, str) else None
     if isinstance(keys, Pattern):
@@ -135,7 +135,7 @@ def _check_slots(slots: range | None, pattern: Pattern | None) -> None:
 
     Raises:
         TypeError: it is not a range.
-        ValueError: it is outside of the slots, has steps, or there is no pattern.
+        ValueError: it is not within the slots, has a step, or there is no pattern.
     """
     if slots is None:
         return
@@ -180,10 +180,10 @@ class Hashes(Columns):
     """Hashes as columns, fetched as they are used: the result of ``fetch_hashes``.
 
     Pass it to any library that accepts Arrow data. Each use reads the hashes again, unless the
-    keys were an iterator, which can be read only once. Iterating yields rows as dicts: so
+    keys were an iterator, which can be read only once. Iterating yields rows as dicts, so
     ``pandas.DataFrame(rows)`` works, but ``pandas.DataFrame.from_arrow(rows)`` is faster. With
-    polars use ``polars.DataFrame(rows)``; ``polars.from_arrow(rows)`` makes a Series of structs,
-    as from any stream.
+    polars use ``polars.DataFrame(rows)``; ``polars.from_arrow(rows)`` makes a Series of structs
+    from any stream.
 
     Attributes:
         names: the names of the columns.
@@ -204,7 +204,7 @@ class Hashes(Columns):
         """Begin a reading.
 
         Returns:
-            Its connection; for a pattern, what finds its keys; otherwise, the keys.
+            Its connection; the finder of its keys for a pattern, otherwise the keys.
 
         Raises:
             SourceError: the keys were an iterator, which has been read already.
@@ -223,7 +223,7 @@ class Hashes(Columns):
         return core, None, single(self._keys)
 
     def counted(self, batch: StringBatch, core: HashCore, found: Found | None) -> StringBatch:
-        """Count a batch, and for a pattern add the column of keys."""
+        """Count a batch; for a pattern, add the column of keys."""
         whole = batch if found is None else found.added(batch, text=self._text[0])
         self.rows += len(whole)
         self.nbytes = core.received

@@ -7,15 +7,15 @@ from .arrow_out cimport Values
 cdef struct GrowingColumn:
     # A column under construction. Owns its memory, which is from malloc.
     char *data
-    int64_t size                # bytes, including those of an incomplete value
+    int64_t size  # bytes, including an incomplete value
     int64_t room                # bytes allocated
     int64_t *offsets            # one more than values
     unsigned char *valid        # one bit per place, cleared for a null
     int64_t length              # whole values
     int64_t places              # values allocated for; a multiple of 8
     int64_t nulls
-    int64_t expected            # bytes of the last batch, and a little more
-    int64_t checked             # values checked for UTF-8; invalid ones have been reported
+    int64_t expected  # bytes of the last batch, and a little more
+    int64_t checked  # values checked for UTF-8; invalid ones have been reported
     bint text
 
 

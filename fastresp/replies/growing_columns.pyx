@@ -36,7 +36,7 @@ cdef extern from *:
     """
     char *grown "fastresp_grown"(char *memory, size_t size) noexcept nogil
 
-# Room of a new column, in values and in bytes.
+# Initial room of a column, in values and in bytes.
 cdef int64_t FIRST_PLACES = 512
 cdef int64_t FIRST_BYTES = 4096
 
@@ -81,7 +81,7 @@ def string_column(list values, *, Py_ssize_t head=0, Py_ssize_t tail=0, bint tex
 
 
 cdef bint grow_data(GrowingColumn *column, int64_t n) noexcept nogil:
-    """Make room for n more bytes: as much as the last batch had, or double the room."""
+    """Make room for n more bytes: the size of the last batch, or double the room."""
     cdef int64_t room = max(FIRST_BYTES, 2 * column.room, column.size + n)
     if column.room == 0:
         room = max(room, column.expected)
@@ -117,7 +117,7 @@ cdef void clear(GrowingColumn *column) noexcept nogil:
 
 
 cdef Values *take_rows(GrowingColumn *column, int64_t rows) except NULL:
-    """Take the first values off; the column keeps the others, and the current value."""
+    """Remove and return the first values; the column keeps the others, and the current value."""
     cdef GrowingColumn rest
     cdef int64_t start = column.offsets[rows]
     cdef Values *values = <Values *>calloc(1, sizeof(Values))
@@ -139,7 +139,7 @@ cdef Values *take_rows(GrowingColumn *column, int64_t rows) except NULL:
     values.wide = start > INT32_MAX
     values.buffers[0] = bitmap_of(column, values)
     values.buffers[1] = offsets_of(column, values)
-    # Do not shrink always: malloc would then get the next batch's memory from the system.
+    # Don't always shrink: malloc would then get the next batch's memory from the system.
     values.buffers[2] = shrunk(column.data, start) if start <= column.room // 2 else column.data
     column[0] = rest
     return values
@@ -165,7 +165,7 @@ cdef void *bitmap_of(GrowingColumn *column, Values *values) noexcept:
 cdef void *offsets_of(GrowingColumn *column, Values *values) noexcept:
     """Return the offsets, narrowed to 32 bits in place unless wide.
 
-    Each is written at or before the place that it was read from.
+    Each is written at or before its old place.
     """
     cdef int64_t i
     cdef int32_t offset

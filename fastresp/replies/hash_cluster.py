@@ -21,9 +21,9 @@ __all__ = ["HashCluster"]
 
 
 class HashCluster(ClusterCore):
-    """Collects the replies of all nodes to HMGET as columns.
+    """Collects the HMGET replies of all nodes as columns.
 
-    The replies are put in order as bytes, and parsed then.
+    Replies are put in order as bytes, and then parsed.
 
     Args:
         core, others: as for ClusterCore.
@@ -45,7 +45,7 @@ class HashCluster(ClusterCore):
         self._columns = columns
         self._nothing = b"*%d\r\n%b" % (len(wanted.names), b"$-1\r\n" * len(wanted.names))
         super().__init__(core, *others, follows=follows)
-        self._raising = False  # giving() does
+        self._raising = False  # giving() raises errors
 
     def _node(self, kind: type[NodeCore], server: Server, address: tuple[str, int] | None) -> Any:
         node = super()._node(kind, server, address)

@@ -56,7 +56,7 @@ class HashCore(ReplyCore):
             max_reply_bytes=options.max_reply_bytes,
         )
         self.wanted = HashFields(fields, options.batch_rows)
-        # The nodes of a cluster, once it turned out to be one.
+        # The nodes, if the server belongs to a cluster.
         self.cluster: HashCluster | None = None
         self.columns = ReplyColumns(fields, text=text, max_reply_bytes=options.max_reply_bytes)
         self.sink = self.columns
@@ -161,11 +161,11 @@ def check_single(writer: Any) -> None:
 def single(keys: Any) -> Any:
     """Return the keys as an iterable that refuses rows of several values.
 
-    While they are read, such a row raises a TypeError.
+    While it is read, such a row raises a TypeError.
     """
     if hasattr(keys, "__arrow_c_stream__") or hasattr(keys, "__arrow_c_array__"):
         return keys
-    # For a list, check the set of types: 20 ns per key, instead of 116 for a check of each.
+    # For a list, check the set of types: 20 ns per key, instead of 116 ns for each type.
     if isinstance(keys, list) and not any(issubclass(kind, ROWS) for kind in set(map(type, keys))):
         return keys
     return map(_one, keys)

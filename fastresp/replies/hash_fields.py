@@ -1,4 +1,4 @@
-"""The fields of hashes to read, and what can be wrong with them."""
+"""The fields of hashes to read, and errors about them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class HashFields:
 
     Args:
         names: the names of the fields.
-        batch_rows: the most rows of a batch.
+        batch_rows: the maximum number of rows in a batch.
 
     Attributes:
         found: whether the keys were found by a pattern.
@@ -36,7 +36,7 @@ class HashFields:
         self.found = False
 
     def taken(self, columns: ReplyColumns, *, rest: bool = False) -> Iterator[StringBatch]:
-        """Yield the full batches; at the end, also the rest."""
+        """Yield the full batches; at the end, also the last one."""
         while rest or columns.rows >= self.batch_rows or columns.nbytes >= BATCH_BYTES:
             batch = columns.take(self.batch_rows)
             if batch is None:
@@ -44,7 +44,7 @@ class HashFields:
             yield batch
 
     def ignores(self, text: str) -> bool:
-        """Return whether an error reply says that a key is no longer a hash since SCAN found it."""
+        """Return whether an error means that a key became another type after SCAN found it."""
         return self.found and text.startswith("WRONGTYPE ")
 
     def error(self, text: str, key: bytes, index: int) -> CommandError:
@@ -64,7 +64,7 @@ def key_of(core: ReplyCore, index: int) -> bytes:
 
 @contextmanager
 def advising() -> Iterator[None]:
-    """Replace advice in errors that names options of a load, which a fetch does not have."""
+    """Replace advice about options of a load in errors, since a fetch lacks these options."""
     try:
         yield
     except EncodeError as error:

@@ -42,17 +42,17 @@ def iter_replies(
 ) -> Iterator[Any]:
     """Run commands and yield their replies, in order, as they arrive.
 
-    Nothing runs until you ask for the first reply. Commands are sent over one connection while you
+    Nothing runs until you request the first reply. Commands are sent over one connection while you
     read replies, and memory stays bounded: if you stop reading, sending stops. Closing or dropping
     the iterator closes the connection; commands in flight may or may not have run. A server that
-    evicts keys is asked for the sizes of replies first (MEMORY USAGE), so that reading evicts none.
+    evicts keys is asked for reply sizes first (MEMORY USAGE), so that reading evicts no keys.
 
-    In a cluster, each command goes to the node of its key, over one connection to each, and all
-    nodes work at the same time. Commands of a key run in order. If a slot moves, its commands
-    follow. If a node is lost, or refuses commands for a while, they are sent again for up to
-    ``timeout`` seconds without progress; those that may have run only if they are idempotent.
-    Commands without a key, such as DBSIZE, run on the node that is passed; those with keys
-    of several slots are refused, and those that concern a connection, such as WAIT and SELECT.
+    In a cluster, each command is routed to the owner of its key, over one connection per node, and
+    all nodes work concurrently. Commands of a key run in order, and follow a moved slot. If a node
+    is lost, or refuses commands for a while, they are resent for up to ``timeout`` seconds without
+    progress; commands that may have run are resent only if they are idempotent. Commands without a
+    key, such as DBSIZE, run on the node named by ``server``. Commands with keys in several slots
+    are refused, and so are connection commands, such as WAIT and SELECT.
 
     Args:
         data, template, server, nulls, timeout, default: as for ``mass_insert``.
@@ -61,17 +61,17 @@ def iter_replies(
         decode: True or an encoding to get replies as str; by default they are bytes.
         max_reply_bytes: a larger reply closes the connection, as soon as its size is known; None
             for 512 MiB, the largest value that servers accept by default. Each element of an array
-            counts as 64 bytes more, about the memory that it needs.
+            counts as 64 more bytes, about the memory that it needs.
 
     Returns:
         An iterator of replies: bytes or str, int, None, or lists of these. Call its ``close()`` to
         stop early.
 
     Raises:
-        CommandError: an error reply, after yielding the replies before it.
-        DecodeError: a reply is not text in the encoding, after yielding the replies before it.
-        EncodeError, TemplateError, TransportError, TransportTimeout: as ``mass_insert``, after
-            yielding the replies to the commands before.
+        CommandError: a reply is an error; earlier replies are yielded first.
+        DecodeError: a reply is not text in the encoding; earlier replies are yielded first.
+        EncodeError, TemplateError, TransportError, TransportTimeout: as ``mass_insert``; replies
+            to earlier commands are yielded first.
     """
     template = as_template(template)
     options = Options(
@@ -93,7 +93,7 @@ def execute(
 ) -> Any:
     """Run one command over a new connection, and return its reply.
 
-    In a cluster, the node that is passed runs it, or the one that this node names.
+    In a cluster, the node named by ``server`` runs it, or redirects it to the owner of its key.
 
     Args:
         *arguments: the command's name and its arguments, as for ``pack``:
@@ -138,7 +138,7 @@ def one_command(arguments: tuple[Any, ...]) -> list[tuple[Any, ...]]:
 
 @contextmanager
 def one_reply() -> Iterator[None]:
-    """Remove the index from an error reply: there is only one command, and no ``nulls=``."""
+    """Remove the index and the ``nulls=`` advice from an error: one command has neither."""
     try:
         yield
     except EncodeError as error:

@@ -26,12 +26,12 @@ SHOWN_BYTES = 40
 
 @dataclass(frozen=True)
 class Pattern:
-    """Which keys to find, and which part of them becomes a column.
+    """A pattern of keys, and the part of the keys that becomes a column.
 
     Attributes:
         glob: the pattern for SCAN; if ``single``, the key.
         column: the name of the column.
-        head, tail: bytes of a key before and after that part.
+        head, tail: bytes of a key before and after this part.
         single: whether this is a single key, not a pattern.
     """
 
@@ -47,7 +47,7 @@ def as_pattern(text: str, *, single: bool = False) -> Pattern:
 
     Args:
         text: the pattern.
-        single: whether to accept a single key, too.
+        single: whether to accept a single key.
 
     Raises:
         ValueError: the text is not a pattern.
@@ -91,8 +91,8 @@ class Found:
     """Finds the keys of a pattern, and makes their column.
 
     Args:
-        pattern: which keys.
-        server: to search, over its own connection.
+        pattern: the pattern.
+        server: the server to search, over its own connection.
         timeout: seconds to wait for each reply; None for no limit.
         slots: find only keys of these slots; None for all.
 
@@ -149,7 +149,7 @@ def check_keys_of(server: Server, pattern: Pattern, keys: list[bytes]) -> None:
     """Refuse keys that are too short for the pattern.
 
     Raises:
-        TransportError: one is: SCAN returned a key that does not match.
+        TransportError: SCAN returned a key that does not match.
     """
     for key in keys:
         if len(key) < pattern.head + pattern.tail:
@@ -167,7 +167,7 @@ def not_text(what: str, key: bytes, column: str) -> DecodeError:
 
 
 def is_text(value: bytes) -> bool:
-    """Return whether it is UTF-8."""
+    """Return whether bytes are UTF-8."""
     try:
         value.decode()
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""The entries of a large key after the first ones, read in parts."""
+"""Read the remaining entries of a large key in parts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["Rest"]
 # Further requests ask for about MORE_BYTES, at most MOST_ENTRIES.
 MOST_ENTRIES = 10_000
 MORE_BYTES = 1 << 20
-# How often a request may be redirected. Source: RedisClusterRequestTTL of redis-py.
+# The number of redirections of a request. Source: RedisClusterRequestTTL of redis-py.
 MOST_REDIRECTS = 16
 
 # The host and port of a node of a cluster; None for the server that was given.
@@ -29,16 +29,16 @@ Node: TypeAlias = tuple[str, int] | None
 
 
 class Rest:
-    """Read the further entries of large keys, in a cluster from the nodes of the keys.
+    """Read the remaining entries of large keys, in a cluster from the owners of the keys.
 
-    It has a connection of its own to each node. If a node of a cluster is lost, or refuses a
-    request for a while, the request is sent again to the node that has the key then.
+    It has its own connection to each node. If a node of a cluster is lost, or refuses a request
+    for a while, the request is resent to the key's current owner.
 
     Args:
         server: the server, or a node of a cluster.
         command: LRANGE, SSCAN or ZSCAN.
-        timeout: seconds to wait for each reply, and for a node that was lost; None for no limit,
-            and 30 for a lost node.
+        timeout: seconds to wait for each reply, and for a lost node; None for no limit, and 30
+            for a lost node.
     """
 
     def __init__(self, server: Server, command: str | None, timeout: float | None) -> None:
@@ -46,10 +46,10 @@ class Rest:
         self._command = command
         self._timeout = timeout
         self._opened: dict[Node, tuple[Server, Any]] = {}
-        # The nodes of slots, as far as they are known. None: this is no cluster.
+        # The nodes of slots, as far as known. None for a single server.
         self._slots: dict[int, Node] | None = None
         self._processes = Processes()
-        # Nodes that may be asked for the others.
+        # Nodes that may be asked for the cluster's nodes.
         self._known: list[tuple[str, int]] = []
 
     def begin(self) -> None:
@@ -78,8 +78,8 @@ class Rest:
     def of_set(self, key: bytes, cursor: bytes, entries: list[bytes]) -> Iterator[list[bytes]]:
         """Yield the entries of a set or sorted set.
 
-        If the key moves to another node meanwhile, or its node is lost, entries may come twice: a
-        cursor is valid on one node only, so they are read from the beginning again.
+        If the key moves to another node meanwhile, or its node is lost, entries may be yielded
+        twice: a cursor is valid on one node only, so the key is read again from its beginning.
 
         Args:
             key: its key.
@@ -90,7 +90,7 @@ class Rest:
         if self._slots is None:
             yield entries
         else:
-            at = None  # it is unknown which node has sent these
+            at = None  # the node that sent these entries is unknown
         while at != b"0":
             (after, more), now = self._asked(key, at or b"0", "COUNT", _next_count(entries))
             if self._slots is not None and at is not None and now is not over:
@@ -100,7 +100,7 @@ class Rest:
             yield entries
 
     def of_list(self, key: bytes, items: list[bytes]) -> Iterator[list[bytes]]:
-        """Yield the items of a list after the first ones."""
+        """Yield the items of a list after the first part."""
         start, count = 0, 0
         while items and len(items) >= count:
             start, count = start + len(items), _next_count(items)
@@ -112,7 +112,7 @@ class Rest:
 
         Raises:
             CommandError: the server refuses it.
-            TransportError: it can't be used; in a cluster, no node runs it for too long.
+            TransportError: the server can't be used; in a cluster, no node ran it in time.
         """
         from redis import RedisError
         from redis.crc import key_slot
@@ -144,7 +144,7 @@ class Rest:
                 self._use(topology_from(self._server.nodes_of(known, 1), REOPEN_S))
 
     def _followed(self, node: Node, key: bytes, *arguments: Any) -> tuple[Any, Any]:
-        """Send a request to a node, and where it is redirected to."""
+        """Send a request to a node, and follow redirections."""
         asks = False
         for _ in range(MOST_REDIRECTS):
             reply, connection = self._request(node, key, *arguments, asks=asks)
@@ -162,7 +162,7 @@ class Rest:
         )
 
     def _request(self, node: Node, key: bytes, *arguments: Any, asks: bool) -> tuple[Any, Any]:
-        """Send a request to a node; return the reply, maybe an error, and the connection."""
+        """Send a request to a node; return the reply, which may be an error, and the connection."""
         from redis import RedisError, ResponseError
         from redis.exceptions import AskError, ClusterDownError, MovedError, TryAgainError
 
@@ -201,6 +201,6 @@ class Rest:
 
 
 def _next_count(entries: list[bytes]) -> int:
-    """Return how many entries to ask for next, from the average size of the last ones."""
+    """Return the number of entries to request next, from the average size of the last ones."""
     size = sum(map(len, entries)) / max(len(entries), 1)
     return max(1, min(MOST_ENTRIES, int(MORE_BYTES / max(size, 1))))

@@ -1,4 +1,4 @@
-"""A connection to one node of a cluster: puts its replies in their places among those of all."""
+"""A connection to one node of a cluster: puts its replies in order with the other nodes'."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["Arrived", "NodeCore", "NodeWindow", "Nodes", "waits_of"]
 
 
 class Nodes(Protocol):
-    """What a node needs of its cluster: see ClusterCore."""
+    """The part of ClusterCore that its nodes need."""
 
     next: int
     waiting: dict[int, Any]
@@ -38,12 +38,12 @@ class Nodes(Protocol):
 
 
 class Arrived(NamedTuple):
-    """Replies that arrived, and wait for earlier ones of other nodes.
+    """Replies that arrived, and wait for earlier replies of other nodes.
 
     Attributes:
         last: the last of their places.
-        number: how many they are.
-        size: their bytes.
+        number: the number of replies.
+        size: their size in bytes.
         chunks: their commands, if they are kept.
     """
 
@@ -54,7 +54,7 @@ class Arrived(NamedTuple):
 
 
 class NodeWindow(Window):
-    """A window whose commands can be sent again over another connection.
+    """A window with commands that can be resent over another connection.
 
     Attributes:
         unwritten: bytes that count as sent, but were not.
@@ -63,7 +63,7 @@ class NodeWindow(Window):
     unwritten = 0
 
     def unanswered(self) -> Iterator[Refused]:
-        """Yield the commands that were not answered; ``tries`` is 0 for those that have not run."""
+        """Yield the unanswered commands; ``tries`` is 0 for commands that have not run."""
         for held in self._held:
             sent = held.whole
             first = max(self.acknowledged - held.first_reply, 0)
@@ -75,7 +75,7 @@ class NodeWindow(Window):
                     yield Refused(held.row(at), place, held.command(at, at), tries)
 
     def abandon(self) -> None:
-        """Count all commands as sent and answered: they are sent again over other connections."""
+        """Count all commands as sent and answered: they are resent over other connections."""
         for held in self._held:
             rest = held.size - held.at
             self.unwritten += rest
@@ -83,7 +83,7 @@ class NodeWindow(Window):
         self.acknowledge(self.made)
 
     def before(self, place: int) -> int:
-        """Return how many replies are due for the commands before a place."""
+        """Return the number of replies due for commands before a place."""
         for held in self._held:
             places = places_of(held, 0, len(held.chunk.ends))
             if places[-1] >= place:
@@ -92,19 +92,19 @@ class NodeWindow(Window):
 
 
 class NodeCore(ReplyCore):
-    """A connection to a node, whose replies are yielded together with those of other nodes.
+    """A connection to a node; its replies are yielded in order with the replies of other nodes.
 
-    Replies that arrived and wait for earlier ones of other nodes count as in flight: while they
-    are many, no more commands are sent, and while they are large, no more replies are read.
+    Replies that arrived and wait for earlier replies of other nodes count as in flight. If there
+    are many, no more commands are sent; if they are large, no more replies are read.
 
     Args:
         nodes: all nodes of the cluster.
         server: this node.
-        settings: the others of ReplyCore.
+        settings: the other arguments of ReplyCore.
 
     Attributes:
-        address: of the node, as the cluster names it; None if that is unknown.
-        over: whether nothing more is read: the connection is lost, or a reply can't be decoded.
+        address: of the node, as the cluster names it; None if unknown.
+        over: whether reading has ended: the connection is lost, or a reply can't be decoded.
         held_bytes: bytes of the replies that arrived and are not yielded yet.
     """
 
@@ -116,10 +116,10 @@ class NodeCore(ReplyCore):
         self.window = NodeWindow()
         self._nodes = nodes
         self.over = False
-        self._before = 0  # bytes received over former connections
+        self._before = 0  # bytes received over earlier connections
         self._doubtful: Refused | None = None
         self.held_bytes = 0
-        self._held = 0  # how many these are
+        self._held = 0  # number of these replies
         self._arrived: deque[Arrived] = deque()
 
     @property
@@ -152,7 +152,7 @@ class NodeCore(ReplyCore):
 
     @property
     def expects(self) -> bool:
-        """Whether a reply is still to arrive, or the socket is full."""
+        """Whether a reply is still due, or the socket is full."""
         assert self.stream is not None
         window = self.window
         if self._all_behind or self.stream.full or (self._sizes and self._sizes.asking):
@@ -161,7 +161,7 @@ class NodeCore(ReplyCore):
 
     @property
     def is_full(self) -> bool:
-        """Whether no more replies are read, because of those that arrived."""
+        """Whether arrived replies prevent further reading."""
         return self.held_bytes > self.reply_bytes
 
     def room(self) -> int:
@@ -170,26 +170,26 @@ class NodeCore(ReplyCore):
             return window.begun
         room = window.acknowledged + max(self._most - self._held, 0)
         if hold is not None:
-            # What follows a command that waits must not overtake it.
+            # Commands after a waiting command must not overtake it.
             room = max(min(room, window.before(hold)), window.begun)
         return room
 
     @property
     def may_send(self) -> bool:
-        """Whether a connection would be used at once."""
+        """Whether a connection could send immediately."""
         return self.room() > self.window.sent
 
     # When the connection is lost
 
     def left(self) -> list[Refused]:
-        """Return the commands that were not answered."""
+        """Return the unanswered commands."""
         return [*self.window.unanswered()]
 
     def lost_for_good(self) -> bool:
-        """Return whether what was not answered can't be sent again.
+        """Return whether the unanswered commands can't be resent.
 
         The node closed the connection because of a command, or sent invalid replies; or a command
-        may have run, and must not run twice.
+        that is not idempotent may have run.
         """
         cause = None if self.stream is None else self.stream.lost
         if isinstance(cause, ProtocolError) or self.last_words or self._behind:
@@ -202,7 +202,7 @@ class NodeCore(ReplyCore):
         return True
 
     def renew(self, reader: Any) -> None:
-        """Close the connection, and forget its commands, for a new connection."""
+        """Close the connection, and forget its commands, before opening a new connection."""
         self.detach()
         self.window.abandon()
         self.reader = self.sink = reader
@@ -221,7 +221,7 @@ class NodeCore(ReplyCore):
         )
 
     def has(self, place: int) -> bool:
-        """Return whether the command at this place is the first that is not answered."""
+        """Return whether the command at this place is the first unanswered one."""
         window = self.window
         return window.acknowledged < window.made and self._next_place == place
 
@@ -263,7 +263,7 @@ class NodeCore(ReplyCore):
         """Put replies in their places.
 
         Args:
-            first: index of the first of them on this connection.
+            first: index of the first reply on this connection.
             replies: at least one.
             size: their bytes.
         """
@@ -290,7 +290,7 @@ class NodeCore(ReplyCore):
         self.held_bytes += arrived.size
 
     def command_at(self, place: int) -> bytes | None:
-        """Return the command at a place, if it is kept and its reply came over this connection."""
+        """Return the command at a place, if it is kept and was answered over this connection."""
         for arrived in self._arrived:
             for held in arrived.chunks:
                 for at, found in enumerate(places_of(held, 0, len(held.chunk.ends))):
@@ -312,7 +312,7 @@ class NodeCore(ReplyCore):
             self._nodes.waiting[place] = reply
 
     def release(self, place: int) -> None:
-        """Forget the replies before a place: they were yielded."""
+        """Forget the replies before a place, which were yielded."""
         arrived = self._arrived
         while arrived and arrived[0].last < place:
             gone = arrived.popleft()
@@ -332,7 +332,7 @@ def places_of(held: Sending, start: int, stop: int) -> Sequence[int]:
 
 
 def waits_of(nodes: Iterable[NodeCore]) -> dict[NodeCore, Wait]:
-    """Return what nodes wait for; restart the timeout of those that expect nothing."""
+    """Return the events that nodes wait for; restart the timeout of nodes that expect nothing."""
     waits = {}
     for node in nodes:
         if node.stream is None or node.idle or node.is_full or not node.expects:

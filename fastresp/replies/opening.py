@@ -1,4 +1,4 @@
-"""Connect to the server that replies are read from, or to all nodes of its cluster."""
+"""Connect to the server to read replies from, or to all nodes of its cluster."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def opening(core: ReplyCore, chunks: Chunks, kind: Callable[..., T]) -> Steps[T 
     """Connect to the server, or to all nodes of its cluster.
 
     Args:
-        core: gets the connection to one server.
+        core: gets the connection to a single server.
         chunks: the commands to send.
         kind: ClusterCore or a subclass.
 
     Returns:
-        The nodes of a cluster; None for one server.
+        The nodes of a cluster; None for a single server.
 
     Raises:
         TransportError: the server can't be used.
@@ -35,7 +35,7 @@ def opening(core: ReplyCore, chunks: Chunks, kind: Callable[..., T]) -> Steps[T 
     connections, answers = yield from connecting(core.server, core.timeout)
     chunks.adapt(answers)
     if answers.cluster and (core.server.nodes or core.server.follows):
-        # Of a transaction, only a part would be sent again.
+        # Only a part of a transaction would be resent.
         return kind(core, connections, answers, follows=not _has_multi(chunks.template))
     if answers.evicts:
         core.ask_for_sizes()
@@ -44,7 +44,7 @@ def opening(core: ReplyCore, chunks: Chunks, kind: Callable[..., T]) -> Steps[T 
 
 
 def _has_multi(template: Template | None) -> bool:
-    """Return whether a template has transactions; a row that is one command is in none."""
+    """Return whether a template has transactions; a command passed as a row is in none."""
     names = [] if template is None else [name for name, *_ in template.commands]
     return any(
         isinstance(part, bytes) and part.upper() == b"MULTI" for parts in names for part in parts

@@ -1,4 +1,4 @@
-"""Commands of a cluster that wait: a node refused them for a while, or was lost."""
+"""Commands of a cluster that wait because a node refused them for a while, or was lost."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from ..transports.retries import LATER, MOST_S, PAUSE_S, ranges
 
 __all__ = ["SOON", "Postponed"]
 
-# What says that a node did not run a command, but may do so soon.
+# Error replies of nodes that did not run a command, but may do so soon.
 SOON = tuple(each.decode() for each in LATER)
 
 
 class Postponed:
-    """Keeps commands until they may be sent again, and their order.
+    """Keeps commands until they may be resent, and their order.
 
-    Later commands are held back meanwhile. If one in flight ran that has a key of an earlier one,
-    the earlier one is not sent again, as that would overtake it.
+    Later commands are held back meanwhile. If one of them was in flight and ran, earlier commands
+    with the same key are not resent, since they would overtake it.
 
     Args:
         timeout: seconds for which commands may wait without progress; None for 30.
 
     Attributes:
         words: the last error reply, or why no node could be asked.
-        lost: which node was lost, for messages; empty if none was.
+        lost: the lost node, for messages; empty if none.
     """
 
     def __init__(self, timeout: float | None) -> None:
@@ -39,14 +39,14 @@ class Postponed:
         self._timeout = timeout or MOST_S
         # By slot and place; -1 is the slot of commands without a key.
         self._waiting: dict[int, dict[int, Refused]] = {}
-        # Why each was not answered last, by its place.
+        # By place: why each command was not answered last.
         self._words: dict[int, str] = {}
-        # The keys of each that was not answered, also if it is under way again, by its place.
+        # By place: the keys of each unanswered command, even if it is in flight again.
         self._keys: dict[int, tuple[bytes, ...]] = {}
-        # The places of these by key, and whether each writes.
+        # By key: the places of these commands, and whether each writes.
         self._noted: dict[bytes, dict[int, bool]] = {}
-        self._places: list[int] = []  # a heap of these places, and of others that were answered
-        # Slots whose first command was answered, so that the others may follow at once.
+        self._places: list[int] = []  # a heap of these places, and of answered ones
+        # Slots whose first command was answered, so that the others may follow immediately.
         self._served: set[int] = set()
         self._overtaken: set[int] = set()
         self._first, self._stuck, self._resumed = -1, 0.0, 0.0
@@ -56,7 +56,7 @@ class Postponed:
 
     @property
     def hold(self) -> int | None:
-        """The place of the first command that was postponed and not answered; None for none."""
+        """The place of the first postponed and unanswered command; None for none."""
         places = self._places
         while places and places[0] not in self._keys:
             heapq.heappop(places)
@@ -64,12 +64,12 @@ class Postponed:
 
     @property
     def count(self) -> int:
-        """How many commands wait."""
+        """The number of waiting commands."""
         return sum(map(len, self._waiting.values()))
 
     @property
     def unsent(self) -> int:
-        """How many of these have not run."""
+        """The number of waiting commands that have not run."""
         return sum(not each.tries for some in self._waiting.values() for each in some.values())
 
     def has(self, slot: int) -> bool:
@@ -77,7 +77,7 @@ class Postponed:
         return slot in self._waiting
 
     def add(self, command: Refused, slot: int, words: str) -> None:
-        """Let a command wait.
+        """Postpone a command.
 
         Args:
             command: the command.
@@ -123,7 +123,7 @@ class Postponed:
                     self._overtaken.add(place)
 
     def overtaken(self) -> list[tuple[int, Refused, str]]:
-        """Return commands that can't be sent again, with their slots and error replies.
+        """Return commands that can't be resent, with their slots and error replies.
 
         Raises:
             TransportError: one of them got no error reply, because its node was lost.
@@ -134,9 +134,9 @@ class Postponed:
                 command, words = waiting[place], self._words[place]
                 if not words.startswith(SOON):
                     raise TransportError(
-                        "while a slot of the cluster was moved, a command of it was refused, but a "
-                        f"later one of the same key ran; the command of row {command.row:,} can't "
-                        "be sent again without overtaking it"
+                        "while a slot of the cluster was moved, a command was refused, but a later "
+                        f"one of the same key ran; the command of row {command.row:,} can't be "
+                        "sent again without overtaking it"
                     )
                 del waiting[place]
                 found.append((slot, command, words))
@@ -145,14 +145,14 @@ class Postponed:
         return found
 
     def resume(self) -> None:
-        """Do not count the time until now as waiting: the caller used it."""
+        """Restart the clock: the time until now was the caller's, and does not count as waiting."""
         self._resumed = time.monotonic()
 
     def pause(self) -> float:
-        """Return how many seconds to wait before commands are sent again.
+        """Return the seconds to wait before commands are resent.
 
         Raises:
-            TransportError: the first of them waits for too long.
+            TransportError: the first command has waited for too long.
         """
         first = min(min(some) for some in self._waiting.values())
         row = next(some[first].row for some in self._waiting.values() if first in some)
@@ -167,13 +167,13 @@ class Postponed:
         return LOOK_S if self.lost else PAUSE_S
 
     def _overdue(self, row: int) -> str:
-        """Return the message for commands that wait for too long."""
+        """Return the message for commands that have waited for too long."""
         known = sorted(slot for slot in self._waiting if slot >= 0)
         slots = f" slots {ranges(known)}" if known else " commands without a key"
         if self.lost:
             return (
-                f"{self.lost}; no node serves{slots} after {self._timeout:g} s, the first command "
-                f"that waits is of row {row:,}: {self.words}"
+                f"{self.lost}; no node serves{slots} after {self._timeout:g} s; the first waiting "
+                f"command is of row {row:,}: {self.words}"
             )
         return (
             f"commands{' of' if known else ''}{slots if known else ''} were refused for "
@@ -184,10 +184,10 @@ class Postponed:
     def portion(self, owner: Callable[[int], object]) -> list[tuple[int, Refused]]:
         """Return the commands to send now, with their slots; the others wait.
 
-        Those of slots that have no owner wait, too.
+        Commands in slots without an owner wait.
 
         A node may accept commands of a slot at any moment: of two, it could refuse the first and
-        run the second. So only the first is sent, and if it was answered the others.
+        run the second. So only the first is sent; after its answer, the others follow.
         """
         found = []
         for slot, waiting in [*self._waiting.items()]:

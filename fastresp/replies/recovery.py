@@ -1,4 +1,4 @@
-"""Keep reading from a cluster while its nodes die, take over, or refuse commands for a while."""
+"""Keep reading from a cluster while its nodes die, fail over, or refuse commands for a while."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ __all__ = ["Recovery", "sleeping"]
 
 
 class Recovery:
-    """Sends commands again whose nodes postponed them, or were lost.
+    """Resends commands that nodes postponed, or that were lost with a node.
 
     Args:
         core: has the server as the user gave it, and the keys of rows.
-        answers: of the node that was asked for the others.
+        answers: replies of the node that was asked for the cluster's nodes.
         redirects: of the reading.
-        replies: those that arrived, by the place of their command in the source.
+        replies: arrived replies, by the place of their command in the source.
 
     Attributes:
-        words: why the last look for the nodes failed.
-        processes: those that answered last.
+        words: why the last search for the nodes failed.
+        processes: the nodes' processes in their last replies.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Recovery:
         self._redirects = redirects
         self._replies = replies
         self._rules = Rules(answers.positions)
-        # Nodes that may be asked for the others: replicas, too.
+        # Nodes that may be asked for the cluster's nodes, including replicas.
         self._known: list[tuple[str, int]] = []
         self._look_at = 0.0
         self._one = answers.topology is None  # only one node was asked
@@ -63,12 +63,12 @@ class Recovery:
         self._known = list(dict.fromkeys(known))[:MOST_KNOWN]
 
     def postpone(self, command: Refused, words: str) -> None:
-        """Let a command wait that was not answered; ``words`` say why."""
+        """Postpone an unanswered command; ``words`` says why."""
         slot = max(self._rules.slot(command.command), -1)
         self._redirects.postpone(command, slot, words)
 
     def part_with(self, node: NodeCore, words: str, reader: Any) -> None:
-        """Let what a node did not answer wait, until it is back or another one has its slots.
+        """Postpone the unanswered commands of a node, until it or a successor serves its slots.
 
         Args:
             node: the node; a new connection may be opened.
@@ -85,12 +85,12 @@ class Recovery:
         """Return the topology; None if no node knows it.
 
         Args:
-            nodes: all. Those that are connected are asked first, the one last heard of before all.
+            nodes: all nodes. Connected ones are asked first, the most recently heard first.
         """
         began = time.monotonic()
         connected = [node for node in nodes if node.stream is not None and not node.over]
         connected.sort(key=lambda node: node.heard, reverse=True)
-        # Each that can't be reached costs up to a second.
+        # Each unreachable node costs up to a second.
         known = random.sample(self._known, min(len(self._known), MOST_ASKED))
         servers = [node.server for node in connected[:MOST_ASKED]]
         asked = dict.fromkeys([*servers, *self._server.nodes_of(known, 1), self._server])
@@ -109,14 +109,14 @@ class Recovery:
         return topology
 
     def sending(self, nodes: Sequence[NodeCore]) -> Steps[None]:
-        """Send commands that wait to the nodes that have their slots now, or wait a moment.
+        """Send waiting commands to the current owners of their slots, or wait a moment.
 
         Args:
-            nodes: all. Everything that they were sent is answered, but for replies that are not
-                read as others wait for earlier ones.
+            nodes: all nodes. All their commands are answered, except for unread replies that wait
+                for earlier ones.
 
         Raises:
-            TransportError: they wait for too long, or can't be sent in order.
+            TransportError: commands have waited for too long, or can't be sent in order.
         """
         postponed = self._redirects.postponed
         for node in nodes:
@@ -144,11 +144,11 @@ class Recovery:
             self._redirects.send(command, slot, owner)
 
     def checking(self, waits: Mapping[NodeCore, Any], nodes: Iterable[NodeCore]) -> Steps[bool]:
-        """Give up nodes that are silent, if others have their slots; return whether it looked.
+        """Give up silent nodes if other nodes own their slots; return whether it checked.
 
         Args:
-            waits: the nodes whose replies are waited for.
-            nodes: all.
+            waits: the nodes with due replies.
+            nodes: all nodes.
         """
         now = time.monotonic()
         silent = [node for node in waits if node.address and node.heard < now - STALLED_S]
@@ -158,7 +158,7 @@ class Recovery:
         served = [node.address for node in silent] if topology is None else topology.nodes
         for node in silent:
             if node.stream is not None and node.address not in served:
-                words = "it does not answer, and another node has its slots"
+                words = "it does not answer, and another node owns its slots"
                 node.stream.give_up(ConnectionError(words))
         return True
 
@@ -172,10 +172,10 @@ def _owner_of(topology: Topology | None, slot: int) -> tuple[str, int] | None:
 
 
 def sleeping(seconds: float) -> Steps[None]:
-    """Wait for some seconds, if these are more than 0."""
+    """Wait for some seconds, if more than 0."""
     if seconds > 0:
         yield Blocking(partial(time.sleep, seconds), late=_nothing)
 
 
 def _nothing(_: Future[Any]) -> None:
-    """Leave a result that came after a cancellation."""
+    """Ignore a result that arrives after a cancellation."""

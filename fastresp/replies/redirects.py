@@ -1,4 +1,4 @@
-"""Commands that a node of a cluster redirected, sent again to the node that it named."""
+"""Resend redirected commands of a cluster to the node named in the redirection."""
 
 from __future__ import annotations
 
@@ -19,36 +19,36 @@ from .postponed import Postponed
 
 __all__ = ["HOME", "RedirectCore", "Redirects"]
 
-# The name of the node that the caller passed: commands without a key go there.
+# The name of the caller's node: commands without a key are sent there.
 HOME = ("", 0)
 
-# Lets a node run the next command on a slot that is being moved to it.
+# Makes a node run the next command on a slot that it is importing.
 ASKING = Refused(-1, -1, pack("ASKING"), 0)
-# From this many redirections of a command on, wait before it is sent again.
+# From this many redirections of a command on, pause before it is resent.
 MANY = 3
 
 
 class RedirectWindow(NodeWindow):
-    """A window of commands that are sent again: they are in no chunk of the source."""
+    """A window of resent commands: they are in no chunk of the source."""
 
     def put(self, commands: list[Refused]) -> None:
-        """Add commands, some with ASKING before them."""
+        """Add commands, some of them preceded by ASKING."""
         chunk = CommandSplitter().feed(b"".join(each.command for each in commands))
         assert chunk is not None
         self._held.append(Resent(chunk, self.last, commands))
 
     @property
     def waiting(self) -> int:
-        """Commands that were not sent yet, over any connection, without ASKING."""
+        """The number of unsent commands, over any connection, without ASKING."""
         held = (each for each in self._held if isinstance(each, Resent))
         return sum(is_new(command) for each in held for command in each.refused[each.whole :])
 
 
 class RedirectCore(NodeCore):
-    """A connection for redirected commands: these need not wait for those that the node gets first.
+    """A connection for redirected commands: they need not wait for the node's own commands.
 
     Attributes:
-        expected: the slots of commands that are not answered, by their place in the source.
+        expected: the slots of unanswered commands, by their place in the source.
     """
 
     window: RedirectWindow
@@ -61,7 +61,7 @@ class RedirectCore(NodeCore):
 
     @property
     def waiting(self) -> int:
-        """Commands that were not sent yet, over any connection."""
+        """The number of unsent commands, over any connection."""
         return self.window.waiting + sum(map(is_new, self._queue))
 
     @property
@@ -75,7 +75,7 @@ class RedirectCore(NodeCore):
         return self.window.begun if self._behind else self.window.acknowledged + self._most
 
     def put(self, command: Refused, slot: int, *, asks: bool) -> None:
-        """Accept a command, to be sent after those before."""
+        """Accept a command, to be sent after its predecessors."""
         self._queue += [ASKING, command] if asks else [command]
         self.expected[command.place] = slot
 
@@ -87,7 +87,7 @@ class RedirectCore(NodeCore):
         self.expected, self._queue = {}, []
 
     def flush(self) -> None:
-        """Let the next step send what was put."""
+        """Let the next step send the accepted commands."""
         queue, self._queue = self._queue, []
         if queue:
             if self.finished:
@@ -128,11 +128,11 @@ class Pending(NamedTuple):
     """A redirected command that is not answered.
 
     Attributes:
-        origin: the node that redirected it first; None if it may be redirected back there, as no
-            other command can overtake it, or Postponed looks after that.
-        node: where it was sent to.
+        origin: the node that redirected it first; None if it may be redirected back there, because
+            no command can overtake it, or Postponed prevents that.
+        node: the node that it was sent to.
         since: when it was redirected first.
-        times: how often it was redirected.
+        times: the number of redirections.
     """
 
     origin: tuple[str, int] | None
@@ -142,20 +142,20 @@ class Pending(NamedTuple):
 
 
 class Redirects:
-    """The commands that are sent again: nodes redirected or postponed them, or were lost.
+    """Resent commands: nodes redirected or postponed them, or were lost.
 
-    Those of a slot stay in order: one that comes later follows the one before to the same node,
-    which redirects both, or neither. If the one before waits, it waits, too.
+    Commands of a slot stay in order: a later one follows its predecessor to the same node, which
+    redirects both, or neither. If its predecessor waits, it waits.
 
     Args:
-        timeout: seconds for which a command may be redirected again and again.
+        timeout: seconds for which a command may be redirected repeatedly.
         connect: returns a connection for redirected commands to a node.
 
     Attributes:
         nodes: the connections.
-        postponed: the commands that wait.
+        postponed: the waiting commands.
         moved: whether a slot has moved since the caller set this to False.
-        pause: whether to wait before commands are sent again, as some were redirected many times.
+        pause: whether to pause before resending, since some commands were redirected many times.
     """
 
     def __init__(
@@ -167,28 +167,28 @@ class Redirects:
         self._timeout = timeout or MOST_S
         self._connect = connect
         self._pending: dict[int, dict[int, Pending]] = {}
-        self._slots: dict[int, int] = {}  # of these, by their place
+        self._slots: dict[int, int] = {}  # of these commands, by their place
 
     @property
     def unanswered(self) -> int:
-        """How many commands were redirected or postponed, and are not answered."""
+        """The number of redirected or postponed commands without an answer."""
         return sum(len(node.expected) for node in self.nodes.values()) + self.postponed.count
 
     @property
     def unsent(self) -> int:
-        """How many of these have not run."""
+        """The number of these that have not run."""
         return sum(node.waiting for node in self.nodes.values()) + self.postponed.unsent
 
     def put(
         self, command: Refused, origin: tuple[str, int] | None, words: str, to: Redirect
     ) -> None:
-        """Send a command again.
+        """Resend a command.
 
         Args:
             command: the command.
             origin: the node that redirects it; None if it may be redirected back there.
             words: the error reply.
-            to: what it says.
+            to: the parsed redirection.
 
         Raises:
             TransportError: it was redirected for too long, back, or to too many nodes.
@@ -205,7 +205,7 @@ class Redirects:
             if command.place not in pending:  # its keys were not known
                 self._forget(command.place)
         else:
-            # Behind those of the slot that are under way, wherever they are.
+            # Send it after the slot's commands in flight, wherever they are.
             last = next(reversed(pending.values())).node if pending else self._node(to.node)
             now = Pending(origin, last, time.monotonic(), 1)
         pending[command.place] = now
@@ -214,12 +214,12 @@ class Redirects:
         self.pause = self.pause or now.times >= MANY
 
     def postpone(self, command: Refused, slot: int, words: str) -> None:
-        """Let a command wait; arguments as for ``Postponed.add()``."""
+        """Postpone a command; arguments as for ``Postponed.add()``."""
         self._forget(command.place)
         self.postponed.add(command, slot, words)
 
     def send(self, command: Refused, slot: int, node: tuple[str, int]) -> None:
-        """Send a command that waited to a node.
+        """Send a postponed command to a node.
 
         Raises:
             TransportError: these are too many nodes.
@@ -232,10 +232,10 @@ class Redirects:
     def _check(self, pending: Pending, words: str, to: Redirect) -> None:
         """Check a command that is redirected again."""
         if to.node == pending.origin:
-            # There, a later command of the same key may have run already.
+            # A later command of the same key may have run there already.
             raise TransportError(
                 f"slot {to.slot:,} of the cluster moved to another node and back while its "
-                "commands were in flight; run those again whose replies did not come"
+                "commands were in flight; run the commands without a reply again"
             )
         if time.monotonic() - pending.since > self._timeout:
             raise TransportError(

@@ -26,12 +26,12 @@ cdef enum Stop:
     AT_END          # all bytes are read
     AT_LINE         # at a line that is incomplete, an error, or unexpected
     AT_EXCESS       # at bytes after a value, in place of its CRLF
-    AT_LARGE        # at a value that is larger than a reply may be
+    AT_LARGE  # at a value larger than the limit of a reply
     NO_MEMORY
 
 
 cdef class ReplyColumns(Incoming):
-    """Collects the items of replies into n columns: item j of a reply goes to column j % n.
+    """Collects the items of replies into n columns: item j of a reply is added to column j % n.
 
     A reply is an array of bulk strings and nulls, or an error.
 
@@ -41,13 +41,13 @@ cdef class ReplyColumns(Incoming):
         fixed: whether every reply is one row: an error makes a row of nulls, and an array must
             have n items. If not, an array may have any multiple of n items, and an error or a null
             array makes no row.
-        max_reply_bytes: a larger reply is refused; None for 512 MiB. Each item counts as 64 bytes
-            more.
+        max_reply_bytes: a larger reply is refused; None for 512 MiB. Each item counts as 64 more
+            bytes.
 
     Attributes:
         replies: whole replies so far.
         errors: a list of ``(index of the reply, text)``; the caller empties it.
-        absent: a list of the indexes of replies that were a null array; the caller empties it.
+        absent: a list of the indexes of null arrays among the replies; the caller empties it.
         invalid: the first value of a text column that is not UTF-8, as ``(row, column)``, with rows
             counted from the very first; or None.
         offset: bytes parsed so far.
@@ -111,10 +111,10 @@ cdef class ReplyColumns(Incoming):
         return self.cut or self.left > 0
 
     def feed(self, data):
-        """Parse the next bytes, cut anywhere; return the number of replies completed.
+        """Parse the next bytes, split anywhere; return the number of replies completed.
 
         Raises:
-            ProtocolError: these are not such replies; every later call raises it, too.
+            ProtocolError: the bytes are not such replies; every later call raises it again.
             RuntimeError: another call on this object is running.
         """
         cdef Py_ssize_t before = self.replies
@@ -125,7 +125,8 @@ cdef class ReplyColumns(Incoming):
         """Return the whole rows as a StringBatch, and remove them; None if there are none.
 
         Args:
-            most: the most rows to return; the others are copied, and stay for the next call.
+            most: the maximum number of rows to return; the others are copied, and stay for the next
+                call.
 
         Raises:
             ValueError: a text is not UTF-8; see ``invalid``.

@@ -30,13 +30,13 @@ __all__ = ["ReplyCore"]
 # Caps in-flight reply bytes, predicted from recent reply sizes: unread replies pile up in the
 # server's memory.
 REPLY_BYTES = 4 << 20
-# Commands in flight before the size of replies is known: the four of a ListBuffer's transaction,
-# which then needs one round trip.
+# Commands in flight before the size of replies is known: the four commands of a ListBuffer's
+# transaction, which then needs one round trip.
 FIRST_IN_FLIGHT = 4
 # More commands per reply received: 4 are in flight, then 64, then 1024.
 MORE_IN_FLIGHT = 15
-# The most commands in flight, since large replies may follow small ones: enough for 1 M/s at a
-# round trip of 1 ms.
+# The maximum number of commands in flight, since large replies may follow small ones: enough for 1
+# M/s at a round trip of 1 ms.
 MOST_IN_FLIGHT = 1024
 
 
@@ -47,14 +47,14 @@ class ReplyCore(Connection):
         server, timeout: as for Connection.
         decode: the encoding of replies, or None for bytes.
         on_error: ``"raise"`` or ``"collect"`` error replies.
-        resending: which refused commands to send again, such as those of scripts.
+        resending: which refused commands to resend, such as commands of scripts.
         max_reply_bytes: a larger reply closes the connection; None for 512 MiB.
         keys: of the template's rows.
     """
 
-    # Replies that are read in a step, and in the wait before it, are taken before the next step.
+    # Replies read in a step, and in the wait before it, are taken before the next step.
     most_reads = 4
-    # The most bytes of replies in flight, as far as they can be predicted.
+    # The maximum bytes of replies in flight, as far as they can be predicted.
     reply_bytes = REPLY_BYTES
 
     def __init__(
@@ -82,10 +82,10 @@ class ReplyCore(Connection):
         self.raising = on_error == "raise"
         self.resending = resending
         self.keys = RowKeys(None) if keys is None else keys
-        # Sends refused commands again, once all commands in flight are answered.
+        # Resends refused commands, once all commands in flight are answered.
         self._again = ResendingWindow(resending)
-        # Replies kept back, in order: the first refused command's and all after it; and where among
-        # them those of refused commands go, by the place of the command in the source.
+        # Replies kept back, in order, from the first refused command's on; and the positions of
+        # refused commands' replies among them, by the command's place in the source.
         self._behind: list[Any] = []
         self._gaps: dict[int, int] = {}
         self._counted = 0  # bytes of the replies acknowledged
@@ -162,11 +162,11 @@ class ReplyCore(Connection):
 
     @property
     def _answered(self) -> int:
-        """How many replies were taken, including those kept back."""
+        """Return the number of replies taken, including replies kept back."""
         return self.window.acknowledged + len(self._behind) + self._again.acknowledged
 
     def _add_next(self, chunks: Chunks) -> Steps[Exception | None]:
-        """Add the next chunk; after an exception, add the rest, and return the exception."""
+        """Add the next chunk; after an exception, add the last one, and return the exception."""
         failure = None
         try:
             chunk = yield from next_chunk(chunks, self)
@@ -229,7 +229,7 @@ class ReplyCore(Connection):
         return iter(self.reader.take())
 
     def _in_order(self) -> Iterator[Any]:
-        """Yield replies in order; keep those after a refused command until it is answered again."""
+        """Yield replies in order; hold replies after a refused command until it is answered."""
         again = self._again
         window: Window = self.window
         first = window.acknowledged + len(self._behind)
@@ -258,7 +258,7 @@ class ReplyCore(Connection):
 
     @property
     def _all_behind(self) -> bool:
-        """Whether a command was refused, and all commands sent with it are answered."""
+        """Return whether a command was refused, and all commands sent with it are answered."""
         window, behind = self.window, len(self._behind)
         return behind > 0 and window.acknowledged + behind >= window.begun
 
@@ -277,7 +277,7 @@ class ReplyCore(Connection):
     def _take_last_words(self, reply: Any) -> None:
         """Give up the connection: there are more replies than commands.
 
-        It may be a server's complaint about a command that it received in part.
+        The last one may be a server's complaint about a partly received command.
         """
         assert self.stream is not None
         if type(reply) is CommandError:
@@ -307,7 +307,7 @@ class ReplyCore(Connection):
         return CommandError(error.text, index=place, row=rows.start, arguments=words, row_key=key)
 
     def acknowledge(self, taken: int) -> None:
-        """Acknowledge the replies taken, and predict the size of the next ones."""
+        """Acknowledge the taken replies, and predict the size of the next ones."""
         count = taken - self.window.acknowledged
         if count:
             size = (self.received - self._counted) / count

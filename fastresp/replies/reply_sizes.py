@@ -1,4 +1,4 @@
-"""The sizes of replies, asked for before the commands are sent: for servers that evict keys."""
+"""Ask servers that evict keys for the sizes of replies, before sending the commands."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from ..transports.window import Window
 
 __all__ = ["ReplySizes"]
 
-# How many commands to ask about at once; first a few, since the server may refuse to answer.
+# The number of commands to ask about in one batch; first a few, since the server may refuse.
 FIRST_COMMANDS = 64
 MOST_COMMANDS = 8192
-# Commands in flight whose replies have an unknown size.
+# Commands in flight if the sizes of their replies are unknown.
 UNKNOWN_IN_FLIGHT = 16
 
 
 class ReplySizes:
     """Limits the bytes of replies in flight to what fits, by asking for their sizes first.
 
-    Unread replies count towards ``maxmemory``, and a server runs all commands that it has received
-    before it sends the first reply. So a server that evicts keys would lose some to our reading.
+    Unread replies count towards ``maxmemory``, and a server runs all received commands before it
+    sends the first reply. So a server that evicts keys would lose some because of our reading.
     While the questions are in flight, nothing else is, and the stream's sink is ours.
 
     Args:
-        most_bytes: of replies in flight. A larger one comes alone.
+        most_bytes: maximum bytes of replies in flight. A larger reply is requested alone.
     """
 
     def __init__(self, most_bytes: int) -> None:
@@ -38,12 +38,12 @@ class ReplySizes:
         self._window = Window()
         self._reader = ReplyReader()
         self._answers: list[Any] = []
-        # Of the commands that were asked about: the questions about each, the bytes that earlier
-        # ones write to its keys, and the index of the first of them.
+        # For each command asked about: the questions about it, the bytes that earlier commands
+        # write to its keys, and the index of the first of these commands.
         self._counts: list[int] = []
         self._written: list[int] = []
         self._first = 0
-        # Bytes of the replies to them, up to each.
+        # Cumulative bytes of their replies.
         self._ends: list[int] = []
         self._most_commands = FIRST_COMMANDS
         self._refused = False
@@ -64,13 +64,13 @@ class ReplySizes:
         return self._window.acknowledged < self._window.made
 
     def restart(self) -> None:
-        """Forget what was asked: the connection is closed, and there may be a new one."""
+        """Forget the questions: the connection is closed, and a new one may follow."""
         self._window.acknowledge(self._window.made)
         self._reader, self._answers = ReplyReader(), []
         self._ends = []
 
     def room(self, acknowledged: int) -> int:
-        """Return how many commands may be sent in total, after this many replies."""
+        """Return the number of commands that may be sent in total, after this many replies."""
         if self._refused:
             return acknowledged + UNKNOWN_IN_FLIGHT
         at, ends = acknowledged - self._first, self._ends
@@ -80,7 +80,7 @@ class ReplySizes:
         return self._first + max(bisect_right(ends, before + self._most_bytes), at + 1)
 
     def step(self, window: Window, stream: Stream, sink: Sink) -> bool:
-        """Ask, or read the answers, when that is due; return whether anything was sent.
+        """Ask, or read the answers, when due; return whether anything was sent.
 
         Args:
             window: of the commands.
@@ -108,7 +108,7 @@ class ReplySizes:
             self._refused = True
             return
         questions, self._counts, self._written = found
-        if count == 1:  # its reply comes alone
+        if count == 1:  # its reply is requested alone
             self._ends = [0]
         elif questions is None:
             self._use([])
@@ -117,7 +117,7 @@ class ReplySizes:
             stream.feed(self._reader)
 
     def _read(self, stream: Stream, sink: Sink) -> None:
-        """Read what has arrived of the answers; use them when all are there."""
+        """Read the answers that have arrived; use them when all have."""
         self._answers += self._reader.take()
         window, count = self._window, len(self._answers)
         due = window.made - window.acknowledged
@@ -134,7 +134,7 @@ class ReplySizes:
 
     def _use(self, answers: list[Any]) -> None:
         unknown = self._most_bytes // UNKNOWN_IN_FLIGHT
-        # None: there is no such key.
+        # None: the key does not exist.
         sizes = iter(
             [each if type(each) is int else unknown if each is not None else 0 for each in answers]
         )
@@ -151,5 +151,5 @@ def _sum(sizes: Iterator[int], count: int) -> int:
 
 
 def is_refusal(words: str) -> bool:
-    """Return whether an error reply says that this question is never answered."""
+    """Return whether an error reply means that this question is never answered."""
     return words.startswith("NOPERM") or "unknown" in words.lower()

@@ -1,4 +1,4 @@
-"""Find keys with SCAN on one server, or on all nodes of a cluster, also while nodes are lost."""
+"""Find keys with SCAN on one server, or on all nodes of a cluster, even while nodes are lost."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ __all__ = ["Scan"]
 
 # COUNT of each SCAN: large enough to hide the round trip.
 SCAN_COUNT = 1000
-# How often the keys of some slots are looked for again from the first one.
+# The number of times that some slots are scanned again from the start.
 MOST_RESTARTS = 16
 
 
 class Part(NamedTuple):
-    """The search on one server.
+    """The scan of one server.
 
     Attributes:
         server: the server.
-        slots: those of the node whose keys are wanted; None for all keys of a single server.
+        slots: the wanted slots of the node; None for all keys of a single server.
         wanted: for each slot whether its keys are taken; None to take all.
         connection: to the server.
         pages: yields the keys.
-        restarts: how often its slots were searched from the first key again.
+        restarts: the number of times that its slots were scanned from the start again.
     """
 
     server: Server
@@ -50,12 +50,12 @@ class Part(NamedTuple):
 
 
 class Scan:
-    """Finds the keys of a pattern on all servers that have some, over connections of its own.
+    """Finds the keys of a pattern on all relevant servers, over its own connections.
 
-    A cursor is valid on one server only. So if a node of a cluster is lost, the keys of its slots
-    are looked for from the first one again, on the node that serves them then: they may come twice.
-    So are those of slots that have moved, or are being moved, when a node has listed all its keys:
-    some may have left it before they were listed.
+    A cursor is valid on one server only. So if a node of a cluster is lost, its slots are scanned
+    again from the start, on their new owner, and keys may be returned twice. The same applies to
+    slots that have moved, or are being moved, when a node has listed all its keys: some keys may
+    have left the node before they were listed.
 
     Args:
         server: the server, or a node of a cluster.
@@ -71,12 +71,12 @@ class Scan:
         self._connections: list[Any] = []
         self._processes = Processes()
         self._known: list[tuple[str, int]] = []
-        # Nodes that get slots; they may serve none yet.
+        # Nodes that are importing slots; they may serve none yet.
         self._getting: dict[tuple[str, int], None] = {}
         self._stopped = False
 
     def pages(self, glob: str, kind: str | None) -> Generator[list[bytes], None, None]:
-        """Yield pages of keys of all servers in turn, so that all work at the same time.
+        """Yield pages of keys of all servers in turn, so that all work concurrently.
 
         Args:
             glob: the pattern.
@@ -131,13 +131,12 @@ class Scan:
         glob: str,
         kind: str | None,
     ) -> Iterator[Part]:
-        """Yield the searches on all servers that may have keys of the wanted slots.
+        """Yield the scans of all servers that may have keys of the wanted slots.
 
-        Each takes the keys of all wanted slots: those of a slot that is being moved are on two
-        nodes.
+        Each takes the keys of all wanted slots: a slot that is being moved has keys on two nodes.
 
         Raises:
-            TransportError: a node does not say which slots it is getting.
+            TransportError: a node does not say which slots it is importing.
         """
         wanted = None if self._slots is None else mask_of(self._slots)
         for number, (server, connection) in enumerate(opened):
@@ -163,7 +162,7 @@ class Scan:
     def _again(
         self, part: Part, failed: TransportError, opened: Callable[[], list[Part]]
     ) -> list[Part]:
-        """Return the searches that replace one, as soon as they can be opened.
+        """Return the scans that replace one, as soon as they can be opened.
 
         Raises:
             TransportError: no node serves its slots for too long.
@@ -188,7 +187,7 @@ class Scan:
         ) from failed
 
     def _taken(self, part: Part, glob: str, kind: str | None) -> list[Part]:
-        """Search the slots of a lost node on those that serve them now."""
+        """Scan the slots of a lost node on their current owners."""
         assert part.slots is not None
         topology = self._topology()
         if any(topology.slots[slot] < 0 for slot in part.slots):
@@ -201,7 +200,7 @@ class Scan:
         return parts
 
     def _moved(self, part: Part) -> frozenset[int]:
-        """Return the slots of a search that have left its node, or are about to.
+        """Return the slots of a scan that have left its node, or are about to.
 
         Raises:
             redis.RedisError, OSError: the connection was lost, or the server does not reply.
@@ -213,20 +212,20 @@ class Scan:
         return (part.slots - held.own - held.getting) | (part.slots & held.giving)
 
     def _follow(self, part: Part, moved: frozenset[int], glob: str, kind: str | None) -> list[Part]:
-        """Search slots on the nodes that they have moved, or are being moved to.
+        """Scan slots on the nodes that they have moved to, or are being moved to.
 
         Raises:
-            TransportError: no node has them for too long, or they move again and again.
+            TransportError: no node has them for too long, or they move repeatedly.
         """
         words = f"slots {ranges(sorted(moved))} have left the node at {part.server}"
         failed = TransportError(words)
         if part.restarts >= MOST_RESTARTS:
-            raise TransportError(f"{words}, and move again and again (wait until they stay)")
+            raise TransportError(f"{words}, and keep moving (wait for the end of the resharding)")
         moving = part._replace(slots=moved)
         return self._again(moving, failed, partial(self._followed, moving, glob, kind))
 
     def _followed(self, part: Part, glob: str, kind: str | None) -> list[Part]:
-        """Ask all other nodes which of the slots they have keys of, and search these."""
+        """Ask all other nodes for which of the slots they have keys, and scan these."""
         assert part.slots is not None
         left, parts = set(part.slots), []
         words = "no node says that it has them"
@@ -241,7 +240,7 @@ class Scan:
                 words = str(error)
                 continue
             if str(server) == str(part.server):
-                left -= held.giving  # another node may have none of their keys yet
+                left -= held.giving  # the importing node may have none of their keys yet
             elif slots := part.slots & (held.own | held.getting):
                 left -= slots
                 parts.append(self._next(part, server, connection, slots, glob, kind))
@@ -255,7 +254,7 @@ class Scan:
         self, part: Part, server: Server, connection: Any, slots: frozenset[int], glob: str,
         kind: str | None,
     ) -> Part:  # fmt: skip
-        """Return the search on another node for some of the slots of this one."""
+        """Return the scan of another node for some of the slots of this one."""
         found = scan(connection, glob, kind)
         return Part(server, connection, slots, mask_of(slots), found, part.restarts + 1)
 
@@ -289,7 +288,7 @@ class Scan:
 
 
 def held_by(server: Server, connection: Any) -> Held | None:
-    """Return which slots a node has keys of; None if it may not be asked.
+    """Return the slots of which a node has keys; None without permission to ask.
 
     Raises:
         TransportError: the connection was lost, or the node does not reply.
@@ -303,7 +302,7 @@ def held_by(server: Server, connection: Any) -> Held | None:
 
 
 def asked(server: Server, connection: Any) -> Held | None:
-    """Return what ``held_by()`` does, but leave errors of the connection as they are.
+    """Do the same as ``held_by()``, but raise errors of the connection unchanged.
 
     Raises:
         TransportError: the connection belongs to the parent process.
@@ -329,7 +328,7 @@ def scan(connection: Any, glob: str, kind: str | None) -> Generator[list[bytes],
 
     Raises:
         CommandError: the server refuses SCAN.
-        ProtocolError: it answers something else.
+        ProtocolError: the reply has another form.
         redis.RedisError: the connection was lost, or the server does not reply.
         OSError: the same.
     """

@@ -1,4 +1,4 @@
-"""Read all keys of a type as columns, in a form that a template can load again."""
+"""Read all keys of a type as columns that a template can load again."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ __all__ = ["FIRST_ENTRIES", "Entries", "as_target", "check_found", "unload"]
 # Limits of a batch of columns.
 BATCH_ROWS = 65_536
 BATCH_BYTES = 8 << 20
-# Hashes with more field names do not fit into a table.
+# Hashes with more field names don't fit into a table.
 MOST_FIELDS = 10_000
 
 
@@ -69,27 +69,27 @@ def unload(
     In an event loop, call it in a thread (``asyncio.to_thread``), and read it there.
 
     Args:
-        pattern: ``"user:{id}"``, whose column ``id`` has that part of the keys; ``"user:*"``, whose
-            column ``key`` has the whole keys; or a single key.
-        type: ``"hash"``: one row for each hash, and a column for each field. Else one row for each
-            value: ``"string"`` and ``"json"`` with a column ``value``, ``"set"`` with ``member``,
-            ``"zset"`` with ``member`` and ``score``, ``"list"`` with ``item``. None for the type of
-            a single key, and for the hashes of a pattern: a warning of the logger ``fastresp`` says
-            how many keys of other types are left out, unless you name ``fields``.
-        fields: the fields of hashes; None for all, whose names are read first.
+        pattern: ``"user:{id}"``, with a column ``id`` for this part of the keys; ``"user:*"``, with
+            a column ``key`` for the whole keys; or a single key.
+        type: ``"hash"``: one row per hash, and one column per field. All other types have one row
+            per value: ``"string"`` and ``"json"`` with a column ``value``, ``"set"`` with
+            ``member``, ``"zset"`` with ``member`` and ``score``, ``"list"`` with ``item``. None for
+            the type of a single key, and for the hashes of a pattern: unless you name ``fields``, a
+            warning of the logger ``fastresp`` reports the number of skipped keys of other types.
+        fields: the fields of hashes; None for all, which are read first.
         server: as for ``fetch_hashes``; for any node of a cluster, the keys of all nodes are read.
         binary: as for ``fetch_hashes``.
         timeout: give up after this many seconds without progress; None to wait forever.
 
     Times to live are not read. If keys change meanwhile, keys or items of a list may be missing,
-    and items of a list or members of a set may come twice.
+    and items of a list or members of a set may be returned twice.
 
     Returns:
         The rows, as from ``fetch_hashes``.
 
     Raises:
-        SourceError: there is no such key, or it has another type; or the fields are unknown, since
-            no hash matches.
+        SourceError: the key does not exist, or has another type; or no hash matches, so the fields
+            are unknown.
         ValueError: an argument is invalid, or does not apply to the type.
         TransportError, TransportTimeout, CommandError: the server can't be read.
     """
@@ -110,7 +110,7 @@ def unload(
     kind = kind or "hash"
     if kind != "hash" and kind not in KINDS:
         raise SourceError(
-            f"can't unload {target.glob}: its type, {kind}, is none of hash, {', '.join(KINDS)}"
+            f"can't unload {target.glob}: its type is {kind}, not one of hash, {', '.join(KINDS)}"
         )
     if kind == "hash":
         if fields is None:
@@ -131,7 +131,7 @@ def all_fields(
     Args:
         target: the pattern, or the single key.
         server, timeout: as for ``unload()``.
-        only_hashes: whether only hashes are looked for; else keys of other types are counted,
+        only_hashes: whether to search only for hashes; otherwise keys of other types are counted,
             and a warning is logged.
 
     Raises:
@@ -178,7 +178,7 @@ def all_fields(
     if left_out.first is not None:
         import logging
 
-        words = "%s of %s left out: no hash, such as %s, a %s (unload each type by itself)"
+        words = "skipped %s of %s (not hashes), such as %s, a %s; unload each type separately"
         logging.getLogger("fastresp").warning(
             words,
             counted(left_out.count, "key"),
@@ -212,14 +212,13 @@ class Entries(Columns):
 
     A row has the key (or the part of it in place of the pattern's name) and a value: a string, a
     document as text, a member, a member and its score, or an item. All entries of a key are
-    adjacent; those of a list are in order. Keys are read as batches are used, and a large key in
-    parts.
+    adjacent; list items are in order. Keys are read as batches are used, and a large key in parts.
 
     Attributes:
         names: the names of the columns.
         rows: rows read so far.
         nbytes: bytes of keys and values read so far.
-        changed: keys that were gone, or had another type, before they were read.
+        changed: number of keys that were deleted, or had another type, before they were read.
     """
 
     def __init__(
@@ -322,7 +321,7 @@ class Entries(Columns):
 
 
 def _parts(kind: Kind, key: bytes, reply: Any, rest: Rest) -> Iterator[list[bytes]]:
-    """Yield the entries of a key: those of the reply, and then the further ones."""
+    """Yield the entries of a key: first the entries of the reply, then the remaining ones."""
     if kind.command is None:
         # None: the key was deleted after SCAN found it.
         yield [] if reply is None else [reply]

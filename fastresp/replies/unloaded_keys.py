@@ -64,7 +64,7 @@ def as_reading(server: ServerLike | Server) -> Server:
 
 
 def type_of(key: str | bytes, server: Server, timeout: float | None) -> str | None:
-    """Return the type of a key, by its name in KINDS; None if there is no such key."""
+    """Return the type of a key, by its name in KINDS; None for a missing key."""
     [reply] = iter_replies([("TYPE", key)], server=server.any_node(), timeout=timeout, decode=True)
     return None if reply == "none" else kind_of(reply)
 
@@ -110,8 +110,8 @@ def keys_of(
 ) -> Generator[bytes, None, None]:
     """Yield the keys of a type, found by SCAN; or the single key.
 
-    SCAN may find a key twice, above all if a node of a cluster is lost. For a list, a load would
-    then push its items twice; so the keys of lists are remembered, and yielded once.
+    SCAN may return a key twice, above all if a node of a cluster is lost. A list's items would
+    then be loaded twice, so keys of lists are remembered, and yielded once.
     """
     if target.single:
         yield target.glob.encode()
@@ -126,7 +126,7 @@ def keys_of(
 
 
 def noted(keys: Iterable[bytes], kept: deque[bytes]) -> Iterator[bytes]:
-    """Yield keys, and append each to what the replies are to be matched with."""
+    """Yield keys, and append each to the list that replies are matched with."""
     for key in keys:
         kept.append(key)
         yield key
@@ -143,13 +143,13 @@ def check_changed(error: CommandError) -> None:
 
 
 class LeftOut:
-    """The keys of a pattern that were no hashes.
+    """The keys of a pattern that are not hashes.
 
     Attributes:
         count: number of keys of other types.
         first: the first of them; None if there is none.
         type: its type.
-        deleted: number of keys that were gone.
+        deleted: number of keys that were deleted meanwhile.
     """
 
     def __init__(self) -> None:

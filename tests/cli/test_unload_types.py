@@ -196,7 +196,7 @@ def test_single_key(kind: str, client: redis.Redis, tmp_path: Path) -> None:
         ("k:* --type list", Exit.ERRORS, "no list matches, but 'k:1' does"),
         ("none:*", Exit.ERRORS, "no hash matches none:*, so the columns are unknown"),
         ("none:* --type set", Exit.OK, "0 rows written"),
-        ("s", Exit.ERRORS, "can't unload s: its type, stream, is none of"),
+        ("s", Exit.ERRORS, "can't unload s: its type is stream, not one of"),
         (
             "k:{member} --type set",
             Exit.USAGE,
@@ -295,12 +295,13 @@ def test_keys_of_other_types_are_counted(
     assert "errorstat_WRONGTYPE" not in client.info("errorstats")
     [record] = caplog.records
     assert record.getMessage() == (
-        "1 key of user:* left out: no hash, such as 'user:2', a string (unload each type by itself)"
+        "skipped 1 key of user:* (not hashes), such as 'user:2', a string; "
+        "unload each type separately"
     )
     client.rpush("user:3", "x")
     done = invoke("unload", "user:*")
     assert (done.exit_code, done.stdout) == (Exit.OK, '"key","a"\n"user:1","1"\n')
-    assert "2 keys of user:* left out" in caplog.text
+    assert "skipped 2 keys of user:*" in caplog.text
     caplog.clear()
     for options in ({"type": "hash"}, {"fields": ["a"]}):
         assert len(list(fastresp.unload("user:*", server=server.url, **options))) == 1
