@@ -12,8 +12,16 @@ import click
 from fastresp.cli.app import app
 from fastresp.cli.exit_codes import MEANINGS
 
-# An option in a help text.
-OPTION = re.compile(r"(--[a-z][a-z-]*(?: stop)?)")
+CONTEXT = click.Context(app, info_name="fastresp")
+COMMANDS = {name: app.get_command(CONTEXT, name) for name in app.list_commands(CONTEXT)}
+# What is code in a help text: a command with its options, an option with its value, a text in
+# quotes, a placeholder, a variable, a URL.
+PHRASE = re.compile(
+    r"\bfastresp (?:" + "|".join(COMMANDS) + r")\b(?: [A-Z]{2,}\b)*(?: --[a-z-]+)*"
+    r"|\bredis-cli --pipe"
+    r"|(?P<option>--[a-z][a-z-]*)(?P<value> (?:[A-Z]+|[a-z]+|\d+%?)(?!\w))?"
+    r"|(?<!\w)'(?P<quoted>[^' ][^']*)'(?!\w)|\{[^ }]*\}|\$[A-Z_]+|\b[a-z]+://(?:[\w.:/]*\w)?"
+)
 REFERENCE = Path(__file__).parent / "reference"
 
 HEAD = """\
@@ -122,14 +130,12 @@ the `memory`, and its own `used_memory`, `maxmemory` and `maxmemory_policy`. Els
 
 def page() -> str:
     """Return cli.md."""
-    ctx = click.Context(app, info_name="fastresp")
     pieces = [HEAD]
-    for name in app.list_commands(ctx):
-        command = app.get_command(ctx, name)
+    for name, command in COMMANDS.items():
         assert command is not None
-        pieces.append(_command(click.Context(command, ctx, name)))
+        pieces.append(_command(click.Context(command, CONTEXT, name)))
     pieces += [DRY_RUN, "## Options of all commands\n", "They go before the name of the command:\n"]
-    pieces += [_table("Option", _rows(ctx)["Options"])]
+    pieces += [_table("Option", _rows(CONTEXT)["Options"])]
     return "\n".join(pieces)
 
 
@@ -178,8 +184,11 @@ def _row(parameter: Any, ctx: click.Context) -> tuple[str, str]:
     value = "" if parameter.is_flag else f" {parameter.make_metavar(ctx)}"
     written = ", ".join(_code(f"{name}{value}") for name in parameter.opts)
     default = parameter.get_help_extra(ctx).get("default")
-    text = parameter.help or ""
-    return written, text if default is None else f"{text} Default: {default}."
+    text = _cell(parameter.help or "")
+    if default is None:
+        return written, text
+    literal = default == str(parameter.default)
+    return written, f"{text} Default: {_code(default) if literal else _cell(default)}."
 
 
 def _table(title: str, rows: list[tuple[str, str]]) -> str:
@@ -199,7 +208,27 @@ def _cell(text: str) -> str:
     text = " ".join(text.split())
     if "`" in text or "<code>" in text:
         return text
-    return OPTION.sub(r"`\1`", text.replace("|", "\\|").replace("*", "\\*"))
+    made, at = "", 0
+    for found in PHRASE.finditer(text):
+        word = found["value"] or ""
+        used = word if word[1:] in _values(found["option"]) or not word[1:].islower() else ""
+        phrase = (found["option"] + used) if found["option"] else found["quoted"] or found[0]
+        made += _escaped(text[at : found.start()]) + _code(phrase)
+        at = found.end() - (len(word) - len(used))
+    return made + _escaped(text[at:])
+
+
+def _escaped(text: str) -> str:
+    return text.replace("|", "\\|").replace("*", "\\*")
+
+
+def _values(option: str | None) -> set[str]:
+    """Return the words that may follow an option as its value."""
+    if option == "--bad-rows":  # or a file
+        return {"error", "skip"}
+    every = (each for command in COMMANDS.values() if command for each in command.params)
+    types = [each.type for each in every if option in each.opts]
+    return {value for each in types if isinstance(each, click.Choice) for value in each.choices}
 
 
 if __name__ == "__main__":
