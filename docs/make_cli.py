@@ -1,4 +1,7 @@
-"""Write docs/reference/cli.md and exit-codes.md: python docs/make_cli.py."""
+"""Write docs/reference/cli.md and exit-codes.md: python docs/make_cli.py.
+
+Help texts mark code with backticks; this page fails to build where a mark is missing.
+"""
 
 from __future__ import annotations
 
@@ -10,18 +13,12 @@ from typing import Any
 import click
 
 from fastresp.cli.app import app
+from fastresp.cli.command_line import Option
 from fastresp.cli.exit_codes import MEANINGS
 
-CONTEXT = click.Context(app, info_name="fastresp")
-COMMANDS = {name: app.get_command(CONTEXT, name) for name in app.list_commands(CONTEXT)}
-# What is code in a help text: a command with its options, an option with its value, a text in
-# quotes, a placeholder, a variable, a URL.
-PHRASE = re.compile(
-    r"\bfastresp (?:" + "|".join(COMMANDS) + r")\b(?: [A-Z]{2,}\b)*(?: --[a-z-]+)*"
-    r"|\bredis-cli --pipe"
-    r"|(?P<option>--[a-z][a-z-]*)(?P<value> (?:[A-Z]+|[a-z]+|\d+%?)(?!\w))?"
-    r"|(?<!\w)'(?P<quoted>[^' ][^']*)'(?!\w)|\{[^ }]*\}|\$[A-Z_]+|\b[a-z]+://(?:[\w.:/]*\w)?"
-)
+# A code span; code outside of one: options, fastresp commands and placeholders.
+SPAN = re.compile(r"(`[^`]+`)")
+UNMARKED = re.compile(r"--[a-z]|\bfastresp [a-z]+ (?=[A-Z-])|\{[*a-z]")
 REFERENCE = Path(__file__).parent / "reference"
 
 HEAD = """\
@@ -29,18 +26,17 @@ HEAD = """\
 
 <!-- Made by docs/make_cli.py: change the help texts in fastresp/cli, not this page. -->
 
-All commands and their options. `fastresp COMMAND --help` shows the same in your
+All commands and their options. `fastresp COMMAND --help` shows the same text in your
 terminal. `fastresp --install-completion` sets up completion for bash, zsh or fish.
 
-The server is `--server`, else the environment variable `REDIS_URL`, else
-`redis://localhost:6379/0`. A password in `REDIS_URL` does not show in the
-list of processes.
+`--server` sets the server. Its default is the environment variable `REDIS_URL`, which keeps a
+password out of the process list, or `redis://localhost:6379/0`.
 
-The progress bar (only on a terminal), the report and errors go to stderr.
-Data for programs goes to stdout: the object of `--json`, the RESP of `pack`, and
+The report, errors and the progress bar (only on a terminal) are written to stderr.
+Data for programs is written to stdout: the JSON object of `--json`, the RESP of `pack`, and
 the rows of `unload` and `pop`.
 
-[Exit codes](exit-codes.md) list how a command can end.
+Every command ends with one of the [exit codes](exit-codes.md).
 """
 
 EXIT_CODES_HEAD = """\
@@ -53,7 +49,7 @@ Every command of `fastresp` exits with one of these codes:
 """
 
 EXIT_CODES_TAIL = """
-With `--json`, the field `exit_code` is the same number, and `error` says what went wrong.
+With `--json`, the field `exit_code` is the same number, and `error` is the error message.
 
 ## In a shell script
 
@@ -69,7 +65,7 @@ set -e
 fastresp load users.csv "HSET user:{id} {**}" --json > report.json
 ```
 
-Print a message for some codes, and pass each code on:
+Print a message for some codes, and exit with the same code:
 
 ```sh
 cat > load.sh <<'END'
@@ -102,29 +98,36 @@ DRY_RUN = """\
 | Field | |
 |---|---|
 | `dry_run` | `true`. |
-| `exit_code`, `error` | As for every command: the exit code, and the error that ended it. |
-| `bad_rows` | Rows that `--bad-rows` skipped; only with that option. |
+| `exit_code`, `error` | The exit code and the error message, as for every command. |
+| `bad_rows` | Number of rows that `--bad-rows` skipped; only with that option. |
 | `sample_rows` | Number of rows in the sample. |
-| `rows`, `commands`, `bytes` | Totals of the whole source; `bytes` to send. |
+| `rows`, `commands`, `bytes` | Totals of the whole source; `bytes` is the size to send. |
 | `exact` | `true` if the totals are counted, `false` if they are estimated. |
 | `shown` | The first commands, as redis-cli would show them. |
-| `keys`, `memory` | Estimated keys, and bytes of memory, in the server. |
-| `memory_without` | Commands that the estimate leaves out, since it has no formula for them. |
-| `used_memory`, `maxmemory`, `maxmemory_policy` | Of the server, in bytes; of a cluster, sums. |
-| `user` | The ACL user that the load would run as. |
+| `keys`, `memory` | Estimated number of keys, and bytes of memory, in the server. |
+| `memory_without` | Commands that the estimate leaves out, because it has no formula for them. |
+| `used_memory`, `maxmemory`, `maxmemory_policy` | The server's values, in bytes; summed over a \
+cluster. |
+| `user` | The ACL user of the load. |
 | `allowed` | Whether the ACL allows that user to run the commands of the sample. |
-| `rights_unknown` | `true` if the server was asked, and did not say whether they are allowed. |
-| `refused` | The server's messages about commands that are not allowed. |
+| `rights_unknown` | `true` if the server did not say whether the commands are allowed. |
+| `refused` | The server's messages about forbidden commands. |
 | `unknown_commands` | Commands that the server does not have. |
 | `wrong_arity` | Commands with too many or too few arguments. |
-| `wrong_types` | Keys that hold another type than the command expects. |
-| `existing` | Keys that exist, with `--mode serialize` unless `--exists` allows them. |
+| `wrong_types` | Keys of a type that the command does not accept. |
+| `existing` | Keys that exist, with `--mode serialize` and `--exists error`. |
 | `checked_keys` | Number of keys checked. |
 | `refused_rows` | Rows of the sample that can't be sent to a cluster. |
-| `nodes` | Of a cluster, one object for each primary: `server`, its part of the `commands` and of \
-the `memory`, and its own `used_memory`, `maxmemory` and `maxmemory_policy`. Else empty. |
-| `problems` | Every problem found, one sentence each; empty with exit code 0. |
-| `asked` | What the load would ask about first, such as commands that delete; else `null`. |
+| `nodes` | For a cluster, one object per primary: `server`, its share of `commands` and \
+`memory`, and its own `used_memory`, `maxmemory` and `maxmemory_policy`; otherwise empty. |
+| `problems` | The problems found, one sentence each; empty with exit code 0. |
+| `asked` | What you would have to confirm, such as commands that delete; otherwise `null`. |
+"""
+
+COMMON = """\
+## Options of all commands
+
+Put them before the name of the command:
 """
 
 
@@ -133,9 +136,13 @@ def page() -> str:
     pieces = [HEAD]
     for name, command in COMMANDS.items():
         assert command is not None
-        pieces.append(_command(click.Context(command, CONTEXT, name)))
-    pieces += [DRY_RUN, "## Options of all commands\n", "They go before the name of the command:\n"]
-    pieces += [_table("Option", _rows(CONTEXT)["Options"])]
+        pieces.append(_command(click.Context(command, ctx, name)))
+    pieces += [
+        DRY_RUN,
+        "## Options of all commands\n",
+        "Put them before the name of the command:\n",
+    ]
+    pieces += [_table("Option", _rows(ctx)["Options"])]
     return "\n".join(pieces)
 
 
@@ -150,7 +157,7 @@ PAGES = {REFERENCE / "cli.md": page, REFERENCE / "exit-codes.md": exit_codes_pag
 
 
 def _command(ctx: click.Context) -> str:
-    text = inspect.cleandoc(ctx.command.help or "")
+    text = inspect.cleandoc(ctx.command.marked)  # type: ignore[attr-defined]
     paragraphs = []
     for paragraph in text.split("\n\n"):
         if paragraph.startswith("fastresp "):
@@ -168,7 +175,7 @@ def _command(ctx: click.Context) -> str:
 
 
 def _rows(ctx: click.Context) -> dict[str, list[tuple[str, str]]]:
-    """Return the parameters of a command by section: how each is written, and what it does."""
+    """Return the parameters of a command by section: each with its syntax and its help."""
     sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
     for parameter in ctx.command.params:
         section = getattr(parameter, "section", "Options")
@@ -179,16 +186,12 @@ def _rows(ctx: click.Context) -> dict[str, list[tuple[str, str]]]:
 
 def _row(parameter: Any, ctx: click.Context) -> tuple[str, str]:
     if isinstance(parameter, click.Argument):
-        return _code(parameter.make_metavar(ctx)), parameter.help
-    assert isinstance(parameter, click.Option)
+        return _code(parameter.make_metavar(ctx)), parameter.marked  # type: ignore[attr-defined]
+    assert isinstance(parameter, Option)
     value = "" if parameter.is_flag else f" {parameter.make_metavar(ctx)}"
     written = ", ".join(_code(f"{name}{value}") for name in parameter.opts)
-    default = parameter.get_help_extra(ctx).get("default")
-    text = _cell(parameter.help or "")
-    if default is None:
-        return written, text
-    literal = default == str(parameter.default)
-    return written, f"{text} Default: {_code(default) if literal else _cell(default)}."
+    default = f" Default: {parameter.marked_default}." if parameter.marked_default else ""
+    return written, parameter.marked + default
 
 
 def _table(title: str, rows: list[tuple[str, str]]) -> str:
@@ -197,38 +200,26 @@ def _table(title: str, rows: list[tuple[str, str]]) -> str:
 
 
 def _code(text: str) -> str:
-    """Code in a cell: what a pipe in backticks is depends on the flavour of Markdown."""
+    """Format code; in a table, flavours of Markdown differ about a pipe within backticks."""
     if "|" not in text:
-        return f"`{text}`"
+        return f"`` {text} ``" if "`" in text else f"`{text}`"
     return f"<code>{text.replace('|', '&#124;')}</code>"
 
 
 def _cell(text: str) -> str:
-    """Text of a help as Markdown."""
+    """Return a help text as Markdown.
+
+    Raises:
+        ValueError: it has code without marks.
+    """
     text = " ".join(text.split())
-    if "`" in text or "<code>" in text:
+    if text.startswith("<code>"):
         return text
-    made, at = "", 0
-    for found in PHRASE.finditer(text):
-        word = found["value"] or ""
-        used = word if word[1:] in _values(found["option"]) or not word[1:].islower() else ""
-        phrase = (found["option"] + used) if found["option"] else found["quoted"] or found[0]
-        made += _escaped(text[at : found.start()]) + _code(phrase)
-        at = found.end() - (len(word) - len(used))
-    return made + _escaped(text[at:])
-
-
-def _escaped(text: str) -> str:
-    return text.replace("|", "\\|").replace("*", "\\*")
-
-
-def _values(option: str | None) -> set[str]:
-    """Return the words that may follow an option as its value."""
-    if option == "--bad-rows":  # or a file
-        return {"error", "skip"}
-    every = (each for command in COMMANDS.values() if command for each in command.params)
-    types = [each.type for each in every if option in each.opts]
-    return {value for each in types if isinstance(each, click.Choice) for value in each.choices}
+    pieces = SPAN.split(text)
+    for piece in pieces[::2]:
+        if UNMARKED.search(piece):
+            raise ValueError(f"mark the code with backticks: {text}")
+    return "".join(pieces)
 
 
 if __name__ == "__main__":

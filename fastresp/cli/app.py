@@ -30,18 +30,18 @@ COMMANDS = {
     "verify": Listed(
         LOAD,
         "verify:verify_command",
-        "Compare what is in a server with a file: what fastresp load should have written.",
+        "Compare a server with the file that was loaded into it.",
     ),
-    "pack": Listed(RESP, "resp_files:pack", "Write RESP, or an RDB file, instead of loading."),
-    "check": Listed(RESP, "resp_files:check", "Check a RESP file and summarize its commands."),
+    "pack": Listed(RESP, "resp_files:pack", "Write a RESP file or an RDB file instead of loading."),
+    "check": Listed(RESP, "resp_files:check", "Check a RESP file and summarise its commands."),
     "unload": Listed(READ, "unload:unload", "Write keys to a file that fastresp load can reload."),
     "pop": Listed(READ, "pop:pop", "Pop items from a list and write them to stdout, one per line."),
     "doctor": Listed(TRY, "doctor:diagnose", "Find what limits the throughput of a server."),
     "demo": Listed(TRY, "demo.command:demo", "Compare ways to load data on a temporary server."),
 }
-# How click ends for bad usage.
+# click's exit code for wrong usage.
 CLICK_USAGE = 2
-# pyarrow imports these where they are installed, in 0.3 s, and no command needs them.
+# pyarrow imports these if they are installed, which takes 0.3 s; no command needs them.
 UNUSED = ("numpy", "pandas")
 
 
@@ -99,7 +99,8 @@ def _install_completion(ctx: click.Context, parameter: click.Parameter, shell: s
     is_eager=True,
     expose_value=False,
     callback=_install_completion,
-    help="Install tab completion; default: for $SHELL.",
+    help="Install tab completion for SHELL.",
+    show_default="`$SHELL`",
 )
 @option(
     "--show-completion",
@@ -109,15 +110,16 @@ def _install_completion(ctx: click.Context, parameter: click.Parameter, shell: s
     is_eager=True,
     expose_value=False,
     callback=_show_completion,
-    help="Print its script, for bash, zsh or fish.",
+    help="Print the completion script for `bash`, `zsh` or `fish`.",
+    show_default="`$SHELL`",
 )
 def app(traceback: bool) -> None:
-    """Keep the options of all commands."""
+    """Store the options that all commands share."""
     CommonOptions.traceback = traceback
 
 
 def main() -> NoReturn:
-    """Run the command line; exit with one of the codes of Exit."""
+    """Run the command line, and exit with a code of ``Exit``."""
     if sys.stderr is None:  # it was closed
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     sys.stderr = blocking_text(sys.stderr)
@@ -151,13 +153,13 @@ def main() -> NoReturn:
 
 
 def _report_lost_output(error: OSError) -> None:
-    """Report an error of standard output, unless its reader has only closed it."""
+    """Report an error of standard output, unless its reader has just closed it."""
     if not isinstance(error, BrokenPipeError):
         say(f"standard output: {error.strerror}", failed=True)
-    _discard(sys.stdout)  # else Python would report it again at exit
+    _discard(sys.stdout)  # otherwise Python reports the error again at exit
 
 
 def _discard(stream: TextIO) -> None:
-    """Drop what a stream still has in its buffer."""
+    """Discard the buffer of a stream."""
     with suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

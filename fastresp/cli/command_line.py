@@ -1,4 +1,7 @@
-"""The parts of the command line that click does not have: lazy commands, sections of options."""
+"""What click lacks: lazily imported commands, sections of options, and help texts with code.
+
+Help texts mark code with backticks. A terminal shows them without; docs/make_cli.py uses them.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,14 @@ from typing import Any, TypeVar
 
 import click
 
-__all__ = ["Command", "Group", "Listed", "argument", "command", "option"]
+__all__ = ["Command", "Group", "Listed", "argument", "command", "option", "plain"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 ARGUMENTS, OPTIONS = "Arguments", "Options"
-# Options under names that they do not have.
+# Names that users try, and the options that exist instead.
 RENAMED = {"--retry": ("--from-rejects", "--retry-in-doubt")}
-# How paragraphs begin that are not wrapped.
+# Paragraphs that begin like this are examples, and are not wrapped.
 EXAMPLE = ("fastresp ", "  ")
 # textwrap breaks lines at spaces and hyphens, also within --on-error, but not at these.
 FIXED = {"-": "\N{NON-BREAKING HYPHEN}", " ": "\N{NO-BREAK SPACE}"}
@@ -49,6 +52,11 @@ class Formatter(click.HelpFormatter):
         return text
 
 
+def plain(text: str) -> str:
+    """Remove the marks of code from a help text."""
+    return text.replace("`", "")
+
+
 def _unbroken(text: str) -> str:
     """Keep names of options and commands on one line."""
     table = str.maketrans(FIXED)
@@ -60,39 +68,74 @@ class _Context(click.Context):
 
 
 class Option(click.Option):
-    """An option, and the section of the help that it is in."""
+    """An option, and its section of the help.
 
-    def __init__(self, *args: Any, section: str = OPTIONS, **settings: Any) -> None:
-        super().__init__(*args, **settings)
+    Attributes:
+        marked: the help with marks of code.
+        marked_default: the default with marks of code; empty if the help shows none.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        help: str,  # noqa: A002
+        section: str = OPTIONS,
+        show_default: bool | str | None = None,
+        **settings: Any,
+    ) -> None:
+        words = plain(show_default) if isinstance(show_default, str) else show_default
+        super().__init__(*args, help=plain(help), show_default=words, **settings)
         self.section = section
+        self.marked = help
+        self.marked_default = ""
+        if isinstance(show_default, str):
+            self.marked_default = show_default
+        elif show_default:
+            self.marked_default = f"`{self._shown_default()}`"
 
     def get_help_extra(self, ctx: click.Context) -> Any:
         extra = super().get_help_extra(ctx)
         extra.pop("range", None)
         if isinstance(self.show_default, str):
             extra["default"] = self.show_default
-        elif isinstance(self.default, float) and self.show_default:
-            extra["default"] = f"{self.default:g}"
+        elif self.show_default:
+            extra["default"] = self._shown_default()
         return extra
+
+    def _shown_default(self) -> str:
+        return f"{self.default:g}" if isinstance(self.default, float) else str(self.default)
 
 
 class Argument(click.Argument):
-    """An argument, and what it is for."""
+    """An argument with a help text.
+
+    Attributes:
+        marked: the help with marks of code.
+    """
 
     section = ARGUMENTS
 
     def __init__(self, *args: Any, help: str, **settings: Any) -> None:  # noqa: A002
         super().__init__(*args, **settings)
-        self.help = help
+        self.help = plain(help)
+        self.marked = help
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str]:
         return self.make_metavar(ctx), self.help or ""
 
 
 class Command(click.Command):
-    """A command whose help lists its arguments, and its options by section."""
+    """A command whose help lists its arguments, and its options by section.
+
+    Attributes:
+        marked: the help with marks of code.
+    """
 
     context_class = _Context
+
+    def __init__(self, *args: Any, help: str, **settings: Any) -> None:  # noqa: A002
+        super().__init__(*args, help=plain(help), **settings)
+        self.marked = help
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         try:
@@ -162,7 +205,7 @@ class Group(click.Group):
         super().__init__(*args, **settings)
         self.listed = listed
         self.exit_codes = exit_codes
-        # Where click looks for names like a mistyped one.
+        # Where click finds suggestions for a mistyped name.
         self.commands = {name: click.Command(name) for name in listed}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -185,7 +228,9 @@ class Group(click.Group):
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Exit codes"):
-            formatter.write_dl([(f"{code}", words) for code, words in self.exit_codes.items()])
+            formatter.write_dl(
+                [(f"{code}", plain(words)) for code, words in self.exit_codes.items()]
+            )
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
         from click.shell_completion import CompletionItem
@@ -199,7 +244,7 @@ class Group(click.Group):
 
 
 def command(name: str) -> Callable[[Callable[..., Any]], Command]:
-    """Make a command of a function; its docstring is the help."""
+    """Make a command from a function; its docstring is the help."""
     return click.command(name, cls=Command)
 
 

@@ -55,14 +55,14 @@ Row: TypeAlias = tuple[str, str, str]
     "url",
     metavar="[URL]",
     required=False,
-    help="The server, as for --server.",
+    help="The server, as for `--server`.",
 )
 @option(
     "--watch",
     "seconds",
     metavar="S",
     type=click.FloatRange(min=0.5),
-    help="Watch S seconds of normal use; send no test commands.",
+    help="Watch normal use for S seconds; send no test commands.",
 )
 @options.as_json
 @options.server
@@ -73,12 +73,12 @@ def diagnose(url: str | None, seconds: float | None, server: str | None, as_json
 
     fastresp doctor --watch 10 redis://db:6379/0
 
-    It measures for 1 to 5 seconds with harmless commands on its own keys, and says what to change
-    first, in the server and in its clients. With --watch it sends only INFO and similar commands.
+    It measures for 1 to 5 seconds, with harmless commands on its own keys, and says what to change
+    first in the server and its clients. With `--watch`, it sends only INFO and similar commands.
 
-    On a node of a cluster, it examines all primaries, and names the nodes of each finding.
+    For a cluster, pass any node: all primaries are examined, and findings name their nodes.
 
-    The exit code is 0 if there is nothing to change, 5 if there is advice, and 1 if there is a
+    The exit code is 0 if nothing needs to change, 5 if there is advice, and 1 if there is a
     problem.
     """
     with ending(as_json=as_json) as end:

@@ -25,28 +25,28 @@ class Exit(IntEnum):
     ADVICE = 5  # of fastresp doctor
     EARLIER = 6
     USAGE = 64  # EX_USAGE of sysexits.h
-    TERMINATED = 143  # as a shell says of a process that SIGTERM has ended
+    TERMINATED = 143  # what a shell reports for a process ended by SIGTERM
 
 
 MEANINGS = {
     Exit.OK: "success",
     Exit.ERRORS: "error replies, data that can't be read or sent, or differences",
-    Exit.STOPPED: "stopped by --max-errors or --on-error stop, or a full or busy server",
+    Exit.STOPPED: "stopped by `--max-errors` or `--on-error stop`, or by a full or busy server",
     Exit.LOST: "the server can't be used, the connection was lost, or another loader is at work",
     Exit.INTERRUPTED: "interrupted, for example by Ctrl-C",
-    Exit.ADVICE: "fastresp doctor has advice (1: it found a problem)",
-    Exit.EARLIER: "nothing was sent: the file of --rejects, --bad-rows or --differences still has "
-    "those of an earlier run",
+    Exit.ADVICE: "`fastresp doctor` has advice (1: it found a problem)",
+    Exit.EARLIER: "nothing was sent: the file of `--rejects`, `--bad-rows` or `--differences` "
+    "still has entries from an earlier run",
     Exit.USAGE: "wrong usage: an option, the template, a missing file, another source's checkpoint",
     Exit.TERMINATED: "terminated by SIGTERM, for example when a container is stopped",
 }
 
 
 class CommonOptions:
-    """Options before the name of the command, and where lines for people go instead.
+    """The options before the name of the command, and the log for messages.
 
     Attributes:
-        log: called with a text, and whether it is about a failure; None for standard error.
+        log: called with a message, and whether it reports a failure; None for standard error.
     """
 
     traceback = False

@@ -118,23 +118,24 @@ def load(
 
     fastresp load users.csv "HSET user:{id} {**}" --server redis://db:6379/0
 
-    In a template, {id} is a column, and {**} is all other columns as field-value pairs. Several
-    templates make several commands per row. A .resp file has whole commands and needs no template.
+    In a template, `{id}` is a column, and `{**}` is all other columns as field-value pairs. Several
+    templates send several commands per row. A `.resp` file contains whole commands, and needs no
+    template.
 
-    An error reply does not end the load. --rejects FILE saves the failed commands, and fastresp
-    load FILE --from-rejects sends them again.
+    An error reply does not end the load. `--rejects FILE` saves the failed commands, and
+    `fastresp load FILE --from-rejects` resends them.
 
     A row that can't be read, or a null that can't be sent, ends the load; earlier rows may be
-    loaded. --bad-rows skip leaves out such rows, --nulls skip such fields.
+    loaded. `--bad-rows skip` skips such rows, and `--nulls skip` such nulls.
 
-    If the connection to a server is lost, the load ends, unless --retry-in-doubt is given; in a
-    cluster it continues, unless --checkpoint is given. The report counts the commands that were
-    answered, are in doubt, or were not sent.
+    A lost connection ends the load, unless `--retry-in-doubt` is given. In a cluster the load
+    continues, unless `--checkpoint` is given. The report counts the commands that were
+    acknowledged, are in doubt, or were not sent.
 
-    --verify reads the file again at the end, and compares it with the server: see fastresp verify.
+    `--verify` reads the file again after the load, and compares it with the server, as
+    `fastresp verify` does.
 
-    Before commands that delete data, such as DEL, fastresp asks. Without a terminal to ask on,
-    --yes is required.
+    Commands that delete data, such as DEL, need a confirmation on the terminal, or `--yes`.
     """
     how = How(
         server, transport, nulls, on_error, max_errors, rejects, rate_limit, connections,
@@ -162,7 +163,7 @@ def load(
         skip_truncated=skip_truncated, templates=templates,
     )  # fmt: skip
     if bad_rows != "error":
-        bad_rows = "skip"  # a file was written by the load
+        bad_rows = "skip"  # the load has written the file of bad rows
     again = partial(open_again, text=replace(text, bad_rows=bad_rows))
     run(
         open_again(text=text, dry_run=dry_run),
@@ -232,12 +233,13 @@ def send(
     index_backlog: int | None,
     log: str,
 ) -> None:
-    """Send a RESP file, such as one written by fastresp pack.
+    """Send a RESP file, such as one written by `fastresp pack`.
 
     fastresp send users.resp --server redis://db:6379/0
 
-    The whole file is checked before anything is sent; a pipe, which can't be read twice, while it
-    is sent. Before commands that delete data fastresp asks, unless they come from standard input.
+    The whole file is checked before anything is sent. A pipe can't be read twice, so it is checked
+    while it is sent. Commands that delete data need a confirmation on the terminal, or `--yes`,
+    unless they come from standard input.
     """
     how = How(
         server, transport, "error", on_error, max_errors, rejects, rate_limit, connections,

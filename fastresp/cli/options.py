@@ -1,4 +1,4 @@
-"""Arguments and options that several commands share."""
+"""Arguments and options of the commands; their help texts mark code with backticks."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ DATA, ERRORS, SERVER = "Data", "Errors", "Server"
 source = argument(
     "source",
     metavar="SOURCE",
-    help="A file, a URL, a pattern such as 'part-*.csv', or - for stdin.",
+    help="A file, a URL, a pattern such as `'part-*.csv'`, or `-` for stdin.",
 )
-resp_source = argument("source", metavar="SOURCE", help="A file of RESP, or - for stdin.")
+resp_source = argument("source", metavar="SOURCE", help="A RESP file, or `-` for stdin.")
 templates = argument(
     "templates",
     metavar="[TEMPLATE]...",
     nargs=-1,
-    help="The command for each row, such as 'HSET user:{id} {**}'.",
+    help="The command for each row, such as `'HSET user:{id} {**}'`.",
 )
 server = option(
     "--server",
     metavar="URL",
     section=SERVER,
-    help="redis://, rediss:// (TLS), valkey://, valkeys://, unix://.",
-    show_default="$REDIS_URL, else redis://localhost:6379/0",
+    help="`redis://`, `rediss://` (TLS), `valkey://`, `valkeys://` or `unix://`.",
+    show_default="`$REDIS_URL`, else `redis://localhost:6379/0`",
 )
 transport = option(
     "--transport",
@@ -35,14 +35,14 @@ transport = option(
     default="socket",
     metavar="T",
     section=SERVER,
-    help="socket, or a redis-cli --pipe process; auto is the socket.",
+    help="`socket`, or `redis-cli`, a `redis-cli --pipe` process; `auto` means `socket`.",
     show_default=True,
 )
 sql = option(
     "--sql",
     metavar="QUERY",
     section=DATA,
-    help="Use the result of this SQL query; its table is 'source'.",
+    help="Use the result of this SQL query over the table `source`.",
 )
 sort_by = option(
     "--sort-by",
@@ -55,16 +55,16 @@ format = option(  # noqa: A001
     type=click.Choice(["csv", "tsv", "jsonl", "lines", "parquet", "arrow", "resp", "commands"]),
     metavar="F",
     section=DATA,
-    help="Input format, if the extension isn't it: csv, tsv, jsonl, lines, parquet, arrow, resp, "
-    "commands.",
+    help="Input format; overrides the file extension: `csv`, `tsv`, `jsonl`, `lines`, `parquet`, "
+    "`arrow`, `resp`, `commands`.",
 )
 resp_format = option(
     "--format",
     type=click.Choice(["resp", "commands"]),
     metavar="F",
     section=DATA,
-    help="resp, or commands: a command per line, quoted as for redis-cli.",
-    show_default="resp",
+    help="`resp`, or `commands`: one command per line, quoted as in redis-cli.",
+    show_default="`resp`",
 )
 formats = option(
     "--format",
@@ -75,43 +75,42 @@ formats = option(
     metavar="F",
     multiple=True,
     section=DATA,
-    help="Of the input: csv, tsv, jsonl, lines, parquet, arrow, resp or commands. Also rdb: "
-    "write that.",
+    help="Input format, as for `fastresp load`; or `rdb`, an output format. Repeat to set both.",
 )
 rdb_version = option(
     "--rdb-version",
     type=click.Choice(["9", "10", "11"]),
     metavar="N",
     section=DATA,
-    help="9, 10 or 11: for servers from Redis 6.2, 7.0 (and Valkey) or 7.2 on.",
-    show_default="10",
+    help="Oldest server: `9` for Redis 6.2, `10` for Redis 7.0 or Valkey, `11` for Redis 7.2.",
+    show_default="`10`",
 )
 delimiter = option(
     "--delimiter",
     metavar="C",
     section=DATA,
-    help="Field separator of CSV, such as ';'.",
+    help="CSV field separator, such as `';'`.",
     show_default="a comma",
 )
 quote = option(
     "--quote",
     metavar="C",
     section=DATA,
-    help="Quote of CSV fields; '' if quotes are text, the default of most TSV.",
-    show_default='"',
+    help="CSV quote character; `''` if quotes are plain text, as usual in TSV.",
+    show_default='`"`',
 )
 escape = option(
     "--escape",
     metavar="C",
     section=DATA,
-    help="What comes before a quote within a quoted CSV field, such as '\\'.",
-    show_default="the quote",
+    help="Escape character for a quote in a quoted CSV field, such as `'\\'`.",
+    show_default="the quote character",
 )
 no_header = option(
     "--no-header",
     is_flag=True,
     section=DATA,
-    help="CSV without a header line; its fields are {0}, {1}, ...",
+    help="CSV without a header line; placeholders are `{0}`, `{1}`, ...",
 )
 columns = option(
     "--columns", metavar="A,B", section=DATA, help="Column names for CSV without a header line."
@@ -120,21 +119,21 @@ encoding = option(
     "--encoding",
     metavar="E",
     section=DATA,
-    help="Text encoding, such as latin-1.",
+    help="Text encoding, such as `latin-1`.",
     show_default="UTF-8",
 )
 null_values = option(
     "--null-values",
     metavar="X,Y",
     section=DATA,
-    help="Unquoted CSV fields that mean null, like empty ones.",
+    help="Unquoted CSV fields to read as null, besides empty fields.",
 )
 bad_rows = option(
     "--bad-rows",
     metavar="HOW",
     default="error",
     section=DATA,
-    help="Rows that can't be read: error, skip, or a FILE to write them to.",
+    help="Rows that can't be read: `error`, `skip`, or a FILE to write them to.",
     show_default=True,
 )
 max_row_bytes = option(
@@ -143,15 +142,15 @@ max_row_bytes = option(
     type=click.IntRange(min=1),
     default=512 << 20,
     section=DATA,
-    help="Largest row of JSON lines, in bytes.",
-    show_default=True,
+    help="Maximum size of a row of JSON Lines, in bytes.",
+    show_default="512 MiB",
 )
 null = option(
     "--null",
     "-0",
     is_flag=True,
     section=DATA,
-    help="Lines end with NUL, as written by fastresp pop --null.",
+    help="Lines end with NUL, as written by `fastresp pop --null`.",
 )
 nulls = option(
     "--nulls",
@@ -159,8 +158,8 @@ nulls = option(
     default="auto",
     metavar="HOW",
     section=DATA,
-    help="auto: leave null fields out of {**}; skip: also skip commands; empty; error; "
-    "delete: HDEL.",
+    help="`auto`: omit null pairs of `{**}`; `skip`: also commands; `empty`: send `''`; "
+    "`delete`: send HDEL; `error`.",
     show_default=True,
 )
 on_error = option(
@@ -169,35 +168,36 @@ on_error = option(
     default="collect",
     metavar="HOW",
     section=ERRORS,
-    help="collect and continue, or stop. A full, busy or read-only server stops the load.",
+    help="`collect` error replies, or `stop`. A full, busy or read-only server stops the load.",
     show_default=True,
 )
 max_errors = option(
     "--max-errors",
     metavar="N|N%",
     section=ERRORS,
-    help="Stop after more than N errors, or N% of 100+ replies.",
+    help="Stop after more than N errors, or when more than N% of at least 100 replies are errors.",
 )
 rejects = option(
     "--rejects",
     metavar="FILE",
     type=click.Path(path_type=Path),
     section=ERRORS,
-    help="Write failed commands as JSON lines; - for stdout.",
+    help="Write failed commands to FILE as JSON Lines; `-` for stdout.",
 )
 from_rejects = option(
     "--from-rejects",
     is_flag=True,
     section=ERRORS,
-    help="SOURCE is a --rejects file: send its commands again.",
+    help="SOURCE is a file from `--rejects`: resend its commands.",
 )
 retry_in_doubt = option(
     "--retry-in-doubt",
     type=click.Choice(["never", "idempotent", "always"]),
     metavar="R",
     section=ERRORS,
-    help="Resend these after a lost connection, and wait for a server that is full or busy.",
-    show_default="idempotent in a cluster",
+    help="Resend commands in doubt: `never`, `idempotent`, `always`. Also waits while a server is "
+    "busy.",
+    show_default="`idempotent` in a cluster",
 )
 wait_replicas = option(
     "--wait-replicas",
@@ -205,7 +205,7 @@ wait_replicas = option(
     type=click.IntRange(min=0),
     default=0,
     section=SERVER,
-    help="The same as --durable N.",
+    help="Same as `--durable N`.",
 )
 
 
@@ -220,20 +220,20 @@ durable = option(
     type=durability,
     default="acknowledged",
     section=SERVER,
-    help="Count commands when they are acknowledged, on disk (fsync), or at N replicas (a number).",
+    help="Wait until commands are `acknowledged`, on disk (`fsync`), or at N replicas (a number).",
     show_default=True,
 )
 checkpoint = option(
     "--checkpoint",
     metavar="NAME",
     section=SERVER,
-    help="Let the server keep how far the load is under this name, for --resume.",
+    help="Store the progress of the load in the server under NAME, for `--resume`.",
 )
 resume = option(
     "--resume",
     is_flag=True,
     section=SERVER,
-    help="Resume at the checkpoint, if there is one: no row is lost or counts twice.",
+    help="Resume from the checkpoint, if it exists: no row is lost or loaded twice.",
 )
 take_over = option(
     "--take-over",
@@ -245,7 +245,7 @@ checkpoint_clear = option(
     "--checkpoint-clear",
     is_flag=True,
     section=SERVER,
-    help="Forget the checkpoint, and begin with the first row.",
+    help="Discard the checkpoint, and start from the first row.",
 )
 mode = option(
     "--mode",
@@ -253,7 +253,7 @@ mode = option(
     default="commands",
     metavar="M",
     section=SERVER,
-    help="merge: send adjacent commands as one. serialize: make whole new keys with RESTORE.",
+    help="`merge`: combine adjacent commands; `serialize`: create whole new keys with RESTORE.",
     show_default=True,
 )
 exists = option(
@@ -262,7 +262,7 @@ exists = option(
     default="error",
     metavar="E",
     section=SERVER,
-    help="What serialize does with a key that exists: error, replace (without asking) or skip.",
+    help="Keys that exist, with `serialize`: `error`, `replace` (without asking) or `skip`.",
     show_default=True,
 )
 max_payload_bytes = option(
@@ -270,49 +270,49 @@ max_payload_bytes = option(
     metavar="N",
     type=click.IntRange(min=1),
     section=SERVER,
-    help="With serialize, begin a larger key with RESTORE and continue it with commands.",
-    show_default="33554432",
+    help="Largest RESTORE of `serialize`, in bytes; commands add the rest of a larger key.",
+    show_default="32 MiB",
 )
 merge_items = option(
     "--merge-items",
     metavar="N",
     type=click.IntRange(min=1),
     section=SERVER,
-    help="Items of a merged command at most.",
-    show_default="1000",
+    help="Maximum number of items in a merged command.",
+    show_default="`1000`",
 )
 merge_bytes = option(
     "--merge-bytes",
     metavar="N",
     type=click.IntRange(min=1),
     section=SERVER,
-    help="Bytes of a merged command at most.",
-    show_default="65536",
+    help="Maximum size of a merged command, in bytes.",
+    show_default="64 KiB",
 )
 rate_limit = option(
     "--rate-limit",
     metavar="N|50MB",
     section=SERVER,
-    help="Send at most N commands, or bytes such as 50MB or 800KB, per second.",
+    help="Send at most N commands, or bytes such as `50MB` or `800KB`, per second.",
 )
 import_source = option(
     "--import-source",
     is_flag=True,
     section=SERVER,
-    help="Find keys that have expired: CLIENT IMPORT-SOURCE of Valkey 8.1, in import mode.",
+    help="Access expired keys of a server in import mode (CLIENT IMPORT-SOURCE of Valkey 8.1).",
 )
 wait_index = option(
     "--wait-index",
     is_flag=True,
     section=SERVER,
-    help="At the end, wait until the search indexes have all documents.",
+    help="After the load, wait until the search indexes are up to date.",
 )
 index_backlog = option(
     "--index-backlog",
     metavar="N",
     type=click.IntRange(min=1),
     section=SERVER,
-    help="Pause while more than about N documents are not indexed yet.",
+    help="Pause while more than about N documents wait to be indexed.",
 )
 connections = option(
     "--connections",
@@ -320,7 +320,7 @@ connections = option(
     type=int,
     default=1,
     section=SERVER,
-    help="Connections; above 1, only the commands of a key stay in order.",
+    help="Number of connections; above 1, only commands of the same key stay in order.",
     show_default=True,
 )
 limit, resp_limit, verify_limit = (
@@ -336,18 +336,21 @@ timeout = option(
     type=float,
     default=30.0,
     section=SERVER,
-    help="Fail after S sec without progress; 0: never.",
+    help="Fail after S seconds without progress; `0`: never.",
     show_default=True,
 )
 skip_truncated = option(
     "--skip-truncated",
     is_flag=True,
     section=DATA,
-    help="Use the whole commands of a truncated RESP file.",
+    help="Accept a truncated RESP file, and use its complete commands.",
 )
 VERIFY = "Verification"
 sample = option(
-    "--sample", metavar="P%", section=VERIFY, help="Look at this share of the rows, such as 1%."
+    "--sample",
+    metavar="P%",
+    section=VERIFY,
+    help="Compare only this share of the rows, such as `1%`.",
 )
 seed = option(
     "--seed",
@@ -355,27 +358,27 @@ seed = option(
     type=int,
     default=0,
     section=VERIFY,
-    help="Choose another sample.",
+    help="Seed that selects the sample.",
     show_default=True,
 )
 exact = option(
     "--exact",
     is_flag=True,
     section=VERIFY,
-    help="Fields and members that the source does not name differ, too.",
+    help="Report fields and members that are not in the source.",
 )
 since = option(
     "--since",
     metavar="TIME",
     section=VERIFY,
-    help="When the load began: since then, keys may have expired.",
+    help="Start of the load: keys with a time to live may have expired since.",
 )
 differences = option(
     "--differences",
     metavar="FILE",
     type=click.Path(path_type=Path),
     section=VERIFY,
-    help="Write what differs as JSON lines; - for stdout.",
+    help="Write the differences to FILE as JSON Lines; `-` for stdout.",
 )
 max_differences = option(
     "--max-differences",
@@ -383,27 +386,29 @@ max_differences = option(
     type=click.IntRange(min=1),
     default=100_000,
     section=VERIFY,
-    help="Compare no more values once N differ.",
+    help="Stop comparing after N differences.",
     show_default=True,
 )
 repair = option(
-    "--repair", is_flag=True, section=VERIFY, help="Write what differs again; not for lists."
+    "--repair", is_flag=True, section=VERIFY, help="Write differing values again, except lists."
 )
-verify = option("--verify", is_flag=True, help="Compare the server with the source at the end.")
+verify = option(
+    "--verify", is_flag=True, help="After the load, compare the server with the source."
+)
 dry_run = option("--dry-run", is_flag=True, help="Show what would be sent; send nothing.")
 log = option(
     "--log",
     type=click.Choice(["text", "json"]),
     default="text",
     metavar="F",
-    help="text, with a progress bar on a terminal, or json: log lines on stderr.",
+    help="`text`, with a progress bar on a terminal, or `json`: log lines on stderr.",
     show_default=True,
 )
 metrics = option(
     "--metrics",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="Replace FILE once a second by counters of the load, in the OpenMetrics format.",
+    help="Once a second, replace FILE with counters of the load, in OpenMetrics format.",
 )
 yes = option("--yes", "-y", is_flag=True, help="Don't ask before commands that delete data.")
 as_json = option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")

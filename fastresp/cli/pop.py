@@ -1,4 +1,4 @@
-"""``fastresp pop``: pop items of a list to standard output."""
+"""``fastresp pop``: pop items from a list to standard output."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from .exit_codes import counted, say
 
 __all__ = ["pop"]
 
-# Items per batch: few until their size is known, then as many as fit a pipe. The lease of a whole
-# batch runs while the reader reads its first items.
+# Items per batch: few until their size is known, then as many as fit into a pipe, since the lease
+# of the whole batch runs while the reader reads its first items.
 FIRST_ITEMS = 16
 MOST_ITEMS = 1000
 PIPE_BYTES = 65_536
@@ -36,7 +36,7 @@ PIPE_BYTES = 65_536
     metavar="ORDER",
     type=click.Choice(["fifo", "lifo"]),
     default="fifo",
-    help="fifo pops the left end, lifo the right.",
+    help="`fifo` pops from the left end, `lifo` from the right.",
     show_default=True,
 )
 @option(
@@ -53,7 +53,7 @@ PIPE_BYTES = 65_536
     metavar="S",
     type=click.FloatRange(min=0.1),
     default=30.0,
-    help="Seconds that a batch belongs to this pop.",
+    help="Lease of each batch, in seconds.",
     show_default=True,
 )
 @options.server
@@ -76,20 +76,20 @@ def pop(
 
     fastresp load items.txt "RPUSH queue {line}"
 
-    If items contain newlines, add --null to both commands.
+    If items contain newlines, add `--null` to both commands.
 
-    An item is removed from the server only after it was written. Items that could not be written,
-    for example to a closed pipe, go back to the list. If a pop is killed, the next one pops its
-    items again, once their lease has expired.
+    An item is removed from the server only after it was written. Items that can't be written, for
+    example to a closed pipe, are returned to the list. If a pop is killed, the next pop gets its
+    items again when their lease expires.
 
-    Items are popped in batches of up to 64 KiB. If the reader needs longer than the lease for a
+    Items are popped in batches of up to 64 KiB. If the reader takes longer than the lease for a
     batch, another pop may get the same items.
     """
     with ending():
         file = standard_output()
         written = several = 0
         most = FIRST_ITEMS
-        behind = b"\0" if null else b"\n"
+        end = b"\0" if null else b"\n"
         with ListBuffer(
             key,
             server=server,
@@ -104,13 +104,13 @@ def pop(
                 items = buffer.pop(wanted) or list(buffer.consume(1, block=block))
                 if not items:
                     break
-                lines = b"".join(item + behind for item in items)
+                lines = b"".join(item + end for item in items)
                 file.write(lines)
                 file.flush()
                 buffer.ack()
                 written += len(items)
-                if lines.count(behind) > len(items):
-                    several += sum(behind in item for item in items)
+                if lines.count(end) > len(items):
+                    several += sum(end in item for item in items)
                 most = min(2 * most, PIPE_BYTES * len(items) // len(lines), MOST_ITEMS) or 1
             left = len(buffer)
         if several:

@@ -84,16 +84,16 @@ def pack(
     nulls: Nulls,
     limit: int | None,
 ) -> None:
-    """Write RESP, or an RDB file, instead of loading.
+    """Write a RESP file or an RDB file instead of loading.
 
     fastresp pack users.csv "HSET user:{id} {**}" > users.resp
 
-    Load it later with fastresp send, or with redis-cli --pipe.
+    Load it later with `fastresp send` or `redis-cli --pipe`.
 
     fastresp pack users.csv "HSET user:{id} {**}" --format rdb -o dump.rdb
 
-    An RDB file holds whole keys, for a server that reads it when it starts, or a managed service's
-    import. Each key is made by adjacent SET, HSET, RPUSH, LPUSH, SADD or ZADD commands.
+    An RDB file contains whole keys. A server reads it at start, and managed services import it.
+    The commands of a key must be adjacent: SET, HSET, RPUSH, LPUSH, SADD or ZADD.
     """
     if output == Path("-"):
         output = None
@@ -146,11 +146,12 @@ def pack(
 @options.resp_source
 @options.as_json
 def check(source: str, as_json: bool) -> None:
-    """Check a RESP file and summarize its commands.
+    """Check a RESP file and summarise its commands.
 
     fastresp check users.resp
 
-    The exit code is 1 if fastresp send would refuse the file, because it is truncated or not RESP.
+    The exit code is 1 if `fastresp send` would refuse the file, because it is truncated or not
+    RESP.
     """
     with ending(as_json=as_json) as end:
         file = RespFile(standard_input() if source == "-" else source)

@@ -33,20 +33,22 @@ FORMATS = ("csv", "jsonl", "parquet")
 
 @command("unload")
 @argument(
-    "pattern", metavar="PATTERN", help="'user:{id}' (adds a column id), 'user:*', or a single key."
+    "pattern",
+    metavar="PATTERN",
+    help="`'user:{id}'` (adds a column `id`), `'user:*'`, or a single key.",
 )
 @option(
     "--type",
     metavar="TYPE",
     type=click.Choice(["hash", "string", "set", "zset", "list", "json"]),
-    help="hash, string, set, zset, list or json.",
-    show_default="hash; for a single key, its own type",
+    help="`hash`, `string`, `set`, `zset`, `list` or `json`.",
+    show_default="`hash`; for a single key, its own type",
 )
 @option(
     "--fields",
     metavar="F,G",
     multiple=True,
-    help="Fields to write, as a line of CSV; can be repeated.",
+    help="Fields to write, separated by commas; can be repeated.",
     show_default="all, found by a first scan",
 )
 @option(
@@ -60,13 +62,13 @@ FORMATS = ("csv", "jsonl", "parquet")
     "--format",
     metavar="F",
     type=click.Choice(list(FORMATS)),
-    help="csv, jsonl or parquet; overrides the file extension.",
+    help="`csv`, `jsonl` or `parquet`; overrides the file extension.",
 )
 @option(
     "--binary",
     metavar="F,G",
     multiple=True,
-    help="Columns that may hold any bytes; '*' for all.",
+    help="Columns that can contain any bytes; `'*'` for all.",
 )
 @option(
     "--json",
@@ -87,14 +89,14 @@ def unload(
     timeout: float,
     as_json: bool,
 ) -> None:
-    """Write keys to a file that fastresp load can reload.
+    """Write keys to a file that `fastresp load` can reload.
 
     fastresp unload "user:{id}" -o users.parquet
 
     fastresp load users.parquet "HSET user:{id} {**}" --nulls skip
 
     Each hash is one row, with one column per field. A missing field is null: empty in CSV, where
-    an empty string is "". Other types have one row per value. These templates reload them:
+    an empty string is `""`. Other types have one row per value. These templates reload them:
 
         --type string    "SET page:{id} {value}"
         --type json      "JSON.SET doc:{id} $ {value}"
@@ -102,15 +104,15 @@ def unload(
         --type zset      "ZADD top:{id} {score} {member}"
         --type list      "RPUSH jobs:{id} {item}"
 
-    Columns are UTF-8 text; with --binary, columns of CSV and Parquet can hold any bytes. Times to
-    live are not written. If keys change during the scan, keys or list items may be missing, and
+    Columns are UTF-8 text. With `--binary`, columns of CSV and Parquet can contain any bytes. Times
+    to live are not written. If keys change during the scan, keys or list items may be missing, and
     list items or set members may appear twice.
 
-    With any node of a cluster, keys of all nodes are written. If slots move during the scan, keys
-    may be missing or appear twice.
+    In a cluster, the keys of all nodes are written; pass the URL of any node. If slots move during
+    the scan, keys may be missing or appear twice.
 
-    Without -o FILE, CSV goes to stdout. FILE is replaced only when the new one is complete; after
-    an error or Ctrl-C the old one, if any, is unchanged.
+    Without `-o FILE`, CSV is written to stdout. FILE is replaced only when the new file is
+    complete; after an error or Ctrl-C, the old file is unchanged.
     """
     with ending(as_json=as_json) as end:
         path = None if output is None or str(output) == "-" else output

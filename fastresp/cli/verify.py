@@ -1,4 +1,4 @@
-"""``fastresp verify``: compare what is in a server with what a source says."""
+"""``fastresp verify``: compare a server with a source."""
 
 from __future__ import annotations
 
@@ -92,18 +92,18 @@ def verify_command(
     log: str,
     as_json: bool,
 ) -> None:
-    """Compare what is in a server with a file: what fastresp load should have written.
+    """Compare a server with the file that was loaded into it.
 
     fastresp verify users.csv "HSET user:{id} {**}" --server redis://db:6379/0
 
-    SOURCE, TEMPLATE and their options are those of fastresp load. Each command is turned into one
-    that reads what it wrote, such as HMGET for HSET. Nothing is written, except with --repair.
+    SOURCE, TEMPLATE and their options are the same as for `fastresp load`. Each command is replaced
+    by a read of what it wrote, such as HMGET for HSET. Nothing is written, except with `--repair`.
 
-    What differs is looked at a second time at the end, so that what something else writes meanwhile
-    is not reported. --differences FILE saves row, key, field, what the file says and what was
-    found. The exit code is 1 if something differs.
+    Values that differ are read again at the end, so that writes by other clients during the
+    comparison are not reported. `--differences FILE` saves the row, key, field, expected value and
+    actual value of each difference. The exit code is 1 if there are differences.
 
-    --sample 1% looks at some of the rows, and says how many of all rows differ at most.
+    `--sample 1%` compares a share of the rows, and reports an upper bound for the rows that differ.
     """
     text = TextOptions(
         delimiter, quote, escape, no_header, columns, encoding, null_values, bad_rows, null,

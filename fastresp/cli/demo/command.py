@@ -57,7 +57,7 @@ HOW = {
     "template",
     metavar="[TEMPLATE]",
     required=False,
-    help="The command for each row, such as 'HSET user:{id} {**}'.",
+    help="The command for each row, such as `'HSET user:{id} {**}'`.",
 )
 @option(
     "--commands",
@@ -69,8 +69,8 @@ HOW = {
 def demo(source: Path | None, template: str | None, commands: int | None) -> None:
     """Compare ways to load data on a temporary server.
 
-    It starts a server of its own, and stops it afterwards. By default each way loads 1,000,000
-    LPUSH commands of 129 bytes. To load your own file, with the arguments of fastresp load:
+    It starts a server, and stops it afterwards. By default, each method loads 1,000,000 LPUSH
+    commands of 129 bytes. Load your own file with the same arguments as for `fastresp load`:
 
     fastresp demo flights.csv "HSET flight:{id} {**}"
     """
