@@ -2,11 +2,11 @@
 
 Shows what waiting for each reply costs:
 
-- redis-py, one by one: each PING waits for the reply to the one before;
+- redis-py, one by one: each PING waits for the previous reply;
 - redis-py, pipeline: sends all PINGs, then reads all replies;
-- fastresp.iter_replies: reads replies while it still sends PINGs, and keeps none of them.
+- fastresp.iter_replies: reads replies while it sends PINGs, and discards them.
 
-Run it with a server on this machine, or set REDIS_URL to another:
+Run it with a server on this machine, or set REDIS_URL:
 
     python examples/ping.py
 """
@@ -43,7 +43,7 @@ def by_iter_replies() -> int:
 
 
 def timed(name: str, ping: Callable[[], int]) -> None:
-    """Print how long the PINGs took; exit if one was not answered."""
+    """Print the time of the PINGs; exit if one was not answered."""
     start = time.perf_counter()
     answered = ping()
     seconds = time.perf_counter() - start
@@ -54,7 +54,7 @@ def timed(name: str, ping: Callable[[], int]) -> None:
 
 def main() -> None:
     with redis.Redis.from_url(URL) as client:
-        client.ping()  # connect before the time is taken
+        client.ping()  # connect before the measurement
         timed("redis-py, one by one", lambda: one_by_one(client))
         timed("redis-py, pipeline", lambda: in_a_pipeline(client))
     timed("fastresp.iter_replies", by_iter_replies)

@@ -1,11 +1,11 @@
 """A buffer between two processes: one writes lines like tshark's, the other reads them.
 
 Shows fastresp.ListBuffer: the writer pushes 1,000 lines at a time; the reader gets one line at a
-time, fetched in bulk. The lines are numbered, so the reader checks that none is lost or repeated
-and that the order is kept. If the reader is slower, the writer waits, so that the list does not
-fill the server's memory. The list is "example:packets", and is deleted at the end.
+time, fetched in bulk. The lines are numbered, so the reader checks that they are complete, unique
+and in order. If the reader is slower, the writer waits, so that the list does not fill the
+server's memory. The list "example:packets" is deleted at the end.
 
-Run it with a server on this machine, or set REDIS_URL to another:
+Run it with a server on this machine, or set REDIS_URL:
 
     python examples/tshark_buffer.py
     python examples/tshark_buffer.py --seconds 2
@@ -21,9 +21,9 @@ import fastresp
 
 KEY = "example:packets"
 BATCH = 1_000
-# The writer waits while the list is longer than this.
+# The writer waits while the list has more lines.
 MOST = 100_000
-# The reader gives up after this long without a line.
+# The reader raises an error after this many seconds without a line.
 WAIT_S = 5.0
 LINE = b"%d 0.000123 10.0.0.1 -> 10.0.0.2 TCP 74 52044 -> 443 [SYN] Seq=0 Win=64240 Len=0 MSS=1460"
 END = b"end"
@@ -62,7 +62,7 @@ def read() -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seconds", type=float, default=10.0, help="how long to write lines")
+    parser.add_argument("--seconds", type=float, default=10.0, help="seconds to write lines")
     args = parser.parse_args()
     with fastresp.ListBuffer(KEY, order="fifo") as buffer, ProcessPoolExecutor(2) as processes:
         buffer.clear()

@@ -1,10 +1,10 @@
 """Write 10,000 users (a list of ids, and a hash per user), read them back, and delete them.
 
 Shows the same four steps with a redis-py pipeline, with fastresp and rows (dicts), and with
-fastresp and columns (an Arrow table), and how long each step takes. What is read back is compared
-with what was written. The keys begin with "example:", and are deleted at the end.
+fastresp and columns (an Arrow table), and the time of each step. The data read back is compared
+with the data written. The keys begin with "example:", and are deleted at the end.
 
-It needs pyarrow. Run it with a server on this machine, or set REDIS_URL to another:
+It needs pyarrow. Run it with a server on this machine, or set REDIS_URL:
 
     pip install 'fastresp[files]'
     python examples/users.py
@@ -106,8 +106,8 @@ class Columns(Rows):
 
 
 def timed(way: Way) -> Iterator[float]:
-    """Yield the seconds that each step took."""
-    way.delete()  # remove what an aborted run may have left
+    """Yield the time of each step, in seconds."""
+    way.delete()  # remove the keys of an aborted run
     for step in (way.create, way.update, way.retrieve, way.delete):
         start = time.perf_counter()
         result = step()

@@ -1,13 +1,13 @@
 """An online store for Feast that writes with fastresp, and reads as Feast's own Redis store.
 
-Shows how to materialise features in the layout of another program: Feast reads the hashes with
-its own code, and finds no difference. Put this file next to feature_store.yaml, which names it:
+Shows how to materialise features in the layout of another program: Feast reads the hashes with its
+own, unchanged code. Put this file next to feature_store.yaml, which names it:
 
     online_store:
       type: fast_redis.FastRedisOnlineStore
       connection_string: localhost:6379
 
-All options of Feast's Redis store work, in a cluster, too. Then, as always:
+All options of Feast's Redis store work, including clusters. Then, as usual:
 
     feast materialize-incremental $(date -u +%Y-%m-%dT%H:%M:%S)
 """
