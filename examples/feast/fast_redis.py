@@ -45,10 +45,10 @@ class FastRedisOnlineStore(RedisOnlineStore):
         data: list[Row],
         progress: Callable[[int], Any] | None,
     ) -> None:
-        """Write features of entities, unless newer ones are there.
+        """Write features of entities, unless the stored features are newer.
 
         Raises:
-            fastresp.FastrespError: not all were written; ``report`` says how many were.
+            fastresp.FastrespError: some were not written; ``report`` has the counts.
         """
         store = config.online_store
         client = self._get_client(store)
@@ -76,10 +76,10 @@ class FastRedisOnlineStore(RedisOnlineStore):
 def _rows(
     keys: list[bytes], data: list[Row], view: str, latest: dict[bytes, int] | None
 ) -> Iterator[tuple[bytes, list[Any]]]:
-    """Yield each key, and its fields and values by turns; rows that are not newer are left out.
+    """Yield each key with its alternating fields and values; skip rows that are not newer.
 
     Args:
-        latest: the times of the rows that are stored, in nanoseconds; None to yield all rows.
+        latest: times of the stored rows, in nanoseconds; None to yield all rows.
     """
     fields: dict[str, bytes] = {}
     for key, (_, values, at, _) in zip(keys, data, strict=True):

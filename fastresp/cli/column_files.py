@@ -1,4 +1,4 @@
-"""Write columns to a file, batch by batch: CSV, JSON lines, Parquet."""
+"""Write columns to a CSV, JSON Lines or Parquet file, batch by batch."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import pyarrow as pa
 
 __all__ = ["open_output"]
 
-# Rows of JSON lines per write.
+# Rows of JSON Lines per write.
 ROWS = 1024
 
 
 @contextmanager
 def open_output(file: IO[bytes], kind: str, schema: pa.Schema) -> Iterator[Any]:
-    """Open a writer of batches with this schema; complete the file at the end.
+    """Open a writer of batches with this schema, and complete the file at the end.
 
     CSV quotes every value, so that an empty string is ``""`` and a null is empty.
 
@@ -31,7 +31,7 @@ def open_output(file: IO[bytes], kind: str, schema: pa.Schema) -> Iterator[Any]:
         with suppress(Exception):
             writer.close()
         if kind == "parquet":
-            # Else it would try again when it is garbage-collected, and report a closed file.
+            # Otherwise it tries again at garbage collection, and reports a closed file.
             writer.is_open = False
         raise
     writer.close()
@@ -51,13 +51,13 @@ def _writer(file: IO[bytes], kind: str, schema: pa.Schema) -> Any:
 
 
 def _texts(schema: pa.Schema) -> pa.Schema:
-    """Return the schema with bytes as text: Arrow writes text unchecked, but only UTF-8 bytes."""
+    """Return the schema with bytes as text: Arrow does not check the UTF-8 of text."""
     kinds = {pa.binary(): pa.string(), pa.large_binary(): pa.large_string()}
     return pa.schema([field.with_type(kinds.get(field.type, field.type)) for field in schema])
 
 
 class Csv:
-    """Writes CSV with any bytes in its fields."""
+    """Writes CSV whose fields can contain any bytes."""
 
     def __init__(self, writer: Any) -> None:
         self._writer = writer

@@ -28,11 +28,11 @@ def script(command: click.Command, shell: str) -> str:
 
 
 def install(command: click.Command, shell: str) -> str:
-    """Write the completion script to a file that the shell reads; return what was done."""
+    """Write the completion script to a file that the shell reads; return a message."""
     shell = shell or _login_shell()
     text = script(command, shell)
     config = Path.home() / ".config"
-    if shell == "fish":  # which reads this folder itself
+    if shell == "fish":  # fish reads this folder itself
         path = config / "fish" / "completions" / "fastresp.fish"
     else:
         path = config / "fastresp" / f"completion.{shell}"
@@ -44,7 +44,7 @@ def install(command: click.Command, shell: str) -> str:
 
 
 def _add_line(path: Path, line: str) -> None:
-    """Add a line to a file, unless it is there."""
+    """Add a line to a file, unless the file contains it."""
     before = path.read_text() if path.exists() else ""
     if line not in before.splitlines():
         with path.open("a") as file:

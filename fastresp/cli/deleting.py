@@ -1,4 +1,4 @@
-"""Asking before commands that delete data."""
+"""Ask for confirmation before commands that delete data."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from .exit_codes import Exit
 
 __all__ = ["ask_about_deleting", "deletes"]
 
-# The template that sends a reject's command, for rejects that are loaded as JSON lines.
+# The template of users who load a rejects file as JSON Lines.
 ARGUMENTS = "{*arguments}"
 
 
 def deletes(data: Any, template: Template | None, server: str | None, timeout: float | None) -> str:
-    """Describe what to ask about: commands that delete, or whose names are not known yet."""
+    """Describe what to confirm: commands that delete data, or whose names are unknown."""
     names = command_names(data, template)
     if names is None and isinstance(data, RespFile):
         return ""  # it can be read only once
@@ -41,10 +41,10 @@ def deletes(data: Any, template: Template | None, server: str | None, timeout: f
 
 
 def ask_about_deleting(what: str, end: Ending) -> None:
-    """Ask before commands that delete; without a terminal, refuse them.
+    """Ask for confirmation; without a terminal, refuse the commands.
 
     Args:
-        what: the result of ``deletes()``; if it is empty, nothing is asked.
+        what: the result of ``deletes()``; empty to ask nothing.
         end: ends the command.
     """
     if not what:

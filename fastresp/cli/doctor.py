@@ -46,7 +46,7 @@ BAR_CELLS = 36
 COMMANDS_SHOWN = 5
 NODES_SHOWN = 20
 
-# What, how much, and what of it.
+# Name, figure, and explanation.
 Row: TypeAlias = tuple[str, str, str]
 
 
@@ -105,7 +105,7 @@ def _finish(found: Diagnosis, plan: str, end: Ending) -> None:
 
 
 def _text(words: str, style: str = "") -> Text:
-    """Return text to print; parts of it come from the server."""
+    """Return text to print, without control characters that a server may have sent."""
     return Text(visible(words), style)
 
 
@@ -192,7 +192,7 @@ def _print_use(console: Console, use: Use) -> None:
 
 
 def _use_rows(use: Use) -> list[Row]:
-    def told(value: float | None, form: str) -> str:
+    def shown(value: float | None, form: str) -> str:
         return "unknown" if value is None else format(value, form)
 
     each = use.commands_per_connection
@@ -202,16 +202,16 @@ def _use_rows(use: Use) -> list[Row]:
     share = "" if use.error_share is None else f"{use.error_share:.1%} of the commands"
     busy = None if use.cpu is None else use.cpu / use.seconds
     trip = None if use.round_trip_s is None else use.round_trip_s * 1000
-    per_read = "-" if use.reads == 0 else told(use.commands_per_read, ".2f")
+    per_read = "-" if use.reads == 0 else shown(use.commands_per_read, ".2f")
     return [
         ("commands", _rate(use.per_second(use.commands)), f"{use.commands:,} in total"),
         ("commands per read", per_read, "above 1, clients use pipelines"),
         ("connections opened", f"{use.per_second(use.connections):,.1f}/s", opened),
         ("connections open", f"{use.clients:,}", active),
         ("bytes per command", "-" if size is None else size_text(size), ""),
-        ("error replies", told(use.errors, ",d"), share),
-        ("CPU time", told(busy, ".0%"), "of one core"),
-        ("round trip of a PING", told(trip, ".3f") + " ms", "before watching"),
+        ("error replies", shown(use.errors, ",d"), share),
+        ("CPU time", shown(busy, ".0%"), "of one core"),
+        ("round trip of a PING", shown(trip, ".3f") + " ms", "before watching"),
     ]
 
 
@@ -228,11 +228,11 @@ def _print_rows(console: Console, title: str, rows: Sequence[Row]) -> None:
 
 
 def _print_nodes(console: Console, found: Diagnosis, cluster: Cluster) -> None:
-    """Print a line for each primary of a cluster, and what could not be done on them."""
+    """Print a line for each primary of a cluster, and the failed checks."""
     watched = any(each.use and each.use.watched for each in found.nodes.values())
     if watched:
         columns = ("commands", "CPU", "per read", "errors")
-        title = "Primaries, and how they were used"
+        title = "Primaries, and their load"
     else:
         columns = ("PING", "redis-py", "pipelines", "mass_insert()")
         title = "Primaries, and SET commands per second"
@@ -249,7 +249,7 @@ def _print_nodes(console: Console, found: Diagnosis, cluster: Cluster) -> None:
     console.print(_text(title, style="bold"))
     console.print(Padding(table, (0, 0, 0, 2)))
     if len(found.nodes) > NODES_SHOWN:
-        console.print(_text(f"  and {len(found.nodes) - NODES_SHOWN:,} more; --json has them all"))
+        console.print(_text(f"  and {len(found.nodes) - NODES_SHOWN:,} more; --json lists all"))
     console.print()
     exceptions = _exceptions(found, watched)
     for words, places in exceptions.items():
@@ -284,7 +284,7 @@ def _use_cells(use: Use | None) -> list[str]:
 
 
 def _exceptions(found: Diagnosis, watched: bool) -> dict[str, list[str]]:
-    """Return what could not be done, and the nodes on which it could not."""
+    """Return the failed checks, each with its nodes."""
     exceptions: dict[str, list[str]] = {}
     for place, node in found.nodes.items():
         measured = node.measured
@@ -296,7 +296,7 @@ def _exceptions(found: Diagnosis, watched: bool) -> dict[str, list[str]]:
             if measured.leftover:
                 words.append(f"Not removed: {measured.leftover}")
         elif not watched:
-            words.append("Not measured: there was no time left")
+            words.append("Not measured: no time left")
         for each in words:
             exceptions.setdefault(each, []).append(place)
     return exceptions

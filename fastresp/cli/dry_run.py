@@ -16,10 +16,10 @@ NODES_SHOWN = 20
 
 
 def show_dry_run(found: DryRun, asked: str, end: Ending) -> NoReturn:
-    """Print what a load would do; exit with OK only if no problem was found.
+    """Print what a load would do; exit with OK only if no problems were found.
 
     Args:
-        asked: what the load would ask about first; empty for nothing.
+        asked: what the user would have to confirm; empty for nothing.
     """
     if end.as_json:
         end.fields = _fields(found) | {"asked": asked or None}
@@ -59,12 +59,12 @@ def _lines(found: DryRun, asked: str) -> list[str]:
     if found.nodes:
         lines += _node_lines(found)
     if asked:
-        lines.append(f"fastresp will ask first, unless you add --yes: {asked}")
+        lines.append(f"fastresp will ask for confirmation, unless you add --yes: {asked}")
     if found.problems:
         lines += ["", "Problems found:", *_problems(found)]
     else:
         part = "" if sample.whole else f" in the first {counted(sample.rows, 'row')}"
-        but = "; rights could not be checked" if found.rights_unknown else ""
+        but = "; permissions could not be checked" if found.rights_unknown else ""
         lines.append(f"No problems found{part}{but}.")
     return [*lines, "This was a dry run: nothing was sent."]
 
@@ -81,8 +81,8 @@ def _memory_in_use(inquiry: Inquiry) -> str:
 
 
 def _node_lines(found: DryRun) -> list[str]:
-    """Return what each primary of a cluster gets."""
-    lines = ["Part of each primary of the cluster:"]
+    """Return the share of each primary of a cluster."""
+    lines = ["Share of each primary of the cluster:"]
     for node in found.nodes[:NODES_SHOWN]:
         commands = f"{node.share:.0%} of the commands"
         if found.commands is not None:
@@ -92,7 +92,7 @@ def _node_lines(found: DryRun) -> list[str]:
             f"in use: {_memory_in_use(node.inquiry)}"
         )
     if len(found.nodes) > NODES_SHOWN:
-        lines.append(f"  and {len(found.nodes) - NODES_SHOWN:,} more; --json has them all")
+        lines.append(f"  and {len(found.nodes) - NODES_SHOWN:,} more; --json lists all")
     return lines
 
 

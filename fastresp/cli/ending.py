@@ -1,4 +1,4 @@
-"""How a command ends: a report, an error message or JSON, and an exit code."""
+"""End a command: with a report, an error message or JSON, and an exit code."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ class Ending:
     """Collects what a command prints at its end.
 
     Attributes:
-        report: of the load, as soon as there is one.
-        fields: the JSON of a command that is not a load.
+        report: the report of the load, as soon as it exists.
+        fields: the JSON fields of a command that is not a load.
         verified: the report of a verification.
         bad_rows: number of rows skipped; None unless --bad-rows skips them.
-        json_file: where to print JSON; None for stdout.
-        log: logs the end, instead of printing it.
-        traceback: of the exception that ended the command, for the log.
-        resuming: the options that resume the same command later; empty without a checkpoint.
+        json_file: the file for JSON; None for stdout.
+        log: logs the end instead of printing it.
+        traceback: the traceback of the exception that ended the command, for the log.
+        resuming: options that resume the command later; empty without a checkpoint.
     """
 
     def __init__(self, as_json: bool, log: JsonLog | None = None) -> None:
@@ -63,7 +63,7 @@ class Ending:
         self.json_file: IO[str] | None = None
 
     def add_verified(self, report: VerifyReport) -> None:
-        """Add the report of a verification, to that of a load if there was one."""
+        """Add the report of a verification to the report of the load, if any."""
         self.verified = report
         if self.report is not None:
             self.fields = _report_fields(self.report) | {"verification": report.as_json()}
@@ -129,12 +129,12 @@ def ending(*, as_json: bool = False, log: JsonLog | None = None) -> Iterator[End
             end.report = getattr(error, "report", None) or end.report
         code, words = _code(error, end.verified or end.report), _words(error)
         if end.resuming and code in UNFINISHED and not isinstance(error, CheckpointError):
-            words += f" (the same command with {end.resuming} resumes where this one stopped)"
+            words += f" (the same command with {end.resuming} resumes this load)"
         end.end(code, words)
     end.end_well()
 
 
-# These mean a mistake on the command line, other OSErrors a problem of the system.
+# A mistake on the command line; any other OSError is a problem of the system.
 WRONG_PATH = (
     FileNotFoundError,
     FileExistsError,
@@ -144,7 +144,7 @@ WRONG_PATH = (
 )
 
 
-# The codes after which a load with a checkpoint can be resumed.
+# Exit codes of a load that can be resumed from its checkpoint.
 UNFINISHED = (Exit.LOST, Exit.INTERRUPTED, Exit.TERMINATED)
 
 
@@ -172,12 +172,12 @@ def _code(error: BaseException, report: Report | VerifyReport | None) -> Exit:
 
 
 def _words(error: BaseException) -> str:
-    """Return an error message for an exception."""
+    """Return the error message for an exception."""
     match error:
         case KeyboardInterrupt() | click.Abort():
             return "terminated" if terminated() else "interrupted"
         case TransportError():
-            message: str = error.args[0]  # the report is printed anyway
+            message: str = error.args[0]  # without the report, which is printed separately
             return message
         case OSError(filename=name, strerror=words) if name and words:
             return f"{name}: {words}; check the path"
@@ -189,13 +189,13 @@ def _words(error: BaseException) -> str:
 
 
 def _with_notes(error: CommandError) -> str:
-    """Return the server's words, and what fastresp says about them."""
+    """Return the server's message, with fastresp's notes."""
     notes = [note.removeprefix("fastresp: ") for note in getattr(error, "__notes__", ())]
     return f"{error} ({'; '.join(notes)})" if notes else str(error)
 
 
 def _report_fields(report: Report | None) -> dict[str, Any]:
-    """Return a report as JSON; without a report, the same fields with zeros."""
+    """Return the JSON fields of a report; without a report, the same fields with zeros."""
     report = report or Report("")
     names = [each.name for each in dataclasses.fields(report) if not each.name.startswith("_")]
     fields = {name: getattr(report, name) for name in names}
@@ -208,16 +208,16 @@ def _report_fields(report: Report | None) -> dict[str, Any]:
 
 
 def progress_of(as_json: bool, logged: Any) -> Any:
-    """Return what logs the progress, if anything does; else whether to show a progress bar."""
+    """Return the progress logger, or without one whether to show a progress bar."""
     return (sys.stderr.isatty() and not as_json) if logged is None else logged
 
 
 def standard_output() -> IO[bytes]:
-    """Return standard output, for bytes.
+    """Return standard output for bytes.
 
     Raises:
         OSError: it was closed before the program started.
     """
     if sys.stdout is None:
-        raise OSError("standard output is closed")
+        raise OSError("standard output is closed; redirect it to a file")
     return sys.stdout.buffer

@@ -1,7 +1,7 @@
-"""Ctrl-C and SIGTERM: exit at once until a command starts, then with a report.
+"""Ctrl-C and SIGTERM: exit immediately before a command starts, afterwards with a report.
 
-During imports and option parsing a KeyboardInterrupt would be swallowed or replaced by libraries.
-A second signal ends the wait for replies, and a third, or one while the report is printed, the
+During imports and option parsing, libraries would swallow or replace a KeyboardInterrupt. A second
+signal ends the wait for replies. A third signal, or one while the report is printed, ends the
 process.
 """
 
@@ -17,13 +17,13 @@ from typing import NoReturn
 __all__ = ["end_at_once", "end_in_order", "terminated"]
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-INTERRUPTED, TERMINATED = 4, 143  # those of Exit, whose module is slow to import
-# The signals that came.
-_came: list[int] = []
+INTERRUPTED, TERMINATED = 4, 143  # as in Exit, whose module is slow to import
+# The signals received.
+_received: list[int] = []
 
 
 def end_at_once() -> None:
-    """Exit at once on a signal. A signal that was ignored at the start stays ignored."""
+    """Exit immediately on a signal. A signal ignored at the start stays ignored."""
     for number in SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _end)
@@ -31,30 +31,30 @@ def end_at_once() -> None:
 
 @contextmanager
 def end_in_order() -> Iterator[None]:
-    """Raise KeyboardInterrupt on a signal, so that the report is printed and folders removed."""
+    """Raise KeyboardInterrupt on a signal, so that a report is printed and folders are removed."""
     ours = [number for number in SIGNALS if signal.getsignal(number) is _end]
     for number in ours:
         signal.signal(number, _raise)
     try:
         yield
     finally:
-        # Only the report is left to print, to a reader that may never read it.
+        # Only the report is left to print, and its reader may be blocked.
         for number in ours:
             signal.signal(number, _end)
 
 
 def terminated() -> bool:
-    """Return whether SIGTERM has come, and not only Ctrl-C."""
-    return signal.SIGTERM in _came
+    """Return whether SIGTERM was received, and not only Ctrl-C."""
+    return signal.SIGTERM in _received
 
 
 def _end(number: int, frame: FrameType | None) -> NoReturn:
-    _came.append(number)
-    if len(_came) == 1:  # else the output may be blocked
+    _received.append(number)
+    if len(_received) == 1:  # after a second signal, the output may be blocked
         os.write(2, b"fastresp: terminated\n" if terminated() else b"fastresp: interrupted\n")
     os._exit(TERMINATED if terminated() else INTERRUPTED)
 
 
 def _raise(number: int, frame: FrameType | None) -> NoReturn:
-    _came.append(number)
+    _received.append(number)
     raise KeyboardInterrupt

@@ -25,16 +25,16 @@ from .exit_codes import CommonOptions
 __all__ = ["JsonLog", "json_log"]
 
 LOGGER = logging.getLogger("fastresp")
-# Of the report, what could be long: the errors have lines of their own, with their key and without
-# other data; differences are data.
+# Long fields of the report: errors are logged separately, with their key and without other data;
+# differences are data.
 LEFT_OUT = ("errors", "rows_in_doubt", "differences")
-# Before the first arguments of an unknown command, which are data, too. Source: server.c,
+# Precedes the first arguments of an unknown command, which are data. Source: server.c,
 # commandCheckExistence().
 ARGUMENTS = ", with args beginning with:"
 
 
 class JsonLog(Observer):
-    """Logs the start, the progress, the errors and the end of a load, or of a verification."""
+    """Logs the start, the progress, the errors and the end of a load or a verification."""
 
     every_s = 5.0
 
@@ -42,10 +42,10 @@ class JsonLog(Observer):
         self._data: Any = None
         self._facts: dict[str, Any] = {}
         self._total: int | None = None
-        self._errors = 0  # those logged
+        self._errors = 0  # number of errors logged
 
     def of(self, data: Any, server: str | None, **facts: Any) -> Self:
-        """Return itself, to look at a load of this source, of which the first line says facts."""
+        """Observe a load of this source; log ``facts`` in the first line. Return itself."""
         self._data = data
         self._total = known_rows(data)
         server = str(Server(server, nodes=True))
@@ -79,7 +79,7 @@ class JsonLog(Observer):
         return None
 
     def verifying(self) -> Callable[[VerifyReport], object]:
-        """Return what logs the progress of a verification, called with its report so far."""
+        """Return a function that logs the progress of a verification, given its report."""
         last = time.monotonic()
 
         def look(report: VerifyReport) -> None:
@@ -97,7 +97,7 @@ class JsonLog(Observer):
         self._log_errors(watch.report)
 
     def ended(self, fields: dict[str, Any], traceback: str) -> None:
-        """Log the end: the report, the exit code, and the error if there was one."""
+        """Log the end: the report, the exit code, and the error, if any."""
         kept = _without_data(fields)
         if "verification" in kept:
             kept["verification"] = _without_data(kept["verification"])
@@ -106,12 +106,12 @@ class JsonLog(Observer):
         log("end", logging.ERROR if fields["exit_code"] else logging.INFO, **kept)
 
     def _log_errors(self, report: Report) -> None:
-        """Log the error replies that came since the last call; a report keeps the first 100."""
+        """Log the error replies since the last call; a report keeps the first 100."""
         errors = report.errors[self._errors :]
         self._errors += len(errors)
         for error in errors:
             where = {} if error.file is None else {"file": error.file, "row": error.row_in_file}
-            if error.line is not None:  # only at the end
+            if error.line is not None:  # known only at the end
                 where["line"] = error.line
             log(
                 "command_error", logging.WARNING, code=error.code,
@@ -122,7 +122,7 @@ class JsonLog(Observer):
 
 
 def _key_of(error: CommandError) -> str | None:
-    """Return the first key of the command, as redis-cli shows it; None if it is unknown."""
+    """Return the first key of the command, as redis-cli shows it; None if unknown."""
     sent = error.arguments or ()
     place = POSITIONS.get(sent[0].upper()) if sent else None
     at = 0 if place is None else place.first
@@ -140,14 +140,14 @@ def log(event: str, level: int = logging.INFO, **fields: Any) -> None:
 
 @contextmanager
 def json_log(wanted: bool) -> Iterator[JsonLog | None]:
-    """Log as JSON what a command says, and what other packages log or warn of."""
+    """Log messages of a command as JSON, with logs and warnings of other packages."""
     if not wanted:
         yield None
         return
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
     root, level = logging.getLogger(), LOGGER.level
-    raises, logging.raiseExceptions = logging.raiseExceptions, False  # nobody may read it
+    raises, logging.raiseExceptions = logging.raiseExceptions, False  # stderr may be closed
     root.addHandler(handler)
     LOGGER.setLevel(logging.INFO)
     logging.captureWarnings(True)

@@ -1,4 +1,4 @@
-"""``fastresp load`` and ``fastresp send``: load a source into a server, and report on it."""
+"""``fastresp load`` and ``fastresp send``: load a source into a server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Load a source as the command line asks, verify it, and report on it."""
+"""Load a source with the options of the command line, verify it, and report the result."""
 
 from __future__ import annotations
 
@@ -90,13 +90,13 @@ def run(
     """Load a source, and verify it by reading it ``again``.
 
     Args:
-        asks: whether to ask before commands that delete data: not if whole commands come from
-            standard input, a pipe or a file, since a pipe can't be read beforehand.
+        asks: whether to ask before commands that delete data. False if standard input contains
+            whole commands, because a pipe can't be read beforehand.
     """
     with json_log(how.log == "json") as log, ending(as_json=how.as_json, log=log) as end:
         # Mistakes on the command line are reported before a missing file or server.
         if how.verify and again is None:
-            words = "--verify reads its source twice; give the path of a file to load, not rejects"
+            words = "--verify reads its source twice; pass the path of a file, not stdin or rejects"
             raise ValueError(words)
         if how.checkpoint is not None and texts and again is None:
             words = "--checkpoint needs a source that can be read again; write it to a file first"
@@ -136,7 +136,7 @@ def run(
                 )  # fmt: skip
                 asked = "" if found.inquiry.unreachable else what()
                 if how.checkpoint is not None:
-                    say("The dry run does not look at the checkpoint.")
+                    say("The dry run ignores the checkpoint.")
                 show_dry_run(found, asked, end)
             ask_about_deleting("" if how.yes else what(), end)
             begun = time.time()
@@ -145,7 +145,7 @@ def run(
             from ..load.verifying.verify import How as Verification
             from .verify import verified
 
-            # Rows that were loaded before have times to live from then.
+            # Rows of earlier runs got their time to live then.
             since = None if how.resume else begun
             comparing = Verification(server=how.server, timeout=how.timeout, since=since)
             with again() as data:
@@ -192,13 +192,13 @@ def _rejected(error: CommandError) -> None:
 
 
 def _check_options(how: How) -> Options:
-    """Refuse bad options, and those that the transport lacks, before anything is opened.
+    """Refuse invalid options, and options that the transport lacks, before anything is opened.
 
     Returns:
-        Those that were looked at.
+        The checked options.
     """
     if how.metrics == STDOUT:
-        raise ValueError("--metrics - would replace a file again and again; name a file")
+        raise ValueError("--metrics can't write to stdout: it replaces its file; name a file")
     if how.rejects == STDOUT and how.as_json:
         raise ValueError("--json and --rejects - both write to stdout; use --rejects FILE")
     ErrorPolicy(how.on_error, how.max_errors, how.rejects)

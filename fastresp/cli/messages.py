@@ -1,4 +1,4 @@
-"""Error messages that name options as the command line does."""
+"""Error messages with the names of command-line options."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ REPEATED = frozenset(("binary",))
 
 
 def in_options(text: str) -> str:
-    """Replace Python arguments by options: nulls='skip' becomes --nulls skip."""
+    """Replace Python arguments with options: nulls='skip' becomes --nulls skip."""
     return text.worded(_option) if isinstance(text, Message) else text
 
 
 def _option(hint: Hint) -> str:
-    """Return an option as it is typed, with its value."""
+    """Return an option with its value, as typed in a shell."""
     if hint.option in NO_OPTIONS:
         return str(hint)
     words = OPTIONS.get(hint.option) or f"--{hint.option.replace('_', '-')}"
     if isinstance(hint.value, str):
-        # Quoted, since a shell would interpret a character such as a semicolon.
+        # Quoted, because a shell would interpret characters such as a semicolon.
         words += f" {hint.value if hint.value.isalpha() else repr(hint.value)}"
     preposition = "after" if hint.option in REPEATED and hint.preposition else hint.preposition
     return f"{preposition} {words}".lstrip()

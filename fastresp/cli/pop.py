@@ -98,7 +98,7 @@ def pop(
             lease=lease,
             timeout=timeout or None,
         ) as buffer:
-            buffer.recover()  # the items of a pop that was killed
+            buffer.recover()  # items of killed pops
             while count is None or written < count:
                 wanted = most if count is None else min(most, count - written)
                 items = buffer.pop(wanted) or list(buffer.consume(1, block=block))
@@ -121,8 +121,8 @@ def pop(
 def _advice(several: int, null: bool) -> str:
     """Return advice about items that contain the separator."""
     if null:
-        return f"{counted(several, 'item')} contained NUL bytes, which also end each item"
+        return f"{counted(several, 'item')} contained NUL bytes, which separate items in the output"
     return (
-        f"{counted(several, 'item')} contained newlines and so became several lines; use --null to "
-        "keep such items apart"
+        f"{counted(several, 'item')} contained newlines, and were written as several lines; use "
+        "--null to separate items"
     )

@@ -101,18 +101,18 @@ def pack(
         rdb = "rdb" in formats
         inputs = [cast(Format, name) for name in formats if name != "rdb"]
         if len(inputs) > 1:
-            end.end(Exit.USAGE, f"--format names two input formats: {' and '.join(inputs)}")
+            end.end(Exit.USAGE, f"--format has two input formats, {' and '.join(inputs)}; keep one")
         if rdb_version is not None and not rdb:
             end.end(Exit.USAGE, "--rdb-version is for RDB files; add --format rdb")
         if output is None and rdb:
-            end.end(Exit.USAGE, "an RDB file appears when it is complete; add -o FILE")
+            end.end(Exit.USAGE, "an RDB file can't be written to stdout; add -o FILE")
         if output is not None and output.suffix == ".rdb" and not rdb:
-            words = f"{output} would hold RESP; add --format rdb, or name it {output.stem}.resp"
+            words = f"{output} would contain RESP; add --format rdb, or name it {output.stem}.resp"
             end.end(Exit.USAGE, words)
         if output is None and sys.stdout is None:
             end.end(Exit.USAGE, "standard output is closed; use -o FILE")
         if output is None and sys.stdout.isatty():
-            end.end(Exit.USAGE, "RESP is not for a terminal; add '> FILE' or -o FILE")
+            end.end(Exit.USAGE, "RESP can't be shown on a terminal; add '> FILE' or -o FILE")
         check_templates(templates)
         text = TextOptions(
             delimiter, quote, escape, no_header, columns, encoding, null_values, bad_rows, null,

@@ -1,4 +1,4 @@
-"""Open the source that a command line names, and its templates."""
+"""Open the source of a command line, and parse its templates."""
 
 from __future__ import annotations
 
@@ -63,10 +63,10 @@ def opened(
     dry_run: bool = False,
     templates: Sequence[str] = (),
 ) -> Iterator[Any]:
-    """Open the source that the command line names; close it afterwards.
+    """Open the source of a command line, and close it afterwards.
 
-    In a dry run no file of bad rows is written. The templates decide the format of files whose
-    names don't.
+    A dry run writes no file of bad rows. The templates decide the format of files without a known
+    extension.
     """
     where = standard_input() if source == "-" else source
     if format is None and templates:
@@ -74,13 +74,13 @@ def opened(
     if text.null and format != "lines":
         raise ValueError("--null is for lines; add --format lines")
     if text.bad_rows == "-":
-        raise ValueError("--bad-rows - is no file; name one, or use --bad-rows skip")
+        raise ValueError("--bad-rows can't write to stdout; name a file, or use --bad-rows skip")
     bad_rows = text.bad_rows
     if dry_run and bad_rows not in ("error", "skip"):
         check_unused(bad_rows, "the bad rows of an earlier load")
         bad_rows = "skip"
     if sort_by is not None and not _names(sort_by):
-        raise ValueError("--sort-by has no column; name one, or leave out the option")
+        raise ValueError("--sort-by is empty; name a column, or leave out the option")
     data = read(
         where,
         sql=sql,
@@ -106,7 +106,7 @@ def opened(
 
 
 def _names(text: str | None) -> list[str] | None:
-    """Split the value of an option, a line of CSV."""
+    """Split the comma-separated value of an option."""
     return None if text is None else next(csv.reader([text]), [])
 
 
@@ -116,12 +116,12 @@ def standard_input() -> IO[bytes]:
         if sys.stdin is None:
             raise ValueError("standard input is closed; use the path of a file")
         return open(sys.stdin.fileno(), "rb", buffering=0, closefd=False)
-    except OSError:  # in a test, stdin may not be a file
+    except OSError:  # stdin may not be a file, as in a test
         return sys.stdin.buffer
 
 
 def template_for(source: Any, texts: Sequence[str]) -> Template | None:
-    """Return the template, which every source except RESP and rejects needs."""
+    """Return the template, which every source needs except RESP files and rejects files."""
     if isinstance(source, (RespFile, RejectsFile)):
         if texts:
             raise TypeError(f"{source.name} contains whole commands; leave out the template")
@@ -134,7 +134,7 @@ def template_for(source: Any, texts: Sequence[str]) -> Template | None:
 
 
 def check_templates(texts: Sequence[str]) -> None:
-    """Refuse a template that is the name of a file: it would be sent as a command per row."""
+    """Refuse a template that is a file name: it would be sent as a command for each row."""
     for text in texts:
         if os.path.exists(text):
             raise ValueError(
@@ -145,7 +145,7 @@ def check_templates(texts: Sequence[str]) -> None:
 
 @contextmanager
 def counted_bad_rows(data: Any, end: Ending) -> Iterator[None]:
-    """Report at the end how many rows were skipped."""
+    """Report the number of skipped rows at the end."""
     try:
         yield
     finally:
@@ -155,7 +155,7 @@ def counted_bad_rows(data: Any, end: Ending) -> Iterator[None]:
 
 @contextmanager
 def retried(source: str, beyond: Sequence[object], limit: int | None) -> Iterator[RejectsFile]:
-    """Open the rejects of an earlier load as a source."""
+    """Open a rejects file as a source."""
     if source == "-":
         raise ValueError("--from-rejects reads its source twice; give the path of a file")
     if any(option is not None for option in beyond):
@@ -167,7 +167,7 @@ def retried(source: str, beyond: Sequence[object], limit: int | None) -> Iterato
 
 
 def is_read_once(source: str) -> bool:
-    """Return whether a source is a pipe, which is empty, or waits, when it is opened again."""
+    """Return whether a source is a pipe, which can't be read again."""
     if source == "-":
         return True
     return os.path.exists(source) and not (os.path.isfile(source) or os.path.isdir(source))

@@ -124,7 +124,7 @@ def unload(
         columns = binary == ("*",) or _split(binary, "--binary")
         if columns and kind == "jsonl":
             raise ValueError(
-                "JSON Lines can't hold the bytes of --binary; write CSV or Parquet, such as -o "
+                "JSON Lines can't contain the bytes of --binary; write CSV or Parquet, such as -o "
                 "FILE.parquet"
             )
         rows = read_keys(
@@ -149,22 +149,22 @@ def unload(
                 f"in {time.monotonic() - start:,.2f} s"
             )
             if changed:
-                say(f"{counted(changed, 'key')} deleted, or of another type, before it was read")
+                say(f"{counted(changed, 'key')} deleted, or changed in type, before reading")
 
 
 def _split(names: Sequence[str], option: str) -> list[str]:
-    """Return the names that an option lists.
+    """Return the names in the values of an option.
 
     Raises:
-        ValueError: a name is empty, or a value is not a line of CSV.
+        ValueError: a name is empty, or a value is not valid CSV.
     """
     fields: list[str] = []
     for text in names:
         try:
             line = next(csv.reader([text], skipinitialspace=True, strict=True)) or [""]
         except csv.Error as error:
-            raise ValueError(f"{option} is not a line of CSV: {error}") from error
-        # Spaces belong to a name only where the line has quotes.
+            raise ValueError(f"{option} is not valid CSV: {error}; check its quotes") from error
+        # Spaces belong to a name only if the value has quotes.
         fields += line if '"' in text else map(str.strip, line)
     if not all(fields):
         raise ValueError(f"{option} has an empty name; write {option} name,email")
@@ -184,14 +184,14 @@ def _kind(path: Path | None, kind: str | None) -> str:
     kind = kind or SUFFIXES.get(path.suffix.lower())
     if kind not in FORMATS:
         raise ValueError(
-            f"the extension of {path} is not a format that can be written; add --format csv, "
+            f"the extension of {path} is not a supported output format; add --format csv, "
             "--format jsonl or --format parquet"
         )
     return kind
 
 
 def _written(rows: Hashes | Entries, file: IO[bytes], kind: str, shown: bool) -> Generator[None]:
-    """Write all batches; yield after each."""
+    """Write all batches, and yield after each."""
     imported("pyarrow")
     import pyarrow as pa
 
@@ -207,7 +207,7 @@ def _written(rows: Hashes | Entries, file: IO[bytes], kind: str, shown: bool) ->
 
 @contextmanager
 def _opened(path: Path | None) -> Iterator[IO[bytes]]:
-    """Open standard output, or a file that replaces ``path`` when it is complete."""
+    """Open standard output, or a file that replaces ``path`` once it is complete."""
     if path is None:
         file = standard_output()
         yield file

@@ -134,7 +134,7 @@ def verify_command(
 def verified(
     data: Any, template: Template | None, nulls: Nulls, how: How, end: Ending
 ) -> VerifyReport:
-    """Verify a source, and let ``end`` print the report."""
+    """Verify a source, and pass the report to ``end``."""
     differences: Differences = how.differences
     logged = end.log and end.log.verifying()
     try:
@@ -171,7 +171,7 @@ def _seconds(since: str | None) -> float | None:
     """Return a time in seconds since 1970.
 
     Raises:
-        ValueError: it is neither a number nor a time.
+        ValueError: ``since`` is neither a number nor a time.
     """
     if since is None:
         return None

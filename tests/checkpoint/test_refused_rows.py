@@ -189,7 +189,7 @@ def test_exit_codes(server: LocalServer, client: redis.Redis, tmp_path: Path) ->
     for more, code in [((), 1), (("--resume",), 1), ((), 64)]:
         assert run(*begin, *more).returncode == code, more
     dry = run(*begin, "--dry-run")
-    assert (dry.returncode, "does not look at the checkpoint" in dry.stderr) == (1, True)
+    assert (dry.returncode, "ignores the checkpoint" in dry.stderr) == (1, True)
     key = f"fastresp:{{{NAME}}}"
     client.hset(key, mapping={"ended": "", "lease": client.time()[0] + 60})
     with redis.Redis.from_url(server.url) as other:

@@ -62,7 +62,7 @@ def test_goes_on_elsewhere(
             output, _ = process.communicate(timeout=30)
         fields = json.loads(output)
         code, word = ENDED[number]
-        words = f"{word} (the same command with --resume resumes where this one stopped)"
+        words = f"{word} (the same command with --resume resumes this load)"
         assert (process.returncode, fields["exit_code"], fields["error"]) == (code, code, words)
         # All that was sent was answered, and counts in the checkpoint or is sent again.
         assert 0 < fields["replies"] == fields["commands"] < COUNT

@@ -57,7 +57,7 @@ class TestDryRun:
         finally:
             client.execute_command("ACL", "DELUSER", "nomulti")
         assert done.returncode == as_json.returncode == 0
-        assert "No problems found; rights could not be checked." in done.stderr
+        assert "No problems found; permissions could not be checked." in done.stderr
         assert "Allowed by the ACL: could not be checked" in done.stderr
         fields = json.loads(as_json.stdout)
         assert (fields["allowed"], fields["rights_unknown"], fields["problems"]) == (None, True, [])

@@ -60,7 +60,7 @@ class TestResp:
         os.close(theirs)
         os.close(ours)
         assert done.returncode == Exit.USAGE
-        assert b"RESP is not for a terminal" in done.stderr
+        assert b"RESP can't be shown on a terminal" in done.stderr
 
     def test_pack_does_not_write_over_its_source(self, users: Path, resp) -> None:
         assert run("pack", users, HSET, "-o", users).returncode == Exit.USAGE
@@ -104,7 +104,7 @@ class TestResp:
     @pytest.mark.parametrize(
         ("options", "words"),
         [
-            ((HSET, "--format", "rdb"), "appears when it is complete; add -o FILE"),
+            ((HSET, "--format", "rdb"), "can't be written to stdout; add -o FILE"),
             ((HSET, "--rdb-version", "9", "-o", "x"), "--rdb-version is for RDB files; add"),
             ((HSET, "--format", "csv", "--format", "tsv", "-o", "x"), "csv and tsv"),
             (("INCR {id}", "--format", "rdb", "-o", "x"), "RDB file needs a template"),

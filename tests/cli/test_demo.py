@@ -197,7 +197,7 @@ class TestLoads:
         process.send_signal(number)
         _, words = process.communicate(timeout=30)
         assert process.returncode == ENDED[number][0]
-        assert words == "fastresp: stopped; the server and its folder are removed\n"
+        assert words == "fastresp: stopped; the server and its folder were removed\n"
 
 
 def test_version():
@@ -245,7 +245,7 @@ def test_template_error_has_a_caret():
         (b"id,a\n1,2\n3\n", TEMPLATE, "line 3, has more or fewer values than the 2 fields"),
         (b"id,a\n1,2,3\n", TEMPLATE, "line 2, has more or fewer values"),
         (b"id,a\n1,\xff\n", TEMPLATE, "is not in UTF-8"),
-        (b"PAR1\x15\x04", TEMPLATE, "is Parquet, but --rows reads CSV; convert it, or load it"),
+        (b"PAR1\x15\x04", TEMPLATE, "is Parquet, but demo reads CSV; convert it, or load it"),
         (b'id,a\n1,"x"y\n', TEMPLATE, "check its quotes"),
         (b"id,a\n", TEMPLATE, "has no rows"),
         (b"", TEMPLATE, "has no rows"),

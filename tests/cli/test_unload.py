@@ -268,7 +268,7 @@ def test_fields_are_lines_of_csv(fields: list[str], names: list[str], client: re
 
 def test_fields_that_are_invalid_csv() -> None:
     done = run("unload", "user:*", "--fields", 'a,"b')
-    assert (done.returncode, "--fields is not a line of CSV" in done.stderr) == (Exit.USAGE, True)
+    assert (done.returncode, "--fields is not valid CSV" in done.stderr) == (Exit.USAGE, True)
 
 
 @pytest.mark.slow
@@ -325,5 +325,5 @@ def test_stdout_is_closed(command: str, client: redis.Redis) -> None:
     line = f"{' '.join(PROGRAM)} {command} >&-"
     done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=200)
     assert done.returncode == Exit.ERRORS
-    assert done.stderr == "fastresp: standard output is closed\n"
+    assert done.stderr == "fastresp: standard output is closed; redirect it to a file\n"
     assert client.lrange("user:list", 0, -1) == [b"1"]

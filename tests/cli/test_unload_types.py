@@ -273,7 +273,7 @@ def test_all_keys_change_before_they_are_read(
         client.rpush("k:1", "a")
         done = invoke("unload", "k:*", "--type", "list")
         assert done.exit_code == Exit.OK
-        assert "1 key deleted, or of another type, before it was read" in done.stderr
+        assert "1 key deleted, or changed in type, before reading" in done.stderr
     else:
         client.hset("k:1", "a", 1)
         done = invoke("unload", "k:*")
@@ -343,7 +343,7 @@ def test_pop_is_the_inverse_of_a_load_of_lines(client: redis.Redis) -> None:
     client.rpush("q", "a\nb", "c", "\n")
     done = subprocess.run([*PROGRAM, "pop", "q"], capture_output=True, timeout=200)
     assert done.stdout == b"a\nb\nc\n\n\n"
-    assert b"2 items contained newlines and so became several lines; use --null" in done.stderr
+    assert b"2 items contained newlines, and were written as several lines; use --null" in done.stderr
 
 
 @pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])

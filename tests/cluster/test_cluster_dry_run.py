@@ -227,7 +227,7 @@ def test_command_line(cluster: LocalCluster, tmp_path: Path) -> None:
     done = run(*arguments)
     assert done.returncode == Exit.OK, done
     lines = done.stderr.splitlines()
-    at = lines.index("Part of each primary of the cluster:")
+    at = lines.index("Share of each primary of the cluster:")
     parts = [line for line in lines[at + 1 :] if line.startswith("  127.0.0.1:")]
     assert len(parts) == 3
     assert all(

@@ -33,10 +33,10 @@ from .methods import READY_FILE, Announce, Client, Comparison
 
 __all__ = ["demo"]
 
-# Shorter loads show little: starting redis-cli and connecting takes about 5 ms.
+# Shorter loads are dominated by the start of redis-cli and connecting, about 5 ms.
 SHORT_S = 0.1
 OURS = (BY_CLI, BY_SOCKET, BY_COLUMNS)
-# How redis-cli gets its RESP: from Python code, or from a file written beforehand.
+# The source of redis-cli's RESP: Python code, or a file written beforehand.
 HOW = {
     "format": "Python format()",
     "concatenation +": "Python +",
@@ -78,7 +78,7 @@ def demo(source: Path | None, template: str | None, commands: int | None) -> Non
     if swapped or (source is not None and template is None):
         first = template if swapped else source if source and source.exists() else "FILE.csv"
         raise click.BadParameter(
-            f"SOURCE and TEMPLATE need each other, in this order: fastresp demo {first} "
+            f"SOURCE needs a TEMPLATE, and must come first: fastresp demo {first} "
             '"HSET user:{id} {**}"'
         )
     if source is not None and commands is not None:
@@ -94,7 +94,7 @@ def _demo_push(commands: int) -> None:
     with _status() as announce:
         comparison = compare_push(commands, announce)
     notes = [
-        f"After each load the list was read back: it held exactly the {commands:,} values sent.",
+        f"After each load the list was read back: it had exactly the {commands:,} values sent.",
         "Timed: encoding and loading, from the client's start to the last reply.",
     ]
     _print_table(f"{commands:,} LPUSH of 129 bytes", comparison, notes)
@@ -111,8 +111,8 @@ def _demo_rows(path: Path, text: str) -> None:
     notes = [
         "After each load the server's DEBUG DIGEST was the same as after a load by redis-py.",
         "Timed: encoding and loading, from the client's start to the last reply. Not timed: "
-        "reading the CSV file. fastresp is given dicts, or Arrow columns, and fills in the "
-        "template while it is timed; the others are given complete lists of arguments.",
+        "reading the CSV file. fastresp gets dicts or Arrow columns, and fills in the template "
+        "while it is timed; the other methods get complete lists of arguments.",
     ]
     commands, count = counted(comparison.commands, "command"), counted(len(rows), "row")
     _print_table(f"{commands} from {count} of {path.name}", comparison, notes)
@@ -136,14 +136,14 @@ def _print_table(title: str, comparison: Comparison, notes: list[str]) -> None:
         )
     if client is None:
         notes.append(
-            "Rows with redis-cli are left out: there is none. Install it (Debian: apt install "
+            "Rows with redis-cli are left out, because it is not installed (Debian: apt install "
             "redis-tools; macOS: brew install redis)."
         )
     elif client.from_wheel:
         notes.append(
-            f"* {client.name} {client.version} comes from a wheel, and is slower than redis-cli "
-            "from a package. To compare with that one, install it (Debian: apt install "
-            "redis-tools; macOS: brew install redis)."
+            f"* {client.name} {client.version} is from a wheel, and slower than redis-cli from a "
+            "package. For a fair comparison, install a package (Debian: apt install redis-tools; "
+            "macOS: brew install redis)."
         )
     if BY_COLUMNS not in comparison.timings:
         notes.append("Columns need pyarrow: pip install 'fastresp[files]'.")
@@ -166,7 +166,7 @@ def _print_table(title: str, comparison: Comparison, notes: list[str]) -> None:
 
 
 def _shown(method: str, client: Client) -> str:
-    """Return the name of a method with the client's, marked if that is a slow one."""
+    """Return the name of a method with its client, marked if the client is slow."""
     name = f"{client.name}{'*' if client.from_wheel else ''}"
     if method in HOW:
         return f"{name}, {HOW[method]}"
@@ -175,7 +175,7 @@ def _shown(method: str, client: Client) -> str:
 
 @contextmanager
 def _status() -> Iterator[Announce]:
-    """Show progress on stderr; only between the timed parts, so that it costs them nothing."""
+    """Show progress on stderr, only between the timed parts, so that it does not slow them."""
     console = Console(stderr=True)
     with Live(console=console, auto_refresh=False, transient=True) as live:
         yield lambda text: live.update(Spinner("dots", escape(text)), refresh=True)
@@ -186,7 +186,7 @@ def _failures_as_sentences() -> Iterator[None]:
     with ending():
         try:
             yield
-        except FastrespError:  # some are also redis.RedisError
+        except FastrespError:  # may also be a redis.RedisError
             raise
         except redis.RedisError as error:
             raise FastrespError(
@@ -198,4 +198,4 @@ def _failures_as_sentences() -> Iterator[None]:
             raise FastrespError(f"{error}; check the free space in /tmp") from error
         except KeyboardInterrupt:
             code = Exit.TERMINATED if terminated() else Exit.INTERRUPTED
-            fail("stopped; the server and its folder are removed", code)
+            fail("stopped; the server and its folder were removed", code)

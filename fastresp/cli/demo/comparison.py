@@ -1,4 +1,4 @@
-"""The demo: load the same data by each method, and check what the server holds."""
+"""The demo: load the same data by each method, and check the server's data."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ PIPELINE_COMMANDS = 1_000
 KEY = "demo"
 LRANGE_VALUES = 10_000
 NO_DATA = "0" * 40
-# Loads of a second vary by 10%, so the demo shows medians. It should end within a minute, also on
-# a slower machine.
+# Loads of a second vary by 10%, so the demo shows medians. It should end within a minute, even on
+# a slow machine.
 ROUNDS = 3
 BUDGET_S = 45.0
 
@@ -55,11 +55,11 @@ def compare_push(commands: int, announce: Announce) -> Comparison:
     """Load LPUSH commands of 129 bytes by each method.
 
     Args:
-        commands: how many.
+        commands: number of commands.
         announce: called with the progress, between the timed parts.
 
     Raises:
-        FastrespError: a program is missing or failed, or the server holds other data than sent.
+        FastrespError: a program is missing or failed, or the server's data differs.
     """
     command = ("LPUSH", KEY, PAYLOAD)
     with Workbench.open(need_cli=False) as workbench:
@@ -93,16 +93,16 @@ def compare_rows(
     rounds: int = ROUNDS,
     budget_s: float = BUDGET_S,
 ) -> Comparison:
-    """Load rows through a template by each method, and by a redis-py pipeline.
+    """Load rows with a template by each method.
 
-    Only fastresp fills in the template while it is timed: the others get ready lists of arguments.
+    Only fastresp fills in the template while it is timed: other methods get lists of arguments.
 
     Args:
-        rows: what to load.
+        rows: the rows to load.
         template: the commands of each row.
         announce: called with the progress, between the timed parts.
-        rounds: the most rounds to run; the first is always run.
-        budget_s: no round is begun that would end later than this after the start.
+        rounds: maximum number of rounds; the first always runs.
+        budget_s: seconds; a round that would exceed them is not started.
 
     Raises:
         EncodeError, TemplateError: a row has no value for the template, or lacks a field.
@@ -113,7 +113,7 @@ def compare_rows(
     with Workbench.open(need_cli=False) as workbench:
         announce("writing the ready file")
         dump(rows, template, workbench.ready_file)
-        # This one first: an error reply is clearer from redis-py than from redis-cli.
+        # First, because an error reply is clearer from redis-py than from redis-cli.
         methods: Methods = {PIPELINE: lambda: _load_by_pipeline(workbench.client, commands)}
         methods |= workbench.plain_methods(lambda: commands)
         methods |= _fastresp(workbench, lambda: rows, template)
@@ -125,8 +125,8 @@ def compare_rows(
             digests.append(_digest(workbench.client))
             if digests[-1] != digests[0]:
                 raise FastrespError(
-                    f"{method} loaded other data than {PIPELINE}; commands that depend on time or "
-                    "chance, such as 'XADD key *', can't be compared"
+                    f"{method} loaded different data from {PIPELINE}; commands that depend on time "
+                    "or chance, such as 'XADD key *', can't be compared"
                 )
 
         return workbench.compare(
@@ -135,7 +135,7 @@ def compare_rows(
 
 
 def _fastresp(workbench: Workbench, rows: Callable[[], Any], template: Template | None) -> Methods:
-    """Return fastresp's methods for data that is not in columns."""
+    """Return fastresp's methods for rows."""
     methods: Methods = {}
     if workbench.cli:
         methods[BY_CLI] = lambda: _load(rows(), template, workbench.url, "redis-cli")
@@ -169,7 +169,7 @@ def _columns_of(rows: list[dict[str, Any]]) -> Any:
 
 
 def _binary_format(path: Path) -> str | None:
-    """Return what a file is, if it is no text; None for a pipe, which can be read only once."""
+    """Return the format of a binary file; None for text, or a pipe, which can be read once."""
     if not path.is_file():
         return None
     with open(path, "rb") as file:
@@ -180,8 +180,8 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
     """Read a CSV file with a header line.
 
     Raises:
-        FastrespError: there is no such file, it is not CSV in UTF-8, or it has no rows,
-            or a row does not match the header.
+        FastrespError: the file is missing, not CSV in UTF-8, or has no rows; or a row does not
+            match the header.
     """
     csv.field_size_limit(sys.maxsize)
     rows: list[dict[str, Any]] = []
@@ -189,7 +189,7 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
         what = _binary_format(path)
         if what is not None:
             raise FastrespError(
-                f"{path} is {what}, but --rows reads CSV; convert it, or load it with fastresp load"
+                f"{path} is {what}, but demo reads CSV; convert it, or load it with fastresp load"
             )
         with open(path, newline="", encoding="utf-8-sig") as file:
             reader = csv.DictReader(file, strict=True)
@@ -215,7 +215,7 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 
 
 def _expanded(rows: Iterable[Any], template: Template) -> Iterator[list[str]]:
-    """Yield the arguments of every command that the template makes, read back from its RESP."""
+    """Yield the arguments of the template's commands, parsed from its RESP."""
     import hiredis
 
     reader = hiredis.Reader(encoding="utf-8")
@@ -226,8 +226,8 @@ def _expanded(rows: Iterable[Any], template: Template) -> Iterator[list[str]]:
                 yield command
         except UnicodeDecodeError as error:
             raise FastrespError(
-                "the template makes arguments that are not UTF-8, and the generators to compare "
-                r"with write text only; leave out escapes such as \xff"
+                "the template creates arguments that are not UTF-8, but the generators for "
+                r"comparison write only text; leave out escapes such as \xff"
             ) from error
 
 
@@ -253,20 +253,20 @@ def _digest(client: Any) -> str:
     digest = str(client.execute_command("DEBUG", "DIGEST"), "ascii")
     if digest == NO_DATA:
         raise FastrespError(
-            "the template's commands leave no data in an empty server, so there is nothing to "
-            "compare; use a command that writes, such as SET or HSET"
+            "the template's commands write nothing to an empty server, so nothing can be "
+            "compared; use a command that writes, such as SET or HSET"
         )
     return digest
 
 
 def _check_list(client: Any, commands: int, method: str) -> None:
-    """Raise unless the list holds exactly what was sent."""
+    """Raise unless the list contains exactly the values sent."""
     held = client.llen(KEY)
     expected = [PAYLOAD.encode()] * LRANGE_VALUES
     for first in range(0, max(held, commands), LRANGE_VALUES):
         values = client.lrange(KEY, first, first + LRANGE_VALUES - 1)
         if held != commands or values != expected[: commands - first]:
             raise FastrespError(
-                f"the server does not hold what {method} sent: {held:,} values for {commands:,} "
-                "commands, or different bytes; please report this as a bug"
+                f"the server's data differs from what {method} sent: {held:,} values for "
+                f"{commands:,} commands, or different bytes; please report this as a bug"
             )

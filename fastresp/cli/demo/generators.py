@@ -1,9 +1,9 @@
-"""The three pure-Python RESP generators of the 2018 benchmark report, corrected, to compare with.
+"""The three pure-Python RESP generators of the 2018 benchmark report, corrected, for comparison.
 
 The report's listings count characters where RESP counts bytes, accept at most three arguments, and
-the one for ``%`` leaves out the ``*`` and ``$``. These accept any text and any number of arguments;
-for three, the report's case, each is the fastest form of its style that we know. The slower forms
-of the report's own listings, corrected, are here as well.
+the ``%`` listing omits the ``*`` and ``$``. These accept any text and any number of arguments. For
+three arguments, as in the report, each is the fastest form of its style that we know; the slower
+forms of the report follow, corrected.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ __all__ = [
     "chunks",
 ]
 
-# The message of 129 bytes that every benchmark of the report pushes.
+# The 129-byte message of every benchmark in the report.
 PAYLOAD = (
     '{"origin": null, "channel": 0, "content": '
     '"redis@tshark_save:53619abd-a27c-432c-8f8d-1d059aab5f24", "size": 54, "redirect": true}'
 )
 CHUNK_BYTES = 1 << 20
-# Enough for a first guess at the size of a command.
+# Enough to estimate the size of a command.
 FIRST_COMMANDS = 64
 
 FORMAT_3 = "*3\r\n${}\r\n{}\r\n${}\r\n{}\r\n${}\r\n{}\r\n"
@@ -47,7 +47,7 @@ def by_format(command: Sequence[str]) -> str:
     if len(command) == 3:
         name, key, value = command
         # Checking for ASCII first is 5% faster than encoding each argument for its length; a
-        # function for it would cost more than that.
+        # helper function would cost more than that.
         return FORMAT_3.format(
             len(name) if name.isascii() else len(name.encode()),
             name,
@@ -57,7 +57,7 @@ def by_format(command: Sequence[str]) -> str:
             value,
         )
     count = len(command)
-    # Filling in lengths and arguments by slices takes two thirds of the time of a loop.
+    # Assigning lengths and arguments by slices takes two thirds of the time of a loop.
     values: list[Any] = [count] * (2 * count + 1)
     values[1::2] = [len(arg) if arg.isascii() else len(arg.encode()) for arg in command]
     values[2::2] = command
@@ -80,7 +80,7 @@ def by_concatenation(command: Sequence[str]) -> str:
 
 
 def by_substitution(command: Sequence[str]) -> bytes:
-    """Write a command with ``%``; on bytes, which is a fifth faster than on str."""
+    """Write a command with ``%`` on bytes, which is a fifth faster than on str."""
     if len(command) == 3:
         name, key, value = command
         encoded = name.encode()
@@ -131,7 +131,7 @@ def by_text_substitution(command: Sequence[str]) -> str:
     )
 
 
-# By their names in the report's table.
+# By name in the report's table.
 GENERATORS: dict[str, Generator] = {
     "format": by_format,
     "concatenation +": by_concatenation,

@@ -1,4 +1,4 @@
-"""Compare methods of loading: a temporary server, a plain redis-cli, a clock and a check."""
+"""Compare methods of loading, with a temporary server, a plain redis-cli and checks."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Timing:
     Attributes:
         seconds: wall time, from the start of the client to the last reply.
         server_seconds: CPU time of the server during the load, user and system.
-        client_seconds: CPU time of this process and of those it started and waited for.
+        client_seconds: CPU time of this process and its finished children.
     """
 
     seconds: float
@@ -71,7 +71,7 @@ class Client:
     Attributes:
         name: ``redis-cli`` or ``valkey-cli``.
         version: such as ``7.0.15``; empty if unknown.
-        from_wheel: whether it comes from a wheel, since there is none on the PATH.
+        from_wheel: whether it is from a wheel, because the PATH has none.
     """
 
     name: str
@@ -86,8 +86,8 @@ class Comparison:
     Attributes:
         server: name and version of the server.
         commands: commands in each load.
-        timings: by method, one for each round.
-        client: the program that ``PlainCli`` runs; None if there is none.
+        timings: by method, one per round.
+        client: the program that ``PlainCli`` runs; None if none is installed.
     """
 
     server: str
@@ -121,7 +121,7 @@ class PlainCli:
     """A plain ``redis-cli --pipe``, as a script would run it.
 
     Raises:
-        TransportError: it was not found, failed, or the server answered with errors.
+        TransportError: it was not found, failed, or the server replied with errors.
     """
 
     def __init__(self, server: LocalServer, port: int | None = None) -> None:
@@ -130,18 +130,18 @@ class PlainCli:
         if port is not None:
             where = ["-h", "127.0.0.1", "-p", str(port)]
         self.command = [self.program, *where, "--pipe"]
-        # A file, since many error replies would fill a pipe and block redis-cli.
+        # A file, because many error replies would fill a pipe and block redis-cli.
         self.output = server.folder / "redis-cli-output"
 
     def identity(self) -> Client:
-        """Ask the program which one it is."""
+        """Return the name and version that the program prints."""
         words = words_of(self.program, "--version").decode(errors="replace")
         said = re.search(r"((?:redis|valkey)-cli) (\d[\w.]*)", words)
         name, version = said.groups() if said else (Path(self.program).name, "")
         return Client(name, version, is_in_wheel(self.program))
 
     def feed(self, pieces: Iterable[bytes]) -> None:
-        """Write RESP to its standard input, then wait for the last reply."""
+        """Write RESP to its standard input, and wait for the last reply."""
         with self._running(subprocess.PIPE) as process:
             assert process.stdin is not None
             with process.stdin as stdin:
@@ -186,7 +186,7 @@ class Workbench:
 
     Attributes:
         url: the server's unix socket, or its TCP port.
-        cli: the plain redis-cli; None if there is none and it is not needed.
+        cli: the plain redis-cli; None if it is missing and not needed.
     """
 
     def __init__(
@@ -206,11 +206,11 @@ class Workbench:
         """Start the server; end it and remove its folder afterwards.
 
         Args:
-            tcp: let loads go over TCP, on a free port of the loopback, not over a unix socket.
-            need_cli: raise an error if there is no redis-cli.
+            tcp: use TCP, on a free port of the loopback, instead of a unix socket.
+            need_cli: raise an error if redis-cli is missing.
 
         Raises:
-            TransportError: there is no server or no needed redis-cli, or the server did not start.
+            TransportError: the server or redis-cli is missing, or the server did not start.
         """
         import redis
 
@@ -218,7 +218,7 @@ class Workbench:
         listening = [] if port is None else ["--port", str(port)]
         with (
             LocalServer(*listening, *debug_options()) as server,
-            # DEBUG DIGEST of much data takes long.
+            # DEBUG DIGEST of much data is slow.
             redis.Redis.from_url(server.url, socket_timeout=STUCK_S) as client,
         ):
             yield cls(server, client, port, need_cli=need_cli)
@@ -247,17 +247,17 @@ class Workbench:
         budget_s: float = float("inf"),
         warm_up: str | None = None,
     ) -> Comparison:
-        """Time the methods in turn, in rounds, each time into an empty server.
+        """Time the methods in turn, in rounds, each into an empty server.
 
         Args:
-            methods: by name, what loads the data.
+            methods: by name, a function that loads the data.
             commands: commands in each load.
-            rounds: the most rounds to run; the first is always run.
-            before: is called before each load, in the emptied server.
-            check: is called with the method's name after each load, to look at the data.
+            rounds: maximum number of rounds; the first always runs.
+            before: called before each load, with the server empty.
+            check: called with the method's name after each load, to check the data.
             announce: called with the progress, between the timed parts.
-            budget_s: no round is begun that would end later than this after the start.
-            warm_up: the method to run first, untimed; None for the first one.
+            budget_s: seconds; a round that would exceed them is not started.
+            warm_up: the method to run first, untimed; None for the first method.
         """
         comparison = Comparison(self._server_name(), commands)
         comparison.client = self.cli.identity() if self.cli else None
@@ -265,13 +265,13 @@ class Workbench:
         start = time.monotonic()
         first = warm_up or next(iter(methods))
         announce(f"warming up: loading {commands:,} commands by {first}, untimed")
-        # The first load makes the server allocate memory that the others reuse.
+        # The first load makes the server allocate memory that later loads reuse.
         self.timed(methods[first], before)
         for index in range(rounds):
             for method, load in methods.items():
                 announce(f"round {index + 1}: loading {commands:,} commands by {method}")
                 comparison.timings[method].append(self.timed(load, before))
-                announce(f"round {index + 1}: checking what {method} left in the server")
+                announce(f"round {index + 1}: checking the data of {method}")
                 check(method)
             if (time.monotonic() - start) * (index + 2) / (index + 1) > budget_s:
                 break
@@ -280,13 +280,13 @@ class Workbench:
     def timed(
         self, load: Callable[[], object], before: Callable[[], object] = lambda: None
     ) -> Timing:
-        """Time a load into the emptied server.
+        """Empty the server, and time a load.
 
         Args:
-            load: what is timed; if it returns a float, that is the wall time, by its own clock.
-            before: is called first, untimed.
+            load: the function to time; if it returns a float, that is the wall time in seconds.
+            before: called first, untimed.
         """
-        # SYNC, since Valkey frees the old data in a thread during the load otherwise.
+        # SYNC, because otherwise Valkey frees the old data in a thread during the load.
         self.client.execute_command("FLUSHALL", "SYNC")
         before()
         server_seconds, client_seconds = self._server_seconds(), _client_seconds()
@@ -308,7 +308,7 @@ class Workbench:
 
 
 def _client_seconds() -> float:
-    """Return the CPU time of this process and of its children that have ended."""
+    """Return the CPU time of this process and its finished children."""
     scopes = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
     used = [resource.getrusage(scope) for scope in scopes]
     return sum(each.ru_utime + each.ru_stime for each in used)
@@ -322,7 +322,7 @@ def _free_port() -> int:
 
 
 def debug_options() -> list[str]:
-    """Return the options that allow DEBUG, which servers since Redis 7.0 need."""
+    """Return the options that enable DEBUG, which Redis 7.0 and later need."""
     program = find_program("server", "FASTRESP_SERVER")
     if program is None:
         return []  # LocalServer raises a clearer error
