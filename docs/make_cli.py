@@ -130,19 +130,22 @@ COMMON = """\
 Put them before the name of the command:
 """
 
+COMMON = """\
+## Options of all commands
+
+Put them before the name of the command:
+"""
+
 
 def page() -> str:
     """Return cli.md."""
+    ctx = click.Context(app, info_name="fastresp")
     pieces = [HEAD]
-    for name, command in COMMANDS.items():
+    for name in app.list_commands(ctx):
+        command = app.get_command(ctx, name)
         assert command is not None
         pieces.append(_command(click.Context(command, ctx, name)))
-    pieces += [
-        DRY_RUN,
-        "## Options of all commands\n",
-        "Put them before the name of the command:\n",
-    ]
-    pieces += [_table("Option", _rows(ctx)["Options"])]
+    pieces += [DRY_RUN, COMMON, _table("Option", _rows(ctx)["Options"])]
     return "\n".join(pieces)
 
 

@@ -343,7 +343,8 @@ def test_pop_is_the_inverse_of_a_load_of_lines(client: redis.Redis) -> None:
     client.rpush("q", "a\nb", "c", "\n")
     done = subprocess.run([*PROGRAM, "pop", "q"], capture_output=True, timeout=200)
     assert done.stdout == b"a\nb\nc\n\n\n"
-    assert b"2 items contained newlines, and were written as several lines; use --null" in done.stderr
+    words = b"2 items contained newlines, and were written as several lines; use --null"
+    assert words in done.stderr
 
 
 @pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
