@@ -233,7 +233,7 @@ resume = option(
     "--resume",
     is_flag=True,
     section=SERVER,
-    help="Resume from the checkpoint, if it exists: no row is lost or loaded twice.",
+    help="Resume from the checkpoint, if it exists: no row is lost or duplicated.",
 )
 take_over = option(
     "--take-over",

@@ -71,7 +71,7 @@ class Client:
     Attributes:
         name: ``redis-cli`` or ``valkey-cli``.
         version: such as ``7.0.15``; empty if unknown.
-        from_wheel: whether it is from a wheel, because the PATH has none.
+        from_wheel: whether it is from a wheel, because the PATH has no redis-cli.
     """
 
     name: str
