@@ -64,7 +64,7 @@ def tables(reports: list[Path]) -> str:
 
 
 def main() -> None:
-    """Replace the tables of the page by those of the reports in ``sys.argv``."""
+    """Replace the tables of the page with the tables of the reports in ``sys.argv``."""
     text = PAGE.read_text()
     before, _, rest = text.partition(BEGIN)
     after = rest.partition(END)[2]

@@ -42,7 +42,7 @@ sql = option(
     "--sql",
     metavar="QUERY",
     section=DATA,
-    help="Use the result of this SQL query over the table `source`.",
+    help="Use the result of this SQL query over the table named `source`.",
 )
 sort_by = option(
     "--sort-by",
@@ -328,7 +328,7 @@ limit, resp_limit, verify_limit = (
         "--limit", metavar="N", type=click.IntRange(min=0), section=DATA,
         help=f"{verb} only the first N {what}.",
     )
-    for verb, what in (("Load", "rows"), ("Send", "commands"), ("Compare", "rows"))
+    for verb, what in (("Read", "rows"), ("Send", "commands"), ("Compare", "rows"))
 )  # fmt: skip
 timeout = option(
     "--timeout",
