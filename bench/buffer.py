@@ -1,7 +1,7 @@
 """The two tables of the 2018 report: pushing onto a list and popping off it, in turn.
 
 The work is the report's: 100,000 messages of 129 bytes, over a unix socket; 1,000 are pushed, then
-1,000 popped, a hundred times. The times of the pushes are added up, and those of the pops. Every
+1,000 popped, a hundred times. The times of pushes and of pops are added up separately. Every
 popped message is checked. All contenders do this once in each round.
 
 - ``naive``: one command at a time; server and client share one core (``cores.py``).

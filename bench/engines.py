@@ -7,9 +7,9 @@ A DataFrame of 2,000,000 rows and 10 columns, made by Spark in ``local[2]`` with
   machine, so the goal is about wall time / (CPU time of all servers + the time of the dropping
   sink).
 - read from the server in two partitions, by the data source; and by redis-py pipelines of 1,000
-  commands in mapPartitions. These do what spark-redis does: each partition lists all keys, reads
-  those of its slots, and converts the values to their types. For comparison also without listing,
-  as the keys are known. The rows are dropped.
+  commands in mapPartitions. These work like spark-redis: each partition lists all keys, reads the
+  keys of its slots, and converts the values to their types. For comparison, the pipelines also run
+  without listing, with known keys. The rows are dropped.
 
     python bench/engines.py -o engines.json   # about 16 minutes; needs Java 17
     python bench/engines.py --rows 100000 --rounds 1
@@ -51,7 +51,7 @@ COLUMNS = (
 )  # fmt: skip
 PIPELINED = 1000
 SLOTS = 16384
-# Up to this number of rows, those of redis-py are compared, too.
+# Up to this number of rows, the rows that redis-py reads are also compared.
 SMALL = 100_000
 DROPPED = "Spark to a sink that drops it"
 DROPPED_AGAIN = f"{DROPPED}, beside the cluster"

@@ -46,10 +46,10 @@ class Loader:
     """Start a loader process, and wait until it is ready.
 
     Args:
-        url: of the server, or of a node of a cluster.
+        url: the URL of the server, or of a cluster node.
         source: ``"rows"`` or ``"columns"``.
-        commands: in each load.
-        **options: of the program: ``value``, ``block``, ``loads``.
+        commands: number of commands in each load.
+        **options: options of the program: ``value``, ``block``, ``loads``.
     """
 
     def __init__(self, url: str, source: str, commands: int, **options: int) -> None:

@@ -188,7 +188,7 @@ def contents(client: Any) -> dict[str, object]:
         "zset": client.zcard,
         "stream": client.xlen,
     }
-    # redis-benchmark numbers its keys in its own way, so those of SET and MSET are left out.
+    # redis-benchmark numbers its keys differently, so the keys of SET and MSET are left out.
     keys = sorted(key.decode() for key in client.scan_iter() if key[:4] != b"key:")
     return {key.partition(":")[0]: sizes[client.type(key).decode()](key) for key in keys}
 

@@ -4,8 +4,8 @@
     python bench/run.py --fast        # about 40 minutes
     python bench/run.py --only push,lists
 
-Leave the machine alone meanwhile. A script whose results exist is skipped, so an interrupted run
-continues where it stopped; ``--again`` runs it anew. Each script writes ``bench/results/NAME.json``
+Leave the machine idle meanwhile. A script whose results exist is skipped, so an interrupted run
+resumes; ``--again`` repeats it. Each script writes ``bench/results/NAME.json``
 in pyperf's format. ``machine.json`` beside them has the facts of the machine, and for each script
 its date, commit, versions of programs and packages, and how busy the processors were just before.
 

@@ -5,7 +5,7 @@ and then compared by `verify`, in turn. Before it measures, the script changes o
 and checks that `verify` finds it, and nothing else.
 
 - SET: a value of 60 bytes per key;
-- SET EX: the same with a time to live, which is compared, too;
+- SET EX: the same with a time to live, which is also compared;
 - HSET: three fields per key;
 - SADD, ZADD, RPUSH: 100 rows per key.
 
