@@ -3,6 +3,7 @@
 With --server it fails if there is no server program.
 """
 
+import importlib.metadata
 import sys
 import warnings
 
@@ -16,6 +17,8 @@ from fastresp.server.programs import find_program
 ROWS = [{"id": number, "name": f"user {number}", "score": number / 8} for number in range(10_000)]
 
 assert "site-packages" in fastresp.__file__, f"not the installed one: {fastresp.__file__}"
+files = [str(path) for path in importlib.metadata.files("fastresp") or ()]
+assert any(path.endswith(".dist-info/sboms/fastresp.cdx.json") for path in files), "no SBOM"
 assert fastresp.pack("SET", "k", 1.5) == b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$3\r\n1.5\r\n"
 done = f"fastresp {fastresp.__version__}, Python {sys.version.split()[0]}: encoded"
 if not getattr(sys, "_is_gil_enabled", lambda: True)():

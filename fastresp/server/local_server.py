@@ -73,7 +73,7 @@ class LocalServer:
         """Start or restart the server; return when it accepts connections."""
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
-                [self.program, *self._place_options(), "--save", "", *self.options],
+                self._command(),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -97,8 +97,9 @@ class LocalServer:
                 return False
         return True
 
-    def _place_options(self) -> list[str]:
-        return ["--port", "0", "--unixsocket", str(self.socket), "--dir", str(self.folder)]
+    def _command(self) -> list[str]:
+        place = ["--port", "0", "--unixsocket", str(self.socket), "--dir", str(self.folder)]
+        return [self.program, *place, "--save", "", *self.options]
 
     def stop(self) -> None:
         """Stop the server, if it runs, and wait for it to end."""

@@ -18,6 +18,7 @@ import pytest
 from command_line import ENDED
 from server_programs import WHEEL_CLIS, located
 
+import fastresp
 from fastresp.cli.demo.command import HOW
 from fastresp.cli.demo.comparison import BY_COLUMNS, BY_SOCKET, PIPELINE
 from fastresp.server.programs import need_program
@@ -202,7 +203,7 @@ class TestLoads:
 
 def test_version():
     done = run("--version")
-    assert (done.returncode, done.stdout) == (0, "fastresp 0.1.0\n")
+    assert (done.returncode, done.stdout) == (0, f"fastresp {fastresp.__version__}\n")
 
 
 @pytest.mark.few(2)

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import platform
 import subprocess
+import sysconfig
 from collections.abc import Callable
+from importlib.metadata import version
+from importlib.util import find_spec
 
 import pytest
 import redis
+from other_servers import OTHER_SERVERS
 from server_programs import WHEEL_CLIS, WHEEL_SERVERS, located
 
 import fastresp
@@ -17,11 +21,19 @@ from fastresp.server.local_server import LocalServer
 Record = Callable[[str, object], None]
 
 
+PACKAGES = ("click", "duckdb", "hiredis", "pyarrow", "redis", "rich")
+
+
 @pytest.fixture(autouse=True, scope="module")
 def this_machine(record_testsuite_property: Record) -> None:
-    record_testsuite_property("python", platform.python_version())
+    free_threaded = "t" if sysconfig.get_config_var("Py_GIL_DISABLED") else ""
+    record_testsuite_property("python", platform.python_version() + free_threaded)
     system = platform.freedesktop_os_release()["PRETTY_NAME"]
-    record_testsuite_property("system", f"{system}, {platform.machine()}")
+    libc = ", musl" if "musl" in sysconfig.get_config_var("SOABI") else ""
+    record_testsuite_property("system", f"{system}{libc}, {platform.machine()}")
+    found = [package for package in PACKAGES if find_spec(package)]
+    versions = ", ".join(f"{package} {version(package)}" for package in found)
+    record_testsuite_property("packages", versions)
 
 
 def server_version(client: redis.Redis) -> str:
@@ -83,3 +95,30 @@ def test_socket(server_name: str, record_property: Record) -> None:
         client.config_set("proto-max-bulk-len", 1 << 20)
         with pytest.raises(fastresp.EncodeError, match="proto-max-bulk-len"):
             fastresp.mass_insert([("SET", "a", "x" * (2 << 20))], **options)
+
+
+@pytest.mark.parametrize("name", OTHER_SERVERS)
+def test_server_of_other_origin(name: str, record_property: Record) -> None:
+    """Rows, merged and serialised, into servers that share no code with Redis."""
+    rows = [{"id": i, "name": f"vàlue {i}\r\n", "score": i / 8} for i in range(2_000)]
+    fields = ["name", "score"]
+    expected = [{"name": row["name"], "score": str(row["score"])} for row in rows]
+    with OTHER_SERVERS[name]() as server:
+        options = {"server": server.url, "on_error": "collect"}
+        for mode in ("commands", "serialize"):
+            template = f"HSET {mode}:{{id}} {{**-id}}"
+            report = fastresp.mass_insert(rows, template, mode=mode, **options)
+            assert (report.commands, report.replies, report.failed) == (2_000, 2_000, 0)
+            keys = [f"{mode}:{row['id']}" for row in rows]
+            assert list(fastresp.fetch_hashes(keys, fields, server=server.url)) == expected
+            assert fastresp.verify(rows, template, server=server.url).same
+        report = fastresp.mass_insert(rows, "RPUSH list {id}", mode="merge", **options)
+        assert (report.commands, report.failed) == (2_000, 0)
+        items = fastresp.execute("LRANGE", "list", 0, -1, server=server.url)
+        assert items == [str(row["id"]).encode() for row in rows]
+        client = redis.Redis.from_url(server.url)
+        assert client.info("commandstats")["cmdstat_rpush"]["calls"] < 2_000
+        report = fastresp.mass_insert([("GET",), ("SET", "list", 1), ("INCR", "list")], **options)
+        assert [(error.index, error.code) for error in report.errors] == [(0, "ERR")]
+        record_property("server", server.version())
+        record_property("transport", "socket")
