@@ -2,8 +2,8 @@
 
     python .ci/release.py v0.2.0 >notes.md
 
-The tag must be ``v`` and the version in pyproject.toml, and the top section of CHANGELOG.md must be
-the one of that version, with a date: ``## 0.2.0 (2026-11-26)``. The conda recipe must have the version.
+The tag must be ``v`` and the version in pyproject.toml. The top section of CHANGELOG.md must have the
+version and a date, such as ``## 0.2.0 (2026-11-26)``, and the conda recipe the version.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ def notes(tag: str, version: str, changelog: str, recipe: str) -> str:
         raise ValueError(f"the tag is {tag}, and the version in pyproject.toml {version}")
     _, heading, section, *_ = re.split(r"^## (.*)\n", changelog, flags=re.MULTILINE)
     if not re.fullmatch(re.escape(version) + r" \(\d{4}-\d\d-\d\d\)", heading):
-        raise ValueError(f"the top section of CHANGELOG.md is {heading!r}, not {version} with a date")
+        raise ValueError(
+            f"the top section of CHANGELOG.md is {heading!r}, not {version} with a date"
+        )
     if f'version: "{version}"' not in recipe:
         raise ValueError(f"conda/recipe.yaml does not have version {version}")
     if not section.strip():

@@ -43,7 +43,9 @@ def newest(pattern: re.Pattern[bytes], modules: list[bytes]) -> str | None:
     found = {
         match.decode().replace("_", ".") for text in modules for match in pattern.findall(text)
     }
-    return max(found, key=lambda text: [int(part) for part in re.findall(r"\d+", text)], default=None)
+    return max(
+        found, key=lambda text: [int(part) for part in re.findall(r"\d+", text)], default=None
+    )
 
 
 def contents(modules: list[bytes]) -> list[dict[str, object]]:
@@ -75,7 +77,9 @@ def document(wheel: str, metadata: str, modules: list[bytes]) -> bytes:
         "bomFormat": "CycloneDX",
         "specVersion": "1.6",
         "version": 1,
-        "metadata": {"component": component("fastresp", version, headers["License-Expression"], purl)},
+        "metadata": {
+            "component": component("fastresp", version, headers["License-Expression"], purl)
+        },
         "components": parts,
         "dependencies": [
             {"ref": purl, "dependsOn": [part["bom-ref"] for part in parts]},

@@ -19,7 +19,7 @@ PAGE = Path(__file__).with_name("compatibility.md")
 BEGIN, END = "<!-- tables: made by docs/make_compatibility.py -->\n", "<!-- end of the tables -->\n"
 # What wheels are built for, and no report was made on: the release workflow only runs .ci/smoke.py.
 UNTESTED = [("3.14t", "Linux"), ("3.11 to 3.14", "macOS 13.3 and later, ARM and x86-64")]
-NOT_RUN = "–"
+NOT_RUN = "-"
 
 
 class Run(NamedTuple):
@@ -42,6 +42,10 @@ def properties(element: ElementTree.Element) -> dict[str, str]:
 def by_number(text: str) -> list[int | str]:
     """Sort ``Redis 10.1`` after ``Redis 9.2``."""
     return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", text)]
+
+
+def day(run: Run) -> str:
+    return run.date
 
 
 def read(report: Path) -> Run:
@@ -74,15 +78,20 @@ def table(head: str, rows: list[tuple[str, ...]]) -> list[str]:
 
 def tables(runs: list[Run]) -> str:
     """Return the tables of Pythons, packages and servers, each with the day of its last run."""
-    machines = {(run.python, run.system): run.date for run in sorted(runs)}
-    pythons = [(*key, date) for key, date in sorted(machines.items(), key=lambda each: by_number(each[0][0]))]
-    pythons += [(*row, NOT_RUN) for row in UNTESTED]
+    machines = {(run.python, run.system): run.date for run in sorted(runs, key=day)}
+    pythons = [
+        (*machine, machines[machine])
+        for machine in sorted(machines, key=lambda each: by_number(each[0]))
+    ]
+    pythons += [(*machine, NOT_RUN) for machine in UNTESTED]
     names = sorted({name for run in runs for name in run.packages})
     packages = []
     for name in names:
-        versions = sorted({run.packages[name] for run in runs if name in run.packages}, key=by_number)
+        versions = sorted(
+            {run.packages[name] for run in runs if name in run.packages}, key=by_number
+        )
         packages.append((name, versions[0], versions[-1]))
-    servers = {name: run.date for run in sorted(runs) for name in run.transports}
+    servers = {name: run.date for run in sorted(runs, key=day) for name in run.transports}
     ways = {
         name: set().union(*(run.transports.get(name, set()) for run in runs)) for name in servers
     }

@@ -1,4 +1,4 @@
-"""A release has the right version, a changelog that is quickly read, and wheels that list their contents."""
+"""Releases have the right version, a short changelog, and wheels that list their contents."""
 
 from __future__ import annotations
 
@@ -48,7 +48,12 @@ def test_notes_are_the_section_of_the_version() -> None:
         ("v1.0", "1.0.1", "## 1.0.1 (2026-11-26)\n- a\n", "the tag is v1.0, and the version"),
         ("1.0", "1.0", "## 1.0 (2026-11-26)\n- a\n", "the tag is 1.0"),
         ("v1.0", "1.0", "## 1.0 (not released)\n- a\n", "not 1.0 with a date"),
-        ("v1.0", "1.0", "## Unreleased\n- a\n\n## 1.0 (2026-11-26)\n- a\n", "'Unreleased', not 1.0"),
+        (
+            "v1.0",
+            "1.0",
+            "## Unreleased\n- a\n\n## 1.0 (2026-11-26)\n- a\n",
+            "'Unreleased', not 1.0",
+        ),
         ("v1.0", "1.0", "## 1.0 (2026-11-26)\n\n## 0.9 (2026-11-01)\n- a\n", "is empty"),
         ("v1.1", "1.1", "## 1.1 (2026-11-26)\n- a\n", "recipe.yaml does not have version 1.1"),
     ],
@@ -76,7 +81,9 @@ def test_sbom_is_added_to_a_wheel_with_its_record(tmp_path: Path) -> None:
     with zipfile.ZipFile(path, "w") as wheel:
         wheel.write(fastresp.encode.template.__file__, "fastresp/encode/template.so")
         wheel.write(fastresp.resp.buffer.__file__, "fastresp/resp/buffer.so")
-        wheel.writestr(folder + "METADATA", "Name: fastresp\nVersion: 1.2\nLicense-Expression: MIT\n\n")
+        wheel.writestr(
+            folder + "METADATA", "Name: fastresp\nVersion: 1.2\nLicense-Expression: MIT\n\n"
+        )
         wheel.writestr(folder + "RECORD", f"{folder}METADATA,,\n{folder}RECORD,,\n")
     sbom.embed(path)
     once = path.read_bytes()
