@@ -2,8 +2,8 @@
 
     python .ci/release.py v0.2.0 >notes.md
 
-The tag must be ``v`` and the version in pyproject.toml. The top section of CHANGELOG.md must have the
-version and a date, such as ``## 0.2.0 (2026-11-26)``, and the conda recipe the version.
+The tag must be ``v`` and the version in pyproject.toml. The top section of CHANGELOG.md must have
+this version and a date, such as ``## 0.2.0 (2026-11-26)``, and the conda recipe the same version.
 """
 
 from __future__ import annotations
