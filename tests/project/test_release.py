@@ -27,7 +27,7 @@ RECIPE = (ROOT / "conda" / "recipe.yaml").read_text()
 def test_notes_are_the_section_of_the_version() -> None:
     dated = CHANGELOG.replace("(not released)", "(2026-11-26)", 1)
     notes = release.notes(f"v{VERSION}", VERSION, dated, RECIPE)
-    assert "### Added\n" in notes
+    assert "### Added" in notes
     assert "\n## " not in notes
     assert notes in dated
 
