@@ -24,10 +24,20 @@ CHANGELOG = (ROOT / "CHANGELOG.md").read_text()
 RECIPE = (ROOT / "conda" / "recipe.yaml").read_text()
 
 
+def test_changelog_has_entries_of_one_short_line() -> None:
+    headings = re.findall(r"^## (.*)", CHANGELOG, re.MULTILINE)
+    assert re.fullmatch(
+        rf"Unreleased|{re.escape(VERSION)} \((\d{{4}}-\d\d-\d\d|not released)\)", headings[0]
+    )
+    entries = [line for line in CHANGELOG.splitlines() if line.startswith("- ")]
+    assert len(entries) > 50
+    assert not [line for line in CHANGELOG.splitlines() if len(line) > 120 or line[:1] == " "]
+
+
 def test_notes_are_the_section_of_the_version() -> None:
     dated = CHANGELOG.replace("(not released)", "(2026-11-26)", 1)
     notes = release.notes(f"v{VERSION}", VERSION, dated, RECIPE)
-    assert "### Added" in notes
+    assert "### Added\n" in notes
     assert "\n## " not in notes
     assert notes in dated
 
