@@ -1,15 +1,15 @@
-"""Write the benchmarks' page, ``docs/benchmarks.md``, and a page of HTML with charts.
+"""Write the benchmarks' page and charts, and fill in the figures that other pages quote.
 
-``docs/benchmarks.svg`` is the chart at its top, which the README shows as well. The page of HTML,
-``benchmarks.html``, is beside the results and is not published. If ``scale.py`` was run, the
-figures in the guide to large loads, ``docs/guides/scale.md``, become its results.
+The published run is in ``bench/published``: the README and all pages of ``docs/`` quote it. A text
+between ``<!-- published: NAME -->`` and ``<!-- end -->`` is made from it, and so are
+``docs/benchmarks.md`` and its charts.
 
-The results are those of ``python bench/run.py``, a file for each script. Scripts that were not run,
-and rows that could not be measured, say so. Only what ``machine.json`` has about the machine is
-published, without paths and the machine's name.
+    python bench/report.py                        # from bench/published, after a change of texts
+    python bench/report.py --publish              # publish bench/results, a run of bench/run.py
+    python bench/report.py --results DIR --output DIR    # only the page and charts, of another run
 
-    python bench/report.py
-    python bench/report.py --results before --output before
+In the page, scripts that were not run and rows that could not be measured say so. A figure that
+another page quotes must have been measured.
 """
 
 from __future__ import annotations
@@ -18,61 +18,69 @@ import argparse
 import sys
 from pathlib import Path
 
-from pages.charts import picture
+from pages.charts import drawn
 from pages.data import NotMeasured, Results
-from pages.guide import updated
-from pages.html import html
 from pages.markdown import markdown
-from pages.sections import GROUPS, PICTURE
+from pages.pictures import pictures
+from pages.published import copied, filled, pages
+from pages.sections import GROUPS
 
-__all__ = ["write"]
+__all__ = ["made", "quoting", "write"]
 
-ROOT = Path(__file__).parent.parent
-GUIDE = Path("guides") / "scale.md"
+BENCH = Path(__file__).parent
+PUBLISHED = BENCH / "published"
 
 
-def write(folder: Path, output: Path) -> list[Path]:
-    """Write both pages of the results in a folder, and the chart.
+def made(results: Results) -> dict[str, str]:
+    """Return the benchmarks' page and its charts, by the names of their files."""
+    try:
+        charts = pictures(results)
+    except NotMeasured:
+        charts = {}
+    page = markdown(results, GROUPS, {name: chart.title for name, chart in charts.items()})
+    return {"benchmarks.md": page} | {name: drawn(chart) for name, chart in charts.items()}
 
-    Args:
-        folder: has ``NAME.json``, ``NAME.missing.json`` and ``machine.json``;
-            ``benchmarks.html`` is written here.
-        output: the folder for ``benchmarks.md`` and ``benchmarks.svg``; its guide is renewed if
-            it has one.
 
-    Returns:
-        The files that were written.
+def quoting(root: Path, results: Results) -> dict[Path, str]:
+    """Return the other pages of a repository that quote these results, with their figures.
+
+    Raises:
+        NotMeasured: the results lack a figure of a page.
     """
-    results = Results(folder)
-    chart = PICTURE(results)
-    made = {
-        output / "benchmarks.md": markdown(results, GROUPS, chart.title if chart else ""),
-        folder / "benchmarks.html": html(results, GROUPS, chart),
-    }
-    if chart:
-        made[output / "benchmarks.svg"] = picture(chart)
-    guide = output / GUIDE
-    if guide.exists():
-        try:
-            made[guide] = updated(guide.read_text(encoding="utf-8"), results)
-        except NotMeasured as error:
-            print(f"{guide.name} keeps its figures: {error}", file=sys.stderr)
-    output.mkdir(parents=True, exist_ok=True)
-    for path, text in made.items():
+    return {path: filled(text, results) for path, text in pages(root)}
+
+
+def write(files: dict[Path, str]) -> None:
+    """Write files, and print their paths."""
+    for path, text in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
-    return [*made]
+        print(path)
 
 
 def main() -> None:
     """Read the options and write."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--results", type=Path, default=ROOT / "bench" / "results")
-    parser.add_argument("--output", type=Path, default=ROOT / "docs")
+    parser.add_argument("--publish", action="store_true", help="publish the results of --results")
+    parser.add_argument("--results", type=Path, default=BENCH / "results")
+    parser.add_argument("--output", type=Path, help="write only the page and the charts, here")
     args = parser.parse_args()
-    if not args.results.is_dir():
+    if (args.publish or args.output) and not args.results.is_dir():
         parser.error(f"{args.results} is not a folder; python bench/run.py creates it")
-    for path in write(args.results, args.output):
-        print(path)
+    if args.output:
+        results = Results(args.results)
+        write({args.output / name: text for name, text in made(results).items()})
+        return
+    if args.publish:
+        try:
+            quoting(BENCH.parent, Results(args.results))
+        except NotMeasured as error:
+            sys.exit(f"a page quotes a figure that {args.results} lacks: {error}")
+        copied(args.results, PUBLISHED)
+    results = Results(PUBLISHED)
+    docs = BENCH.parent / "docs"
+    write({docs / name: text for name, text in made(results).items()})
+    write(quoting(BENCH.parent, results))
 
 
 if __name__ == "__main__":

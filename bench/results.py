@@ -1,27 +1,45 @@
 """Results of the benchmarks as files: pyperf's JSON, a benchmark for each row of a table.
 
-``push.json`` holds what was measured, ``push.missing.json`` beside it the rows that could not be,
-each with its reason. A run of pyperf holds one value. Its metadata name the table and the row, and
-hold what else was measured with the value.
+``push.json`` has the measured rows; ``push.missing.json`` beside it has the other rows, each with
+the reason why it was not measured. A run of pyperf has one value. Its metadata name the table and
+the row, and have the other measurements of the value. ``push.json.gz`` is the same, compressed.
 """
 
 from __future__ import annotations
 
+import gzip
+import io
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import pyperf
 
-__all__ = ["NOISY", "Result", "load", "merged", "missing_path", "save", "save_missing", "spread"]
+__all__ = [
+    "NOISY",
+    "Result",
+    "load",
+    "merged",
+    "missing_path",
+    "name_of",
+    "publish",
+    "save",
+    "save_missing",
+    "spread",
+]
 
 # A row with a larger spread is measured again, and marked if it stays so.
 NOISY = 0.25
 # How many values a row of many rounds keeps.
 KEPT = 3
+# The details of a value that pages use; the others, such as pyperf's host name, are not published.
+PUBLISHED = {
+    *("round", "server_cpu", "client_cpu", "node_cpu", "all_cpu", "command_bytes", "key_bytes"),
+    *("bytes", "start", "peak", "peak_bytes", "share", "longest"),
+}
 
 
 def spread(values: Sequence[float]) -> float:
@@ -131,9 +149,14 @@ def merged(first: Iterable[Result], second: Iterable[Result]) -> list[Result]:
     return made
 
 
+def name_of(path: Path) -> str:
+    """Return the name of a file of results, such as ``"push"`` of ``push.json.gz``."""
+    return path.name.removesuffix(".gz").removesuffix(".json").removesuffix(".missing")
+
+
 def missing_path(path: Path) -> Path:
     """Return where the missing rows of a file of results are."""
-    return path.with_suffix(".missing.json")
+    return path.with_name(f"{name_of(path)}.missing.json")
 
 
 def save(path: Path, results: Iterable[Result]) -> None:
@@ -142,7 +165,35 @@ def save(path: Path, results: Iterable[Result]) -> None:
     save_missing(path, results)
     # pyperf cannot write a file without a benchmark.
     if benchmarks := [_benchmark(result) for result in results if result.values]:
-        pyperf.BenchmarkSuite(benchmarks).dump(str(path))
+        text = io.StringIO()
+        pyperf.BenchmarkSuite(benchmarks).dump(text)
+        data = text.getvalue().encode()
+        # Without a time, equal results are equal files.
+        path.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
+
+
+def publish(path: Path, results: Iterable[Result]) -> None:
+    """Write results with only the details and the digits that pages use."""
+    save(
+        path,
+        [
+            replace(
+                row,
+                values=[_short(value) for value in row.values],
+                details=[_published(details) for details in row.details],
+                aside=[(_short(value), _published(details)) for value, details in row.aside],
+            )
+            for row in results
+        ],
+    )
+
+
+def _published(details: dict[str, Any]) -> dict[str, Any]:
+    return {name: _short(value) for name, value in details.items() if name in PUBLISHED}
+
+
+def _short(value: Any) -> Any:
+    return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
 def save_missing(path: Path, results: Iterable[Result]) -> None:
@@ -199,5 +250,8 @@ def _benchmark(result: Result) -> pyperf.Benchmark:
     ]
     runs += [(value, details | {"aside": True}) for value, details in result.aside]
     return pyperf.Benchmark(
-        [pyperf.Run([value], metadata=about | {"loops": 1} | more) for value, more in runs]
+        [
+            pyperf.Run([value], metadata=about | {"loops": 1} | more, collect_metadata=False)
+            for value, more in runs
+        ]
     )

@@ -1,1 +1,1 @@
-"""The report of the benchmarks: from results to tables, charts, goals, and the two pages."""
+"""The report of the benchmarks: from results to tables, charts, goals, and texts of pages."""

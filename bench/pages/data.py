@@ -1,4 +1,4 @@
-"""What the page is made of: the results of a folder, and tables that both renderers can show."""
+"""What the page is made of: the results of a folder, and tables."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from results import Result, load
+from results import Result, load, name_of
 
 __all__ = [
     "Cell",
@@ -42,7 +42,7 @@ class NotMeasured(Exception):
 
 
 class Results:
-    """The results in a folder: ``NAME.json``, ``NAME.missing.json`` and ``machine.json``.
+    """The results in a folder: ``NAME.json[.gz]``, ``NAME.missing.json`` and ``machine.json``.
 
     Args:
         folder: where they are; None to start empty and use ``add()``.
@@ -61,11 +61,13 @@ class Results:
     def _read(self, folder: Path) -> None:
         if (machine := folder / "machine.json").exists():
             self.machine = json.loads(machine.read_text())
-        for path in sorted(folder.glob("*.json")):
-            name = path.name.removesuffix(".json").removesuffix(".missing")
+        for path in sorted(folder.glob("*.json*")):
+            name = name_of(path)
             # NAME.part is from a script that did not finish.
             if name not in self._files and "." not in name and _is_results(path):
-                self._files[name] = [_cleaned(row) for row in load(folder / f"{name}.json")]
+                whole = folder / f"{name}.json.gz"
+                rows = load(whole if whole.exists() else folder / f"{name}.json")
+                self._files[name] = [_cleaned(row) for row in rows]
 
     def __contains__(self, name: str) -> bool:
         return name in self._files
@@ -73,6 +75,10 @@ class Results:
     def __iter__(self) -> Iterator[Result]:
         for rows in self._files.values():
             yield from rows
+
+    def items(self) -> Iterator[tuple[str, list[Result]]]:
+        """Yield each file: its name and its rows."""
+        yield from self._files.items()
 
     def command(self, name: str) -> str:
         """Return the command that makes the results of a name."""
@@ -105,8 +111,10 @@ class Results:
 
 def _is_results(path: Path) -> bool:
     """Return whether ``save()`` wrote a file; other files may be in the folder."""
+    if path.name.endswith((".missing.json", ".json.gz")):
+        return True
     held = json.loads(path.read_text())
-    return path.name.endswith(".missing.json") or (isinstance(held, dict) and "benchmarks" in held)
+    return isinstance(held, dict) and "benchmarks" in held
 
 
 def _cleaned(row: Result) -> Result:
@@ -153,20 +161,18 @@ class Table:
 
 @dataclass(frozen=True)
 class Section:
-    """A table of the page, its chart, and a paragraph about them.
+    """A table of the page, and a paragraph about it.
 
     Attributes:
         title: its heading.
         files: the names of the results it needs, the main one first.
         table: makes its table.
-        chart: makes its chart, or None if there is nothing to draw.
         about: a paragraph; code is in backticks.
     """
 
     title: str
     files: tuple[str, ...]
     table: Callable[[Results], Table]
-    chart: Callable[[Results], Any] | None = None
     about: str = ""
 
     def shown(self, results: Results) -> Table:
@@ -174,10 +180,6 @@ class Section:
         if any(name in results for name in self.files):
             return self.table(results)
         return Table(())
-
-    @property
-    def slug(self) -> str:
-        return re.sub(r"[^a-z0-9]+", "-", self.title.lower()).strip("-")
 
 
 @dataclass(frozen=True)

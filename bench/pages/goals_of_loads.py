@@ -8,10 +8,10 @@ from .data import Results
 from .goal import Goal
 from .measures import (
     Measured,
-    beside_load,
     beyond_engine,
     cost_of_more,
     cpu_ratio,
+    faster,
     growth,
     more_time,
     rate,
@@ -39,7 +39,7 @@ VERIFIED = {
         "Verification",
         f"{name} from columns, rate / rate of the load",
         "verify",
-        beside_load("verify", f"verify {name}", "verify", "load"),
+        faster("verify", "verify", "load", f"verify {name}"),
         0.5,
         operations=1_000_000,
     )
@@ -65,9 +65,7 @@ ENGINES = {
         "Engines",
         "Spark reads hashes, rate / a redis-py pipeline in mapPartitions",
         "engines",
-        beside_load(
-            "engines", "engines", "Spark reads, fastresp", "Spark reads, redis-py in mapPartitions"
-        ),
+        faster("engines", "Spark reads, fastresp", "Spark reads, redis-py in mapPartitions"),
         3,
         operations=2_000_000,
     )

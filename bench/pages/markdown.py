@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 
+from .claims import CLAIMS
 from .data import (
     Cell,
     Group,
+    NotMeasured,
     Results,
     Section,
     Table,
@@ -16,7 +19,6 @@ from .text import (
     findings,
     goals_table,
     held_table,
-    in_short,
     machine_facts,
     noise,
     sources,
@@ -26,44 +28,57 @@ from .text import (
 
 __all__ = ["markdown"]
 
+INTRODUCTION = (
+    "The figures of this page, and the figures that other pages quote from it, are from one run of "
+    "`python bench/run.py`. `bench/published` has its results, and `python bench/report.py` fills "
+    "them in. Compare ratios between machines, not rates."
+)
+
 # GitHub's Markdown has no colours.
 MARKS = {"reached": "🟢 {}", "missed": "🔴 **{}**", "open": "⚪ {}"}
 
 
-def markdown(results: Results, groups: Sequence[Group], picture: str = "") -> str:
-    """Write the page; ``picture`` is the description of ``benchmarks.svg``, if there is one."""
-    return "\n".join(_lines(results, groups, picture)).rstrip() + "\n"
+def markdown(results: Results, groups: Sequence[Group], charts: Mapping[str, str]) -> str:
+    """Write the page; ``charts`` are the titles of the charts by the names of their files."""
+    return "\n".join(_lines(results, groups, charts)).rstrip() + "\n"
 
 
-def _lines(results: Results, groups: Sequence[Group], picture: str) -> Iterator[str]:
+def _lines(results: Results, groups: Sequence[Group], charts: Mapping[str, str]) -> Iterator[str]:
     judged = verdicts(results)
-    yield from ("# Benchmarks", "")
-    if picture:
-        yield from (f"![{picture}](benchmarks.svg)", "")
+    yield from ("# Benchmarks", "", INTRODUCTION, "")
+    pictures = [f"![{title}]({name})" for name, title in charts.items()]
+    yield from (*pictures[:1], "")
+    for name in ("ways", "conditions"):
+        with suppress(NotMeasured):
+            yield from (CLAIMS[name](results), "")
+    for picture in pictures[1:]:
+        yield from (picture, "")
     yield from (*(f"- {found}" for found in findings(results)), "")
-    if caption := in_short(results):
-        yield from (f"*{caption}*", "")
-    yield from ("Contents:", "")
-    yield "- [Goals and results](#goals-and-results)"
+    yield from ("Every script, table and goal:", "")
+    yield "- [Goals](#goals)"
     yield "- [How it was measured](#how-it-was-measured)"
     yield from (f"- [{group.title}](#{group.slug})" for group in groups)
-    yield from ("", "## Goals and results", "", f"{summary(judged)} {RATIOS}", "")
-    yield from _table(goals_table(judged))
-    yield from ("", "Goals that are not figures, and the test that checks each:", "")
-    yield from _table(held_table())
-    yield from ("", "## How it was measured", "")
+    yield from ("", "## Goals", "", f"{summary(judged)} {RATIOS}", "")
+    yield from _folded("Each goal, and what was measured", _table(goals_table(judged)))
+    yield from _folded("Goals that tests check", _table(held_table()))
+    yield from ("## How it was measured", "")
     yield from (f"- {name}: {text}" for name, text in machine_facts(results))
-    yield from ("", noise(results), "")
-    yield "`python bench/run.py` measures everything. `python bench/report.py` writes this page,"
-    yield "and one with all charts beside the results."
+    yield from ("", noise(results))
     for group in groups:
-        yield from ("", f"## {group.title}", "", f"{group.about} {sources(group)}".rstrip())
-        for section in group.sections:
-            yield from _section(section, results)
+        yield from ("", f"## {group.title}", "", f"{group.about} {sources(group)}".rstrip(), "")
+        titles = "; ".join(section.title for section in group.sections)
+        sections = (line for section in group.sections for line in _section(section, results))
+        yield from _folded(f"{len(group.sections)} tables: {titles}", sections)
+
+
+def _folded(title: str, lines: Iterable[str]) -> Iterator[str]:
+    """Yield lines that are shown when a reader opens them."""
+    yield from (f'<details markdown="1"><summary>{title}</summary>', "")
+    yield from (*lines, "", "</details>", "")
 
 
 def _section(section: Section, results: Results) -> Iterator[str]:
-    yield from ("", f"### {section.title}", "")
+    yield from (f"### {section.title}", "")
     if section.about:
         yield from (section.about, "")
     for name in section.files:
@@ -75,6 +90,7 @@ def _section(section: Section, results: Results) -> Iterator[str]:
         yield from _table(table)
     elif any(name in results for name in section.files):
         yield "These results have no such rows."
+    yield ""
 
 
 def _table(table: Table) -> Iterator[str]:

@@ -12,7 +12,6 @@ from .data import NotMeasured, Results
 
 __all__ = [
     "Measured",
-    "beside_load",
     "beyond_engine",
     "by_rdb_file",
     "by_server_cpu",
@@ -71,12 +70,14 @@ def per_operation(row: Result) -> Result:
     return replace(row, operations=1, values=values, aside=aside)
 
 
-def faster(file: str, ours: str, other: str) -> Callable[[Results], Measured]:
-    """Return what computes our rate / another's rate."""
+def faster(
+    file: str, ours: str, other: str, table: str = "", parser: str = ""
+) -> Callable[[Results], Measured]:
+    """Return what computes our rate / another's rate; the parser is that of our row."""
 
     def measure(results: Results) -> Measured:
-        rows = (results.find(file, other), results.find(file, ours))
-        return quotient(*map(per_operation, rows))
+        rows = [results.find(file, other, "", table), results.find(file, ours, parser, table)]
+        return replace(quotient(*map(per_operation, rows)), operations=rows[1].operations)
 
     return measure
 
@@ -86,16 +87,6 @@ def longer(file: str, table: str, ours: str, other: str) -> Callable[[Results], 
     return lambda results: quotient(
         results.find(file, ours, table=table), results.find(file, other, table=table)
     )
-
-
-def beside_load(file: str, table: str, ours: str, load: str) -> Callable[[Results], Measured]:
-    """Return what computes our rate / that of the load of the same rows."""
-
-    def measure(results: Results) -> Measured:
-        rows = [results.find(file, name, table=table) for name in (load, ours)]
-        return replace(quotient(*rows), operations=rows[1].operations)
-
-    return measure
 
 
 def peak(file: str, row: str, detail: str = "") -> Callable[[Results], Measured]:
@@ -137,19 +128,21 @@ def nanoseconds(file: str, row: str) -> Callable[[Results], Measured]:
     return lambda results: of_values([x * 1e9 for x in results.find(file, row).values])
 
 
-def cpu_ratio(file: str, ours: str, other: str) -> Callable[[Results], Measured]:
-    """Return what computes the server's CPU time of our load / that of another's."""
-    return lambda results: replace(
-        quotient(results.find(file, ours), results.find(file, other), "server_cpu"),
-        operations=results.find(file, ours).operations,
-    )
+def cpu_ratio(
+    file: str, ours: str, other: str, table: str = "", detail: str = "server_cpu"
+) -> Callable[[Results], Measured]:
+    """Return what computes the server's CPU time for our load / for another."""
+
+    def measure(results: Results) -> Measured:
+        rows = [results.find(file, row, table=table) for row in (ours, other)]
+        return replace(quotient(*rows, detail), operations=rows[0].operations)
+
+    return measure
 
 
-def client_cpu(file: str, ours: str, other: str) -> Callable[[Results], Measured]:
+def client_cpu(file: str, ours: str, other: str, table: str = "") -> Callable[[Results], Measured]:
     """Return what computes our CPU time / another's."""
-    return lambda results: quotient(
-        results.find(file, ours), results.find(file, other), "client_cpu"
-    )
+    return cpu_ratio(file, ours, other, table, "client_cpu")
 
 
 def of_server_cpu(file: str, row: str) -> Callable[[Results], Measured]:

@@ -10,14 +10,12 @@ from results import Result
 from .beside import beside
 from .data import Group, Results, Section
 from .goals_of_loads import CHECKPOINTS, ENGINES
-from .plots import bars
 from .tables import (
     TURNS,
     Column,
     against,
     listing,
     median_time,
-    speed,
 )
 from .verification import VERIFICATION
 
@@ -34,10 +32,6 @@ FILE_SPEED = Column(
     ),
 )
 NS, US, MS = median_time(1e9, "ns"), median_time(1e6, "µs", 3), median_time(1e3, "ms", 1, False)
-
-
-# Measured once, with the same commands.
-ELSEWHERE = "On a faster machine `%` took 11.7x as long as fastresp for SET, and hiredis 9.0x."
 
 
 def row_named(name: str) -> Callable[[Results, Result], Result | None]:
@@ -60,13 +54,9 @@ def encoding(kind: str) -> Section:
         title,
         ("encode",),
         listing("encode", ["encode"], [NS, base], prefix=f"{kind} ", parser=False),
-        bars(
-            title, "encode", ("encode",), prefix=f"{kind} ", axis="commands per second", value=speed
-        ),
         "Ready tuples of three text values, the last of 129 bytes, become RESP in chunks of 1 MiB, "
         "without a server. Times are per command; every 100,000 commands start with a new Writer. "
-        "Rows named `alone`, not in the chart, throw each result away instead of joining chunks. "
-        + ELSEWHERE,
+        "Rows named `alone` throw each result away instead of joining chunks.",
     )
 
 
@@ -78,14 +68,6 @@ def columns(kind: str, what: str) -> Section:
         title,
         ("columns",),
         listing("columns", ["columns"], [NS, base], prefix=f"{kind} ", parser=False),
-        bars(
-            title,
-            "columns",
-            ("columns",),
-            prefix=f"{kind} ",
-            axis="commands per second",
-            value=speed,
-        ),
         what,
     )
 
@@ -99,15 +81,6 @@ def loading(kind: str, file: str, over: str) -> Section:
         title,
         (file,),
         listing(file, [file], [*TURNS, base], prefix=prefix, parser=False),
-        bars(
-            title,
-            file,
-            (file,),
-            prefix=prefix,
-            axis="commands per second",
-            value=speed,
-            server=True,
-        ),
         "Whole loads from the same ready list, from the client's start to the last reply. "
         "`no generation` is `redis-cli --pipe` reading a ready file.",
     )
@@ -121,15 +94,6 @@ def lists(kind: str, base: str, about: str) -> Section:
         title,
         ("lists",),
         listing("lists", ["lists"], [*TURNS, ratio], prefix=f"{kind} ", parser=False),
-        bars(
-            title,
-            "lists",
-            ("lists",),
-            prefix=f"{kind} ",
-            axis="items per second",
-            value=speed,
-            server=True,
-        ),
         about,
     )
 
@@ -142,21 +106,13 @@ def redis_py(part: str, about: str) -> Section:
         title,
         ("redis_py",),
         listing("redis_py", ["redis_py"], [US, ratio], prefix=f"{part}, ", parser=False),
-        bars(
-            title,
-            "redis_py",
-            ("redis_py",),
-            prefix=f"{part}, ",
-            axis="commands per second",
-            value=speed,
-        ),
         about,
     )
 
 
 PARTS = Group(
     "The parts of fastresp, one by one",
-    "Each part beside what it replaces.",
+    "Each part of fastresp beside what it replaces.",
     sections=(
         encoding("SET"),
         encoding("LPUSH"),
@@ -173,41 +129,29 @@ PARTS = Group(
             "Replies, counted",
             ("replies",),
             listing("replies", ["replies"], [NS], parser=False),
-            bars(
-                "Replies, counted",
-                "replies",
-                ("replies",),
-                axis="replies per second",
-                value=speed,
-            ),
-            "fastresp's scanner counts replies and keeps errors; hiredis makes an object of each.",
+            "fastresp's scanner counts replies and keeps errors; hiredis makes an object of each "
+            "reply.",
         ),
         loading("SET", "push", "a unix socket"),
         loading("LPUSH", "push", "a unix socket"),
         loading("SET", "push-tcp", "TCP"),
         loading("LPUSH", "push-tcp", "TCP"),
-        lists("pop", "C lrange 1000", "From a full list until it is empty; items of 129 bytes."),
-        lists("push", "C lpush-pipeline", "The same items onto an empty list."),
+        lists("pop", "C lrange 1000", "A list of 1,000,000 items of 129 bytes is emptied."),
+        lists("push", "C lpush-pipeline", "The same items are pushed onto an empty list."),
         Section(
             "Files and embeddings, whole loads",
             ("load",),
             listing("load", ["load"], [*TURNS, PEAK], parser=False),
-            bars(
-                "Files and embeddings", "load", ("load",), axis="rows per second",
-                value=speed, server=True,
-            ),
-            "`fastresp load`, a process: a Parquet file of 10 columns into hashes, CSV into SETs. "
-            "Vectors of 384 float32: `mass_insert` and a redis-py pipeline.",
+            "`fastresp load`, a process, loads a Parquet file of 10 columns into hashes, and CSV "
+            "as SETs. `mass_insert` and a redis-py pipeline load vectors of 384 float32.",
         ),
         Section(
             "An RDB file from Parquet",
             ("rdb",),
             listing("rdb", ["rdb"], [*TURNS, PEAK, FILE_SPEED], parser=False),
-            bars(
-                "An RDB file from Parquet", "rdb", ("rdb",), axis="rows per second", value=speed,
-            ),
-            "The same Parquet file as RDB: written by `fastresp pack --format rdb`, a process; "
-            "read by a server at start, up to a PONG; and `fastresp load` of the same rows.",
+            "`fastresp pack --format rdb`, a process, writes an RDB file from the same Parquet "
+            "file; a server reads it at start, up to its first PONG; `fastresp load` loads the "
+            "same rows.",
         ),
         Section(
             "The cost of a checkpoint",
@@ -216,13 +160,9 @@ PARTS = Group(
                 "checkpoint", ["checkpoint"],
                 [*TURNS, beside("server CPU / without", CHECKPOINTS)], parser=False,
             ),
-            bars(
-                "The cost of a checkpoint", "checkpoint", ("checkpoint",), axis="rows per second",
-                value=speed, server=True,
-            ),
             "1,000,000 rows from Arrow columns. INCRBY, RPUSH and HSETNX with a checkpoint are in "
-            "transactions of about 2,000 commands. In a cluster, here of three nodes on one "
-            "machine, each has keys of one slot.",
+            "transactions of about 2,000 commands. In a cluster (three nodes on one machine) each "
+            "transaction has the keys of one slot.",
         ),
         VERIFICATION,
         Section(
@@ -230,9 +170,6 @@ PARTS = Group(
             ("engines",),
             listing(
                 "engines", ["engines"], [*TURNS, beside("against its goal", ENGINES)], parser=False,
-            ),
-            bars(
-                "Spark", "engines", ("engines",), axis="rows per second", value=speed, server=True,
             ),
             "A DataFrame of 2,000,000 rows and 10 columns in `local[2]`, into hashes and back, in "
             "two partitions. Spark and the servers share the two cores.",
@@ -245,11 +182,7 @@ PARTS = Group(
                 [MS, against("time / Python's", row_named("start, python -c pass"), time=True)],
                 prefix="start, ", parser=False,
             ),
-            bars(
-                "Start of the command line", "load start", ("load",), prefix="start, ",
-                axis="starts per second", value=speed,
-            ),
-            "Whole processes, from their start to their end; a value is the median of 5.",
+            "Whole processes, from start to end; a value is the median of 5.",
         ),
         Section(
             "Ten thousand users back, five fields each",
@@ -258,15 +191,11 @@ PARTS = Group(
                 "users", ["users"],
                 [MS, against("rate / redis-py", row_named("redis-py"))], parser=False,
             ),
-            bars(
-                "Ten thousand users back", "users", ("users",), axis="users per second",
-                value=speed,
-            ),
-            "fastresp's are `iter_replies`, and Arrow columns: `columns` from a list of keys, "
-            "`pattern` from a pattern.",
+            "fastresp's rows are `iter_replies`, and Arrow columns from a list of keys (`columns`) "
+            "and from a pattern (`pattern`).",
         ),
-        redis_py("pack_commands", "A pipeline of 10,000 SETs of 129 bytes, only packed."),
-        redis_py("execute", "The same, sent and answered. No goal: the rest is redis-py's."),
+        redis_py("pack_commands", "A pipeline of 10,000 SETs of 129 bytes is packed, not sent."),
+        redis_py("execute", "The same pipeline is sent and answered."),
         redis_py("execute in asyncio", "The same in asyncio, where redis-py packs in Python."),
     ),
 )  # fmt: skip

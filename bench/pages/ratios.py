@@ -10,7 +10,6 @@ from typing import TypeAlias
 
 from results import Result
 
-from .charts import Bar, BarChart
 from .data import (
     Cell,
     NotMeasured,
@@ -53,7 +52,6 @@ __all__ = [
     "section_gain",
     "shares_of",
     "workflow",
-    "workflow_bars",
 ]
 
 # For each method of the source its rows: pushes, pops, both; empty where another method's row has
@@ -327,19 +325,6 @@ def workflow(results: Results) -> Table:
             rows.append(Row(head, shown, is_ours(row)))
     headings = ("", "by", *(each.heading for each in columns), "2012: best s", "spread")
     return Table(headings, rows, words=2)
-
-
-def workflow_bars(results: Results) -> BarChart | None:
-    """Return a chart of the shortest times of the four steps."""
-    made = []
-    for step, then in WORKFLOW.items():
-        for row in results.rows(f"004 {step}", "workflow"):
-            if row.values:
-                label = ", ".join(filter(None, (f"{step}: {row.row}", row.parser)))
-                known = then.get(_way(row.row, row.parser))
-                made.append(Bar(label, min(row.values) * 1e3, is_ours(row), known and known * 1e3))
-    title = "Ten thousand users, best of the rounds"
-    return BarChart(title, "milliseconds: less is better", made, "2012") if made else None
 
 
 def ping_then(row: Result, figures: dict[str, float]) -> str:

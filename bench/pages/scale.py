@@ -9,7 +9,6 @@ from results import Result
 from .beside import beside
 from .data import Group, Section
 from .goals_of_loads import SLOTS
-from .plots import bars
 from .tables import TURNS, Column, listing, median_time, speed
 
 __all__ = ["SCALE"]
@@ -41,9 +40,9 @@ SLOWEST = Column("slowest node CPU s", lambda row: f"{median(row.of('node_cpu'))
 
 SCALE = Group(
     "Beyond this machine",
-    "What one loader process feeds, and what a large load costs: the figures from which the guide "
-    "on large loads computes what 10^10 keys take. The loader has one core, sinks and servers the "
-    "others; with two cores they share one.",
+    "How many nodes one loader process feeds, and what a large load costs. The guide to large "
+    "loads computes from these figures what 10^10 keys take. The loader has one core; sinks and "
+    "servers share the others.",
     sections=(
         Section(
             "The cost of key slots",
@@ -53,8 +52,8 @@ SCALE = Group(
                 [_each("CPU ns", "client_cpu"), beside("more than without slots", SLOTS)],
                 parser=False,
             ),
-            about="Encoding SETs of 8 and 129 bytes, without sending them: as for one server, and "
-            "each command into the chunk of its node.",
+            about="SETs of 8 and 129 bytes are encoded and not sent: for one server, and for a "
+            "cluster, each command into the chunk of its node.",
         ),
         Section(
             "One loader process into sinks",
@@ -64,13 +63,9 @@ SCALE = Group(
                 [RATE, Column("MB/s", _megabytes), LOADER, _each("sinks CPU ns", "all_cpu")],
                 parser=False,
             ),
-            bars(
-                "One loader process into sinks", "scale lanes", ("scale",),
-                axis="commands per second", value=speed,
-            ),
             "SETs of 8 and 129 bytes from rows and from Arrow columns. A sink is a small program "
             "in C that reads commands, counts them and answers `+OK`, so the client is the limit. "
-            "With 1 to 8 nodes they are a cluster, and each command goes to the node of its key. "
+            "Sinks named nodes are a cluster, and each command is routed to the node of its key. "
             "CPU times are per command.",
         ),
         Section(
@@ -83,21 +78,17 @@ SCALE = Group(
                 parser=False,
             ),
             about="SETs of 8 bytes from Arrow columns, in one load, into a sink and into a server "
-            "with 100,000 keys that repeat. CPU times are per command; memory is that of the "
-            "loader process, greatest of all rounds.",
+            "with 100,000 keys that repeat. CPU times are per command; memory is the loader's, "
+            "greatest of all rounds.",
         ),
         Section(
             "A whole cluster on this machine",
             ("scale",),
             listing("scale cluster", ["scale"], [*TURNS, SLOWEST], parser=False),
-            bars(
-                "A whole cluster on this machine", "scale cluster", ("scale",),
-                axis="rows per second", value=speed, server=True,
-            ),
-            "1,000,000 SETs of 129 bytes into primaries and replicas, `3+3` for three of each: by "
-            "one loader process, and by one `redis-cli --pipe` for each primary with a ready file, "
-            "at the same time. The server's CPU time is that of all nodes that share the busiest "
-            "core.",
+            "1,000,000 SETs of 129 bytes into primaries and replicas (`3+3`: three of each): by "
+            "one loader process, and by one `redis-cli --pipe` with a ready file for each "
+            "primary, at the same time. The server's CPU time is the sum of the nodes on the "
+            "busiest core.",
         ),
     ),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The tables of the page, an entry for each: its columns, its results, its chart."""
+"""The tables of the page, an entry for each: its columns and its results."""
 
 from __future__ import annotations
 
@@ -8,13 +8,6 @@ from results import Result
 
 from .data import Group, Section
 from .parts import PARTS, row_named
-from .plots import (
-    bars,
-    commands_chart,
-    depth_chart,
-    mebibytes,
-    shares_chart,
-)
 from .ratios import (
     connections_then,
     generation,
@@ -26,7 +19,6 @@ from .ratios import (
     redis_benchmark_name,
     section_gain,
     workflow,
-    workflow_bars,
 )
 from .scale import SCALE
 from .source_figures import (
@@ -49,15 +41,21 @@ from .tables import (
     pivot,
     source_columns,
     source_like,
-    speed,
 )
 
-__all__ = ["GROUPS", "PICTURE"]
+__all__ = ["GROUPS"]
 
 # Rows of hashes per second, compared with the closest peer's.
 AGAINST_ADBC = against("rate / adbc_ingest", row_named("adbc_ingest, Arrow table"))
 # Documents per second, compared with RedisVL's.
 AGAINST_REDISVL = against("rate / RedisVL", row_named("RedisVL, SearchIndex.load"))
+
+
+def mebibytes(size: float) -> float:
+    """Convert bytes to MiB."""
+    return size / 2**20
+
+
 LATE = median_time(1e3, "99th percentile ms", 2, False)
 LONGEST = Column("longest ms", lambda row: f"{median(row.of('longest')) * 1e3:,.1f}")
 ITEMS = Column("items", lambda row: f"{row.operations:,}")
@@ -78,26 +76,15 @@ def _of_greatest(detail: str) -> Column:
 ONE_CORE = "The server and all contenders share one core."
 
 
-def depth(over: str) -> tuple[Section, Section]:
-    """Return the tables of pipeline depths."""
-    table = f"003 depth, {over}"
-    title = f"Depth of a pipeline over {'a unix socket' if over == 'unix' else over}"
-    return (
-        Section(
-            title,
-            ("pipelining",),
-            pivot(table, ["pipelining"], first="commands in a pipeline", name=_depth),
-            depth_chart(title, table),
-            "In the source this is a graph without figures: almost linear at first, in the end "
-            "ten times the rate without pipelines. fastresp bounds what is in flight itself, so "
-            f"there is no depth to choose. Rates are from median times. {ONE_CORE}",
-        ),
-        Section(
-            f"{title}: worst, best, average",
-            ("pipelining",),
-            listing(table, ["pipelining"], SOURCE_LIKE),
-            about="The same rows with their times, and the reasons of those not measured.",
-        ),
+def depth(over: str) -> Section:
+    """Return the table of pipeline depths."""
+    return Section(
+        f"Depth of a pipeline over {'a unix socket' if over == 'unix' else over}",
+        ("pipelining",),
+        pivot(f"003 depth, {over}", ["pipelining"], first="commands in a pipeline", name=_depth),
+        "The source has a graph without figures: almost linear at first, and at the end ten times "
+        "the rate without pipelines. fastresp bounds what is in flight itself, so it needs no "
+        f"depth. Rates are from median times. {ONE_CORE}",
     )
 
 
@@ -115,47 +102,44 @@ BUFFER = ("buffer", "redis_benchmark")
 REPORT_2018 = Group(
     "The 2018 report: a list as a buffer",
     "This project began with a benchmark report of 2018: how fast can Python fill and empty a "
-    "Redis list, with redis-py, hiredis, and generators that feed `redis-cli --pipe`? Here is the "
-    "same work: 100,000 LPUSHes of 129 bytes and as many pops, 1,000 of each in turn, over a unix "
-    "socket. Exceptions: `fastresp mass_insert` loads everything first, and redis-benchmark either "
-    "pushes or pops.",
+    "Redis list, with redis-py, hiredis, and generators that feed `redis-cli --pipe`? The tables "
+    "repeat its work: 100,000 LPUSHes of 129 bytes and 100,000 pops, 1,000 of each in turn, over a "
+    "unix socket. Two rows differ: `fastresp mass_insert` loads everything first, and "
+    "redis-benchmark either pushes or pops.",
     sources=("000",),
     sections=(
         Section(
             "Pushing: LPUSH",
             BUFFER,
             listing("000 push", BUFFER, source_columns(PUSH, "2018", True), expected=list(PUSH)),
-            bars("Pushing: LPUSH", "000 push", BUFFER, figures=PUSH, then="2018", server=True),
             "`op / server CPU s` is the ceiling: the rate if the server never waited for the "
-            "client. Through redis-cli the server does most of its work during the pops, as in "
-            "2018, so these rows show the cost of writing; the table of both together shows all "
-            "of it. ListBuffer and `1,000 per command` send 1,000 items with each LPUSH, all "
-            "others one. `fastresp mass_insert` includes its connecting. `naive`, and "
+            "client. With redis-cli the server does most of its work during the pops, as in 2018. "
+            "So these rows show the cost of writing; the table of pushes and pops together shows "
+            "the whole cost. ListBuffer and `1,000 per command` send 1,000 items with each LPUSH, "
+            "the others one. `fastresp mass_insert` includes the time to connect. `naive`, and "
             "redis-benchmark without `-P`, share one core with the server.",
         ),
         Section(
             "Popping: RPOP, or LRANGE and LTRIM",
             BUFFER,
             listing("000 pop", BUFFER, source_columns(POP, "2018", False), expected=list(POP)),
-            bars("Popping", "000 pop", BUFFER, figures=POP, then="2018"),
-            "`LRANGE_100` of redis-benchmark reads the same 100 items again and again; an "
-            "operation is a request there, not an item.",
+            "`LRANGE_100` of redis-benchmark reads the same 100 items again and again; its "
+            "operations are requests, not items.",
         ),
         Section(
             "Pushing and popping together",
             ("buffer",),
             listing("000 both", ["buffer"], [*SOURCE_LIKE, *SERVER]),
-            bars("Pushing and popping together", "000 both", ("buffer",), server=True),
-            "Each push and each pop is an operation; rows are named by their pushes. The rows of "
-            "redis-cli pop with the LRANGE trick, `mass_insert` with ListBuffer. No row can exceed "
-            "its ceiling: all of the server's work is included.",
+            "Each push and each pop is an operation; rows are named after their pushes. "
+            "redis-cli's rows pop with the LRANGE trick, `mass_insert` pops with ListBuffer. No "
+            "row can exceed its ceiling, because all of the server's work is included.",
         ),
         Section(
             "Python compared with C",
             ("buffer", "lists"),
             python_to_c,
             about="A Python client's rate / the C client's: the median of the rounds, with the "
-            "range. The last of the four figures of 2018 is for PythonParser, the others for "
+            "range. In 2018 the last of the four figures is for PythonParser, the others are for "
             "HiredisParser. `fastresp mass_insert` is one load, so it is compared with the C "
             "client of `lists.py`: both push all items onto an empty list.",
         ),
@@ -163,19 +147,20 @@ REPORT_2018 = Group(
             "What hiredis gains",
             ("buffer", "shares"),
             parser_gain,
-            about="Rate with HiredisParser / rate with PythonParser, less one: the median of the "
+            about="Rate with HiredisParser / rate with PythonParser, minus one: the median of the "
             "rounds, with the range. The gain of 2018 is from a profile: processing the messages "
-            "is the same work with both, so the ratio of its shares of the CPU time, less one, is "
-            "the gain. Ours from a profile uses the shares below, without waiting.",
+            "is the same work with both parsers, so the gain is the ratio of its shares of the CPU "
+            "time, minus one. Our gain from a profile uses the shares below, without waiting.",
         ),
         Section(
-            "What each method gains over the one before",
+            "What each method gains over the previous one",
             ("shares", "buffer"),
             section_gain,
-            about="`Gain compare to 2.2` and so on in the tables of 2018: the share of processing "
-            "/ that of the section before, less one. Ours is computed the same way from the shares "
-            "below, without the CPU time of redis-cli. The last column compares the rates of "
-            "pushes and pops together: the median of the rounds, with the range.",
+            about="In the tables of 2018 these are the rows `Gain compare to 2.2` and so on: the "
+            "share of processing / the share in the previous section, minus one. Ours is computed "
+            "the same way from the shares below, without the CPU time of redis-cli. The last "
+            "column compares the rates of pushes and pops together: the median of the rounds, with "
+            "the range.",
         ),
         Section(
             "What generating the protocol costs",
@@ -184,15 +169,14 @@ REPORT_2018 = Group(
             about="How much slower each row is than `redis-cli --pipe` with a ready stream: for "
             "the pushes alone, as in 2018 (the server does its work during the pops); for pushes "
             "and pops together; and for a load of 1,000,000 LPUSHes by push.py, up to the last "
-            "reply. The loss of 2018 is from a profile; from its own rates it would be 71.87, "
-            "67.58 and 54.41%. The gain, which 2018 calls cumulative, is over the row above.",
+            "reply. The loss of 2018 is from a profile; computed from the rates of 2018 it is "
+            "71.87, 67.58 and 54.41%. The gain, cumulative in 2018, is over the row above.",
         ),
         Section(
             "Where the CPU time goes",
             ("shares",),
             profiles,
-            shares_chart,
-            "Shares of the client's CPU time, from a profiler. Those of 2018 do not add up to "
+            "Shares of the client's CPU time, from a profiler. The shares of 2018 do not add up to "
             "100%, and its section 2.6 has only two classes.",
         ),
     ),
@@ -200,7 +184,7 @@ REPORT_2018 = Group(
 
 IN_ACTION = Group(
     "Redis in Action: redis-benchmark and a Python client",
-    "Section 4.6 of the book has a listing of redis-benchmark, and a rule: redis-py reaches 50 to "
+    "Section 4.6 of the book has the output of redis-benchmark, and a rule: redis-py reaches 50 to "
     "60% of its rate over one connection, and 25 to 30% if it connects for each command.",
     sources=("001",),
     sections=(
@@ -214,29 +198,14 @@ IN_ACTION = Group(
                 base="redis-benchmark",
                 extra=[("redis-benchmark in 2013", _then_2013)],
             ),
-            commands_chart,
-            "One connection, no pipeline; rates are from median times, and in brackets is "
-            "redis-py's rate / redis-benchmark's. Server and client share one core. On two cores "
-            "each command waits for two wake-ups, which take up to 100 µs on a virtual machine and "
-            "make redis-py look closer to redis-benchmark; the table of connections has such "
-            "rows. redis-benchmark no longer has `LRANGE_450`: until 2021 its LRANGE_500 read 450 "
-            "(redis/redis#8872); here it was given that command. In 2013 the LPUSH needed for "
-            "LRANGE was called `LPUSH (again, in order to bench LRANGE)`.",
-        ),
-        Section(
-            "The same commands: worst, best, average",
-            ("redis_benchmark",),
-            listing(
-                "001 redis-benchmark",
-                ["redis_benchmark"],
-                [
-                    *SOURCE_LIKE,
-                    against("rate / redis-benchmark", of_redis_benchmark, percent=True),
-                    Column("redis-benchmark in 2013", lambda row: _then_2013(row.row)),
-                ],
-            ),
-            about="The same rows with their times and the range of redis-py's percentages, and "
-            "the reasons of those not measured.",
+            "One connection, no pipeline. Rates are from median times; redis-py's rate / "
+            "redis-benchmark's is in brackets. Server and client share one core. On two cores each "
+            "command waits for two wake-ups, which take up to 100 µs on a virtual machine and make "
+            "redis-py look closer to redis-benchmark: the table of connections has such rows. "
+            "redis-py has no inline commands. redis-benchmark no longer has `LRANGE_450` (until "
+            "2021 its LRANGE_500 read 450 items, redis/redis#8872), so it was given that command. "
+            "In 2013 the LPUSH that LRANGE needs was called `LPUSH (again, in order to bench "
+            "LRANGE)`.",
         ),
         Section(
             "A connection for each command",
@@ -252,10 +221,9 @@ IN_ACTION = Group(
                     Column("2013", connections_then),
                 ],
             ),
-            bars("A connection for each command", "001 connections", ("redis_benchmark",)),
             "SETs. Percentages are of redis-benchmark's rate over one connection of the same kind; "
-            "those of 2013 are the source's rule. Server and client share one core, except in the "
-            "rows of two cores.",
+            "the percentages of 2013 are the book's rule. Server and client share one core, except "
+            "in rows named `two cores`.",
         ),
     ),
 )  # fmt: skip
@@ -263,7 +231,7 @@ IN_ACTION = Group(
 PIPELINES = Group(
     "Pipelines: pings, depth, scripts, users",
     "Three articles about pipelines measured 10,000 pings, the depth of a pipeline, and 10,000 "
-    "users. Here is the same work.",
+    "users. The tables repeat their work.",
     sources=("002", "003", "004"),
     sections=(
         Section(
@@ -279,20 +247,18 @@ PIPELINES = Group(
                     Column("redis.io, Ruby: s", lambda row: ping_then(row, PING_RUBY)),
                 ],
             ),
-            bars("Ten thousand pings", "002 ping", ("pipelining",), axis="pings per second"),
             "The post used `time.clock()` of Python 2, which counts the client's CPU time: compare "
-            "its figures with that column. Those of redis.io are wall time, with the Ruby client "
-            f"on a Mac. {ONE_CORE}",
+            "its figures with that column. redis.io has wall times of its Ruby client on a Mac. "
+            f"{ONE_CORE}",
         ),
-        *depth("unix"),
-        *depth("TCP"),
+        depth("unix"),
+        depth("TCP"),
         Section(
             "Pipelines and scripts",
             ("pipelining",),
             listing("003 scripting", ["pipelining"], [*SOURCE_LIKE, *SERVER]),
-            bars("Pipelines and scripts", "003 scripting", ("pipelining",)),
-            "10,000 counters are read, changed and written. The source says that scripts are "
-            f"better than pipelines for this, without figures. {ONE_CORE}",
+            "10,000 counters are read, changed and written. The source recommends scripts instead "
+            f"of pipelines, without figures. {ONE_CORE}",
         ),
         Section(
             "A busy loop",
@@ -302,18 +268,16 @@ PIPELINES = Group(
                 ["pipelining"],
                 source_like("µs per SET", lambda seconds: f"{seconds * 1e6:,.2f}"),
             ),
-            bars("A busy loop", "003 busy loop", ("pipelining",)),
-            "For one second one SET after another, each waiting for its reply, which the source "
-            "advises against, without figures. `fastresp mass_insert` waits only at the end. "
+            "SETs for one second, each of which waits for its reply; the source advises against "
+            "it, without figures. `fastresp mass_insert` waits only at the end. "
             f"{ONE_CORE}",
         ),
         Section(
             "Ten thousand users, with and without pipelines",
             ("workflow",),
             workflow,
-            workflow_bars,
-            "Created, updated, retrieved and deleted. The source has the best of seven rounds. "
-            f"{ONE_CORE}",
+            "Users are created, updated, read and deleted. The source has the best of seven "
+            f"rounds. {ONE_CORE}",
         ),
     ),
 )
@@ -326,51 +290,41 @@ def peers(over: str, table: str) -> Section:
         title,
         ("peers",),
         listing(table, ["peers"], [*SOURCE_LIKE, *SERVER, WAITING, CLIENT_CPU]),
-        bars(title, table, ("peers",), server=True),
         "100,000 SETs of 129 bytes with distinct keys. Each client uses its fastest documented "
-        "way, 1,000 commands at a time unless it chooses the number itself.",
+        "method, with 1,000 commands per batch unless it chooses the number.",
     )
 
 
-def ways(kind: str, each: str) -> Section:
+def ways(kind: str, what: str) -> Section:
     """Return a table of ways.py."""
-    title = f"Ways to load rows with {kind}"
     pipeline = against("rate / redis-py", row_named(f"{kind} redis-py pipeline"))
     return Section(
-        title,
+        f"Ways to load rows with {kind}",
         ("ways",),
         listing("ways", ["ways"], [*TURNS, pipeline], prefix=f"{kind} ", parser=False),
-        bars(title, "ways", ("ways",), prefix=f"{kind} ", axis="rows per second", value=speed,
-             server=True),
-        f"300,000 rows become {each}, over a unix socket. The first is a redis-py pipeline of "
-        "1,000; then `redis-cli --pipe` fed by Python, and reading a ready file (`no generation`); "
-        "fastresp from dicts through redis-cli, from dicts over a socket, and from Arrow columns.",
-    )  # fmt: skip
+        f"300,000 rows become {what}, over a unix socket: with a redis-py pipeline of 1,000; with "
+        "`redis-cli --pipe`, fed by each generator or reading a ready file (`no generation`); with "
+        "fastresp through redis-cli, over a socket, and from Arrow columns.",
+    )
 
 
 def past(kind: str, what: str, rows: str = "1,000,000") -> Section:
     """Return a table of past.py."""
-    title = f"Past the ready file: {what}"
     file = against("rate / ready file", row_named(f"{kind} no generation"))
     return Section(
-        title,
+        f"Merged and serialised: {what}",
         ("past",),
-        listing("past", ["past"], [*TURNS, file], prefix=f"{kind} ",
-                parser=False),
-        bars(title, "past", ("past",), prefix=f"{kind} ", axis="rows per second", value=speed,
-             server=True),
-        f"{rows} rows, over a unix socket. `redis-cli --pipe` reads a ready file of single "
-        "commands (`no generation`); fastresp sends single commands, merged ones and finished "
-        "values, from dicts and from Arrow columns. DEBUG DIGEST is the same after each load.",
-    )  # fmt: skip
+        listing("past", ["past"], [*TURNS, file], prefix=f"{kind} ", parser=False),
+        f"{rows} rows.",
+    )
 
 
-OTHERS = Group(
-    "Other clients, and memory",
-    "The same load with other Python clients for Redis, and the memory that loads need.",
+PAST = Group(
+    "Merged and serialised loads",
+    "Each table has `redis-cli --pipe` with a ready file of single commands (`no generation`), "
+    "and fastresp with single commands, merged and serialised, from dicts and from Arrow "
+    "columns, over a unix socket. DEBUG DIGEST is the same after each load.",
     sections=(
-        ways("SET", "a SET of 129 bytes"),
-        ways("HSET", "a hash of 5 fields"),
         past("LPUSH", "one list, LPUSH"),
         past("RPUSH", "one list, RPUSH"),
         past("SADD", "one set of numbers"),
@@ -384,24 +338,24 @@ OTHERS = Group(
             "Other clients during a load",
             ("stall",),
             listing("stall", ["stall"], [LATE, LONGEST], parser=False),
-            bars(
-                "Other clients during a load", "stall", ("stall",),
-                axis="99th percentile of PING in ms: less is better",
-                value=lambda row: median(row.values) * 1e3,
-            ),
-            "PING once per ms over another connection, while 1,000,000 rows are loaded as single "
-            "commands, merged and serialised. Load, server and PING share two cores.",
+            "Another connection sends a PING each millisecond during a load of 1,000,000 rows as "
+            "single commands, merged and serialised. Load, server and PING share two cores.",
         ),
+    ),
+)  # fmt: skip
+
+OTHERS = Group(
+    "Other tools and clients, and memory",
+    "Whole loads by redis-cli and by other Python clients, and the memory that loads need.",
+    sections=(
+        ways("SET", "SETs of 129 bytes"),
+        ways("HSET", "hashes of 5 fields"),
         peers("a unix socket", "peers SET"),
         peers("TCP", "peers SET, TCP"),
         Section(
             "Hashes from an Arrow table, over TCP",
             ("peers",),
             listing("peers HSET, TCP", ["peers"], [*TURNS, AGAINST_ADBC]),
-            bars(
-                "Hashes from an Arrow table, over TCP", "peers HSET, TCP", ("peers",),
-                axis="rows per second", value=speed, server=True,
-            ),
             "200,000 rows of 10 text columns become a hash each. `adbc_ingest` of the ADBC driver "
             "for Redis needs Python 3.12 and a server with Search; it also creates a Search index "
             "and writes a row id into each hash. fastresp loads the same table with `HSET "
@@ -411,13 +365,9 @@ OTHERS = Group(
             "Vectors into a search index, over TCP",
             ("peers",),
             listing("peers vectors, TCP", ["peers"], [*TURNS, AGAINST_REDISVL]),
-            bars(
-                "Vectors into a search index, over TCP", "peers vectors, TCP", ("peers",),
-                axis="documents per second", value=speed, server=True,
-            ),
-            "20,000 documents with a text and a vector of 384 float32 become a hash each, while a "
-            "search index covers them. RedisVL and the pipeline get each vector's bytes; fastresp "
-            "gets NumPy arrays or a column of lists, with `{embedding!f32}`.",
+            "20,000 documents, a text and a vector of 384 float32 each, become hashes that a "
+            "search index covers. RedisVL and the pipeline get the bytes of each vector; "
+            "fastresp gets NumPy arrays or a column of lists, with `{embedding!f32}`.",
         ),
         Section(
             "Memory",
@@ -426,24 +376,11 @@ OTHERS = Group(
                 "memory", ["memory"],
                 [ITEMS, GREATEST, _of_greatest("start"), _of_greatest("peak")],
             ),
-            bars(
-                "Memory", "memory", ("memory",), axis="MiB: less is better",
-                value=lambda row: mebibytes(max(row.values)),
-            ),
-            "The client's process alone, greatest of all rounds. For `mass_insert` it is the "
-            "growth from the start, with fastresp imported; for `ListBuffer` the peak of the whole "
+            "The memory of the client's process, greatest of all rounds. For `mass_insert` it is "
+            "the growth after fastresp is imported; for `ListBuffer` the peak of the whole "
             "process, Python included. Start and peak are of the same round.",
         ),
     ),
 )  # fmt: skip
 
-# The first chart of the page, which the README shows, too.
-PICTURE = bars(
-    "SETs of 129 bytes per second, over a unix socket",
-    "peers SET",
-    ("peers",),
-    axis="SET commands per second",
-    server=True,
-)
-
-GROUPS = (REPORT_2018, IN_ACTION, PIPELINES, OTHERS, SCALE, PARTS)
+GROUPS = (OTHERS, PAST, PARTS, SCALE, REPORT_2018, IN_ACTION, PIPELINES)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from statistics import median
 from typing import Any
 
-from results import NOISY, Result, spread
+from results import NOISY, spread
 
+from .claims import CLAIMS, FINDINGS
 from .data import (
     Cell,
     Group,
@@ -26,16 +26,14 @@ from .goals import (
     Verdict,
     judge,
 )
-from .measures import Measured, by_server_cpu, quotient
+from .measures import Measured
 from .source_figures import SOURCES
-from .tables import ranged, speed, times
 
 __all__ = [
     "RATIOS",
     "findings",
     "goals_table",
     "held_table",
-    "in_short",
     "machine_facts",
     "noise",
     "sources",
@@ -46,71 +44,15 @@ __all__ = [
 # Percent of the processors.
 BUSY = 10
 RATIOS = "Contenders take turns; a ratio is the median of the ratios of each round, with its range."
-GROUND_RULE = "Compare figures within one table, not with those of another year or machine."
-
-
-def _times(above: Result, below: Result) -> str:
-    """Format a ratio with its range."""
-    return ranged(quotient(above, below), times)
-
-
-def _rate(row: Result) -> str:
-    """Format a rate for a sentence."""
-    number = speed(row)
-    return f"{number / 1e6:.2f} million" if number >= 1e6 else f"{number:,.0f}"
-
-
-def _load(results: Results) -> str:
-    ours = results.find("peers", "fastresp mass_insert, socket", table="peers SET")
-    columns = results.find("peers", "fastresp mass_insert, columns", table="peers SET")
-    pipeline = results.find("peers", "redis-py, pipeline of 1,000", "hiredis", "peers SET")
-    return (
-        f"`mass_insert` loads {_rate(ours)} SETs of 129 bytes per second from Python rows and "
-        f"{_rate(columns)} from Arrow columns: {_times(pipeline, ours)} and "
-        f"{_times(pipeline, columns)} the rate of a redis-py pipeline."
-    )
-
-
-def _file(results: Results) -> str:
-    ours = results.find("push", "SET fastresp socket")
-    file = results.find("push", "SET no generation")
-    waits = by_server_cpu("push", "SET fastresp socket")(results).figure
-    return (
-        f"With {ours.operations:,} SETs it reaches {_times(file, ours)} the rate of `redis-cli "
-        f"--pipe` reading a ready file; its wall time is {waits:.2f}x the server's CPU time."
-    )
-
-
-def _lists(results: Results) -> str:
-    push = results.find("lists", "push fastresp push")
-    many = results.find("lists", "push redis-py lpush *1000")
-    pop = results.find("lists", "pop fastresp pop 10000")
-    native = results.find("lists", "pop C lrange 10x1000")
-    return (
-        f"`ListBuffer` pushes {_rate(push)} items per second onto a list, {_times(many, push)} the "
-        f"rate of redis-py's `lpush` of 1,000 at a time, and pops {_rate(pop)}, "
-        f"{_times(native, pop)} the rate of a C client with as many requests in flight."
-    )
-
-
-def _encode(results: Results) -> str:
-    ours = results.find("encode", "SET fastresp rows")
-    substitution = results.find("encode", "SET substitution %")
-    hiredis = results.find("encode", "SET hiredis.pack_command")
-    return (
-        f"Encoding a SET of 129 bytes takes {median(ours.values) * 1e9:.0f} ns; `%` formatting "
-        f"takes {_times(substitution, ours)} as long, `hiredis.pack_command` "
-        f"{_times(hiredis, ours)}."
-    )
+GROUND_RULE = "Compare figures within a table, not across years or machines."
 
 
 def findings(results: Results) -> list[str]:
     """Return the main results, a sentence each."""
     made = []
-    finders: tuple[Callable[[Results], str], ...] = (_load, _file, _lists, _encode)
-    for find in finders:
+    for name, sentence in FINDINGS.items():
         try:
-            made.append(find(results))
+            made.append(sentence.format(CLAIMS[name](results)))
         except NotMeasured:
             continue
     return made or ["None of the main figures was measured."]
@@ -156,18 +98,6 @@ def _busy_before(runs: dict[str, Any]) -> str:
     return f"{said}; more than {BUSY}% before {', '.join(noisy)}" if noisy else said
 
 
-def in_short(results: Results) -> str:
-    """Return a caption for the top of the page: the date, the machine and the noise."""
-    known = dict(machine_facts(results))
-    facts = [known[name] for name in ("Measured", "Processor", "Memory", "System") if name in known]
-    spreads = _spreads(results)
-    if spreads:
-        facts.append(f"median spread {median(spreads):.0%}")
-    if "Run" in known:
-        facts.append("a quick run")
-    return f"Measured {', '.join(facts)}." if facts else ""
-
-
 def _spreads(results: Results) -> list[float]:
     return [spread(row.values) for row in results if len(row.values) > 1]
 
@@ -179,13 +109,13 @@ def noise(results: Results) -> str:
         return "No row has more than one value, so the noise is unknown."
     noisy = sum(row.noisy for row in results)
     return (
-        "Other work on the machine only adds time, for seconds at a stretch. So of six rounds or "
-        "more the least time of each third is shown (every third round belongs to it). The spread "
-        f"of a row is (worst - best) / median of what is shown; {median(spreads):.0%} for the "
+        "Other work on the machine only adds time, for seconds at a stretch. So with six rounds or "
+        "more, tables show the least time of each third of the rounds (every third round). The "
+        f"spread of a row is (worst - best) / median of these; {median(spreads):.0%} for the "
         f"median row. {noisy} of {len(spreads)} rows have more than {NOISY:.0%} and are marked ▲: "
-        "the machine did other work meanwhile, or the time is very short. Without `--fast` scripts "
-        "with such rows run twice, and of those rows the quieter run is shown. Ratios use all "
-        "rounds. " + GROUND_RULE
+        "the machine did other work, or the time is very short. Without `--fast`, scripts with "
+        "such rows run twice, and the quieter run of each row is shown. Ratios use all rounds. "
+        + GROUND_RULE
     )
 
 
@@ -195,7 +125,7 @@ def sources(group: Group) -> str:
     for key in group.sources:
         title, year, machine = SOURCES[key]
         made.append(f"*{title}* ({year}, {machine})")
-    return f"The figures beside ours are from {'; '.join(made)}." if made else ""
+    return f"The sources: {'; '.join(made)}." if made else ""
 
 
 def verdicts(results: Results) -> list[Verdict]:

@@ -5,10 +5,8 @@ The results here are invented, and say nothing about speed.
 
 from __future__ import annotations
 
-import re
 import sys
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 from places import BENCH
@@ -19,8 +17,9 @@ sys.path.append(str(BENCH))
 import checkpoint
 import verify
 from bench_results import missing, result
+from pages.data import Results
 from pages.goals_of_loads import CHECKPOINTS, SLOTS, VERIFIED
-from report import write
+from report import made
 from results import save
 from scale_slots import NODES, SIZES, SOURCES
 
@@ -29,8 +28,7 @@ MILLION = 1_000_000
 
 def page(folder: Path) -> list[str]:
     """Return the lines of a page made from the results in a folder."""
-    markdown, *_ = write(folder, folder / "page")
-    return markdown.read_text().splitlines()
+    return made(Results(folder))["benchmarks.md"].splitlines()
 
 
 def cell(lines: list[str], section: str, row: str, column: str) -> str:
@@ -61,16 +59,6 @@ def test_verification(tmp_path: Path) -> None:
     goals = [line for line in lines if line.startswith("| Verification: ")]
     assert len(goals) == len(verify.TEMPLATES)
     assert sum("reached" in line for line in goals) == len(goals) - 1
-
-
-def test_verification_has_a_chart(tmp_path: Path) -> None:
-    rows = [result("verify SET", "load", [1.0]), result("verify SET", "verify", [0.5])]
-    save(tmp_path / "verify.json", rows)
-    write(tmp_path, tmp_path / "page")
-    html = (tmp_path / "benchmarks.html").read_text()
-    [chart] = re.findall(r"<svg.*?</svg>", html, re.DOTALL)
-    words = "".join(ElementTree.fromstring(chart).itertext())
-    assert "SET, load" in words and "SET, verify" in words
 
 
 def test_few_rows_are_not_judged(tmp_path: Path) -> None:

@@ -1,0 +1,103 @@
+"""Figures as they are written on pages, and texts with placeholders for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from string import Formatter
+
+from .data import Results
+from .measures import Measured, of_values
+
+__all__ = ["Claim", "Figure", "Measure", "each", "per_second", "table", "whole"]
+
+Measure = Callable[[Results], Measured]
+
+UNITS = {"ns": 1e9, "us": 1e6, "ms": 1e3, "s": 1.0}
+
+
+def shown(number: float, like: float | None = None) -> str:
+    """Format a number with two or three significant digits, or with as many places as another."""
+    size = abs(number if like is None else like)
+    return f"{number:,.{3 if size < 0.1 else 2 if size < 2 else 1 if size < 10 else 0}f}"
+
+
+def rounded(number: float) -> str:
+    """Format a large number with three significant digits: 702,000."""
+    return f"{int(float(f'{number:.3g}')):,}"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A measured figure; its format says how it is written.
+
+    ``x``: 5.7x (4.7 to 7.6). ``rate``: 702,000, of operations per second. ``k``: 702k. ``MiB``.
+    ``ns``, ``us``, ``ms``, ``s``: a time of seconds in this unit. ``plain``: without its range.
+    """
+
+    measured: Measured
+
+    def __format__(self, kind: str) -> str:
+        figure = self.measured.figure
+        if kind == "rate":
+            return rounded(figure)
+        if kind == "k":
+            return f"{figure / 1e6:.2f}M" if figure >= 999_500 else f"{figure / 1e3:.0f}k"
+        if kind == "MiB":
+            return f"{shown(figure)} MiB"
+        if kind in UNITS:
+            return f"{shown(figure * UNITS[kind])} {kind.replace('us', 'µs')}"
+        if kind == "plain":
+            return f"{shown(figure)}x"
+        low, high = (shown(each, figure) for each in (self.measured.low, self.measured.high))
+        extent = "" if low == high else f" ({low} to {high})"
+        return f"{shown(figure)}x{extent}"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A text with the figures of its placeholders, such as ``{ratio:x}``."""
+
+    text: str
+    figures: dict[str, Measure] = field(default_factory=dict)
+
+    def pieces(self, results: Results) -> list[tuple[str, str]]:
+        """Return its pieces in order: text, and the figure that follows it.
+
+        Raises:
+            NotMeasured: a figure is not in the results.
+        """
+        return [
+            (text, format(Figure(self.figures[name](results)), kind or "") if name else "")
+            for text, name, kind, _ in Formatter().parse(self.text)
+        ]
+
+    def __call__(self, results: Results) -> str:
+        return "".join(text + figure for text, figure in self.pieces(results))
+
+
+def per_second(file: str, row: str, table: str = "", parser: str = "") -> Measure:
+    """Return what computes operations per second."""
+    return lambda results: of_values(results.find(file, row, parser, table).rates())
+
+
+def each(file: str, row: str) -> Measure:
+    """Return what computes the time of an operation, in seconds."""
+
+    def measure(results: Results) -> Measured:
+        found = results.find(file, row)
+        return of_values([value / found.operations for value in found.values])
+
+    return measure
+
+
+def whole(file: str, row: str, table: str) -> Measure:
+    """Return what finds the time of a whole load, in seconds."""
+    return lambda results: of_values(results.find(file, row, table=table).values)
+
+
+def table(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """Return a table in Markdown; its first column is text, the others are numbers."""
+    headings = list(headings)
+    lines = [headings, ["---", *["---:"] * (len(headings) - 1)], *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -1,0 +1,65 @@
+"""The published run: where it is kept, and the pages that quote it.
+
+``bench/published`` has the results of the run, without what they say about the machine's name and
+folders. In a page, the text between ``<!-- published: NAME -->`` and ``<!-- end -->`` is made from
+them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from results import publish
+
+from .claims import CLAIMS
+from .data import Results, clean
+
+__all__ = ["MARKED", "copied", "filled", "pages"]
+
+MARKED = re.compile(r"<!-- published: ([\w-]+) -->(\n?)(.*?)\n?<!-- end -->", re.DOTALL)
+
+
+def copied(source: Path, target: Path) -> None:
+    """Replace the published run by the results in a folder."""
+    target.mkdir(exist_ok=True)
+    for path in target.iterdir():
+        path.unlink()
+    results = Results(source)
+    for name, rows in results.items():
+        publish(target / f"{name}.json.gz", rows)
+    (target / "machine.json").write_text(json.dumps(_cleaned(results.machine), indent=1) + "\n")
+
+
+def _cleaned(value: Any) -> Any:
+    """Remove paths and the machine's name from all texts."""
+    if isinstance(value, dict):
+        return {name: _cleaned(each) for name, each in value.items()}
+    return clean(value) if isinstance(value, str) else value
+
+
+def filled(page: str, results: Results) -> str:
+    """Return a page with the texts of these results.
+
+    Raises:
+        NotMeasured: a figure is not in the results.
+        KeyError: there is no text of a name.
+    """
+    return MARKED.sub(
+        lambda found: (
+            f"<!-- published: {found[1]} -->{found[2]}{CLAIMS[found[1]](results)}{found[2]}"
+            "<!-- end -->"
+        ),
+        page,
+    )
+
+
+def pages(root: Path) -> Iterator[tuple[Path, str]]:
+    """Yield the pages of a repository that quote the run, with their text."""
+    for path in (root / "README.md", *sorted((root / "docs").rglob("*.md"))):
+        text = path.read_text(encoding="utf-8")
+        if MARKED.search(text):
+            yield path, text
