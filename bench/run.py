@@ -68,7 +68,7 @@ TCP = "--tcp --only 'no generation,fastresp redis-cli,fastresp socket'"
 # In this order: the most important first, in case the run is cut short.
 BENCHMARKS = {
     "encode": Benchmark("encode", smoke="--rounds 1 --commands 2000"),
-    "push": Benchmark("push", smoke="--rounds 1 --commands 20000"),
+    "push": Benchmark("push", fast="--rounds 6", smoke="--rounds 1 --commands 20000"),
     "buffer": Benchmark("buffer", smoke="--rounds 1 --operations 2000"),
     "lists": Benchmark("lists", smoke="--rounds 1 --items 20000"),
     "columns": Benchmark("columns", smoke="--rounds 1 --commands 20000 --vectors 1000"),
@@ -77,11 +77,11 @@ BENCHMARKS = {
     "users": Benchmark("users", smoke="--rounds 1"),
     "redis_py": Benchmark("redis_py", smoke="--rounds 1"),
     "load": Benchmark("load", smoke="--rows 20000 --vectors 1000 --lines 20000 --rounds 1"),
-    "redis_benchmark": Benchmark("redis_benchmark", smoke="--rounds 1 --commands 200"),
+    "redis_benchmark": Benchmark("redis_benchmark", fast="--rounds 3", smoke="--rounds 1 --commands 200"),
     "pipelining": Benchmark("pipelining", smoke="--rounds 1 --commands 200"),
     "workflow": Benchmark("workflow", smoke="--rounds 1 --users 100"),
     "shares": Benchmark("shares", smoke="--rounds 1 --iterations 1"),
-    "past": Benchmark("past", smoke="--rounds 1 --rows 2000"),
+    "past": Benchmark("past", fast="--rounds 4", smoke="--rounds 1 --rows 2000"),
     "rdb": Benchmark("rdb", smoke="--rounds 1 --rows 2000"),
     "verify": Benchmark("verify", smoke="--rounds 1 --rows 2000"),
     "scale": Benchmark(
@@ -90,8 +90,8 @@ BENCHMARKS = {
     "checkpoint": Benchmark("checkpoint", smoke="--rounds 1 --rows 2000"),
     "engines": Benchmark("engines", smoke="--rounds 1 --rows 2000"),
     "stall": Benchmark("stall", smoke="--rounds 1 --rows 2000"),
-    "ways": Benchmark("ways", smoke="--rounds 1 --rows 2000"),
-    "peers": Benchmark("peers", smoke="--rounds 1 --commands 2000 --rows 2000"),
+    "ways": Benchmark("ways", fast="--rounds 6", smoke="--rounds 1 --rows 2000"),
+    "peers": Benchmark("peers", fast="--rounds 5", smoke="--rounds 1 --commands 2000 --rows 2000"),
     "memory": Benchmark("memory", fast="--fast --items 10000000", smoke="--rounds 1 --items 10000"),
 }
 
