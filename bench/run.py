@@ -77,7 +77,9 @@ BENCHMARKS = {
     "users": Benchmark("users", smoke="--rounds 1"),
     "redis_py": Benchmark("redis_py", smoke="--rounds 1"),
     "load": Benchmark("load", smoke="--rows 20000 --vectors 1000 --lines 20000 --rounds 1"),
-    "redis_benchmark": Benchmark("redis_benchmark", fast="--rounds 3", smoke="--rounds 1 --commands 200"),
+    "redis_benchmark": Benchmark(
+        "redis_benchmark", fast="--rounds 3", smoke="--rounds 1 --commands 200"
+    ),
     "pipelining": Benchmark("pipelining", smoke="--rounds 1 --commands 200"),
     "workflow": Benchmark("workflow", smoke="--rounds 1 --users 100"),
     "shares": Benchmark("shares", smoke="--rounds 1 --iterations 1"),

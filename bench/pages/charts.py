@@ -76,14 +76,14 @@ def drawn(chart: Chart) -> str:
     for about in chart.about:
         y += 17
         elements.append(_text(MARGIN, y, about, "about"))
-    y += 8
+    y += 12
     highest = max(bar.figure.high for _, group in chart.groups for bar in group)
     scale = (WIDTH - 2 * MARGIN - VALUE) / highest
     for heading, group in chart.groups:
         if heading:
-            y += 26
+            y += 22
             elements.append(_text(MARGIN, y, heading, "title"))
-            y += 4
+            y += 10
         for bar in group:
             elements += _bar(bar, y, scale, chart.level)
             y += STEP

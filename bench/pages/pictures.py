@@ -47,7 +47,7 @@ def _loads(results: Results) -> Chart:
     ]
     about = (
         "300,000 SETs of 129 bytes over a unix socket:",
-        "rows per second; line: from least to most",
+        "rows per second, with the range",
     )
     return Chart("Load rows into Redis", about, [("", bars)])
 
@@ -68,7 +68,7 @@ def _past(results: Results) -> Chart:
     ]
     about = (
         "Rate from Arrow columns / redis-cli --pipe with",
-        "a ready file (dashed); line: from least to most",
+        "a ready file (dashed), with the range",
     )
     return Chart("Faster than single commands", about, groups, level=1)
 
@@ -80,7 +80,7 @@ def _encoders(results: Results) -> Chart:
     ]
     about = (
         "Time per SET of 129 bytes, without a server:",
-        "less is better; line: from least to most",
+        "less is better",
     )
     return Chart("Encode a command", about, [("", bars)])
 
