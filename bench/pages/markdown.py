@@ -66,9 +66,8 @@ def _lines(results: Results, groups: Sequence[Group], charts: Mapping[str, str])
     yield from ("", noise(results))
     for group in groups:
         yield from ("", f"## {group.title}", "", f"{group.about} {sources(group)}".rstrip(), "")
-        titles = "; ".join(section.title for section in group.sections)
         sections = (line for section in group.sections for line in _section(section, results))
-        yield from _folded(f"{len(group.sections)} tables: {titles}", sections)
+        yield from _folded(f"Show the {len(group.sections)} tables", sections)
 
 
 def _folded(title: str, lines: Iterable[str]) -> Iterator[str]:

@@ -308,11 +308,11 @@ def ways(kind: str, what: str) -> Section:
     )
 
 
-def past(kind: str, what: str, rows: str = "1,000,000") -> Section:
+def past(kind: str, title: str, rows: str = "1,000,000") -> Section:
     """Return a table of past.py."""
     file = against("rate / ready file", row_named(f"{kind} no generation"))
     return Section(
-        f"Merged and serialised: {what}",
+        title,
         ("past",),
         listing("past", ["past"], [*TURNS, file], prefix=f"{kind} ", parser=False),
         f"{rows} rows.",
@@ -325,15 +325,15 @@ PAST = Group(
     "and fastresp with single commands, merged and serialised, from dicts and from Arrow "
     "columns, over a unix socket. DEBUG DIGEST is the same after each load.",
     sections=(
-        past("LPUSH", "one list, LPUSH"),
-        past("RPUSH", "one list, RPUSH"),
-        past("SADD", "one set of numbers"),
-        past("ZADD", "one sorted set"),
-        past("HSET", "one hash"),
-        past("SET", "strings of 129 bytes"),
-        past("hashes of 3", "hashes of 3 fields", "200,000"),
-        past("hashes of 10", "hashes of 10 fields", "200,000"),
-        past("hashes of 30", "hashes of 30 fields", "200,000"),
+        past("LPUSH", "One list, LPUSH"),
+        past("RPUSH", "One list, RPUSH"),
+        past("SADD", "One set of numbers"),
+        past("ZADD", "One sorted set"),
+        past("HSET", "One hash"),
+        past("SET", "Strings of 129 bytes"),
+        past("hashes of 3", "Hashes of 3 fields", "200,000"),
+        past("hashes of 10", "Hashes of 10 fields", "200,000"),
+        past("hashes of 30", "Hashes of 30 fields", "200,000"),
         Section(
             "Other clients during a load",
             ("stall",),
