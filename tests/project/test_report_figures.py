@@ -102,7 +102,7 @@ def test_each_profile_of_2018_is_shown_once_with_its_parser(tmp_path: Path) -> N
 def test_gains_are_computed_as_in_2018(tmp_path: Path) -> None:
     """The shares of 2018 yield the gains of 2018, except for rounding."""
     profile(tmp_path, {key: shares["processing"] for key, shares in PROFILES.items()})
-    rows = table_of("What each method gains over the one before", tmp_path)
+    rows = table_of("What each method gains over the previous one", tmp_path)
     assert len(rows) == len(SECTION_GAIN)
     for _, _, ours, then, by_rate, _ in rows:
         assert float(ours[:-1]) == pytest.approx(float(then[:-1]), abs=0.02)
@@ -122,7 +122,7 @@ def test_gains_are_computed_as_in_2018(tmp_path: Path) -> None:
         for parser, seconds in (("PythonParser", 1.0), ("HiredisParser", 0.5))
     ]
     save(tmp_path / "buffer.json", [*both, *pushes])
-    first, *_ = table_of("What each method gains over the one before", tmp_path)
+    first, *_ = table_of("What each method gains over the previous one", tmp_path)
     assert first[0] == "pipelining, over naive"
     assert first[4] == "50%"
     naive, *_ = table_of("What hiredis gains", tmp_path)
