@@ -191,12 +191,13 @@ CLAIMS: dict[str, Claim | Callable[[Results], str]] = {
     "serialised": past("serialised", SERIALISED, "Data"),
     "peers": Claim(
         "valkey-glide {glide:x}, with its mset {glide_mset:x}; redis-py's mset {mset:x}; "
-        "coredis {coredis:x}",
+        "coredis {coredis:x}; fastresp {ours:x}",
         {
             "glide": peers("valkey-glide, asyncio, batch of 1,000"),
             "glide_mset": peers("valkey-glide, asyncio, mset of 1,000"),
             "mset": peers("redis-py, mset of 1,000"),
             "coredis": peers("coredis, asyncio, pipeline of 1,000"),
+            "ours": peers("fastresp mass_insert, socket"),
         },
     ),
     "adbc": Claim(
