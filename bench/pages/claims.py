@@ -136,8 +136,7 @@ def conditions(results: Results) -> str:
     return (
         f"{count:,} rows, Redis {run['versions']['redis-server']}, unix socket, "
         f"{machine['cores']} cores ({machine['cpu']}), {run['started'][:10]}. "
-        "Rates are medians of the best times. Ratios compare loads of the same round: the median, "
-        "and the range."
+        "A ratio compares loads of the same round: median and range."
     )
 
 
