@@ -17,6 +17,7 @@ import sys
 import zipfile
 from email.parser import HeaderParser
 from pathlib import Path
+from urllib.parse import quote
 
 SBOM = "sboms/fastresp.cdx.json"
 CYTHON = re.compile(rb"_cython_(\d+_\d+_\d+[a-z0-9]*)")
@@ -60,7 +61,7 @@ def contents(modules: list[bytes]) -> list[dict[str, object]]:
     parts = [component("Cython", cython, "Apache-2.0", f"pkg:pypi/cython@{cython}")]
     if gcc := newest(GCC, modules):
         parts += [
-            component(name, gcc, GCC_LICENSE, f"pkg:generic/{name}@{gcc}")
+            component(name, gcc, GCC_LICENSE, f"pkg:generic/{quote(name)}@{gcc}")
             for name in ("libstdc++", "libgcc")
         ]
     return parts

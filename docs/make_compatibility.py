@@ -20,6 +20,8 @@ BEGIN, END = "<!-- tables: made by docs/make_compatibility.py -->\n", "<!-- end 
 # What wheels are built for, and no report was made on: the release workflow only runs .ci/smoke.py.
 UNTESTED = [("3.14t", "Linux"), ("3.11 to 3.14", "macOS 13.3 and later, ARM and x86-64")]
 NOT_RUN = "-"
+# Tested weekly, by .github/workflows/ci.yml.
+WEEKLY = "yodb"
 
 
 class Run(NamedTuple):
@@ -95,16 +97,16 @@ def tables(runs: list[Run]) -> str:
     ways = {
         name: set().union(*(run.transports.get(name, set()) for run in runs)) for name in servers
     }
+    rows = [
+        (name, ", ".join(sorted(ways[name], key=by_number)), servers[name])
+        for name in sorted(servers, key=by_number)
+    ]
+    if not any(name.startswith(WEEKLY) for name in servers):
+        rows.append((WEEKLY, "socket", "weekly"))
     return "\n".join(
         table("Python | System | Tested on", pythons)
         + table("Package | Oldest | Newest", packages)
-        + table(
-            "Server | Transports | Tested on",
-            [
-                (name, ", ".join(sorted(ways[name], key=by_number)), servers[name])
-                for name in sorted(servers, key=by_number)
-            ],
-        )
+        + table("Server | Transports | Tested on", rows)
     )
 
 
