@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import socket
 import subprocess
 import zipfile
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
@@ -44,6 +45,20 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # as with nohup
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect tests without the garbage collector, and hide modules and tests from its later runs.
+
+    A run would visit a million objects: 0.4 s, in each test that calls gc.collect().
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_sessionfinish() -> None:
@@ -213,9 +228,9 @@ def flights_csv() -> bytes:
         return archive.read(archive.namelist()[0])
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def _nothing_left_running() -> Iterator[None]:
-    """Check that no test leaves a redis-cli behind."""
+    """Check that no test of a module leaves a redis-cli behind."""
     before = set(descendants(os.getpid()))
     yield
     for pid in set(descendants(os.getpid())) - before:
