@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import preloaded
 import pyarrow as pa
 import pytest
 import redis
@@ -241,6 +241,7 @@ def test_full_memory(insert_singly: Insert, server: LocalServer, client: redis.R
     assert client.get("count") == b"20000"
 
 
+@pytest.mark.few(1)
 def test_replicas_are_waited_for(
     insert_singly: Insert, start_server: Callable[..., LocalServer]
 ) -> None:
@@ -593,28 +594,19 @@ class TestRefused:
 def test_command_line(server: LocalServer, client: redis.Redis, tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     path.write_text("k,v\n" + "".join(f"{key},{value}\n" for key, value in ROWS))
-    begin = [
-        sys.executable,
-        "-m",
-        "fastresp",
-        "load",
-        str(path),
-        "RPUSH list:{k} {v}",
-        "--server",
-        server.url,
-    ]
+    begin = [*preloaded.PROGRAM, "load", str(path), "RPUSH list:{k} {v}", "--server", server.url]
     named = [*begin, "--checkpoint", NAME]
-    with subprocess.Popen([*named, "--rate-limit", "20000"], stderr=subprocess.PIPE) as loader:
+    with preloaded.Popen([*named, "--rate-limit", "20000"], stderr=subprocess.PIPE) as loader:
         while client.get(MARKER) in (None, b"0"):
             time.sleep(0.01)
         loader.kill()
     done = marker(client)
     assert done < len(ROWS)
-    refused = subprocess.run(named, capture_output=True, text=True)
+    refused = preloaded.run(named, capture_output=True, text=True)
     assert refused.returncode == 64
     assert "--resume continues it, --checkpoint-clear begins anew" in refused.stderr
     for _ in range(2):
-        resumed = subprocess.run([*named, "--resume"], capture_output=True, text=True)
+        resumed = preloaded.run([*named, "--resume"], capture_output=True, text=True)
         assert resumed.returncode == 0, resumed.stderr
         assert "rows were loaded before" in resumed.stderr
         check_lists(client)

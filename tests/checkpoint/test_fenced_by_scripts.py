@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import preloaded
 import pytest
 import redis
 from loads import Insert
@@ -427,7 +428,7 @@ def test_many_loaders(start_server: Start, connections: int) -> None:
         for _ in range(12):
             may_kill = rng.random() < 0.3
             before = client.hget(f"fastresp:{{{NAME}}}", "owner")
-            loader = subprocess.Popen(
+            loader = preloaded.Popen(
                 [sys.executable, "-c", PROGRAM, server.url + ("" if may_kill else USER),
                  str(connections)],
                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,

@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import preloaded
 import pytest
 import redis
 from command_line import ENDED, PROGRAM, run
@@ -49,7 +50,7 @@ def test_goes_on_elsewhere(
     command += ["--server", server.url]
     for _ in range(2):
         before = sent(client)
-        with subprocess.Popen(
+        with preloaded.Popen(
             [*PROGRAM, *command, "--rate-limit", "15000"],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
         ) as process:  # fmt: skip
@@ -92,7 +93,7 @@ fastresp.mass_insert(source(), "SET {0} {1}", server=sys.argv[1], rate_limit=10_
 
 def test_a_library_installs_no_handler(server: LocalServer) -> None:
     """SIGTERM does to somebody's process what it does without us."""
-    with subprocess.Popen(
+    with preloaded.Popen(
         [sys.executable, "-c", CODE, server.url], stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None

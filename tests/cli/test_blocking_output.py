@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import preloaded
 import pyarrow as pa
 import pytest
 import redis
@@ -42,7 +43,7 @@ def slowly_read(*command: object, stream: str = "stdout", **environment: str) ->
     other = subprocess.PIPE
     with (
         open(out, "rb", buffering=0) as file,
-        subprocess.Popen(
+        preloaded.Popen(
             [*PROGRAM, *map(str, command)],
             env=os.environ | environment,
             **{"stdout": other, "stderr": other} | {stream: into},
@@ -127,7 +128,7 @@ def test_output_that_becomes_non_blocking(client: redis.Redis) -> None:
     out, into = os.pipe()
     with (
         open(out, "rb", buffering=0) as file,
-        subprocess.Popen([*PROGRAM, "pop", "q"], stdout=into) as process,
+        preloaded.Popen([*PROGRAM, "pop", "q"], stdout=into) as process,
     ):
         data = file.read(1000)
         os.set_blocking(into, False)
@@ -159,7 +160,7 @@ def test_output_that_fails(output: str, unbuffered: str, client: redis.Redis) ->
             out, into = os.pipe()
             os.close(out)
         os.set_blocking(into, False)
-        done = subprocess.run(
+        done = preloaded.run(
             [*PROGRAM, *command.split()], stdout=into, stderr=subprocess.PIPE, timeout=200,
             env=os.environ | {"PYTHONUNBUFFERED": unbuffered},
         )  # fmt: skip
@@ -178,7 +179,7 @@ def test_pop_interrupted_while_output_is_blocked(client: redis.Redis) -> None:
     os.set_blocking(into, False)
     with (
         open(out, "rb", buffering=0) as file,
-        subprocess.Popen([*PROGRAM, "pop", "q"], stdout=into, stderr=subprocess.PIPE) as process,
+        preloaded.Popen([*PROGRAM, "pop", "q"], stdout=into, stderr=subprocess.PIPE) as process,
     ):
         os.close(into)
         while client.llen("q") == 1000:

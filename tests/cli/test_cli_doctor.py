@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
+import preloaded
 import pytest
 import redis
 from command_line import ENDED, PROGRAM, invoke, run
@@ -186,7 +187,7 @@ def at_work(server: LocalServer, url: str = "") -> Iterator[subprocess.Popen[byt
     """Start the doctor; it measures a server, through another URL if given."""
     with (
         redis.Redis.from_url(server.url) as client,
-        subprocess.Popen(
+        preloaded.Popen(
             [*PROGRAM, "doctor", url or server.url], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             env=os.environ | {"COLUMNS": "80"},
         ) as process,
@@ -290,7 +291,7 @@ print(interrupted)
 def test_interrupted_at_random(start_server: Callable[..., LocalServer], count: int) -> None:
     """Whenever it is interrupted, no key of the doctor stays in the server."""
     command = [sys.executable, "-c", RANDOMLY, start_server().url, str(count), "seed"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=6 * count + 60)
+    done = preloaded.run(command, capture_output=True, text=True, timeout=6 * count + 60)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) >= count // 4
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 
+import preloaded
 import pytest
 import redis
 from command_line import PROGRAM, invoke, run
@@ -50,7 +50,7 @@ def test_no_header_and_columns(client: redis.Redis) -> None:
 def test_lines_are_the_inverse_of_pop(client: redis.Redis, null: list[str]) -> None:
     items = [b"a b", b"", b"\xff\xfe\r", b'{"x": "}"}', b"last"] + ([b"two\nlines"] if null else [])
     client.rpush("queue", *items)
-    popped = subprocess.run([*PROGRAM, "pop", "queue", *null], capture_output=True)
+    popped = preloaded.run([*PROGRAM, "pop", "queue", *null], capture_output=True)
     assert client.llen("queue") == 0
     Path("items").write_bytes(popped.stdout)
     for source in ("items", "-"):

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 
+import preloaded
 import pytest
 from command_line import ENDED, PROGRAM, TRANSPORTS, Endless, wait_for_keys
 
@@ -55,7 +56,7 @@ class TestInterruptions:
         """
         path = resp([("SET", f"key:{i}", "x" * 100) for i in range(300_000)])
         command = [sys.executable, "-X", "importtime", "-m", "fastresp", "send", str(path)]
-        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        with preloaded.Popen(command, stderr=subprocess.PIPE, text=True) as process:
             assert process.stderr is not None
             while "click" not in (line := process.stderr.readline()):
                 assert line
@@ -71,7 +72,7 @@ class TestInterruptions:
         """Little is sent after the signal: the rest of a chunk is sent at the limited rate."""
         path = resp([("SET", f"key:{i}", "x") for i in range(100_000)])
         command = [*PROGRAM, "send", str(path), "--rate-limit", "500"]
-        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        with preloaded.Popen(command, stderr=subprocess.PIPE, text=True) as process:
             wait_for_keys(server.url, 300)
             process.send_signal(signal.SIGINT)
             sent = client.dbsize()
@@ -86,7 +87,7 @@ class TestInterruptions:
     ) -> None:
         path = resp([("SET", f"key:{i}", "x") for i in range(1000)])
         command = [*PROGRAM, "send", str(path), "--rate-limit", "0.5"]
-        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        with preloaded.Popen(command, stderr=subprocess.PIPE, text=True) as process:
             wait_for_keys(server.url, 1)
             process.send_signal(number)
             _, words = process.communicate(timeout=10)
@@ -119,7 +120,7 @@ class TestInterruptions:
         reader, writer = os.pipe()
         while select.select([], [writer], [], 0)[1]:
             os.write(writer, b"x" * 4096)
-        with subprocess.Popen(command, stderr=writer, stdin=subprocess.DEVNULL) as process:
+        with preloaded.Popen(command, stderr=writer, stdin=subprocess.DEVNULL) as process:
             wait_for_keys(server.url, 1)
             process.send_signal(number)
             with pytest.raises(subprocess.TimeoutExpired):
@@ -133,7 +134,7 @@ class TestInterruptions:
         """nohup, for example, starts a process with an ignored signal."""
         path = resp([("SET", f"key:{i}", "x") for i in range(1000)])
         command = ["nohup", *PROGRAM, "send", str(path), "--rate-limit", "1000"]
-        with subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+        with preloaded.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
             wait_for_keys(server.url, 100)
             process.send_signal(signal.SIGHUP)
             process.communicate(timeout=30)
@@ -147,7 +148,7 @@ class TestInterruptions:
         command += ["load", "-", "SET {id} 1", "--server", server.url]
         with (
             said.open("wb") as file,
-            subprocess.Popen(command, stdin=reader, stderr=file) as process,
+            preloaded.Popen(command, stdin=reader, stderr=file) as process,
         ):
             before = ""
             # Our handler is installed before click is imported; no more imports means that it

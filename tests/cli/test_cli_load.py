@@ -11,6 +11,7 @@ import subprocess
 import time
 from pathlib import Path
 
+import preloaded
 import pytest
 import redis
 from command_line import CSV, HSET, PROGRAM, TRANSPORTS, invoke, run
@@ -154,7 +155,7 @@ class TestLoad:
 def on_terminal(*arguments: object, answer: bytes = b"") -> tuple[int, bytes, bytes]:
     """Run it with a terminal for stdin and stderr; return its exit code, stdout, and the screen."""
     ours, theirs = pty.openpty()
-    process = subprocess.Popen(
+    process = preloaded.Popen(
         [*PROGRAM, *map(str, arguments)], stdin=theirs, stderr=theirs, stdout=subprocess.PIPE,
         env=os.environ | {"COLUMNS": "120", "TERM": "xterm"},
     )  # fmt: skip
@@ -221,7 +222,7 @@ class TestDeleting:
         assert run("send", "-", stdin=path.read_bytes()).returncode == 0
         for arguments in (("send", "-"), ("load", "-", "--format", "resp")):
             with path.open("rb") as file:
-                done = subprocess.run([*PROGRAM, *arguments], stdin=file, timeout=200, check=False)
+                done = preloaded.run([*PROGRAM, *arguments], stdin=file, timeout=200, check=False)
             assert done.returncode == 0
 
     def test_file_of_text_commands(self, client, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import preloaded
 import pytest
 import redis
 from command_line import ENDED, HSET, PROGRAM, Endless, invoke, run, wait_for_keys
@@ -59,15 +60,15 @@ class TestLog:
         """Lines are printed while the load runs, and report its progress."""
         monkeypatch.setattr(JsonLog, "every_s", 0.4)
         path = resp([("SET", f"key:{i}", i) for i in range(2500)])
-        start, progress, *others, end = lines(
-            invoke("send", path, *LOG, "--rate-limit", "1000").stderr
-        )
+        start, *progress, end = lines(invoke("send", path, *LOG, "--rate-limit", "1000").stderr)
         assert (start["event"], end["event"]) == ("start", "end")
-        assert {each["event"] for each in (progress, *others)} == {"progress"}
-        assert 0 < progress["replies"] <= progress["commands"] < 2500
-        assert progress["bytes_sent"] > 0
-        assert 0 < progress["fraction"] < 1
-        assert (progress["failed"], progress["seconds"] > 0.3) == (0, True)
+        assert {each["event"] for each in progress} == {"progress"}
+        # On a busy machine, the first line may come before the first reply.
+        look = next(each for each in progress if each["replies"])
+        assert look["replies"] <= look["commands"] < 2500
+        assert look["bytes_sent"] > 0
+        assert 0 < look["fraction"] < 1
+        assert (look["failed"], look["seconds"] > 0.3) == (0, True)
 
     def test_errors(self, server, client, users: Path) -> None:
         """Each error has a line with the row and the key, without other data."""
@@ -205,7 +206,7 @@ class TestLog:
 
     def test_a_closed_reader_does_not_end_the_load(self, server, client, resp) -> None:
         path = resp([("SET", f"key:{i}", i) for i in range(1000)])
-        with subprocess.Popen(
+        with preloaded.Popen(
             [*PROGRAM, "send", str(path), *LOG], stderr=subprocess.PIPE, stdin=subprocess.DEVNULL
         ) as process:
             assert process.stderr is not None

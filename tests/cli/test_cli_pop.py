@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import time
 
+import preloaded
 import pytest
 import redis
 from buffers import end_leases
@@ -39,7 +40,7 @@ def test_line_ends_within(client: redis.Redis) -> None:
 
 def test_wait(client: redis.Redis) -> None:
     command = [*PROGRAM, "pop", "q", "-n", "3", "--block", "20"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+    with preloaded.Popen(command, stdout=subprocess.PIPE) as process:
         for item in "abc":
             client.rpush("q", item)
         assert process.communicate(timeout=30)[0] == b"a\nb\nc\n"
@@ -49,7 +50,7 @@ def test_wait(client: redis.Redis) -> None:
 def test_reader_that_exits(client: redis.Redis) -> None:
     """Unread items return to the list, in order."""
     client.rpush("q", *range(100_000))
-    with subprocess.Popen([*PROGRAM, "pop", "q"], stdout=subprocess.PIPE) as process:
+    with preloaded.Popen([*PROGRAM, "pop", "q"], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         first = process.stdout.readline()
         process.stdout.close()
@@ -64,7 +65,7 @@ def test_reader_that_waits(client: redis.Redis) -> None:
     """A slow reader holds little more than fits a pipe."""
     client.rpush("q", *("x" * 10_000 for _ in range(1000)))
     command = [*PROGRAM, "pop", "q", "--lease", "20"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+    with preloaded.Popen(command, stdout=subprocess.PIPE) as process:
         left = -1
         while left != (left := client.llen("q")) or left == 1000:
             time.sleep(0.5)

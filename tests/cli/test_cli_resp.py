@@ -10,6 +10,7 @@ import subprocess
 import time
 from pathlib import Path
 
+import preloaded
 import pytest
 from command_line import CSV, ENDED, HSET, PROGRAM, run
 
@@ -25,7 +26,7 @@ class TestResp:
         done = run("pack", users, HSET, "-o", path)
         assert (done.returncode, done.stdout) == (0, "")
         assert done.stderr == f"3 commands written to {path}\n"
-        streamed = subprocess.run(
+        streamed = preloaded.run(
             [*PROGRAM, "pack", str(users), HSET], capture_output=True, timeout=200
         )
         assert streamed.stdout == path.read_bytes()
@@ -54,7 +55,7 @@ class TestResp:
 
     def test_pack_refuses_a_terminal(self, users: Path) -> None:
         ours, theirs = pty.openpty()
-        done = subprocess.run(
+        done = preloaded.run(
             [*PROGRAM, "pack", str(users), HSET], stdout=theirs, stderr=subprocess.PIPE, timeout=200
         )
         os.close(theirs)
@@ -135,7 +136,7 @@ class TestResp:
         path = tmp_path / "dump.rdb"
         path.write_bytes(b"old")
         options = ("--format", "rdb", "-o", str(path))
-        with subprocess.Popen(
+        with preloaded.Popen(
             [*PROGRAM, "pack", "-", "SET {0} x", "--no-header", "--format", "csv", *options],
             stdin=subprocess.PIPE, stderr=subprocess.PIPE,
         ) as program:  # fmt: skip

@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import preloaded
 import pytest
 import redis
 from command_line import PROGRAM, invoke
@@ -135,7 +136,7 @@ def test_a_pipe_cannot_be_verified(
         path = str(tmp_path / "fifo")
         os.mkfifo(path)
     command = [*PROGRAM, "load", path, TEMPLATE, "--format", "jsonl", "--verify"]
-    done = subprocess.run(command, input=b'{"id": 1}\n', capture_output=True, timeout=200)
+    done = preloaded.run(command, input=b'{"id": 1}\n', capture_output=True, timeout=200)
     assert done.returncode == Exit.USAGE
     assert b"reads its source twice" in done.stderr
     assert client.dbsize() == 0
@@ -159,7 +160,7 @@ def test_resp_file(users: Path, client: redis.Redis, tmp_path: Path) -> None:
 def test_standard_input(users: Path) -> None:
     invoke("load", users, TEMPLATE, "--nulls", "skip")
     command = [*PROGRAM, "verify", "-", TEMPLATE, "--format", "csv", "--nulls", "skip"]
-    done = subprocess.run(command, input=users.read_bytes(), capture_output=True, timeout=200)
+    done = preloaded.run(command, input=users.read_bytes(), capture_output=True, timeout=200)
     assert done.returncode == Exit.OK, done.stderr
 
 
@@ -207,7 +208,7 @@ def test_interruption(client: redis.Redis, tmp_path: Path) -> None:
     path.write_text("id\n" + "".join(f"{i}\n" for i in range(3_000_000)))
     client.config_resetstat()
     command = [*PROGRAM, "verify", str(path), "HSET k:{id} a 1", "--json"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with preloaded.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         while client.info("commandstats").get("cmdstat_hmget", {"calls": 0})["calls"] < 1000:
             assert process.poll() is None
         process.send_signal(signal.SIGINT)

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+import preloaded
 import psutil
 import pytest
 from command_line import ENDED
@@ -53,7 +54,7 @@ def _nothing_left_behind(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def run(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run the command line in its own process."""
-    return subprocess.run(
+    return preloaded.run(
         [sys.executable, "-m", "fastresp", *map(str, arguments)],
         capture_output=True,
         text=True,
@@ -187,7 +188,7 @@ class TestLoads:
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
     @pytest.mark.parametrize("pause", [0.2, 0.6, 1.2])
     def test_stopped(self, number, pause):
-        process = subprocess.Popen(
+        process = preloaded.Popen(
             [sys.executable, "-m", "fastresp", "demo"], stderr=subprocess.PIPE, text=True
         )
         deadline = time.monotonic() + 30

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import preloaded
 import pyarrow as pa
 import pytest
 import redis
@@ -131,8 +132,8 @@ def test_pipe_into_load(client: redis.Redis) -> None:
     client.hset("user:1", mapping={"name": "Ann", "city": ""})
     unload = [*PROGRAM, "unload", "user:{id}", "--fields", "name,city"]
     load = [*PROGRAM, "load", "-", "HSET copy:{id} {**}", "--format", "csv"]
-    with subprocess.Popen(unload, stdout=subprocess.PIPE) as first:
-        subprocess.run(load, stdin=first.stdout, check=True, timeout=200)
+    with preloaded.Popen(unload, stdout=subprocess.PIPE) as first:
+        preloaded.run(load, stdin=first.stdout, check=True, timeout=200)
     assert client.hgetall("copy:1") == {b"name": b"Ann", b"city": b""}
 
 
@@ -140,7 +141,7 @@ def test_reader_that_exits(client: redis.Redis) -> None:
     rows = ({"id": i, "name": "x" * 100} for i in range(200_000))
     fastresp.mass_insert(rows, HSET)
     command = [*PROGRAM, "unload", "user:*", "--fields", "name"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    with preloaded.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stderr is not None
         process.stdout.readline()
         process.stdout.close()
@@ -205,7 +206,7 @@ def test_interrupted(
     fastresp.mass_insert(rows, HSET, server=server.url)
     path = tmp_path / "users.csv"
     command = [*PROGRAM, "unload", "user:*", "--fields", "name", "-o", str(path)]
-    with subprocess.Popen(
+    with preloaded.Popen(
         [*command, "--server", server.url], stderr=subprocess.PIPE, text=True
     ) as process:
         assert process.stderr is not None
@@ -226,7 +227,7 @@ def test_progress_on_a_terminal(client: redis.Redis, tmp_path: Path) -> None:
     client.hset("user:1", "name", "Ann")
     ours, theirs = pty.openpty()
     command = [*PROGRAM, "unload", "user:*", "--fields", "name", "-o", str(tmp_path / "x.csv")]
-    done = subprocess.run(command, stderr=theirs, timeout=200, check=False)
+    done = preloaded.run(command, stderr=theirs, timeout=200, check=False)
     os.close(theirs)
     assert done.returncode == Exit.OK
     shown = os.read(ours, 65536).decode()

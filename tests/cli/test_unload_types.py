@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import preloaded
 import pyarrow as pa
 import pytest
 import redis
@@ -338,10 +339,10 @@ def test_large_list_in_little_memory(client: redis.Redis, tmp_path: Path) -> Non
 def test_pop_is_the_inverse_of_a_load_of_lines(client: redis.Redis) -> None:
     """One item per line; items with newlines are reported, and --null separates them."""
     client.rpush("q", "a", "", " b ", "ü")
-    done = subprocess.run([*PROGRAM, "pop", "q"], capture_output=True, timeout=200)
+    done = preloaded.run([*PROGRAM, "pop", "q"], capture_output=True, timeout=200)
     assert done.stdout == "a\n\n b \nü\n".encode()
     client.rpush("q", "a\nb", "c", "\n")
-    done = subprocess.run([*PROGRAM, "pop", "q"], capture_output=True, timeout=200)
+    done = preloaded.run([*PROGRAM, "pop", "q"], capture_output=True, timeout=200)
     assert done.stdout == b"a\nb\nc\n\n\n"
     words = b"2 items contained newlines, and were written as several lines; use --null"
     assert words in done.stderr

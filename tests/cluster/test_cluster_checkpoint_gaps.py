@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import preloaded
 import pytest
 import redis
 from local_cluster import LocalCluster
@@ -141,7 +142,7 @@ def test_lost_marker(
 @pytest.mark.parametrize("levelled_s", [0.1, 1_000])
 def test_frozen_before_it_sets_the_markers(cluster: LocalCluster, levelled_s: float) -> None:
     """Another loader has started over meanwhile; the first leaves its markers alone."""
-    with subprocess.Popen(
+    with preloaded.Popen(
         [sys.executable, "-c", FROZEN, cluster.url, str(levelled_s)],
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     ) as first:  # fmt: skip

@@ -13,6 +13,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import preloaded
 import pytest
 import redis
 from buffers import DELIVERIES, Open, numbers, wait_for_silence
@@ -322,7 +323,7 @@ peak = peak()
 print(count, checksum.hexdigest(), peak)
 """
     command = [sys.executable, "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=500, check=True)
+    done = preloaded.run(command, capture_output=True, text=True, timeout=500, check=True)
     count, checksum, peak = done.stdout.split()
     expected = hashlib.sha256()
     for start in range(0, 10_000_000, 10_000):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import subprocess
 import sys
 import time
 from typing import Any
 
+import preloaded
 import pytest
 import redis
 from buffers import DELIVERIES, Open
@@ -69,7 +69,7 @@ def test_interruptions_leave_it_in_step(
     """The reply to an interrupted call is not used for another one."""
     client.rpush("q", *range(100_000))
     command = [sys.executable, "-c", INTERRUPTED, "q", server.url, delivery]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    done = preloaded.run(command, capture_output=True, text=True, timeout=200)
     assert done.stdout == "all well\n", done.stderr
 
 
@@ -143,7 +143,7 @@ def test_interruptions_at_random_lose_nothing(
 ) -> None:
     """At any point in a call, and whichever thread receives the signal."""
     command = [sys.executable, "-c", RANDOMLY, "q", server.url, way, where]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=250)
+    done = preloaded.run(command, capture_output=True, text=True, timeout=250)
     assert done.stdout.startswith("True "), done.stderr[-2000:]
 
 

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+import preloaded
 import pytest
 import redis
 from buffers import DELIVERIES, wait_for_silence
@@ -112,10 +113,10 @@ class Producer(threading.Thread):
 
 
 @pytest.mark.few(0)
-@pytest.mark.parametrize("seconds", [3, pytest.param(12, marks=pytest.mark.long)])
+@pytest.mark.parametrize("seconds", [1.5, pytest.param(12, marks=pytest.mark.long)])
 @pytest.mark.parametrize("delivery", DELIVERIES)
 def test_kills(
-    start_server: Callable[..., LocalServer], tmp_path: Path, delivery: str, seconds: int
+    start_server: Callable[..., LocalServer], tmp_path: Path, delivery: str, seconds: float
 ) -> None:
     """At-most-once: no item twice. At-least-once: no item lost. Each ack() counts once."""
     server = start_server("--appendonly", "yes", "--appendfsync", "always")
@@ -125,7 +126,7 @@ def test_kills(
     def start(place: int) -> subprocess.Popen[bytes]:
         out, way = str(tmp_path / f"out{place}"), WAYS[place % len(WAYS)]
         command = [sys.executable, "-c", CONSUMER, "q", server.url, delivery, out, way]
-        return subprocess.Popen(command)
+        return preloaded.Popen(command)
 
     producers = [Producer(i, server.url) for i in range(2)]
     consumers = [start(place) for place in range(CONSUMERS)]

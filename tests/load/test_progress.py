@@ -7,13 +7,13 @@ import io
 import os
 import pty
 import re
-import subprocess
 import threading
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import preloaded
 import pytest
 from command_line import PROGRAM
 
@@ -159,7 +159,7 @@ def test_bar(server: LocalServer, tmp_path: Path) -> None:
     thread = threading.Thread(target=read)
     thread.start()
     command = [*PROGRAM, "load", str(path), "SET user:{id} {note}", "--rate-limit", "1500"]
-    done = subprocess.run(
+    done = preloaded.run(
         [*command, "--server", server.url], stderr=theirs, timeout=200, check=False,
         env=os.environ | {"COLUMNS": "120", "TERM": "xterm"},
     )  # fmt: skip

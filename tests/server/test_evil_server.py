@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import preloaded
 import pytest
 from evil_callers import BOUNDS, CALLERS, ROWS, TIMEOUT_S
 from evil_server import CONTENT, ENDLESS, EVILS, EvilServer, Talk
@@ -262,7 +263,7 @@ def test_command_line(filled: LocalServer, tmp_path: Path, evil: str) -> None:
     def run(arguments: list[str]) -> subprocess.CompletedProcess[str]:
         words = [word.format(csv=csv) for word in arguments]
         command = [sys.executable, "-m", "fastresp", *words, "--server", server.url]
-        return subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=90)
+        return preloaded.run(command, capture_output=True, text=True, errors="replace", timeout=90)
 
     with (
         EvilServer(filled.socket, tmp_path / "socket", evil, late=True) as server,

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import preloaded
 import pyarrow as pa
 import pytest
 import redis
@@ -86,7 +87,7 @@ def test_send_from_a_non_blocking_pipe(client: redis.Redis) -> None:
         client.flushall()
         with Late(RESP) as stdin:
             words = [*PROGRAM, *command.split(), "--json"]
-            done = subprocess.run(words, stdin=stdin, capture_output=True, timeout=200)
+            done = preloaded.run(words, stdin=stdin, capture_output=True, timeout=200)
         assert done.returncode == Exit.OK, done
         assert json.loads(done.stdout)["commands"] == 300
         assert client.dbsize() == (0 if command == "check -" else 300)
@@ -97,7 +98,7 @@ def test_send_from_a_non_blocking_pipe(client: redis.Redis) -> None:
 def test_load_from_a_non_blocking_pipe(kind: str, client: redis.Redis) -> None:
     with Late(SOURCES[kind]) as stdin:
         command = [*PROGRAM, "load", "-", "SET {id} {n}", "--format", kind]
-        done = subprocess.run(command, stdin=stdin, capture_output=True, timeout=200)
+        done = preloaded.run(command, stdin=stdin, capture_output=True, timeout=200)
     assert done.returncode == Exit.OK, done
     assert client.dbsize() == 300
 
@@ -215,7 +216,7 @@ def test_one_ctrl_d_is_enough(
         mode[0] &= ~termios.ICRNL
         termios.tcsetattr(theirs, termios.TCSANOW, mode)
         typed = b"".join(line + b"\n" for line in typed.split(b"\n")[:-1])
-    with subprocess.Popen(
+    with preloaded.Popen(
         [*PROGRAM, *command], stdin=theirs, stderr=subprocess.PIPE, stdout=subprocess.PIPE
     ) as process:
         os.write(ours, typed)

@@ -5,23 +5,20 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 import redis
 from click.testing import CliRunner, Result
+from preloaded import PROGRAM, Popen
+from preloaded import run as run_preloaded
 
 import fastresp
 from fastresp.cli.app import app
 from fastresp.cli.exit_codes import Exit
 
-PROGRAM = [str(Path(sys.executable).with_name("fastresp"))]
-if not Path(PROGRAM[0]).exists():
-    PROGRAM = [sys.executable, "-m", "fastresp"]
 HSET = "HSET user:{id} {**}"
 CSV = "id,name,mail\n1,Ann,a@x\n2,Bo,b@x\n3,Zoë,z@x\n"
 # The exit code, and the last word printed after a signal.
@@ -44,7 +41,7 @@ def run(
     *arguments: object, stdin: bytes = b"", **environment: str
 ) -> subprocess.CompletedProcess[str]:
     """Run the installed command."""
-    done = subprocess.run(
+    done = run_preloaded(
         [*PROGRAM, *map(str, arguments)],
         input=stdin,
         capture_output=True,
@@ -60,7 +57,7 @@ class Endless:
     """Run a load with endless input, until it ends or is stopped."""
 
     def __init__(self, *arguments: str) -> None:
-        self.process = subprocess.Popen(
+        self.process = Popen(
             [*PROGRAM, *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
+import preloaded
 import pytest
 import redis
 
@@ -52,7 +53,7 @@ def running_load(
     url: str, transport: str, wait_for: int, mode: str = "commands"
 ) -> subprocess.Popen[str]:
     """Start a process with an endless load; return it once it has sent ``wait_for`` commands."""
-    child = subprocess.Popen(
+    child = preloaded.Popen(
         [sys.executable, "-c", CHILD_CODE, url, transport, mode],
         stdout=subprocess.PIPE,
         text=True,

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import preloaded
 import redis
 
 from fastresp.server.local_server import LocalServer
@@ -97,7 +98,7 @@ class Loads:
 
     def process(self, rate: int) -> subprocess.Popen[str]:
         """Start a load."""
-        return subprocess.Popen(
+        return preloaded.Popen(
             [sys.executable, "-c", PROGRAM, self.server.url, self.template, str(self.count),
              str(rate)],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,

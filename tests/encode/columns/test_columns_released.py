@@ -14,6 +14,7 @@ from collections.abc import Callable
 from contextlib import aclosing
 from typing import Any
 
+import preloaded
 import pyarrow as pa
 import pyarrow.dataset
 import pytest
@@ -178,7 +179,7 @@ except KeyboardInterrupt as error:
 
 @pytest.mark.parametrize("transport", ["redis-cli", "socket"])
 def test_ctrl_c(transport: str, server: LocalServer) -> None:
-    child = subprocess.Popen(
+    child = preloaded.Popen(
         [sys.executable, "-c", CTRL_C, server.url, transport],
         stdout=subprocess.PIPE, text=True, process_group=0,
     )  # fmt: skip

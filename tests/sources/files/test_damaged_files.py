@@ -10,6 +10,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import preloaded
 import pyarrow as pa
 import pytest
 import redis
@@ -52,7 +53,7 @@ def test_evil_file_runs_no_command(
 ) -> None:
     path = evil_file(tmp_path, suffix)
     client.set("kept", "1")
-    done = subprocess.run(
+    done = preloaded.run(
         [sys.executable, "-m", "fastresp", "load", path, "SET {id} v", "--server", server.url],
         capture_output=True, text=True, timeout=200,
     )  # fmt: skip
