@@ -173,12 +173,12 @@ def test_invalid_replies(stream: bytes, words: str) -> None:
     assert len(offsets) == 1, "where it is does not depend on how the bytes were cut"
 
 
-@pytest.mark.parametrize("kind", [bytes([byte]) for byte in range(256) if byte not in b"+-:$*"])
-def test_wrong_first_byte(kind: bytes) -> None:
+def test_wrong_first_byte() -> None:
     """It is refused immediately, not at the end of its line."""
-    reader = ReplyReader()
-    with pytest.raises(ProtocolError, match=r"which is not a RESP2 type \(at byte 0\)"):
-        reader.feed(kind)
+    for byte in set(range(256)) - {*b"+-:$*"}:
+        reader = ReplyReader()
+        with pytest.raises(ProtocolError, match=r"which is not a RESP2 type \(at byte 0\)"):
+            reader.feed(bytes([byte]))
 
 
 @pytest.mark.slow

@@ -213,10 +213,10 @@ def test_malformed(data: bytes, at: int, message: str, bytes_shown: bytes) -> No
         assert data[at : at + 1] in around
 
 
-@pytest.mark.parametrize("byte", range(256))
-def test_every_type_byte(byte: int) -> None:
-    for data in (bytes([byte]), b"*1\r\n%c" % byte, b"%c1\r\n" % byte):
-        assert scanned([data]) == scanned(pieces_of(data, range(len(data)))) == expected(data)
+def test_every_type_byte() -> None:
+    for byte in range(256):
+        for data in (bytes([byte]), b"*1\r\n%c" % byte, b"%c1\r\n" % byte):
+            assert scanned([data]) == scanned(pieces_of(data, range(len(data)))) == expected(data)
 
 
 def test_fault_shows_the_split_line() -> None:

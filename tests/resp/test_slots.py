@@ -141,10 +141,10 @@ def test_unknown_commands(name: str) -> None:
     assert RULES.slot(pack(name, "key")) == UNKNOWN
 
 
-@pytest.mark.parametrize("name", sorted(POSITIONS))
-def test_any_case(name: bytes) -> None:
-    forms = (name, name.lower(), name.title())
-    assert len({RULES.slot(resp(form, b"1", b"2", b"3")) for form in forms}) == 1
+def test_any_case() -> None:
+    for name in POSITIONS:
+        forms = (name, name.lower(), name.title())
+        assert len({RULES.slot(resp(form, b"1", b"2", b"3")) for form in forms}) == 1, name
 
 
 @pytest.mark.parametrize("name", ["redis-server", *WHEEL_SERVERS])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from decimal import Decimal
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -145,32 +146,30 @@ def test_text(name: str, shape: Any) -> None:
     assert dumped(Array(array), "ECHO {0}") == pack_many(("ECHO", text) for text in expected)
 
 
-@pytest.mark.parametrize("index", INDEX_TYPES)
 @pytest.mark.parametrize("name", TEXTS)
-def test_text_in_dictionary(name: str, index: str) -> None:
+def test_text_in_dictionary(name: str) -> None:
     array, texts = TEXTS[name]
     last = len(array) - 1
-    indices = pa.array([0, None, last, last, 0, last], index)
-    table = pa.table({"v": pa.DictionaryArray.from_arrays(indices, sliced(array))[1:]})
     first, second = texts[0], texts[last]
-    assert dumped(table, "SET k {v}", nulls="empty") == pack_many(
-        ("SET", "k", text) for text in ("", second, second, first, second)
-    )
+    expected = pack_many(("SET", "k", text) for text in ("", second, second, first, second))
+    for index in INDEX_TYPES:
+        indices = pa.array([0, None, last, last, 0, last], index)
+        table = pa.table({"v": pa.DictionaryArray.from_arrays(indices, sliced(array))[1:]})
+        assert dumped(table, "SET k {v}", nulls="empty") == expected, index
 
 
-@pytest.mark.parametrize("ends", ["int16", "int32", "int64"])
 @pytest.mark.parametrize("name", TEXTS)
-def test_text_in_runs(name: str, ends: str) -> None:
+def test_text_in_runs(name: str) -> None:
     array, texts = TEXTS[name]
     values = pa.concat_arrays([sliced(array), pa.nulls(1, array.type)])
-    encoded = pa.RunEndEncodedArray.from_arrays(
-        pa.array([3 * i + 3 for i in range(len(values))], ends), values
-    )
     expected = [text for text in [*texts, ""] for _ in range(3)]
-    for start in (0, 1, 3, 3 * len(array)):
+    for ends, start in product(["int16", "int32", "int64"], [0, 1, 3, 3 * len(array)]):
+        encoded = pa.RunEndEncodedArray.from_arrays(
+            pa.array([3 * i + 3 for i in range(len(values))], ends), values
+        )
         assert dumped(pa.table({"v": encoded[start:]}), "SET k {v}", nulls="empty") == pack_many(
             ("SET", "k", text) for text in expected[start:]
-        )
+        ), (ends, start)
 
 
 @pytest.mark.parametrize("name", TEXTS)
