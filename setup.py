@@ -29,5 +29,7 @@ setup(
         compiler_directives={"freethreading_compatible": True},
         # Processes that are not forked would run this file again.
         nthreads=os.cpu_count() if multiprocessing.get_start_method() == "fork" else 0,
+        # .ci/run translates the same sources in several checkouts.
+        cache=os.environ.get("CYTHON_CACHE_DIR", False),
     ),
 )
