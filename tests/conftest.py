@@ -68,7 +68,7 @@ def pytest_sessionfinish() -> None:
 # How many more cases of a test run before a release.
 SLOW_CASES = 4
 # How many cases of a test of clusters run by default, unless it says so itself: each takes seconds.
-OF_CLUSTERS = 2
+OF_CLUSTERS = 1
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by marks

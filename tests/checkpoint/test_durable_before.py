@@ -16,6 +16,7 @@ from fastresp.server.local_server import LocalServer
 ROWS = [(number % 10, number) for number in range(5_000)]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("connections", [1, 2])
 @pytest.mark.parametrize("template", ["RPUSH list:{0} {1}", "SADD set:{0} {1}"])
 def test_rows_that_no_replica_has(
@@ -46,6 +47,7 @@ def test_rows_that_no_replica_has(
     assert sorted(map(int, found)) == [number for _, number in ROWS]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("connections", [1, 2])
 def test_replica_that_comes_later(
     start_server: Callable[..., LocalServer], connections: int

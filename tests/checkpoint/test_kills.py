@@ -82,9 +82,9 @@ def check(loads: Loads, happening: Callable[[Loads], object], most: int) -> None
     loads.check()
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("template", TEMPLATES)
-@pytest.mark.parametrize("kills", [4, pytest.param(MANY, marks=pytest.mark.long)])
+@pytest.mark.parametrize("kills", [2, pytest.param(MANY, marks=pytest.mark.long)])
 class TestKills:
     def test_loader(self, start_server: Start, template: str, kills: int) -> None:
         check(Loads(start_server(), template, kills, kills), Loads.kill_loader, kills)

@@ -136,7 +136,7 @@ def test_calls(reached: Reached) -> None:
     check_calls(reached)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 def test_command_line(reached: Reached, tmp_path: Path) -> None:
     if isinstance(reached.servers[0](), str):
         check_command_line(reached, tmp_path)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+import preloaded
 import pytest
 import redis
 from cluster_events import Events
@@ -62,7 +63,7 @@ def markers(client: Any, nodes: LocalCluster) -> dict[bytes, bytes]:
     return {key: client.get(key) for key in keys}
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("mode", ["commands", "merge"])
 @pytest.mark.parametrize("connections", [1, 2])
 def test_resumes_after_the_source_has_failed(
@@ -150,7 +151,7 @@ def test_one_server_and_a_cluster(cluster: LocalCluster) -> None:
 
 class TestTwoLoaders:
     def start(self, cluster: LocalCluster) -> subprocess.Popen[str]:
-        return subprocess.Popen(
+        return preloaded.Popen(
             [sys.executable, "-c", LOADER, cluster.url, PUSH, "3000", str(COUNT), "20000"],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )  # fmt: skip

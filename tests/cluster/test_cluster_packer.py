@@ -232,6 +232,7 @@ def test_replicas_are_fast_too(library: str) -> None:
             deadline = time.monotonic() + 20
             while len(client.get_replicas()) < 2:
                 assert time.monotonic() < deadline
+                time.sleep(0.05)
                 client.nodes_manager.initialize()
             assert all(client.set(key, OURS) for key in KEYS[:20])
             for primary in cluster.clients[:2]:

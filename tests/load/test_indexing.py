@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import preloaded
 import pytest
 import redis
 from command_line import PROGRAM, invoke
@@ -27,6 +28,7 @@ from fastresp.cli.exit_codes import Exit
 from fastresp.outcome.index_state import IndexState
 from fastresp.server.local_server import LocalServer
 
+pytestmark = pytest.mark.few(2)
 Insert = Callable[..., fastresp.Report]
 TEMPLATE = "HSET doc:{0} n {1} words {2}"
 # Their scan takes half a second, so that it is not over before a load begins.
@@ -342,6 +344,7 @@ def test_cancelled(option: dict[str, Any], replies: int, scanning_for_ever: str)
     assert (report.replies, report.index_waiting) == (replies, 1)
 
 
+@pytest.mark.few(1)
 def test_command_line(scanning: redis.Redis, module_server: LocalServer, tmp_path: Path) -> None:
     path = tmp_path / "docs.csv"
     path.write_text("id,n\n1,1\n2,two\n")
@@ -364,7 +367,7 @@ def test_interrupted(
     """Ctrl-C ends each wait; what was read is sent before."""
     path = tmp_path / "docs.csv"
     path.write_text("id,n\n1,1\n2,2\n")
-    child = subprocess.Popen(
+    child = preloaded.Popen(
         [*PROGRAM, "load", str(path), "HSET doc:{id} {**}", "--server", scanning_for_ever, option,
          "--json"],
         stdout=subprocess.PIPE, text=True,

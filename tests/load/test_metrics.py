@@ -84,6 +84,7 @@ def test_errors_by_code(insert: Insert, server: LocalServer, client: redis.Redis
     assert found["stopped"] == 0
 
 
+@pytest.mark.few(1)
 def test_while_the_server_is_silent(
     insert_singly: Insert, server: LocalServer, client: redis.Redis
 ) -> None:
@@ -177,6 +178,7 @@ def test_missing_folder(insert_singly: Insert, server: LocalServer, client: redi
     assert client.dbsize() == 0
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("becomes", ["no folder", "symbolic link", "another file", "fifo"])
 def test_path_that_changes(
     insert_singly: Insert, server: LocalServer, tmp_path: Path, caplog: pytest.LogCaptureFixture,
@@ -222,6 +224,7 @@ def test_name_that_is_not_utf_8(server: LocalServer, tmp_path: Path) -> None:
     assert r'{load="\\xff"}' in text
 
 
+@pytest.mark.few(1)
 def test_callable_that_raises(
     insert_singly: Insert, server: LocalServer, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -12,6 +12,7 @@ import fastresp
 from fastresp.outcome.passwords import cause_shown, masked
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("repeated", ["https://h/?,;", ",;", "a.", "a-", "://", "'", "password ="])
 def test_long_texts(repeated: str) -> None:
     """The time is linear: a text of 1 MB would take hours otherwise."""

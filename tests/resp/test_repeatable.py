@@ -62,6 +62,7 @@ def client() -> Iterator[redis.Redis]:
         yield redis.Redis.from_url(server.url)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("tenth", range(10))
 def test_full_run_after_a_partial_run(client: redis.Redis, tenth: int) -> None:
     for seed in range(100 * tenth, 100 * (tenth + 1)):

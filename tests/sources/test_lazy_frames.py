@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+import preloaded
 import pytest
 import redis
 from loads import Insert
@@ -58,6 +59,7 @@ TYPES = {
 }
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("name", TYPES)
 def test_types(name: str) -> None:
     """Every batch has the columns of the first one."""
@@ -163,11 +165,12 @@ except BaseException as error:
 """
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("form", ["sync", "asyncio"])
 @pytest.mark.parametrize("how", ["interrupt", "null"])
 def test_query_ends_with_the_load(how: str, form: str, server: LocalServer) -> None:
     """The remaining batches are not computed, and the process ends."""
-    done = subprocess.run(
+    done = preloaded.run(
         [sys.executable, "-c", ENDS, how, form, server.url],
         capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip

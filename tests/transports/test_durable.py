@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import preloaded
 import pytest
 import redis
 from loads import Insert, insert_sync
@@ -24,6 +25,8 @@ import fastresp
 from fastresp.resp.scan import ReplyScanner
 from fastresp.server.local_server import LocalServer
 
+# Each test has cases for two ways to load, and for three servers.
+pytestmark = pytest.mark.few(2)
 ROWS = 60_000
 PUSH = "RPUSH list {0}"
 AOF = ("--appendonly", "yes", "--appendfsync")
@@ -112,6 +115,7 @@ def test_one_question_at_a_time(start: Start) -> None:
     assert asked < report.bytes_sent / (1 << 20)
 
 
+@pytest.mark.few(1)
 def test_slow_source(insert: Insert, start: Start) -> None:
     """All is confirmed at the end; the last rows follow a question that is still open."""
     server = start(*AOF, "everysec")
@@ -265,6 +269,7 @@ class TestFailure:
             assert stored == [*range(len(stored))]
             assert report.durable <= len(stored) <= report.commands
 
+    @pytest.mark.few(1)
     def test_server_comes_back(self, insert_singly: Insert, start: Start) -> None:
         """With ``retry=``, what was not confirmed is sent again, and the load continues."""
         server = start(*AOF, "everysec")
@@ -297,7 +302,7 @@ class TestFailure:
 
 
 class TestCheckpoint:
-    @pytest.mark.few(2)
+    @pytest.mark.few(1)
     @pytest.mark.parametrize("template", ["SET {0} {0}", "RPUSH list:{0} {0}"])
     def test_row_is_durable(
         self, insert_singly: Insert, start: Start, template: str, tmp_path: Path
@@ -363,6 +368,7 @@ class TestCluster:
                 insert_singly(range(ROWS), "SET {0} x", server=cluster.url, durable="fsync")
             assert [node.dbsize() for node in cluster.clients] == [0, 0, 0]
 
+    @pytest.mark.few(1)
     def test_primary_is_killed(self, insert_singly: Insert) -> None:
         """The replica that takes over confirms what is sent again."""
         with self.cluster(1) as cluster:
@@ -383,7 +389,7 @@ def test_command_line(start: Start, tmp_path: Path) -> None:
 
     def load(*options: str) -> subprocess.CompletedProcess[str]:
         words = [sys.executable, "-m", "fastresp", "load", str(path), "RPUSH list {n}"]
-        return subprocess.run(
+        return preloaded.run(
             [*words, "--server", server.url, *options], capture_output=True, text=True
         )
 

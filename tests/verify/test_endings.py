@@ -155,25 +155,26 @@ def test_server_that_dies(verify: Verify, start_server: Callable[..., LocalServe
     server = start_server()
 
     def rows() -> Iterator[tuple[int, str]]:
-        for i in range(300_000):
-            if i == 60_000:
+        for i in range(100_000):
+            if i == 20_000:
                 server.process.kill()
             yield i, f"v{i}" * 10
 
     with pytest.raises(fastresp.TransportError, match="lost the connection") as caught:
         verify(rows(), "SET k:{0} {1}", server=server.url)
     report: Any = caught.value.report
-    assert 0 < report.values < 300_000 and report.by_kind == {"missing": report.differing}
+    assert 0 < report.values < 100_000 and report.by_kind == {"missing": report.differing}
     assert report.stopped == "not all rows were compared, and none a second time"
     assert not report.same
 
 
+@pytest.mark.few(1)
 def test_frozen_server(verify: Verify, start_server: Callable[..., LocalServer]) -> None:
     server = start_server()
 
     def rows() -> Iterator[tuple[int, str]]:
-        for i in range(100_000):
-            if i == 50_000:
+        for i in range(40_000):
+            if i == 20_000:
                 server.process.send_signal(signal.SIGSTOP)
             yield i, f"v{i}" * 10
 
@@ -319,6 +320,7 @@ def test_concurrent_writers(load: Load, verify: Verify, server: LocalServer) -> 
     assert verify(ROWS, "HSET k:{0} a {1}").same
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     "case", ["first item popped", "another type", "keys in turn", "expired", "documents"]
 )

@@ -110,6 +110,7 @@ def replaced(path: Path) -> None:
     other.rename(path)
 
 
+@pytest.mark.few(10)
 @pytest.mark.parametrize("change", [grown, replaced, os.utime])
 @pytest.mark.parametrize("suffix", FORMS)
 def test_file_changed_during_a_load(

@@ -58,6 +58,7 @@ def json_file(path: Path, *rows: str) -> Path:
     return path
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("name", ["x.jsonl", "x.json"])
 @pytest.mark.parametrize("form", [Path, Path.open, str, lambda path: [path]])
 def test_no_query_over_json_changes_numbers(tmp_path: Path, name: str, form: Any) -> None:
@@ -165,6 +166,7 @@ def test_queries_only_read(tmp_path: Path) -> None:
     assert not target.exists()
 
 
+@pytest.mark.few(7)
 @pytest.mark.parametrize(
     "text",
     [

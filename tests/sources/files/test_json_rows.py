@@ -337,6 +337,7 @@ def replaced(random: Random, text: str) -> str:
     return random.choice(changes)()
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize(
     ("template", "compared"),
     [("SET k {a!json}", {"a"}), ("HSET k - - {**!json}", None), ("SET k {*!json}", None)],

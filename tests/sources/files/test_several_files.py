@@ -87,6 +87,7 @@ def test_each_file_keeps_its_types(tmp_path: Path, suffix: str, template: str) -
     assert sent(tmp_path / "part-*", template, limit=2) == b"".join(alone)
 
 
+@pytest.mark.few(12)
 @pytest.mark.parametrize("form", [{"sort_by": "id"}, {"sql": "FROM source ORDER BY id"}])
 @pytest.mark.parametrize("kind", TYPES)
 def test_sorted_rows_and_queries_need_one_type(
@@ -204,6 +205,7 @@ def test_folders_name_columns(tmp_path: Path, suffix: str, form: dict[str, Any])
     assert sent(second, "SET {day} {n}", **form) == sent([second], "SET 2024-01-02 {n}")
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("suffix", ["parquet", "csv"])
 @pytest.mark.parametrize(
     ("folder", "name", "columns"),
