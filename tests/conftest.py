@@ -78,6 +78,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     ``@pytest.mark.few(3)`` leaves three, which are then spread over all parameters. What is beyond
     SLOW_CASES of them is long. Tests of clusters have that mark without saying so.
     """
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        # Modules that wait, such as those of clusters, then run beside modules that compute.
+        items.sort(key=lambda item: crc32(item.nodeid.partition("::")[0].encode()))
     cases: defaultdict[tuple[str, int], list[pytest.Item]] = defaultdict(list)
     for item in items:
         slow, long = item.get_closest_marker("slow"), item.get_closest_marker("long")
