@@ -112,12 +112,12 @@ def shared_server() -> Iterator[LocalServer]:
 
 @pytest.fixture
 def server(shared_server: LocalServer, cli: str) -> LocalServer:
-    """The shared server, emptied, and without what tests before have left connected."""
-    # After five million keys it takes longer than redis-py waits by default.
-    client = redis.Redis.from_url(shared_server.url, socket_timeout=60)
-    client.flushall()
-    client.client_kill_filter(_type="normal", skipme=True)
-    client.close()
+    """The shared server, emptied, and without connections of earlier tests."""
+    with socket.socket(socket.AF_UNIX) as connection, connection.makefile("rb") as replies:
+        connection.settimeout(60)  # for five million keys
+        connection.connect(str(shared_server.socket))
+        connection.sendall(b"FLUSHALL\r\nCLIENT KILL TYPE normal SKIPME yes\r\n")
+        assert (replies.readline(), replies.readline()[:1]) == (b"+OK\r\n", b":")
     return shared_server
 
 
