@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -67,33 +68,48 @@ def pytest_sessionfinish() -> None:
 
 # How many more cases of a test run before a release.
 SLOW_CASES = 4
-# How many cases of a test of clusters run by default, unless it says so itself: each takes seconds.
+# How many cases of a cluster test run by default, unless it has the mark: each takes seconds.
 OF_CLUSTERS = 1
+# In the names of tests that run in both ways.
+WAY = re.compile(r"(?<=[\[-])(sync|asyncio)(?=[\]-])")
+
+
+def checksum(name: str) -> int:
+    return crc32(name.encode())
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark as slow all cases of a test but the first few, in the order of their names' checksums.
+    """Mark the cases that don't run by default: slow, or long.
 
-    ``@pytest.mark.few(3)`` leaves three, which are then spread over all parameters. What is beyond
-    SLOW_CASES of them is long. Tests of clusters have that mark without saying so.
+    ``@pytest.mark.few(3)`` leaves three cases of a test, the first by the checksums of their names:
+    they are spread over all parameters. Then SLOW_CASES are slow, and the others long. Cluster
+    tests have the mark implicitly. Of other tests in two ways, one is slow.
     """
     if "PYTEST_XDIST_WORKER" in os.environ:
         # Modules that wait, such as those of clusters, then run beside modules that compute.
-        items.sort(key=lambda item: crc32(item.nodeid.partition("::")[0].encode()))
+        items.sort(key=lambda item: checksum(item.nodeid.partition("::")[0]))
     cases: defaultdict[tuple[str, int], list[pytest.Item]] = defaultdict(list)
+    ways: defaultdict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
         slow, long = item.get_closest_marker("slow"), item.get_closest_marker("long")
         if slow and long:
             raise pytest.UsageError(f"{item.nodeid} is slow and long; mark it as one of them")
         mark = item.get_closest_marker("few")
         count = mark.args[0] if mark else OF_CLUSTERS if item.path.parent.name == "cluster" else 0
-        if count and not slow and not long:
+        if slow or long:
+            continue
+        if count:
             cases[item.nodeid.partition("[")[0], count].append(item)
+        elif mark is None and WAY.search(item.nodeid):
+            ways[WAY.sub("", item.nodeid)].append(item)
     for (_, count), found in cases.items():
-        ordered = sorted(found, key=lambda item: crc32(item.name.encode()))
+        ordered = sorted(found, key=lambda item: checksum(item.name))
         for number, item in enumerate(ordered[count:]):
             item.add_marker(pytest.mark.slow if number < SLOW_CASES else pytest.mark.long)
+    for name, both in ways.items():
+        if len(both) == 2:
+            both[checksum(name) % 2].add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(scope="session")

@@ -41,7 +41,7 @@ def test_between_its_command_and_exec(
         (
             number, *(("SETUSER", "loader", *RIGHTS) if number == 2_100 else harmless),
             # A key of another type.
-            "" if wrong and number == 2_101 else "of",
+            "" if wrong and number == 2_100 else "of",
         )
         for number in range(COUNT)
     ]  # fmt: skip

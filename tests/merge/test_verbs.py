@@ -101,6 +101,7 @@ def test_merged(server: LocalServer, verb: str, tmp_path: Path) -> None:
         assert calls(client, name) == count
 
 
+@pytest.mark.few(20)
 @pytest.mark.parametrize(
     "verb", [verb for verb in VERBS if verb.upper() not in {"SET", "DEL", "UNLINK"}]
 )
@@ -143,6 +144,7 @@ def has_msetex(client: redis.Redis) -> bool:
     raise AssertionError
 
 
+@pytest.mark.few(20)
 @pytest.mark.parametrize("case", SINGLE)
 def test_not_merged(server: LocalServer, case: str, tmp_path: Path) -> None:
     commands = SINGLE[case]
@@ -160,6 +162,7 @@ def test_not_merged(server: LocalServer, case: str, tmp_path: Path) -> None:
             )
 
 
+@pytest.mark.few(20)
 @pytest.mark.parametrize("at", [0, 2, 4])
 @pytest.mark.parametrize(
     "commands",
