@@ -16,6 +16,7 @@ __all__ = [
     "Cell",
     "Group",
     "NotMeasured",
+    "NotRun",
     "Results",
     "Row",
     "Section",
@@ -39,6 +40,10 @@ def clean(text: str) -> str:
 
 class NotMeasured(Exception):
     """There is no such result; the message says why."""
+
+
+class NotRun(NotMeasured):
+    """The script was not run."""
 
 
 class Results:
@@ -98,7 +103,7 @@ class Results:
             NotMeasured: with the reason.
         """
         if name not in self._files:
-            raise NotMeasured(f"not run yet: `{self.command(name)}`")
+            raise NotRun(f"not run yet: `{self.command(name)}`")
         rows = [found for found in self.rows(table or name, name) if found.row == row]
         for found in rows:
             # If there is only one, its parser need not be named.

@@ -8,7 +8,7 @@ from statistics import median
 
 from results import Result
 
-from .data import NotMeasured, Results
+from .data import NotMeasured, NotRun, Results
 from .figures import table
 
 __all__ = ["lanes", "largest", "plan"]
@@ -63,10 +63,11 @@ def _by_loader(row: Result) -> float:
 
 def largest(results: Results) -> str:
     """Say how much memory the largest load took."""
-    rows = [row for row in results.rows("scale commands", "scale") if row.values]
-    if not rows:
-        raise NotMeasured("no load of scale.py was measured")
-    most = max(rows, key=lambda row: row.operations)
+    if "scale" not in results:
+        raise NotRun("scale.py was not run")
+    most = max(results.rows("scale commands", "scale"), key=lambda row: row.operations)
+    if not most.values:
+        raise NotMeasured(most.reason)
     peaks = most.by_round("peak").values()
     return f"{most.operations:,} commands needs {max(peaks) / 2**20:,.0f} MiB"
 

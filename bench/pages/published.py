@@ -16,7 +16,7 @@ from typing import Any
 from results import publish
 
 from .claims import CLAIMS
-from .data import Results, clean
+from .data import NotRun, Results, clean
 
 __all__ = ["MARKED", "copied", "filled", "pages"]
 
@@ -42,19 +42,22 @@ def _cleaned(value: Any) -> Any:
 
 
 def filled(page: str, results: Results) -> str:
-    """Return a page with the texts of these results.
+    """Return a page with the texts of these results; a text whose script was not run stays.
 
     Raises:
-        NotMeasured: a figure is not in the results.
+        NotMeasured: a script was run, and its results lack a figure.
         KeyError: there is no text of a name.
     """
-    return MARKED.sub(
-        lambda found: (
-            f"<!-- published: {found[1]} -->{found[2]}{CLAIMS[found[1]](results)}{found[2]}"
-            "<!-- end -->"
-        ),
-        page,
-    )
+    return MARKED.sub(lambda found: _filled(found, results), page)
+
+
+def _filled(found: re.Match[str], results: Results) -> str:
+    name, newline, _ = found.groups()
+    try:
+        text = CLAIMS[name](results)
+    except NotRun:
+        return found[0]
+    return f"<!-- published: {name} -->{newline}{text}{newline}<!-- end -->"
 
 
 def pages(root: Path) -> Iterator[tuple[Path, str]]:

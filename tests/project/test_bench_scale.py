@@ -313,3 +313,5 @@ def test_the_guide_gets_the_figures(measured: Results) -> None:
         assert part in made, part
     with pytest.raises(NotMeasured, match="no row"):
         filled(page, results(row("lanes", "rows, 8 bytes, no cluster", [1.0])))
+    # A text whose script was not run stays.
+    assert filled(page, Results()) == page
