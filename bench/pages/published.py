@@ -20,7 +20,7 @@ from .data import NotRun, Results, clean
 
 __all__ = ["MARKED", "copied", "filled", "pages"]
 
-MARKED = re.compile(r"<!-- published: ([\w-]+) -->(\n?)(.*?)\n?<!-- end -->", re.DOTALL)
+MARKED = re.compile(r"<!-- published: ([\w-]+) -->(\n*)(.*?)\n*<!-- end -->", re.DOTALL)
 
 
 def copied(source: Path, target: Path) -> None:
@@ -52,12 +52,14 @@ def filled(page: str, results: Results) -> str:
 
 
 def _filled(found: re.Match[str], results: Results) -> str:
-    name, newline, _ = found.groups()
+    name, lines, _ = found.groups()
     try:
         text = CLAIMS[name](results)
     except NotRun:
         return found[0]
-    return f"<!-- published: {name} -->{newline}{text}{newline}<!-- end -->"
+    # A table begins behind a blank line.
+    space = "\n\n" if lines else ""
+    return f"<!-- published: {name} -->{space}{text}{space}<!-- end -->"
 
 
 def pages(root: Path) -> Iterator[tuple[Path, str]]:

@@ -291,13 +291,13 @@ def measured() -> Results:
 
 def test_the_guide_gets_the_figures(measured: Results) -> None:
     page = "A guide.\n\n" + "\n\n".join(
-        f"<!-- published: {name} -->\nold\n<!-- end -->"
+        f"<!-- published: {name} -->\n\nold\n\n<!-- end -->"
         for name in ("lanes", "largest-load", "plan")
     )
     made = filled(page, measured)
     assert filled(made, measured) == made
     for part in (
-        "A guide.\n\n<!-- published: lanes -->\n| Nodes | rows, 8 bytes | ",
+        "A guide.\n\n<!-- published: lanes -->\n\n| Nodes | rows, 8 bytes | ",
         "\n| no cluster | 0.25 M/s, 4 MB/s | 0.25 M/s, 64 MB/s | 0.25 M/s, 4 MB/s |",
         "\n| 100 nodes | 0.25 M/s, ",
         "100,000,000 commands needs 77 MiB",
@@ -308,7 +308,7 @@ def test_the_guide_gets_the_figures(measured: Results) -> None:
         "\nkey = 1_230  #",
         "\nThe nodes take 100 s,\nwith a replica each 400 s.\n400 processes feed them.\n",
         "\nOne process takes 11.1 hours.\nThe network carries 2.58 TB,\n206 Gbit/s in all,\n",
-        "\n```\n<!-- end -->",
+        "\n```\n\n<!-- end -->",
     ):
         assert part in made, part
     with pytest.raises(NotMeasured, match="no row"):
