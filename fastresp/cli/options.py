@@ -401,7 +401,7 @@ log = option(
     type=click.Choice(["text", "json"]),
     default="text",
     metavar="F",
-    help="`text`, with a progress bar on a terminal, or `json`: log lines on stderr.",
+    help="Format of the log on stderr: `text`, with a progress bar on a terminal, or `json`.",
     show_default=True,
 )
 metrics = option(
