@@ -179,7 +179,7 @@ def mass_insert(
             does not accept that number of arguments (nothing was sent).
         LoadErrors: the server answered a command with an error; the load ran to its end, or
             was stopped by ``on_error="stop"`` or ``max_errors``.
-        EncodeError: a value has no RESP form, or is larger than the server accepts, or a command
+        EncodeError: a value can't be encoded, or is larger than the server accepts, or a command
             can't be serialised. The rows before it were loaded, but in mode ``"serialize"`` not
             those of the same key.
         TemplateError: the template is invalid, a row lacks a field that it names, or a column has

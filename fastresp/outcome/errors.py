@@ -44,7 +44,7 @@ def with_line(text: str, error: Placed) -> str:
 
 
 class EncodeError(Placed, FastrespError, TypeError, ValueError):
-    """A value has no RESP form, or a command may not be sent in a pipeline.
+    """A value can't be encoded, or a command may not be sent in a pipeline.
 
     Its command is removed whole; the commands before it are intact.
 

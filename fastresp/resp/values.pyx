@@ -93,7 +93,7 @@ def pack(*args, default=None):
         The command as an array of bulk strings.
 
     Raises:
-        EncodeError: an argument has no RESP form, or the command changes the reply stream.
+        EncodeError: an argument can't be encoded, or the command changes the reply stream.
     """
     cdef Buffer b = Buffer(512)
     try:
