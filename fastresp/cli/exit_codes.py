@@ -30,14 +30,15 @@ class Exit(IntEnum):
 
 MEANINGS = {
     Exit.OK: "success",
-    Exit.ERRORS: "error replies, data that can't be read or sent, or differences",
+    Exit.ERRORS: "error replies, data that can't be read or sent, differences, or a problem found "
+    "by `fastresp doctor`",
     Exit.STOPPED: "stopped by `--max-errors` or `--on-error stop`, or by a full or busy server",
     Exit.LOST: "the server can't be used, the connection was lost, or another loader is at work",
     Exit.INTERRUPTED: "interrupted, for example by Ctrl-C",
-    Exit.ADVICE: "`fastresp doctor` has advice (1: it found a problem)",
+    Exit.ADVICE: "`fastresp doctor` found no problem, but has advice",
     Exit.EARLIER: "nothing was sent: the file of `--rejects`, `--bad-rows` or `--differences` "
     "still has entries from an earlier run",
-    Exit.USAGE: "wrong usage: an option, the template, a missing file, another source's checkpoint",
+    Exit.USAGE: "wrong option or template, missing file, or the checkpoint of a different source",
     Exit.TERMINATED: "terminated by SIGTERM, for example when a container is stopped",
 }
 
