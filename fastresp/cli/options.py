@@ -158,7 +158,7 @@ nulls = option(
     default="auto",
     metavar="HOW",
     section=DATA,
-    help="`auto`: omit null pairs of `{**}`; `skip`: also commands; `empty`: send `''`; "
+    help="`auto`: omit null pairs of `{**}`; `skip`: also omit commands; `empty`: send `''`; "
     "`delete`: send HDEL; `error`.",
     show_default=True,
 )
