@@ -38,7 +38,8 @@ MEANINGS = {
     Exit.ADVICE: "`fastresp doctor` found no problem, but has advice",
     Exit.EARLIER: "nothing was sent: the file of `--rejects`, `--bad-rows` or `--differences` "
     "still has entries from an earlier run",
-    Exit.USAGE: "wrong option or template, missing file, or the checkpoint of a different source",
+    Exit.USAGE: "wrong usage: an invalid option or template, a missing file, or the checkpoint of "
+    "another source",
     Exit.TERMINATED: "terminated by SIGTERM, for example when a container is stopped",
 }
 
