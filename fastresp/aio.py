@@ -33,7 +33,15 @@ from .transports.error_policy import ErrorPolicy
 from .transports.resend import Resending
 from .transports.socket import SocketTransport
 
-__all__ = ["ListBuffer", "execute", "fetch_hashes", "iter_replies", "mass_insert", "verify"]
+__all__ = [
+    "Hashes",
+    "ListBuffer",
+    "execute",
+    "fetch_hashes",
+    "iter_replies",
+    "mass_insert",
+    "verify",
+]
 
 
 @public

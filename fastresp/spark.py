@@ -18,7 +18,7 @@ from .sink.reading import Reading
 from .sink.text_options import reading_options, sink_options
 from .sink.types import in_utc
 
-__all__ = ["FastrespDataSource", "register"]
+__all__ = ["register"]
 
 QUERY, EPOCH = "sql.streaming.queryId", "streaming.sql.batchId"
 ZONE: Any = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}

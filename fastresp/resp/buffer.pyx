@@ -124,12 +124,6 @@ cdef class Chunk:
         first_command: index of its first command in the stream.
         ends: array of int64, the end offset of what each reply answers.
         rows: array of int64, the index of the source row that each command came from.
-        places: array of int64, the index of each command in the source; None if they are in order.
-        lane: the lane that the commands have to go to; -1 for any. The chunks of lanes are counted
-            in the order in which they were made: ``first_command`` is not that of the source.
-        fence: whether all its replies must come before a later chunk is sent. The sender then sets
-            ``answered``, ``refused`` if the last reply is an error, and ``existed`` if it says that
-            the key exists.
     """
 
     def __cinit__(self):

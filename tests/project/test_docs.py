@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html.parser
 import importlib.util
 import io
 import os
@@ -235,39 +234,3 @@ def test_generated_pages_are_up_to_date() -> None:
     spec.loader.exec_module(make_cli)
     for path, made in make_cli.PAGES.items():
         assert path.read_text() == made(), "run python docs/make_cli.py"
-
-
-class Fetched(html.parser.HTMLParser):
-    """Collects the URLs that a page makes a browser fetch."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.urls: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        attributes = dict(attrs)
-        if tag in ("script", "img", "iframe") and (url := attributes.get("src")):
-            self.urls.append(url)
-        if tag == "link" and attributes.get("rel") in ("stylesheet", "preconnect", "icon"):
-            self.urls.append(attributes.get("href") or "")
-
-
-def test_built_pages_fetch_nothing_from_elsewhere(tmp_path: Path) -> None:
-    for package in ("material", "mkdocstrings"):
-        imported(package)
-    site = tmp_path / "site"
-    done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "-q", "-d", str(site)],
-        cwd=ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    reference = (site / "reference" / "api" / "index.html").read_text()
-    for name in fastresp.__all__:
-        assert f'.{name}"' in reference, f"docs/reference/api.md lacks {name}"
-    pages = list(site.rglob("index.html"))
-    assert len(pages) == len(list(DOCS.rglob("*.md")))
-    for page in pages:
-        fetched = Fetched()
-        fetched.feed(page.read_text())
-        assert fetched.urls
-        assert not [url for url in fetched.urls if "//" in url]

@@ -1,0 +1,79 @@
+"""docs/reference/api.md lists every public name and no internal one."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import re
+import sys
+
+from places import ROOT
+
+sys.path.append(str(ROOT / "docs"))
+
+from check_site import api_names
+
+NAMES = api_names((ROOT / "docs" / "reference" / "api.md").read_text())
+# Members of classes have longer names.
+TOP = [name for name in NAMES if name.rpartition(".")[0] not in NAMES]
+MODULES = ("__init__", "aio", "dask", "dlt", "ray", "redis_py", "sink/__init__", "spark")
+# The engines need not be installed.
+IMPORTED = ("fastresp", "fastresp.aio", "fastresp.redis_py", "fastresp.sink")
+# Names without an underscore that other modules of fastresp use and users must not: a new one needs
+# a decision, and belongs either here or on the page.
+INTERNAL = {
+    "Chunk": "answered command covered existed fence lane memory parts piece pieces place places "
+    "refused rows_after within",
+    "EncodeError": "message",
+    "FastrespError": "hints message",
+    "Hashes": "begin counted",
+    "ProtocolError": "message",
+    "RedisCli": "connecting finishing flush kill limited made running stop writing",
+    "Report": "count_error message uncount_error",
+    "RespFile": "blocks check fraction line_numbers place summary",
+    "Sink": "check_rewrites how_once",
+    "SourceError": "message",
+    "Table": "description first_row following for_load fraction has_no_columns has_places "
+    "line_numbers place rows_about schemas skips_bad_rows",
+    "Template": "deleting self_contained",
+    "Totals": "log of sum",
+    "VerifyReport": "add message",
+    "Writer": "fill start_at",
+}
+
+
+def exported(module: str) -> list[str]:
+    """Return the ``__all__`` of a module without importing it."""
+    tree = ast.parse((ROOT / "fastresp" / f"{module}.py").read_text())
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            prefix = f"fastresp.{module}".removesuffix("__init__").replace("/", ".").rstrip(".")
+            return [f"{prefix}.{name}" for name in ast.literal_eval(node.value)]
+    raise AssertionError(f"{module} has no __all__")
+
+
+def test_names() -> None:
+    assert sorted(TOP) == sorted(name for module in MODULES for name in exported(module))
+
+
+def described(kind: type) -> set[str]:
+    """Return the attributes that the docstring of a class describes."""
+    section = inspect.cleandoc(kind.__doc__ or "").partition("\nAttributes:\n")[2]
+    lines = re.findall(r"^    (\w+(?:, \w+)*):", section.partition("\n\n")[0], re.MULTILINE)
+    return {name for line in lines for name in line.split(", ")}
+
+
+def test_members() -> None:
+    internal = {}
+    for path in TOP:
+        module, _, name = path.rpartition(".")
+        kind = getattr(importlib.import_module(module), name) if module in IMPORTED else None
+        if not inspect.isclass(kind):
+            continue
+        shown = {each.rpartition(".")[2] for each in NAMES if each.startswith(f"{path}.")}
+        assert shown <= set(dir(kind)), path
+        public = {each for each in vars(kind) if not each.startswith("_")}
+        if hidden := public - shown - described(kind):
+            internal[name] = " ".join(sorted(hidden))
+    assert internal == INTERNAL
