@@ -11,15 +11,21 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree
 
 PAGE = Path(__file__).with_name("compatibility.md")
 BEGIN, END = "<!-- tables: made by docs/make_compatibility.py -->\n", "<!-- end of the tables -->\n"
-# What wheels are built for, and no report was made on: the release workflow only runs .ci/smoke.py.
-UNTESTED = [("3.14t", "Linux"), ("3.11 to 3.14", "macOS 13.3 and later, ARM and x86-64")]
 NOT_RUN = "-"
+# What wheels are built for, and no report was made on: the release workflow only runs .ci/smoke.py.
+UNTESTED = [
+    ["3.14t", "Linux", NOT_RUN],
+    ["3.11 to 3.14", "Linux, aarch64 (ARM)", NOT_RUN],
+    ["3.11 to 3.14", "Linux, musl", NOT_RUN],
+    ["3.11 to 3.14", "macOS 13.3 and later, ARM and x86-64", NOT_RUN],
+]
 # Tested weekly, by .github/workflows/ci.yml.
 WEEKLY = "yodb"
 
@@ -46,10 +52,6 @@ def by_number(text: str) -> list[int | str]:
     return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", text)]
 
 
-def day(run: Run) -> str:
-    return run.date
-
-
 def read(report: Path) -> Run:
     """Read a report of pytest.
 
@@ -72,51 +74,65 @@ def read(report: Path) -> Run:
     return Run(date, machine["python"], machine["system"], packages, transports)
 
 
-def table(head: str, rows: list[tuple[str, ...]]) -> list[str]:
-    columns = head.count("|") + 1
-    lines = [f"| {head} |", "|" + "---|" * columns]
-    return [*lines, *(f"| {' | '.join(row)} |" for row in rows), ""]
+PYTHONS = "Python | System | Tested on"
+PACKAGES = "Package | Oldest | Newest"
+SERVERS = "Server | Transports | Tested on"
 
 
-def tables(runs: list[Run]) -> str:
-    """Return the tables of Pythons, packages and servers, each with the day of its last run."""
-    machines = {(run.python, run.system): run.date for run in sorted(runs, key=day)}
-    pythons = [
-        (*machine, machines[machine])
-        for machine in sorted(machines, key=lambda each: by_number(each[0]))
-    ]
-    pythons += [(*machine, NOT_RUN) for machine in UNTESTED]
-    names = sorted({name for run in runs for name in run.packages})
-    packages = []
-    for name in names:
-        versions = sorted(
-            {run.packages[name] for run in runs if name in run.packages}, key=by_number
-        )
-        packages.append((name, versions[0], versions[-1]))
-    servers = {name: run.date for run in sorted(runs, key=day) for name in run.transports}
-    ways = {
-        name: set().union(*(run.transports.get(name, set()) for run in runs)) for name in servers
-    }
-    rows = [
-        (name, ", ".join(sorted(ways[name], key=by_number)), servers[name])
-        for name in sorted(servers, key=by_number)
-    ]
-    if not any(name.startswith(WEEKLY) for name in servers):
-        rows.append((WEEKLY, "socket", "weekly"))
-    return "\n".join(
-        table("Python | System | Tested on", pythons)
-        + table("Package | Oldest | Newest", packages)
-        + table("Server | Transports | Tested on", rows)
+def rows_of(page: str, head: str) -> list[list[str]]:
+    """Return the rows that the page has in the table with this head."""
+    body = page.partition(f"| {head} |\n")[2].partition("\n\n")[0]
+    return [[cell.strip() for cell in row.strip("|").split("|")] for row in body.splitlines()[1:]]
+
+
+def table(head: str, rows: Iterable[Sequence[str]]) -> str:
+    lines = [f"| {head} |", "|---|---|---|", *(f"| {' | '.join(row)} |" for row in rows)]
+    return "\n".join(lines) + "\n"
+
+
+def pythons(page: str, runs: list[Run]) -> str:
+    """Return the table of minor versions of Python on each system."""
+    rows = [row for row in rows_of(page, PYTHONS) if row[2] != NOT_RUN]
+    rows += [[run.python, run.system, run.date] for run in runs]
+    last = {(re.sub(r"\.\d+(t?)$", r"\1", row[0]), row[1]): row for row in rows}
+    return table(PYTHONS, [*sorted(last.values(), key=lambda row: by_number(row[0])), *UNTESTED])
+
+
+def packages(page: str, runs: list[Run]) -> str:
+    versions = {name: {oldest, newest} for name, oldest, newest in rows_of(page, PACKAGES)}
+    for run in runs:
+        for name, version in run.packages.items():
+            versions.setdefault(name, set()).add(version)
+    ordered = {name: sorted(versions[name], key=by_number) for name in sorted(versions)}
+    return table(PACKAGES, [(name, every[0], every[-1]) for name, every in ordered.items()])
+
+
+def servers(page: str, runs: list[Run]) -> str:
+    last = {name: (set(ways.split(", ")), date) for name, ways, date in rows_of(page, SERVERS)}
+    for run in runs:
+        for name, ways in run.transports.items():
+            last[name] = (last.get(name, (set(), ""))[0] | ways, run.date)
+    if any(name.startswith(f"{WEEKLY} ") for name in last):
+        last.pop(WEEKLY, None)
+    else:
+        last[WEEKLY] = ({"socket"}, "weekly")
+    return table(
+        SERVERS,
+        [
+            (name, ", ".join(sorted(last[name][0], key=by_number)), last[name][1])
+            for name in sorted(last, key=by_number)
+        ],
     )
 
 
 def main() -> None:
-    """Replace the tables of the page with the tables of the reports in ``sys.argv``."""
+    """Add the reports in ``sys.argv`` to the tables; older rows stay, with their dates."""
     before, _, rest = PAGE.read_text().partition(BEGIN)
-    after = rest.partition(END)[2]
+    page, _, after = rest.partition(END)
     if not rest or not after:
         sys.exit(f"{PAGE} has no place for the tables")
-    made = tables([read(Path(name)) for name in sys.argv[1:]])
+    runs = sorted((read(Path(name)) for name in sys.argv[1:]), key=lambda run: run.date)
+    made = "\n".join(make(page, runs) for make in (pythons, packages, servers))
     PAGE.write_text(f"{before}{BEGIN}\n{made}\n{END}{after}")
 
 
