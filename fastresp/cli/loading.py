@@ -198,7 +198,7 @@ def _check_options(how: How) -> Options:
         The checked options.
     """
     if how.metrics == STDOUT:
-        raise ValueError("--metrics can't write to stdout: it replaces its file; name a file")
+        raise ValueError("--metrics - would replace stdout again and again; name a file")
     if how.rejects == STDOUT and how.as_json:
         raise ValueError("--json and --rejects - both write to stdout; use --rejects FILE")
     ErrorPolicy(how.on_error, how.max_errors, how.rejects)

@@ -74,7 +74,7 @@ def opened(
     if text.null and format != "lines":
         raise ValueError("--null is for lines; add --format lines")
     if text.bad_rows == "-":
-        raise ValueError("--bad-rows can't write to stdout; name a file, or use --bad-rows skip")
+        raise ValueError("--bad-rows - can't write to stdout; name a file, or use --bad-rows skip")
     bad_rows = text.bad_rows
     if dry_run and bad_rows not in ("error", "skip"):
         check_unused(bad_rows, "the bad rows of an earlier load")

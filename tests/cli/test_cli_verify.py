@@ -177,7 +177,7 @@ def test_standard_input(users: Path) -> None:
         ("verify users.csv SET.k.{id} --server redis://127.0.0.1:1", Exit.LOST, "refused"),
         ("verify users.csv SET.k.{city}", Exit.ERRORS, "null"),
         ("load - SET.k.{id} --format csv --verify", Exit.USAGE, "reads its source twice"),
-        ("load users.csv --from-rejects --verify", Exit.USAGE, "a file to load, not rejects"),
+        ("load users.csv --from-rejects --verify", Exit.USAGE, "a file, not stdin or rejects"),
     ],
 )
 def test_failures(

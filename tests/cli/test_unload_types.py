@@ -204,7 +204,7 @@ def test_single_key(kind: str, client: redis.Redis, tmp_path: Path) -> None:
             "'member' is also the name of another column of a set",
         ),
         ("k:* --type set --binary x --format csv", Exit.USAGE, "--binary names 'x'"),
-        ("k:* --type set --binary member --format jsonl", Exit.USAGE, "JSON Lines can't hold"),
+        ("k:* --type set --binary member --format jsonl", Exit.USAGE, "JSON Lines can't contain"),
     ],
 )
 def test_failures(
