@@ -110,7 +110,7 @@ def main() -> None:
         for text in texts.values()
         for mark in MARKED.finditer(text)
     )
-    print(f"{count} figures of {len(PAGES)} pages are those of the published run")
+    print(f"{count} figures of {len(PAGES)} pages are from the published run")
 
 
 if __name__ == "__main__":

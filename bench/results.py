@@ -63,8 +63,8 @@ class Result:
             ``client_cpu`` (seconds), and its ``round``; numbers or text.
         reason: why there are no values.
         aside: values with their details that are not shown: of slower rounds, and of a second run
-            that was noisier. Ratios use them as well: they belong together with those of other
-            rows, by round.
+            that was noisier. Ratios also use them, with the values of other rows in the same
+            round.
     """
 
     table: str

@@ -87,7 +87,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     tests have the mark implicitly. Of other tests in two ways, one is slow.
     """
     if "PYTEST_XDIST_WORKER" in os.environ:
-        # Modules that wait, such as those of clusters, then run beside modules that compute.
+        # Modules that wait, such as cluster tests, then run beside modules that compute.
         items.sort(key=lambda item: checksum(item.nodeid.partition("::")[0]))
     cases: defaultdict[tuple[str, int], list[pytest.Item]] = defaultdict(list)
     ways: defaultdict[str, list[pytest.Item]] = defaultdict(list)

@@ -339,7 +339,7 @@ def test_a_named_pipe_does_not_block_the_loop(
 def test_cancelled_while_a_named_pipe_is_silent(
     server: LocalServer, tmp_path: Path, opened: bool
 ) -> None:
-    """The thread that waits for the pipe ends, too."""
+    """The thread that waits for the pipe also ends."""
     path = tmp_path / "pipe.csv"
     os.mkfifo(path)
     table = fastresp.read(path)

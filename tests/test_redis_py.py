@@ -163,7 +163,7 @@ def test_sentinel(sentinel: int) -> None:
 def test_latin_1_client(
     server: LocalServer, monkeypatch: pytest.MonkeyPatch, with_hiredis: bool
 ) -> None:
-    """The bytes are those of the packer before; hiredis sends UTF-8 whatever the encoding is."""
+    """The bytes are the same as before; hiredis sends UTF-8 whatever the encoding is."""
     monkeypatch.setattr("redis.connection.HIREDIS_AVAILABLE", with_hiredis)
     expected = "é".encode("utf-8" if with_hiredis else "latin-1")
     used = redis.Redis.from_url(server.url, encoding="latin-1")
@@ -219,7 +219,7 @@ def test_cluster(cluster: int, by_url: bool) -> None:
             (node,) = client.get_nodes()
             pool = node.redis_connection.connection_pool
             assert pool.connection_class.__name__.startswith("Fast")
-            # Nodes discovered later are fast, too.
+            # Discovered nodes are also fast.
             client.nodes_manager.initialize()
 
 

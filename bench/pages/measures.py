@@ -55,7 +55,7 @@ def of_values(values: list[float], operations: int = 0) -> Measured:
 
 
 def quotient(above: Result, below: Result, detail: str = "") -> Measured:
-    """Divide the values of one row by those of another.
+    """Divide the values of one row by the values of another.
 
     A ratio is taken in each round that both took part in.
     """

@@ -95,7 +95,7 @@ GENERATION_LOSS = {
     "redis-cli, concatenation +": 34.26,
     "redis-cli, substitution %": 24.85,
 }
-# Called cumulative there, but it is the gain over the row before: 454,178 / 394,046 = 1.1526.
+# Called cumulative there, but it is the gain over the previous row: 454,178 / 394,046 = 1.1526.
 CUMULATIVE_GAIN = {
     "redis-cli, format": 0.0,
     "redis-cli, concatenation +": 15.26,

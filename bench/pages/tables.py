@@ -156,7 +156,7 @@ def source_like(unit: str = "s", time: Callable[[float], str] = seconds) -> list
 _OPERATIONS = Column("operations", lambda row: f"{row.operations:,}")
 _SPREAD = Column("spread", spread_cell)
 SOURCE_LIKE = source_like()
-# Beside them: averages, too.
+# Beside them, averages.
 SERVER = [
     Column("server CPU s", _cpu("server_cpu", mean)),
     Column("op / server CPU s", _ceiling(mean)),
@@ -175,12 +175,12 @@ TURNS = [
 
 
 def source_figure(figures: Mapping[tuple[str, str], Figure], row: Result) -> Figure | None:
-    """Return the source's figure for a row; its rows of redis-cli name a parser, too."""
+    """Return the source's figure for a row; its rows of redis-cli also name a parser."""
     return figures.get((row.row, row.parser or "HiredisParser"))
 
 
 def in_order(rows: Sequence[Result], expected: Sequence[tuple[str, str]]) -> list[Result]:
-    """Sort rows in the source's order; rows it lacks follow those of the same name."""
+    """Sort rows in the source's order; rows it lacks follow rows of the same name."""
     place = {key: index for index, key in enumerate(expected)}
     first = {name: place[name, by] for name, by in reversed(expected)}
     last = len(place)

@@ -66,7 +66,7 @@ def test_estimate_matches_a_real_server(start_server, name: str) -> None:
     with redis.Redis.from_url(server.url) as client:
         info = client.info("server")
         if "valkey_version" in info or not info["redis_version"].startswith("7.0"):
-            pytest.skip("the formulas are those of Redis 7.0")
+            pytest.skip("the formulas are for Redis 7.0")
         before = settled_memory(client)
         fastresp.mass_insert(commands, server=server.url, transport="socket")
         used = settled_memory(client) - before

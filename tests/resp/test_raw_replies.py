@@ -31,7 +31,7 @@ def split(pieces: list[bytes]) -> list[Any]:
 
 
 def error_of(reply: bytes) -> Any:
-    """Return the exception that ReplyReader makes of an error."""
+    """Return the exception that ReplyReader creates for an error."""
     reader = ReplyReader()
     reader.feed(reply)
     return plain(reader.take()[0])

@@ -222,14 +222,14 @@ def wrong_with(path: Path, kind: str, data: bytes, template: str) -> str | None:
         return f"{type(error).__name__}: {error}"
     written = out.getvalue()
     if kind == "resp":
-        return None if begins_with(data, written) else "other bytes than those of the file"
+        return None if begins_with(data, written) else "other bytes than the file's"
     splitter = CommandSplitter(count_names=True)
     if written:
         splitter.feed(written)
     if splitter.fault is not None or splitter.pending:
         return f"no whole commands: {splitter.fault}"
     foreign = set(splitter.names) - {template.split()[0]}
-    return f"other commands than those of {template}: {foreign}" if foreign else None
+    return f"commands that {template} does not make: {foreign}" if foreign else None
 
 
 def main(kind: str, first: int, count: int) -> None:

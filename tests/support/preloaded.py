@@ -1,6 +1,6 @@
 """Processes for tests, forked from one that has imported fastresp.
 
-The imports take 0.3 s of CPU time, and a fork 0.02 s. Signals, streams and exit codes are those of
+The imports take 0.3 s of CPU time, and a fork 0.02 s. Signals, streams and exit codes work as in
 any process. Tests of imports, memory and options of Python start new processes.
 """
 

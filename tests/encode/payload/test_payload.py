@@ -1,4 +1,4 @@
-"""Finished values against those that each server makes of the same commands, byte for byte.
+"""Serialised values against the values of each server after the same commands, byte for byte.
 
 Each server gets the commands in database 0, and RESTORE of our payloads in database 1. A payload
 equals DUMP wherever the encoding keeps an order. A hash table has a random order; the payload
