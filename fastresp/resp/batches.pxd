@@ -24,10 +24,10 @@ cdef class Batcher:
     cdef list opening
     cdef Py_ssize_t few_words
     cdef bytes script                   # None: MULTI and EXEC
-    cdef public array reached           # 'q': for a script, the rows of each marker
-    cdef Py_ssize_t header              # of the call that is being written: where it begins,
-    cdef int header_digits              # how long its number may be,
-    cdef Py_ssize_t words               # and its words so far
+    cdef public array reached           # 'q': for a script, the rows recorded by each marker
+    cdef Py_ssize_t header              # of the call being written: its start,
+    cdef int header_digits              # the guessed digits of its number,
+    cdef Py_ssize_t words               # and its arguments so far
     cpdef BatchedChunk batch(
         self, Chunk inner, list ends=*, list numbers=*, bint first=*
     )

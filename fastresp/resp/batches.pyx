@@ -1,11 +1,11 @@
 # cython: language_level=3, cdivision=True
-"""Put commands into transactions, each of which also writes down the row that it has reached.
+"""Put commands into transactions, each of which also records the row that it reaches.
 
-Redis runs the commands of a transaction together, or none of them, and so are they replicated and
-persisted. So the marker always says exactly which rows have run.
+Redis runs, replicates and persists the commands of a transaction together, or not at all. So the
+marker always says exactly which rows have run.
 
 A transaction is MULTI to EXEC, or a call of a script that runs the commands if the marker has the
-value that it is to have before them.
+expected old value.
 """
 
 import bisect
@@ -31,15 +31,15 @@ cdef enum:
     VALUE_ROOM = 64
     # Lua's unpack() returns less than 8,000 values. Source: LUAI_MAXCSTACK in luaconf.h of Lua 5.1.
     SCRIPTED_WORDS = 7000
-    # The most arguments that a server accepts. Source: processMultibulkBuffer() of Redis.
+    # The maximum number of arguments of a command. Source: processMultibulkBuffer() of Redis.
     EVAL_WORDS = 1 << 20
-    # Those of a call that belong to no command: EVAL, script, 1, marker, old value, new value.
+    # Arguments of a call besides commands: EVAL, script, 1, marker, old value, new value.
     OWN_WORDS = 6
 
 cdef bytes OPENS = b"*1\r\n$5\r\nMULTI\r\n"
 cdef bytes SETS = b"*3\r\n$3\r\nSET\r\n"
-# An HSET of a marker with a field that has no value: a server queues it, and refuses to run it. Its
-# error reply gets the name of the command that it stands for: see BatchedWindow.
+# An HSET of a marker with a field without a value: a server queues it, and refuses to run it. Its
+# error reply gets the name of the command that it replaces: see BatchedWindow.
 cdef bytes FAILS = b"*5\r\n$4\r\nHSET\r\n"
 cdef bytes SCRIPTED_FAILS = b"$1\r\n5\r\n" + FAILS[4:]
 cdef bytes FAILS_END = b"$1\r\n1\r\n$1\r\n2\r\n$1\r\n3\r\n"
@@ -50,18 +50,18 @@ cdef bytes ONE_KEY = b"$1\r\n1\r\n"
 
 
 cdef class BatchedChunk(Chunk):
-    """Commands in transactions. Each has the replies to MULTI, to its commands, and to EXEC.
+    """Commands in transactions, with replies to MULTI, to the commands, and to EXEC.
 
-    Only the reply to EXEC answers commands: all of its transaction. A script has only that reply.
+    Only the reply to EXEC answers commands: all of its transaction. A script has only this reply.
 
     Attributes:
         inner: the commands without transactions.
         execs: array of int64, for each transaction the reply to its EXEC.
-        waits: array of int64, those of them before which all others must have come: the one before
-            sets the same marker.
+        waits: array of int64, the EXECs that need all earlier replies to have arrived, since the
+            previous transaction sets the same marker.
         firsts: array of int64, for each transaction its first reply in ``inner``; one more at the
             end.
-        opening: how many commands each begins with that are none of these.
+        opening: the number of own commands at the start of each transaction.
         lacking: as for Batcher.
     """
 
@@ -95,9 +95,9 @@ cdef class BatchedChunk(Chunk):
         return range(first, self.inner.covered(self.firsts[number + 1]))
 
     def elements(self, at):
-        """Return which replies of ``inner`` the elements of the reply to an EXEC are.
+        """Return which replies of ``inner`` the elements of a reply to EXEC are.
 
-        The reply has more: those to the opening before them, and to the marker after them.
+        The reply has further elements: for the opening before them, and for the marker after them.
         """
         number = bisect.bisect_left(self.execs, at)
         return range(self.firsts[number], self.firsts[number + 1])
@@ -110,25 +110,25 @@ cdef class Batcher:
     """Puts the commands of chunks into transactions.
 
     Args:
-        markers: the keys to write the number of rows to that have run: of all commands, or of those
-            of each lane or slot.
-        prefix: what is written before each number.
+        markers: the keys that record the number of rows that have run: one for all commands, or
+            one per lane or slot.
+        prefix: text before each number.
         most_commands: a transaction ends with the row that reaches this number of commands,
         most_bytes: or this size.
-        lacking: commands with too few arguments would make the server refuse their transaction: the
-            names in capitals, and the number of arguments of each that is too small. An HSET takes
-            their place, which fails when it runs; a user of checkpoints may run that.
+        lacking: by name in capitals, a number of arguments that is too small: such a command would
+            make the server refuse its transaction. An HSET that fails when it runs replaces it;
+            users of checkpoints have permission to run HSET.
         most_of_source: a transaction also ends with the row that reaches this number of commands of
-            the source, of which several may be merged into one; None for no limit.
-        opening: commands that each transaction begins with, such as SCRIPT LOAD: a script may be
-            forgotten at any time, and NOSCRIPT would not stop the rest of the transaction.
+            the source, several of which may be merged into one; None for no limit.
+        opening: commands at the start of each transaction, such as SCRIPT LOAD: a server may forget
+            scripts at any time, and NOSCRIPT would not stop the rest of the transaction.
         script: makes each transaction a call of this script. Its key is the marker; its arguments
-            are the value that this must have, for each command the number of its words and these,
-            and the marker's new value.
+            are the marker's expected value, each command as its number of arguments and these, and
+            the marker's new value.
         reached: array of int64, for each marker the number of rows in it; needed for a script.
 
     Attributes:
-        reached: the same, after all that was made.
+        reached: the same, after all transactions made so far.
     """
 
     def __cinit__(
@@ -150,11 +150,11 @@ cdef class Batcher:
             raise ValueError("a script needs the rows that each marker has reached")
 
     cpdef BatchedChunk batch(self, Chunk inner, list ends=None, list numbers=None, bint first=True):
-        """Return a chunk of the transactions with the commands of one, which it keeps.
+        """Return a chunk of transactions with the commands of another, which it keeps.
 
         Args:
-            ends: the end of each run of commands with one marker; None if there is one only.
-            numbers: the marker of each.
+            ends: the end of each run of commands with one marker; None for a single run.
+            numbers: the marker of each run.
             first: whether the commands of the first run may follow others with its marker.
 
         Raises:
@@ -173,7 +173,7 @@ cdef class Batcher:
         cdef list execs = [], waits = [], firsts = [0]
         cdef Py_ssize_t begun_at = 0
         cdef bint follows = first, few
-        rollback(out, 0)        # what a call that ran out of memory has left
+        rollback(out, 0)        # left by a call that ran out of memory
         if isinstance(inner, MergedChunk):
             lasts = (<MergedChunk>inner).lasts.data.as_longlongs
         if ends is not None:
@@ -273,9 +273,9 @@ cdef class Batcher:
         self.words += words + 1
         if words > SCRIPTED_WORDS or self.words > EVAL_WORDS:
             raise CheckpointError(
-                f"row {row:,} has a command of {words:,} arguments, and a script can run one of "
-                f"{SCRIPTED_WORDS:,} at most: allow the user +client|kill, so that commands are "
-                "sent in transactions without a script, then resume the load"
+                f"row {row:,} has a command of {words:,} arguments, and a script can run at most "
+                f"{SCRIPTED_WORDS:,}: allow the user +client|kill, so that commands are sent in "
+                "transactions without a script, then resume the load"
             )
         append_bulk(self.out, text, put_digits(text, words) - text)
         return put_with_large(self.out, inner.data, start, end, first, stop)
@@ -294,7 +294,7 @@ cdef class Batcher:
         return append_bulk(self.out, value, end - value)
 
     cdef int finish(self, Py_ssize_t marker, Py_ssize_t row) except -1:
-        """End a transaction, after which this many rows of a marker have run."""
+        """End a transaction, after which this number of rows of a marker have run."""
         cdef bytes key = self.markers[marker]
         if self.script is not None:
             self.append_value(row)

@@ -36,14 +36,14 @@ cdef class Chunk:
     cdef readonly Py_ssize_t first_command
     cdef readonly array ends            # 'q': end offset of each command
     cdef readonly array rows            # 'q': source row of each command
-    cdef readonly int lane              # the lane it has to go to; -1: any
+    cdef readonly int lane              # the lane that it must be sent on; -1: any
     cdef readonly array places          # 'q': index of each command in the source; None: in order
     cdef array done                     # 'q': rows covered up to each command; None: one each
-    cdef Py_ssize_t rows_before         # rows covered by the chunks before, of all lanes
-    cdef public bint fence              # no later chunk may be sent before its replies came
-    cdef public bint answered           # of a fence: its replies came
-    cdef public bint refused            # of a fence: the last of them is an error
-    cdef public bint existed            # of a fence: because the key exists
+    cdef Py_ssize_t rows_before         # rows covered by earlier chunks, of all lanes
+    cdef public bint fence              # no later chunk may be sent before its replies arrive
+    cdef public bint answered           # of a fence: its replies have arrived
+    cdef public bint refused            # of a fence: the last reply is an error
+    cdef public bint existed            # of a fence: the error says that the key exists
     cdef Py_ssize_t total(self) noexcept
 
 
@@ -51,10 +51,10 @@ cdef class Buffer:
     cdef Out out
     cdef Py_ssize_t owned               # references that hold a reference to their owner
     cdef Py_ssize_t start_capacity      # size of fresh memory, in bytes
-    cdef Spare spare                    # memory of that size, for reuse
+    cdef Spare spare                    # memory of this size, for reuse
     cdef Py_ssize_t commands            # whole commands in this buffer
     cdef Py_ssize_t first_command       # index of its first command in the stream
-    cdef Py_ssize_t nulls_left_out      # nulls that whole commands of the stream do without
+    cdef Py_ssize_t nulls_left_out      # nulls that whole commands of the stream omit
     cdef Py_ssize_t deletes             # commands of the stream that delete fields for nulls
     cdef Py_ssize_t argument            # index of the argument being written, -1 between them
     cdef object checked_name            # the last command name that passed the check
@@ -79,7 +79,7 @@ cdef int append_reference(Buffer b, object owner, const char *data, Py_ssize_t n
 
 
 cdef inline char *make_room(Buffer b, Py_ssize_t n) except NULL:
-    """Make room for n more bytes; return where they go."""
+    """Make room for n more bytes; return where to write them."""
     cdef char *p = reserve(&b.out, b.out.p, n)
     return no_memory(b, n) if p is NULL else p
 
@@ -99,7 +99,7 @@ cdef inline int append_bulk(Buffer b, const char *data, Py_ssize_t n) except -1:
 
 
 cdef inline int open_header(Buffer b, int digits) except -1:
-    """Leave room for a header whose number, of about that many digits, is not known yet."""
+    """Leave room for a header with a number of about this many digits, not known yet."""
     b.out.p = make_room(b, digits + 3) + digits + 3
     return 0
 
@@ -124,7 +124,7 @@ cdef int put_with_large(
 
 
 cdef inline int end_command(Buffer b, Py_ssize_t row) except -1:
-    """Mark the end of a whole command, made from that source row."""
+    """Mark the end of a whole command, made from a source row."""
     if b.commands == b.room:
         b.grow_marks()
     b.ends.data.as_longlongs[b.commands] = full_size(&b.out)

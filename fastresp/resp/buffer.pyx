@@ -21,7 +21,7 @@ cdef extern from *:
     #include <sys/mman.h>
     #endif
     /* Request a huge page for memory of a chunk's size: page look-ups otherwise cost a tenth of
-       the time per command. Works without, too. */
+       the time per command. It is optional. */
     static char *fastresp_fresh_memory(size_t size) {
     #if defined(__linux__) && defined(MADV_HUGEPAGE)
         const size_t huge = 1 << 21;
@@ -37,7 +37,7 @@ cdef extern from *:
     char *fresh_memory "fastresp_fresh_memory"(size_t size) noexcept
 
 cdef enum:
-    # What the header and the end of a large argument have besides the digits: "$", CRLF.
+    # The bytes of a large argument's header and end besides the digits: "$", CRLF.
     AROUND = 3
     CRLF = 2
 
@@ -73,9 +73,9 @@ cdef int put_with_large(
     Buffer out, const char *base, const char *start, const char *end, const Reference *first,
     const Reference *stop,
 ) except -1:
-    """Append a command with large arguments, without copying these.
+    """Append a command with large arguments, which are not copied.
 
-    There must be room for the rest.
+    There must be room for all other bytes.
     """
     cdef const Reference *large = first
     cdef const char *at
@@ -118,12 +118,12 @@ cdef class Spare:
 cdef class Chunk:
     """Whole commands as RESP; supports the buffer protocol, read-only.
 
-    Each command gets one reply; in a MergedChunk one reply may be that of several commands.
+    Each command gets one reply; in a MergedChunk one reply may answer several commands.
 
     Attributes:
         first_command: index of its first command in the stream.
-        ends: array of int64, the end offset of what each reply answers.
-        rows: array of int64, the index of the source row that each command came from.
+        ends: array of int64, the end offset in bytes of the commands that each reply answers.
+        rows: array of int64, the index of the source row of each command.
     """
 
     def __cinit__(self):
@@ -148,7 +148,7 @@ cdef class Chunk:
 
     @property
     def memory(self):
-        """Bytes of memory that the chunk uses, without large arguments that the user owns."""
+        """Bytes of memory used by the chunk, without large arguments that the user owns."""
         marks = 16 if self.done is None else 32
         return self.capacity + marks * len(self.ends) + (len(self.joined) if self.joined else 0)
 
@@ -158,11 +158,11 @@ cdef class Chunk:
         return len(self.ends)
 
     def place(self, index):
-        """Return the index of one of its commands in the source."""
+        """Return the index in the source of one of its commands."""
         return self.first_command + index if self.places is None else self.places[index]
 
     def rows_after(self, commands):
-        """Return how many rows are covered after its first commands, with those of chunks before.
+        """Return the number of rows covered after its first commands, including earlier chunks.
 
         Rows without commands belong to the next command.
         """
@@ -171,11 +171,11 @@ cdef class Chunk:
         return self.rows_before + self.done[commands - 1]
 
     def covered(self, replies):
-        """Return how many commands the first replies answer."""
+        """Return the number of commands answered by the first replies."""
         return replies
 
     def within(self, commands):
-        """Return how many of its first replies answer no more than this many commands."""
+        """Return the number of its first replies that answer at most this many commands."""
         return min(commands, len(self.ends))
 
     def parts(self, at):

@@ -11,10 +11,10 @@ cdef struct Place:
     const char *start
     const char *end
     const Reference *large              # its first large argument,
-    const Reference *stop               # and the one after the last
+    const Reference *stop               # and the end of the last
     Py_ssize_t chunk                    # number of its chunk
-    Py_ssize_t index                    # in it
-    int marker                          # -1: it has run before
+    Py_ssize_t index                    # its index in the chunk
+    int marker                          # -1: it has already run
 
 
 cdef class Gatherer:
@@ -26,11 +26,11 @@ cdef class Gatherer:
     cdef LastRule last
     cdef Buffer out
     cdef list held
-    cdef Py_ssize_t size                # bytes held
-    cdef Py_ssize_t count               # commands held
+    cdef Py_ssize_t size                # bytes gathered
+    cdef Py_ssize_t count               # commands gathered
     cdef bint broken                    # commands may be lost, so none may follow them
     cdef Py_ssize_t commands            # in chunks returned
-    cdef Py_ssize_t covered             # rows covered by these
+    cdef Py_ssize_t covered             # rows covered by these commands
     cdef list order(self, list chunks)
     cdef Py_ssize_t find(self, list chunks, Place *places) except -1
     cdef Chunk copy(self, list chunks, const Place *ordered, Py_ssize_t begin, Py_ssize_t end)

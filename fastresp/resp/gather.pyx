@@ -1,9 +1,9 @@
 # cython: language_level=3, cdivision=True
-"""Gather the commands of lanes, and put those of each marker together into transactions.
+"""Gather the commands of lanes, and put the commands of each marker into transactions.
 
 In a cluster a transaction has keys of one slot, so each slot has a marker. Adjacent commands
 seldom have the same slot, and a transaction of one command would cost four times as much as the
-command: so these are gathered first.
+command, so commands are gathered first.
 """
 
 from cpython.array cimport array, clone
@@ -13,24 +13,25 @@ from .buffer cimport end_command, put_with_large, rollback
 from .slots cimport Walk, end_of, slot_of_all
 
 cdef enum:
-    # So much is gathered, and no more commands.
+    # Limits of the gathered commands.
     GATHERED_BYTES = 1 << 25
     GATHERED_COMMANDS = 1 << 19
-    # A chunk of about this size is sent.
+    # The approximate size of a sent chunk.
     PIECE_BYTES = 1 << 19
 
 cdef array LONGLONGS = array("q")
 
 
 cdef class Gatherer:
-    """Gathers the commands of lanes, and puts those of each marker into transactions.
+    """Gathers the commands of lanes, and puts the commands of each marker into transactions.
 
     Args:
         batcher: makes the transactions.
-        rows: array of int64, for each marker how many rows have run: their commands are left out.
-        rules: in a cluster, where commands have their keys, as each slot has a marker; None if
-            each lane has one.
-        merger: merges commands, and only those of one marker; None to leave them as they are.
+        rows: array of int64, for each marker the number of rows that have run: their commands are
+            left out.
+        rules: in a cluster, the key positions of commands, as each slot has a marker; None if each
+            lane has one.
+        merger: merges commands with the same marker; None to leave them as they are.
         start_row: the first row that is read.
     """
 
@@ -49,7 +50,7 @@ cdef class Gatherer:
 
     @property
     def full(self):
-        """Whether no more has to be gathered."""
+        """Whether enough commands are gathered."""
         if not self.by_slot:
             return self.count > 0
         return self.size >= GATHERED_BYTES or self.count >= GATHERED_COMMANDS
@@ -61,7 +62,7 @@ cdef class Gatherer:
         self.count += len(chunk.ends)
 
     def flush(self):
-        """Return chunks of the transactions of all that was gathered."""
+        """Return chunks of transactions of all gathered commands."""
         cdef list held = self.held, found = []
         cdef dict lanes = {}
         cdef Chunk chunk
@@ -73,7 +74,7 @@ cdef class Gatherer:
         self.held, self.size, self.count = [], 0, 0
         for several in lanes.values():
             found.append(self.order(several))
-        # In turn, so that no lane has to wait until all of another is sent.
+        # Lanes take turns, so that no lane waits until all of another is sent.
         ready = []
         for turn in range(max(map(len, found))):
             for pieces in found:
@@ -95,8 +96,8 @@ cdef class Gatherer:
         """Return the commands of a lane in the order of their markers.
 
         Returns:
-            For each chunk also the ends of runs of commands with one marker, the marker of each,
-            and whether the first run may follow others with its marker.
+            For each chunk also the ends of runs of commands with one marker, the marker of each
+            run, and whether the first run may follow others with its marker.
         """
         cdef Py_ssize_t count = 0, left, i, at, begin = 0, size = 0
         cdef Py_ssize_t markers = len(self.rows)
@@ -125,7 +126,7 @@ cdef class Gatherer:
             for i in range(left):
                 size += ordered[i].end - ordered[i].start
                 ending = i + 1 == left or ordered[i + 1].marker != ordered[i].marker
-                # The rest of a row must be in the same transaction.
+                # All commands of a row must be in the same transaction.
                 cut = size >= PIECE_BYTES and (
                     ending
                     or row_of(chunks, &ordered[i + 1]) != row_of(chunks, &ordered[i])
@@ -136,7 +137,7 @@ cdef class Gatherer:
                 if i + 1 == left or cut:
                     chunk = self.copy(chunks, ordered, begin, i + 1)
                     found.append((chunk, ends, numbers, first))
-                    # What follows may have the marker of the last one.
+                    # The next commands may have the last marker.
                     first = not ending
                     ends, numbers, begin, size = [], [], i + 1, 0
         finally:
@@ -146,7 +147,7 @@ cdef class Gatherer:
         return found
 
     cdef Py_ssize_t find(self, list chunks, Place *places) except -1:
-        """Find the commands that have not run before, and their markers; return how many."""
+        """Find the commands that have not run yet, and their markers; return their number."""
         cdef Py_ssize_t number, i, extra, found = 0, markers = len(self.rows)
         cdef Chunk chunk
         cdef const Reference *large
@@ -185,7 +186,7 @@ cdef class Gatherer:
         cdef const Place *place
         cdef Chunk chunk, made
         cdef Py_ssize_t i
-        rollback(out, 0)        # what a call that ran out of memory has left
+        rollback(out, 0)        # left by a call that ran out of memory
         for i in range(begin, end):
             place = &ordered[i]
             chunk = chunks[place.chunk]
@@ -205,7 +206,7 @@ cdef long long row_of(list chunks, const Place *place):
 
 
 cdef Py_ssize_t rows_of(Chunk chunk, Py_ssize_t index) noexcept:
-    """Return how many rows a command covers that those before it do not."""
+    """Return the number of rows that a command covers beyond its predecessors."""
     cdef long long *done
     if chunk.done is None:
         return 1

@@ -7,7 +7,7 @@ cpdef enum:
     # The largest bulk string that a server accepts by default, 512 MiB: proto-max-bulk-len.
     # Source: redis.conf. Also the default limit for one reply.
     BULK_BYTES = 536870912
-    # Longer error texts are cut here. Redis itself cuts what it quotes at 128.
+    # Longer error texts are cut here. Redis itself cuts quoted text at 128.
     ERROR_BYTES = 4096
 
 cdef enum:
@@ -21,8 +21,8 @@ cdef enum:
     BIG_NUMBER_BYTES = 65536
     # The line of a simple string or an error. Scripts may return long ones.
     LINE_BYTES = 16777216
-    # Added per array element to its own bytes, about the memory of a small object and its place in
-    # a list; and added per error in an array.
+    # Added to an array element's own bytes, about the memory of a small object and its place in a
+    # list; and added per error in an array.
     ELEMENT_BYTES = 64
     NESTED_ERROR_BYTES = 1024
     # Bytes that an error message shows on each side of a fault.
@@ -39,12 +39,12 @@ cdef extern from *:
     const long long MOST_BYTES "FASTRESP_MOST_BYTES"
 
 
-# What follows a type byte.
+# The part after a type byte.
 cdef enum Form:
     NO_FORM     # not a RESP type byte
-    TEXT        # the rest of the line, any text: simple strings and errors
-    VALUE       # the rest of the line, with a rule per type: numbers, booleans, null
-    PAYLOAD     # a length, that many bytes and a CRLF: strings, errors, verbatim strings
+    TEXT        # the remaining line, any text: simple strings and errors
+    VALUE       # the remaining line, with a rule per type: numbers, booleans, null
+    PAYLOAD     # a length, this many bytes and a CRLF: strings, errors, verbatim strings
     AGGREGATE   # a number of elements or pairs: arrays, maps, sets, pushes, attributes
 
 
@@ -79,7 +79,7 @@ cdef inline const char *line_end(const char *p, const char *end) noexcept nogil:
 
 
 cdef inline const char *whole_line_end(const char *p, const char *end) noexcept nogil:
-    """Return the byte after the line at p if it is complete and not too long, else NULL."""
+    """Return the byte after the line at p if it is complete and not too long, otherwise NULL."""
     cdef const char *stop = line_end(p, end)
     if stop is NULL or stop - p > longest_line(p[0]):
         return NULL
@@ -126,7 +126,7 @@ cdef inline const char *known_length_end(const char *p, long long *n) noexcept n
 
 
 cdef inline const char *integer_end(const char *p, const char *end) noexcept nogil:
-    """Return the end of an integer's line if it is complete and short, else NULL."""
+    """Return the end of an integer's line if it is complete and short, otherwise NULL."""
     if end - p > 20:
         end = p + 20
     if p < end and p[0] == c'-':

@@ -2,19 +2,19 @@ from .grammar cimport ERROR_BYTES, whole_line_end
 
 
 cdef class Incoming:
-    cdef readonly Py_ssize_t offset     # bytes of the pieces before this one
-    cdef long long most                 # bytes that a reply may have
+    cdef readonly Py_ssize_t offset     # bytes of earlier pieces
+    cdef long long most                 # the maximum bytes of a reply
     cdef long long unanswered           # bytes of pieces since the last complete reply
-    cdef str what                       # what the pieces should be, for error messages
+    cdef str what                       # the expected contents of the pieces, for error messages
     # The current line:
     cdef char kind                      # its type byte
-    cdef const char *text               # what follows that; NULL while the line is incomplete
-    cdef const char *text_end           # where its CRLF begins
+    cdef const char *text               # text after it; NULL while the line is incomplete
+    cdef const char *text_end           # the start of its CRLF
     cdef Py_ssize_t line_offset         # stream offset of its type byte
     cdef const char *at                 # in this piece; NULL if it began in an earlier one
     cdef bint cut                       # the last piece ended in the middle of it
     cdef bytearray begun                # its part from earlier pieces, as far as kept
-    cdef bytes joined                   # all of it that is kept
+    cdef bytes joined                   # the whole kept part
     cdef bint whole_text                # keep all of a simple string, not just its beginning
     cdef const char *piece              # the bytes being read
     cdef const char *piece_end
@@ -39,7 +39,7 @@ cdef class Incoming:
         self.at, self.kind, self.line_offset = p, p[0], self.offset_of(p)
 
     cdef inline const char *next_line(self, const char *p, const char *end) except NULL:
-        """Find the end of the line at p, or of the one that was cut; return the byte after it.
+        """Find the end of the line at p, or of the split line; return the byte after it.
 
         ``text`` (for an error only its beginning) is valid until the next call.
         """

@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""Read replies that arrive in arbitrary pieces: keep the position and a line that was cut off."""
+"""Read replies that arrive in arbitrary pieces: keep the position and an incomplete line."""
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -55,7 +55,7 @@ cdef class Incoming:
             try:
                 self.read(self.piece, self.piece_end)
             except BaseException as fault:
-                # After a MemoryError, too, the position in the stream is unknown.
+                # Even after a MemoryError, the position in the stream is unknown.
                 self.fault = fault
                 raise
             finally:

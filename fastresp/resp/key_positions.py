@@ -1,4 +1,4 @@
-"""Where a command has its keys, by its name. Source: COMMAND of Redis 6.2 to 8.2 and Valkey 9.1."""
+"""The key positions of commands, by name. Source: COMMAND of Redis 6.2 to 8.2 and Valkey 9.1."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 __all__ = ["FOR_ALL", "POSITIONS", "Positions"]
 
-# Commands without a key, of which each node of a cluster needs its own: replicas get FUNCTION from
-# their primary, and SCRIPT from none.
+# Commands without a key that must run on each node of a cluster: replicas get FUNCTION from their
+# primary, but never SCRIPT.
 FOR_ALL = {
     (b"SCRIPT", b"LOAD"), (b"SCRIPT", b"FLUSH"),
     (b"FUNCTION", b"LOAD"), (b"FUNCTION", b"DELETE"), (b"FUNCTION", b"FLUSH"),
@@ -19,10 +19,10 @@ class Positions(NamedTuple):
     """The arguments of a command that are keys; the name is argument 0.
 
     Attributes:
-        first: the first of them; 0 if there is none.
-        last: the last of them; negative from the end.
-        step: arguments from one to the next.
-        number_at: the argument with the number of keys, which follow it; 0 if there is none.
+        first: the first key; 0 for no key.
+        last: the last key; negative from the end.
+        step: arguments from one key to the next.
+        number_at: the argument with the number of keys, which follow it; 0 for none.
     """
 
     first: int
@@ -39,7 +39,7 @@ _NAMES = {
         RANDOMKEY READONLY READWRITE REPLCONF REPLICAOF RESET ROLE SAVE SCAN SCRIPT SELECT SHUTDOWN
         SLAVEOF SLOWLOG SUBSCRIBE SWAPDB SYNC TIME UNSUBSCRIBE UNWATCH WAIT WAITAOF
         """,
-    # GEORADIUS, GEORADIUSBYMEMBER and SORT can have a second one after STORE.
+    # GEORADIUS, GEORADIUSBYMEMBER and SORT may have a second key after STORE.
     Positions(1, 1): """
         APPEND BITCOUNT BITFIELD BITFIELD_RO BITPOS CLUSTERSCAN DECR DECRBY DELIFEQ DUMP EXPIRE
         EXPIREAT EXPIRETIME GEOADD GEODIST GEOHASH GEOPOS GEORADIUS GEORADIUSBYMEMBER
@@ -70,10 +70,10 @@ _NAMES = {
     Positions(2, 0, 1, 1): "LMPOP SINTERCARD ZDIFF ZINTER ZINTERCARD ZMPOP ZUNION",
     Positions(2, 0, 2, 1): "MSETEX",
     Positions(3, 0, 1, 2): "BLMPOP BZMPOP EVAL EVALSHA EVALSHA_RO EVAL_RO FCALL FCALL_RO",
-    # The destination comes before the number of the others.
+    # The destination precedes the number of the other keys.
     Positions(1, 0, 1, 2): "ZDIFFSTORE ZINTERSTORE ZUNIONSTORE",
 }
-# MIGRATE, XREAD and XREADGROUP have their keys behind an option, and are not here.
+# MIGRATE, XREAD and XREADGROUP have their keys behind an option, and are not listed.
 POSITIONS = {
     name.encode(): positions for positions, names in _NAMES.items() for name in names.split()
 }

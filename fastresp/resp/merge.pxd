@@ -30,7 +30,7 @@ cdef class Merger:
     cdef Py_ssize_t most_bytes
     cdef bint[VERBS_SIZE] on            # whether a verb may be merged
     cdef int digits                     # of the last merged command's header: a guess for the next
-    cdef int key_digits                 # the same for the number of keys of MSETEX
+    cdef int key_digits                 # the same guess for the number of keys of MSETEX
     cdef bint by_slot                   # whether merged commands have keys of one slot
     cdef bint in_multi                  # between MULTI and EXEC, which may be in another chunk
     cdef Chunk merged(self, Chunk chunk)

@@ -27,7 +27,7 @@ cdef extern from "Python.h":
     void Py_SET_SIZE(object, Py_ssize_t) noexcept
 
 cdef enum:
-    # A server accepts no more arguments. Source: processMultibulkBuffer() in networking.c.
+    # The maximum number of arguments. Source: processMultibulkBuffer() in networking.c.
     MOST_WORDS = 1048576
 
 
@@ -66,7 +66,7 @@ cdef class MergedChunk(Chunk):
         return range(self.covered(at), self.lasts[at])
 
     def command(self, at, part):
-        """Return one command of a merged one, as it was before."""
+        """Return one of the original commands of a merged one."""
         cdef Py_ssize_t first = self.covered(at), begin = self.ends[at - 1] if at else 0
         cdef Py_ssize_t last = self.lasts[at]
         if last - first == 1:
@@ -111,9 +111,10 @@ cdef class Merger:
     """Merges the commands of consecutive chunks.
 
     Args:
-        most_items: a merged command has at most this many items: elements, field-value pairs, keys.
-        most_bytes: and at most this many bytes, unless it is one command.
-        without: names that the server does not accept, in capitals: what needs one is not merged.
+        most_items: the maximum number of items of a merged command: elements, field-value pairs,
+            keys.
+        most_bytes: its maximum size in bytes, unless it is one command.
+        without: names in capitals that the server does not accept: they are never used for merging.
         by_slot: whether several keys of a command must have the same slot, as in a cluster.
     """
 
@@ -131,7 +132,7 @@ cdef class Merger:
     def merge(self, Chunk chunk):
         """Return a chunk with the same effect, in the memory of this one.
 
-        A chunk with arguments that were not copied stays as it is: they are large.
+        A chunk with uncopied arguments stays as it is: they are large.
         """
         # With the GIL, so that no other thread sees a chunk taken from a writer and not stored.
         with cython.critical_section(self):
@@ -164,9 +165,9 @@ cdef class Merger:
         return merged
 
     cdef Py_ssize_t fold(self, MergedChunk chunk, Py_ssize_t count) noexcept nogil:
-        """Merge in place; return the number of commands left."""
+        """Merge in place; return the number of remaining commands."""
         cdef char *base = chunk.data
-        cdef char *p = base             # where the next command is written, never beyond the next
+        cdef char *p = base             # where the next command is written, never beyond read
         cdef char *read = base          # command to be read
         cdef long long *ends = chunk.ends.data.as_longlongs
         cdef long long *lasts = chunk.lasts.data.as_longlongs
@@ -281,7 +282,7 @@ cdef class Merger:
     cdef char *widen(self, Open *o, char *p, long long *starts) noexcept nogil:
         """Make room for the longer header of a merged command, and rename it; return its end.
 
-        The command that joins it loses more bytes than this one gains.
+        The joining command loses more bytes than this one gains.
         """
         cdef char *name = o.start + self.digits + 3
         cdef const char *merged = b"$4\r\nMSET\r\n"
@@ -306,7 +307,7 @@ cdef class Merger:
         return p + by
 
     cdef char *end(self, Open *o, char *p, Py_ssize_t next, long long *starts) noexcept nogil:
-        """Fill in what a merged command lacks; return its end."""
+        """Fill in the header of a merged command; return its end."""
         cdef char *end
         if next - o.first == 1:
             return p

@@ -1,8 +1,8 @@
 """Write RESP into one growing buffer, with or without the GIL.
 
-Functions with a ``char *p`` write there and return the end of what they wrote. Callers keep it in a
-local variable, since the compiler must assume that writing through p could change the Out. NULL
-means out of memory; the caller that holds the GIL raises.
+Functions with a ``char *p`` write there and return the end of the written bytes. Callers keep it
+in a local variable, since the compiler must assume that writing through p could change the Out.
+NULL means out of memory; the caller that holds the GIL raises.
 """
 
 from cpython.object cimport PyObject
@@ -28,7 +28,7 @@ cdef extern from *:
 
 cdef extern from *:
     """
-    /* For 17 bytes and more, but few; the last copy may overlap the one before it. */
+    /* For 17 bytes and more, but few; the last copy may overlap its predecessor. */
     static inline void fastresp_copy(char *to, const char *from, Py_ssize_t n) {
         Py_ssize_t at = 0;
         if (n < 32) {
@@ -92,12 +92,12 @@ cdef enum:
     HEADER_ROOM = 24
     READY_HEADERS = 1024
 
-# "$n" and CRLF for every n below 1,024, with its width in the last of 8 bytes. One store writes
-# it; computing the digits took a third of the time per command.
+# "$n" and CRLF for every n below 1,024, with its width in the last of 8 bytes. One store writes it;
+# computing the digits took a third of the time per command.
 cdef char ready_headers[READY_HEADERS][8]
 
 
-# A large value that is not copied: a second copy of 512 MB would be too much memory.
+# A large value that is not copied: a second copy of 512 MB would need too much memory.
 cdef struct Reference:
     const char *data
     Py_ssize_t size
@@ -107,12 +107,12 @@ cdef struct Reference:
 
 cdef struct Out:
     char *base                  # owned, from malloc
-    char *p                     # where the next byte goes
+    char *p                     # where to write the next byte
     char *end                   # end of the allocated memory
     Reference *references       # owned: the large values, in stream order
     Py_ssize_t n_references
     Py_ssize_t most_references  # allocated entries
-    Py_ssize_t extra            # total bytes of these values
+    Py_ssize_t extra            # total bytes of the large values
     Py_ssize_t large            # arguments of at least this size need not be copied
     Py_ssize_t most             # arguments larger than this are rejected
 

@@ -28,11 +28,11 @@ cdef class RawReplies(Incoming):
 
     cdef list ready             # whole replies that were not taken yet
     cdef bytearray parts        # of the current reply, from earlier pieces
-    cdef long long left         # elements that the current reply lacks
+    cdef long long left         # missing elements of the current reply
     cdef long long missing      # bytes of a bulk string and its CRLF that have not arrived
     cdef long long size         # of the current reply, as far as known
     cdef bint whole             # whether the current element is the whole reply
-    cdef object words           # the text of the current reply if it is an error, else None
+    cdef object words           # the text of the current reply if it is an error, otherwise None
 
     def __cinit__(self, *, max_reply_bytes=None):
         self.what = "RESP2 replies"
@@ -58,7 +58,7 @@ cdef class RawReplies(Incoming):
         """Read the next bytes, split at any position.
 
         Raises:
-            ProtocolError: they are not RESP2. Every later call raises it again.
+            ProtocolError: the bytes are not RESP2. Every later call raises it again.
             RuntimeError: another call of this object is still running.
         """
         self.take_piece(data)

@@ -28,7 +28,7 @@ from ..outcome.errors import CommandError, ProtocolError
 cdef extern from "Python.h":
     int _PyBytes_Resize(PyObject **data, Py_ssize_t size) except -1
 
-# Memory allocated at first for a bulk string; more as it arrives, whatever its header promises.
+# The initial allocation for a bulk string; more as it arrives, whatever its header promises.
 cdef Py_ssize_t FIRST_BYTES = 1 << 20
 
 
@@ -54,8 +54,8 @@ cdef class ReplyReader(Incoming):
     cdef bint utf8
     cdef list ready             # whole replies that were not taken yet
     cdef list inner             # the array being filled; None outside arrays
-    cdef long long left         # elements that it still lacks
-    cdef list outer             # the enclosing arrays, each with what it still lacks
+    cdef long long left         # its missing elements
+    cdef list outer             # the enclosing arrays, each with its missing elements
     cdef bytes payload          # a partly received bulk string, with room for more
     cdef long long promised     # its final size in bytes
     cdef long long missing      # bytes of it and its CRLF that have not arrived
@@ -86,7 +86,7 @@ cdef class ReplyReader(Incoming):
         """Read the next bytes, split at any position.
 
         Raises:
-            ProtocolError: they are not RESP2. Every later call raises it again.
+            ProtocolError: the bytes are not RESP2. Every later call raises it again.
             RuntimeError: another call of this reader is still running.
         """
         self.take_piece(data)
@@ -121,7 +121,8 @@ cdef class ReplyReader(Incoming):
                     if not is_crlf(q + n):
                         raise self.excess(q + n + (q[n] == c'\r'))
                     if self.left > 1 and self.inner is not None and self.encoding is None:
-                        # As below without the calls, which saves an eighth of the time per item.
+                        # The same as below without the calls, which saves an eighth of the time per
+                        # item.
                         self.inner.append(PyBytes_FromStringAndSize(q, n))
                         self.left -= 1
                     else:
@@ -224,7 +225,7 @@ cdef class ReplyReader(Incoming):
         Py_INCREF(self.payload)
         self.payload = None
         try:
-            _PyBytes_Resize(&data, size)    # in place: there is no other reference
+            _PyBytes_Resize(&data, size)    # in place: no other reference exists
             self.payload = <bytes>data
         finally:
             Py_XDECREF(data)

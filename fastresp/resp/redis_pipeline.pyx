@@ -39,7 +39,7 @@ cdef Py_ssize_t LARGE_BYTES = 1 << 16
 cdef Py_ssize_t KEPT_BYTES = 4 << 20
 
 # The buffer of the last call, unless a call in any thread is using it. Popping and appending are
-# atomic, also without a GIL.
+# atomic, even without a GIL.
 cdef object idle = deque(maxlen=1)
 
 

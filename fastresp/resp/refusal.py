@@ -10,14 +10,14 @@ __all__ = ["refusal"]
 
 
 def refusal(row: int, place: int, name: bytes, size: int, why: int) -> EncodeError:
-    """Return the error for a command that has no node in a cluster.
+    """Return the error for a command without an owner in a cluster.
 
     Args:
         row: its source row.
         place: its index in the source.
         name: the first bytes of its name.
-        size: of the name.
-        why: a slot without a node, or a constant of ``slots``.
+        size: the size of its name in bytes.
+        why: a slot without an owner, or a constant of ``slots``.
     """
     shown = shown_argument(name, size)
     if why == SEVERAL:

@@ -1,4 +1,4 @@
-"""Which commands may be sent again although they may have run: all of them twice is as once."""
+"""Decide which commands are idempotent: running all of them twice has the same effect as once."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from .split import CommandSplitter, arguments
 
 __all__ = ["NAMES", "READS", "may_ask_again", "may_repeat", "only_reads"]
 
-# Only commands on keys that they name, that write what their arguments say. RENAME, COPY or
-# SUNIONSTORE read a key that a later command may have changed; LSET and ZREMRANGEBYRANK count
-# places, which other commands shift; XADD with an ID fails the second time.
-# Commands that change nothing. Source: the flag "readonly" of COMMAND, and the modules' pages; PING
-# and ECHO change nothing either.
+# The tables list commands on keys that they name, and that write only data from their arguments.
+# RENAME, COPY or SUNIONSTORE read a key that a later command may have changed; LSET and
+# ZREMRANGEBYRANK use positions, which other commands shift; XADD with an ID fails the second time.
+# Commands that change nothing. Source: the flag "readonly" of COMMAND, and the modules' pages.
+# PING and ECHO lack the flag.
 READS = frozenset(
     """
     PING ECHO GET MGET STRLEN GETRANGE SUBSTR LCS GETBIT BITCOUNT BITPOS BITFIELD_RO EXISTS TYPE
@@ -33,47 +33,47 @@ READS = frozenset(
 NAMES = dict.fromkeys(READS, "nothing") | {
     name: kind
     for kind, names in {
-        # Afterwards the key exists, or does not, whatever was there.
+        # Afterwards the key exists or doesn't, whatever its previous state.
         "whole": """
             SET SETEX PSETEX GETSET SETRANGE SETBIT MSET MSETEX DEL UNLINK GETDEL RESTORE
             HSET HMSET HSETEX SADD ZADD GEOADD PFADD JSON.SET JSON.MSET BF.ADD BF.MADD BF.INSERT
             VADD
             """,
-        # Removes items, and the key with the last of them.
+        # Removes items, and the key with its last item.
         "remove": "HDEL SREM ZREM ZREMRANGEBYSCORE ZREMRANGEBYLEX VREM",
-        # Changes only what exists. The time counts from the second run.
+        # Changes only existing keys. The time counts from the second run.
         "time": """
             EXPIRE PEXPIRE EXPIREAT PEXPIREAT PERSIST
             HEXPIRE HPEXPIRE HEXPIREAT HPEXPIREAT HPERSIST
             """,
-        # Does what depends on what is there.
+        # The effect depends on the previous state.
         "condition": "SETNX HSETNX GETEX JSON.MERGE VSETATTR",
         "nothing": "SCRIPT FUNCTION TOUCH",
     }.items()
     for name in names.split()
 }
-# Arguments that make a command depend on what is there. Elsewhere they may be data, which only
-# makes us more careful.
+# Arguments that make a command depend on the previous state. In other positions they may be data;
+# misreading data only makes us more careful.
 CONDITIONS = frozenset(b"NX XX GT LT FNX FXX IFEQ IFNE IFDEQ IFDNE NOCREATE".split())
-# Commands that are idempotent only without, or only with one of these arguments.
+# Commands that are idempotent only without, or only with this argument.
 NOT_WITH = {"ZADD": b"INCR"}
 ONLY_WITH = {"RESTORE": b"REPLACE", "FUNCTION": b"REPLACE"}
 # Commands with several keys: the step from one to the next.
 STEPS = {"MSET": 2, "JSON.MSET": 3, "DEL": 1, "UNLINK": 1, "TOUCH": 1, "EXISTS": 1}
-# How many arguments to look at for these.
+# The number of arguments to search for these.
 MOST_OPTIONS = 10
-# Commands whose reply is what was there before: after the second run that is lost.
+# Commands that return the previous state, which is lost after the second run.
 FETCHING = frozenset({"GETSET", "GETDEL", "SETBIT"})
 
 
 def may_repeat(units: Sequence[Sequence[bytes]]) -> list[bool]:
-    """Return which units may be sent again, if all that may be are, in their order.
+    """Return which units may be resent, if all of these are resent, in order.
 
-    Any number of the first of them may have run. What a command does the second time depends on
-    those after it, so the commands of a key are looked at together.
+    Any number of the first units may have run. The effect of a second run depends on later
+    commands, so the commands of a key are examined together.
 
     Args:
-        units: the commands of each, as RESP.
+        units: the commands of each unit, as RESP.
     """
     looked_at = [[look_at(command) for command in unit] for unit in units]
     of_keys: dict[bytes, list[tuple[str, tuple[bytes, ...]]]] = {}
@@ -86,13 +86,14 @@ def may_repeat(units: Sequence[Sequence[bytes]]) -> list[bool]:
 
 
 def may_ask_again(commands: Sequence[bytes]) -> list[bool]:
-    """Return which commands may be sent again, in their order, whose replies were lost.
+    """Return which commands with lost replies may be resent, in order.
 
-    As for ``may_repeat()``, and no reply may be what only the first run can say: GETDEL returns
-    the value that it deletes, SETNX whether there was none, and GET what a later SET replaced.
+    As for ``may_repeat()``, and a second run must be able to return the first reply: GETDEL
+    returns the deleted value, SETNX whether the key was missing, and GET a value that a later SET
+    may have replaced.
 
     Args:
-        commands: any number of the first of them may have run.
+        commands: any number of the first commands may have run.
     """
     chunk = CommandSplitter().feed(b"".join(commands))
     keys_of_each = [] if chunk is None else keys_of(chunk)
@@ -109,7 +110,7 @@ def may_ask_again(commands: Sequence[bytes]) -> list[bool]:
 
 
 def _finds_out(command: bytes) -> bool:
-    """Return whether a command returns what it replaces, or writes only on a condition."""
+    """Return whether a command returns a replaced value, or writes only on a condition."""
     kind, (first, *_), _ = look_at(command)
     if first.decode(errors="replace") in FETCHING or kind == "condition":
         return True
@@ -122,7 +123,7 @@ def only_reads(command: bytes) -> bool:
 
 
 def look_at(command: bytes) -> tuple[str, tuple[bytes, ...], list[bytes]]:
-    """Return the kind of a command, empty if it may not run twice, its options, and its keys."""
+    """Return the kind of a command (empty if not idempotent), its options, and its keys."""
     first, *rest = arguments(command)
     name = first.upper().decode(errors="replace")
     kind = NAMES.get(name, "")
@@ -140,12 +141,12 @@ def look_at(command: bytes) -> tuple[str, tuple[bytes, ...], list[bytes]]:
 
 
 def is_as_once(commands: Sequence[tuple[str, tuple[bytes, ...]]]) -> bool:
-    """Return whether running commands of a key again changes nothing, whichever of them ran."""
+    """Return whether rerunning all commands of a key changes nothing, whichever of them ran."""
     commands = [each for each in commands if each[0] not in ("", "nothing")]
     kinds = [kind for kind, _ in commands]
     if "condition" in kinds:
         return len(set(commands)) == 1
     if "time" in kinds and set(kinds) != {"time"}:
-        # A key without an item more may have been made without a time.
+        # A second run might create a key without items, or without a time to live.
         return kinds[0] == "whole" and "remove" not in kinds
     return True

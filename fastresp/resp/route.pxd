@@ -4,7 +4,7 @@ from .share cimport Part
 from .slots cimport SLOTS, LastRule, Rules, Walk
 
 cdef enum:
-    # The most bytes before a key that are kept.
+    # The maximum number of bytes kept before a key.
     HEAD_ROOM = 64
 
 
@@ -24,9 +24,9 @@ cdef class Router:
     cdef Rules rules
     cdef Part *parts                    # of each lane
     cdef short *chosen                  # the lane of each command of a chunk
-    cdef Py_ssize_t room                # for this many commands
+    cdef Py_ssize_t room                # capacity, in commands
     cdef LastRule last
-    cdef char[HEAD_ROOM] head           # the last command up to its key, which was argument 1
+    cdef char[HEAD_ROOM] head           # the last command up to its key, if that was argument 1
     cdef Py_ssize_t head_size           # 0: it was not
     cdef int transaction                # the lane of an open MULTI; -1 outside
     cdef Py_ssize_t begun               # its index in the chunk
@@ -35,9 +35,9 @@ cdef class Router:
     cdef readonly bint paused
     cdef Py_ssize_t start_row
     cdef bint for_all
-    cdef Py_ssize_t commands            # in chunks
-    cdef Py_ssize_t rows                # covered by these
-    cdef Py_ssize_t row                 # the last one read
+    cdef Py_ssize_t commands            # in returned chunks
+    cdef Py_ssize_t rows                # covered by these chunks
+    cdef Py_ssize_t row                 # the last row read
     cdef int more(self, Py_ssize_t lanes) except -1
     cdef Py_ssize_t copy_alike(self, Chunk chunk) except -1
     cdef int extend(self, int lane, Py_ssize_t size) except -1

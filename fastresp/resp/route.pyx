@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""Distribute the commands of a source over lanes by key slot: those of a key stay in order."""
+"""Distribute the commands of a source over lanes by key slot: commands of a key stay in order."""
 
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memset
@@ -36,32 +36,32 @@ from .key_positions import FOR_ALL
 from .refusal import refusal
 
 cdef enum:
-    # The fewest bytes before a key that same_head() can compare.
+    # The minimum number of bytes before a key that same_head() can compare.
     LEAST_HEAD = 8
-    # The most bytes of a name in a message.
+    # The maximum bytes of a name in a message.
     NAME_SHOWN = 40
-    # Instead of a lane: all that have slots.
+    # Instead of a lane: all lanes with slots.
     ALL = 32767
 
 
 cdef class Router:
     """Distributes the commands of chunks over lanes.
 
-    A command goes to the lane of its first key's slot; one without a key, to the first lane; a
-    transaction, to the lane of the first key in it. In a cluster, a command must have keys of one
+    A command is sent on the lane of its first key's slot; one without a key, on the first lane; a
+    transaction, on the lane of its first key. In a cluster, all keys of a command must be in one
     slot.
 
     Args:
         lanes: number of lanes.
-        most_bytes: the commands of a lane become a chunk when they have this size.
+        most_bytes: the size at which the commands of a lane become a chunk.
         full_bytes: after a smaller chunk the source may pause, so nothing is kept back.
-        merger: returns what merges the commands of a lane; None to leave them as they are.
+        merger: returns the merger of a lane's commands; None to leave them as they are.
         of_slots: in a cluster, the lane of each slot, -1 for none.
-        keyless: in a cluster, the lane of commands without a key, if they do not concern their
-            connection only; -1 to refuse them.
-        rules: where commands have their keys.
+        keyless: in a cluster, the lane of commands without a key, except connection commands; -1
+            to refuse them.
+        rules: the key positions of commands.
         start_row: the first row that is read.
-        for_all: whether some commands without a key may go to all nodes.
+        for_all: whether some commands without a key may be sent to all nodes.
 
     Attributes:
         paused: whether the source may pause, as nothing was kept back of the last chunk.
@@ -93,17 +93,17 @@ cdef class Router:
 
     @property
     def error(self):
-        """Why the commands after those returned can't be sent; None if nothing is wrong."""
+        """Why the first command after the returned ones can't be sent; None for no error."""
         return None if self.refused is None else refusal(*self.refused)
 
     @property
     def failing(self):
-        """The chunk and the index of the command of the error; None if nothing is wrong."""
+        """The chunk and the index of the error's command; None for no error."""
         if self.refused is not None:
             return self.refused_in, self.refused[1] - self.refused_in.first_command
 
     cdef int more(self, Py_ssize_t lanes) except -1:
-        """Add lanes until there are this many."""
+        """Add lanes up to this number."""
         cdef Part *parts = <Part *>realloc(self.parts, lanes * sizeof(Part))
         if parts is NULL:
             raise MemoryError(f"no memory for {lanes:,} lanes")
@@ -114,7 +114,7 @@ cdef class Router:
         return 0
 
     def remap(self, of_slots):
-        """Change the lane of each slot; there may be new ones. Nothing may be kept back."""
+        """Change the lane of each slot, possibly adding lanes. Nothing may be kept back."""
         cdef int slot
         self.more(max(len(self.shares), max(of_slots) + 1))
         self.serving = sorted(set(of_slots) - {-1})
@@ -143,10 +143,10 @@ cdef class Router:
         return self.take_chunks(self.paused)
 
     cdef Py_ssize_t copy_alike(self, Chunk chunk) except -1:
-        """Copy the first commands if they begin like the last; return how many.
+        """Copy the first commands if they begin like the last; return their number.
 
-        Each is the only one of its row, so none is taken back if a later one is refused. Doing all
-        in one go takes 8 ns less than ``assign()`` and ``copy()``.
+        Each is the only command of its row, so none is taken back if a later one is refused.
+        Copying them in one go takes 8 ns less than ``assign()`` and ``copy()``.
         """
         cdef long long *ends = chunk.ends.data.as_longlongs
         cdef long long *rows = chunk.rows.data.as_longlongs
@@ -175,7 +175,7 @@ cdef class Router:
                 try:
                     self.extend(lane, end - start)
                 except BaseException:
-                    self.accept()           # the commands before this one are not lost
+                    self.accept()           # earlier commands are not lost
                     raise
             part.p = put_copy(part.p, start, end - start)
             at = part.at
@@ -201,14 +201,14 @@ cdef class Router:
         return 0
 
     cdef void accept(self) noexcept:
-        """Count what was written into the shares."""
+        """Count the commands written into the shares."""
         cdef Py_ssize_t lane
         for lane in range(len(self.shares)):
             if self.parts[lane].p is not NULL:
                 (<Share>self.shares[lane]).accept(&self.parts[lane])
 
     cdef Py_ssize_t assign(self, Chunk chunk, Py_ssize_t first) except -1:
-        """Choose lanes for the commands from one on; return the first that is not to be sent."""
+        """Choose lanes for the commands from ``first`` on; return the first one not to be sent."""
         cdef Walk walk
         cdef Py_ssize_t i, extra = 0, count = len(chunk.ends)
         cdef const Reference *large = chunk.references
@@ -263,7 +263,7 @@ cdef class Router:
         return index
 
     cdef int check_plain(self, Chunk chunk, Py_ssize_t first, Py_ssize_t count) noexcept:
-        """Find out whether each row still makes one command, so that both have the same index."""
+        """Check whether each row still makes one command, so that both have the same index."""
         cdef Py_ssize_t i
         self.plain = self.plain and is_one_each(chunk, self.start_row)
         for i in range(first, count if self.plain else first):
@@ -328,7 +328,7 @@ cdef class Router:
         part.at += 1
 
     def flush(self):
-        """Return the chunks of all that is left."""
+        """Return the chunks of all remaining commands."""
         return self.take_chunks(True)
 
     cdef list take_chunks(self, bint everything):
@@ -348,7 +348,7 @@ cdef class Router:
         return chunks
 
     cdef int choose(self, Chunk chunk, Walk *walk, Py_ssize_t index) except -2:
-        """Return the lane of the command at which the walk is; -1 if it can't be sent."""
+        """Return the lane of the current command; -1 if it can't be sent."""
         cdef Walk start = walk[0]
         cdef bint strict = self.strict
         cdef int lane, slot = slot_of_all(walk, &self.last) if strict else UNKNOWN
@@ -398,7 +398,7 @@ cdef class Router:
         return (name[:size].upper(), word[:min(more, NAME_SHOWN)].upper()) in FOR_ALL
 
     cdef int keep_head(self, const char *p) noexcept:
-        """Keep what comes before a key that is argument 1; most commands begin like the last."""
+        """Keep the bytes before a key that is argument 1; most commands begin like the last."""
         cdef const char *begin = p
         cdef long long words, size
         p = known_length_end(p + 1, &words)
@@ -409,7 +409,7 @@ cdef class Router:
         return 0
 
     cdef int refuse(self, Chunk chunk, Walk *walk, Py_ssize_t index, int why) except -2:
-        """Note what ``refusal()`` needs. Calls no Python, which a signal could interrupt."""
+        """Store the arguments of ``refusal()``; a signal could interrupt Python code."""
         cdef long long words, size
         cdef const char *text
         walk.p = known_length_end(walk.p + 1, &words)

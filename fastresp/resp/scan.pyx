@@ -25,22 +25,22 @@ from .grammar cimport (
 from .incoming cimport Incoming
 
 
-# How much of a number is kept: it need not fit into anything.
+# The kept part of a number: it need not fit into any type.
 cdef enum:
     NUMBER_BYTES = 18
 
 
 cdef struct Frame:
     long long left      # elements of an aggregate that have not arrived
-    long long size      # all of them
-    bint silent         # an attribute or a push message, which is no part of a reply
+    long long size      # all of its elements
+    bint silent         # an attribute or a push message, which is not part of a reply
 
 
 cdef class ReplyScanner(Incoming):
     """Count replies as their bytes arrive, and keep error replies.
 
     Attributes and push messages are not replies. An error anywhere in a reply (EXEC, scripts) is
-    kept, with the element of the array that it is in.
+    kept, with the index of its array element.
 
     Args:
         max_reply_bytes: more bytes than this without a complete reply are an error; None for
@@ -48,12 +48,12 @@ cdef class ReplyScanner(Incoming):
 
     Attributes:
         replies: whole replies so far.
-        failed: replies among them that are or contain an error.
+        failed: replies that are or contain an error.
         errors: a list of ``(index of the reply, text, element)``; the caller empties it. The last
-            is 0 for the reply itself, else the number of the array's element that it is in, from 1.
+            is 0 for the reply itself, otherwise the number of the array's element, from 1.
         offset: bytes parsed so far.
         asked: index of a reply of which the first number is kept; -1 for none.
-        answer: that index and the number; None before.
+        answer: this index and the number; None before it arrives.
     """
 
     cdef readonly Py_ssize_t replies
@@ -88,7 +88,7 @@ cdef class ReplyScanner(Incoming):
         """Read the next bytes, split at any position; return the number of replies completed.
 
         Raises:
-            ProtocolError: they are not RESP. Every later call raises it again.
+            ProtocolError: the bytes are not RESP. Every later call raises it again.
             RuntimeError: another call of this scanner is still running.
         """
         cdef Py_ssize_t before = self.replies
@@ -106,7 +106,7 @@ cdef class ReplyScanner(Incoming):
         cdef long long n
         cdef uint32_t ok
         cdef Form form
-        # Only read_line() looks for a number that was asked for.
+        # Only read_line() looks for a requested number.
         cdef bint asked = self.asked >= self.replies
         memcpy(&ok, b"+OK\r", 4)
         while p < end:
@@ -191,7 +191,7 @@ cdef class ReplyScanner(Incoming):
         return 0
 
     cdef const char *read_payload(self, const char *p, const char *end) except NULL:
-        """Skip the bytes of a bulk string; keep those of a bulk error."""
+        """Skip the bytes of a bulk string; keep the text of a bulk error."""
         cdef long long size = min(self.missing - 2, <long long>(end - p))
         if size > 0:
             if self.kind != c'$':
@@ -274,7 +274,7 @@ cdef class ReplyScanner(Incoming):
         return 0
 
     cdef int keep_number(self, bytes text) except -1:
-        """Keep the number of the reply that was asked for, or the first one of its elements."""
+        """Keep the number of the requested reply, or the first number of its elements."""
         if self.answer is None or self.answer[0] != self.replies:
             self.answer = self.replies, int(text[:NUMBER_BYTES])
         return 0

@@ -3,15 +3,15 @@ from cpython.array cimport array
 from .buffer cimport Buffer, Chunk
 
 
-# What a lane gets of one chunk.
+# The part of a chunk for one lane.
 cdef struct Part:
-    Py_ssize_t commands                 # how many
+    Py_ssize_t commands                 # number of commands
     Py_ssize_t size                     # their bytes, without large arguments
-    char *p                             # where the next one goes; NULL: no room was made
+    char *p                             # where to write the next command; NULL: no room was made
     const char *limit                   # the end of the room
     const char *base                    # where the first would be, if none had large arguments
     Py_ssize_t at                       # its index in the share
-    Py_ssize_t room                     # for this many marks
+    Py_ssize_t room                     # capacity, in marks
     Py_ssize_t end                      # offset after the last, with large arguments
     Py_ssize_t covered                  # rows
     long long *ends
@@ -24,7 +24,7 @@ cdef class Share:
     cdef Buffer out
     cdef array places                   # 'q': index of each command in the source; None: its row
     cdef array done                     # 'q': rows covered up to each command; None: one each
-    cdef Py_ssize_t rows                # covered in all
+    cdef Py_ssize_t rows                # total rows covered
     cdef int reserve(self, Part *part, bint plain) except -1
     cdef int widen(self) except -1
     cdef void accept(self, const Part *part) noexcept

@@ -9,7 +9,7 @@ from .out cimport full_size
 cdef array LONGLONGS = array("q")
 
 cdef enum:
-    # Room behind the commands for headers of large arguments, which are copied anyway.
+    # Room after the commands for headers of large arguments, which are always copied.
     BEHIND = 64
 
 
@@ -20,7 +20,7 @@ cdef class Share:
         self.out = Buffer(start_capacity)
 
     cdef int reserve(self, Part *part, bint plain) except -1:
-        """Make room for the commands counted in a part, and let it point there."""
+        """Make room for the commands counted in a part, and set its pointers."""
         cdef Buffer out = self.out
         while out.room < out.commands + part.commands:
             out.grow_marks()
@@ -36,7 +36,7 @@ cdef class Share:
         return 0
 
     cdef int widen(self) except -1:
-        """Give the other marks as much room as the ends and rows have."""
+        """Give the other marks the room of the ends and rows."""
         cdef Py_ssize_t room = self.out.room, i
         if self.places is None:
             done = clone(LONGLONGS, room, False)
@@ -52,7 +52,7 @@ cdef class Share:
         return 0
 
     cdef void accept(self, const Part *part) noexcept:
-        """Count what was written into a part."""
+        """Count the commands written into a part."""
         self.out.out.p = part.p
         self.out.commands = part.at
         self.rows = part.covered

@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""Commands that ask how large replies will be, before the commands that get them are sent."""
+"""Commands that ask for the size of replies, before the commands with these replies are sent."""
 
 from libc.string cimport memcmp
 
@@ -10,7 +10,7 @@ from .slots cimport NOTHING, LastRule, Rules, Walk, all_keys, end_of, next_argum
 
 from .repeatable import READS
 
-# Commands whose replies are small, whatever the key has. SET is none of them: it has an option GET.
+# Commands with small replies, for any key. SET is excluded because of its option GET.
 cdef frozenset SMALL = frozenset(
     b"""
     PING ECHO DBSIZE TIME EXISTS TYPE TTL PTTL EXPIRETIME PEXPIRETIME TOUCH DEL UNLINK EXPIRE
@@ -29,7 +29,7 @@ cdef frozenset SMALL = frozenset(
 cdef frozenset KEEPING = frozenset(name.encode() for name in READS)
 cdef bytes MEMORY_USAGE = b"*3\r\n$6\r\nMEMORY\r\n$5\r\nUSAGE\r\n"
 cdef bytes HSTRLEN = b"*3\r\n$7\r\nHSTRLEN\r\n"
-# Of modules: the first and the last key, and the step.
+# Module commands: the first and the last key, and the step.
 cdef Rules RULES_OF_READS = Rules({
     b"JSON.GET": (1, 1, 1), b"JSON.MGET": (1, -2, 1), b"TS.GET": (1, 1, 1),
     b"TS.RANGE": (1, 1, 1), b"TS.REVRANGE": (1, 1, 1),
@@ -39,16 +39,16 @@ cdef Rules RULES_OF_READS = Rules({
 def size_questions(Chunk chunk not None, Py_ssize_t first, Py_ssize_t stop):
     """Return commands that ask how large the replies to some commands of a chunk may be.
 
-    They ask for the length of a hash's field that HGET names, and for the memory of other keys.
+    They ask for the length of the field named by HGET, and for the memory of other keys.
 
     Args:
         first, stop: the range of the commands.
 
     Returns:
-        None if one of the commands changes what follows it, such as MULTI and SELECT. Otherwise
-        the questions, None if there are none; how many of them are those of each command, 0 for a
-        small reply, and -1 if its size is unknown; and for each command the bytes that those before
-        it in the range write to its keys.
+        None if one of the commands changes the effect of later ones, such as MULTI and SELECT.
+        Otherwise the questions, or None if none are needed; the number of questions of each
+        command, 0 for a small reply and -1 for an unknown size; and for each command the bytes that
+        earlier commands of the range write to its keys.
     """
     cdef list counts = [], written = []
     cdef dict writes = {}
@@ -103,7 +103,7 @@ def size_questions(Chunk chunk not None, Py_ssize_t first, Py_ssize_t stop):
 
 
 cdef int ask_for_field(Buffer out, Walk *walk, Py_ssize_t row) except -1:
-    """Ask for the length of the field that an HGET names; ``walk`` is at the command."""
+    """Ask for the length of the field named by an HGET; ``walk`` is at the command."""
     cdef const char *text
     cdef long long words, size
     cdef int i

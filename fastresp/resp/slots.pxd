@@ -11,17 +11,17 @@ cpdef enum:
     NO_KEY = -1
     UNKNOWN = -2
     SEVERAL = -3                        # only of slot_of_all()
-    # Why a command is refused, besides: MULTI without its EXEC, and WATCH.
+    # Additional reasons to refuse a command: MULTI without its EXEC, and WATCH.
     OPEN = -4
     WATCHED = -5
 
 cdef enum:
     LONGEST_NAME = 24
-    # Places in a table of names; a power of two, and about twice the names.
+    # Entries of a table of names; a power of two, and about twice the number of names.
     RULES = 2048
 
 
-# What a command does to a transaction, or to its connection.
+# The effect of a command on a transaction, or on its connection.
 cdef enum Bounds:
     NOTHING
     MULTI
@@ -30,7 +30,7 @@ cdef enum Bounds:
     CONNECTION                          # concerns only its own connection
 
 
-# Where a command has its keys; see key_positions.Positions.
+# The key positions of a command; see key_positions.Positions.
 cdef struct Rule:
     char name[LONGEST_NAME]             # in capitals
     int size                            # of the name; 0: no rule
@@ -49,11 +49,11 @@ cdef struct LastRule:
     const Rule *rule
 
 
-# Goes through the arguments of a chunk.
+# Iterates over the arguments of a chunk.
 cdef struct Walk:
     const char *base                    # the chunk's own memory
     const char *p                       # where the next argument begins in it
-    const Reference *large              # the next argument that is elsewhere
+    const Reference *large              # the next argument outside it
     const Reference *stop
 
 
@@ -76,7 +76,7 @@ cdef inline const char *end_of(
 
     Args:
         large: the first large argument from the command on; becomes the first after it.
-        extra: bytes of large arguments before the command; becomes those before its end.
+        extra: bytes of large arguments before the command; becomes the bytes before its end.
     """
     cdef long long end = chunk.ends.data.as_longlongs[index]
     cdef const Reference *stop = chunk.references + chunk.n_references

@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""The key slot of a command, as Redis Cluster has it. Source: its specification, and COMMAND."""
+"""The key slot of a command, as in Redis Cluster. Source: its specification, and COMMAND."""
 
 from libc.stdint cimport uint64_t
 from libc.string cimport memchr, memcmp, memcpy
@@ -14,8 +14,8 @@ cdef enum:
     STEP = 8
     MOST_NAMES = 1000
 
-# The CRC-16 of a byte that 0 to 7 bytes of 0 follow: a step takes 8 bytes, whose look-ups do not
-# wait for each other.
+# The CRC-16 of a byte followed by 0 to 7 zero bytes: a step handles 8 bytes, with lookups that do
+# not wait for each other.
 cdef uint16_t crcs[STEP][256]
 
 cdef int fill_crcs() noexcept:
@@ -30,7 +30,7 @@ cdef int fill_crcs() noexcept:
 
 
 cdef inline unsigned int place_of(const char *name, long long size) noexcept nogil:
-    """Return where the rule of a name in capitals is, or a place before it."""
+    """Return the place of the rule of a name in capitals, or a place before it."""
     cdef unsigned int place = <unsigned int>size
     cdef long long i
     for i in range(size):
@@ -39,7 +39,7 @@ cdef inline unsigned int place_of(const char *name, long long size) noexcept nog
 
 
 cdef const Rule *rule_of(const Rule *table, const char *name, long long size) noexcept nogil:
-    """Return where a command has its keys; NULL if that is unknown."""
+    """Return the key positions of a command; NULL if unknown."""
     cdef char[LONGEST_NAME] capitals
     cdef unsigned int place
     cdef const Rule *rule
@@ -59,11 +59,11 @@ cdef const Rule *rule_of(const Rule *table, const char *name, long long size) no
 
 
 cdef class Rules:
-    """Where commands have their keys.
+    """The key positions of commands.
 
     Args:
-        more: for names in capitals that are not in POSITIONS, such as those of modules: the first
-            and the last argument that is a key, and the step.
+        more: for names in capitals that are not in POSITIONS, such as commands of modules: the
+            first and the last argument that is a key, and the step.
     """
 
     def __cinit__(self, more=()):
@@ -96,7 +96,7 @@ cdef class Rules:
         """Return the slot of the first key of a command in RESP, or of all its keys.
 
         Returns:
-            -1 for no key, -2 if it is unknown where they are, -3 for keys of several slots.
+            -1 for no key, -2 for unknown key positions, -3 for keys in several slots.
         """
         cdef Walk walk
         cdef LastRule last
@@ -136,10 +136,10 @@ cdef inline uint64_t first_bytes(const unsigned char *p, Py_ssize_t size) noexce
 cdef inline int crc16(const char *text, Py_ssize_t size, bint *has_tag) noexcept nogil:
     """Return the CRC-16 of XMODEM.
 
-    The bytes that are no whole step come first: bytes of 0 before them would change nothing.
+    The bytes that don't fill a step come first: zero bytes before them would change nothing.
 
     Args:
-        has_tag: becomes whether there is a '{'.
+        has_tag: set to whether the text has a '{'.
     """
     cdef const unsigned char *p = <const unsigned char *>text
     cdef const unsigned char *end = p + size
@@ -167,7 +167,7 @@ cdef inline int crc16(const char *text, Py_ssize_t size, bint *has_tag) noexcept
 
 
 cdef int key_slot(const char *key, Py_ssize_t size) noexcept nogil:
-    """Return the slot of a key: that of what is between its first '{' and the next '}', if any."""
+    """Return the slot of a key, or of its tag: the text between its first '{' and the next '}'."""
     cdef bint has_tag
     cdef int crc = crc16(key, size, &has_tag)
     if has_tag:
@@ -176,7 +176,7 @@ cdef int key_slot(const char *key, Py_ssize_t size) noexcept nogil:
 
 
 cdef int crc_of_tag(const char *key, Py_ssize_t size, int whole) noexcept nogil:
-    """Return the CRC-16 of the tag in a key with a '{'; ``whole`` is that of the key."""
+    """Return the CRC-16 of the tag in a key with a '{'; ``whole`` is the CRC-16 of the key."""
     cdef const char *tag = <const char *>memchr(key, c'{', size) + 1
     cdef const char *stop = <const char *>memchr(tag, c'}', key + size - tag)
     cdef bint _
@@ -184,7 +184,7 @@ cdef int crc_of_tag(const char *key, Py_ssize_t size, int whole) noexcept nogil:
 
 
 cdef long long read_name(Walk *walk, LastRule *last) noexcept nogil:
-    """Go behind a command's name, and find its rule; return its number of arguments."""
+    """Skip a command's name, and find its rule; return its number of arguments."""
     cdef long long words, size
     cdef const char *text
     walk.p = known_length_end(walk.p + 1, &words)
@@ -199,18 +199,18 @@ cdef long long read_name(Walk *walk, LastRule *last) noexcept nogil:
 
 
 cdef int slot_of(Walk *walk, LastRule *last) noexcept nogil:
-    """Return the slot of a command's first key, or why there is none.
+    """Return the slot of a command's first key, or why it has none.
 
     Args:
         walk: at the command; moves into it.
-        last: the last name read, at first of size -1; its ``rule`` becomes that of the command.
+        last: the last name read, at first of size -1; its ``rule`` becomes the command's rule.
     """
     cdef int slot = slot_of_first(walk, last)
     return UNKNOWN if last.rule is NULL else slot
 
 
 cdef long long read_count(const char *p, long long size) noexcept nogil:
-    """Return a number of keys; 0 if it is none that a server accepts."""
+    """Return a number of keys; 0 if a server would refuse it."""
     cdef long long n = 0
     if not 0 < size < 10 or digits_end(p, p + size) != p + size:
         return 0
@@ -248,7 +248,7 @@ cdef int slot_of_all(Walk *walk, LastRule *last) noexcept nogil:
 
 
 cdef const char *first_key(Walk *walk, LastRule *last, long long *size) noexcept nogil:
-    """Return a command's first key, or argument 1 if it is unknown where its keys are, or NULL."""
+    """Return a command's first key; argument 1 if its key positions are unknown; or NULL."""
     cdef long long words = read_name(walk, last), i
     cdef const Rule *rule = last.rule
     cdef const char *text
@@ -272,7 +272,7 @@ cdef int slot_of_first(Walk *walk, LastRule *last) noexcept nogil:
 
 
 cdef tuple all_keys(Walk *walk, LastRule *last):
-    """Return the keys of a command; argument 1 if it is unknown where they are."""
+    """Return the keys of a command; argument 1 if their positions are unknown."""
     cdef long long words = read_name(walk, last), i, size, begin = 1, end = 1, step = 1
     cdef const Rule *rule = last.rule
     cdef const char *text
@@ -310,14 +310,14 @@ def tags():
 
 
 def keys_in(list keys not None, bytes wanted not None):
-    """Return the keys whose slot is wanted, in their order.
+    """Return the keys in wanted slots, in their order.
 
     Args:
         keys: bytes objects.
-        wanted: for each slot whether it is, from ``mask_of()``.
+        wanted: for each slot whether it is wanted, from ``mask_of()``.
 
     Raises:
-        ValueError: ``wanted`` is not of this length.
+        ValueError: ``wanted`` has another length.
     """
     cdef list found = []
     cdef const unsigned char *mask = wanted
@@ -331,7 +331,7 @@ def keys_in(list keys not None, bytes wanted not None):
 
 
 def mask_of(slots):
-    """Return for each slot 1 if it is one of these, else 0, as bytes."""
+    """Return for each slot 1 if it is one of these, otherwise 0, as bytes."""
     cdef bytearray mask = bytearray(SLOTS)
     for slot in slots:
         mask[slot] = 1

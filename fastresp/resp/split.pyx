@@ -24,11 +24,11 @@ cdef enum:
     HEADER_BYTES = LENGTH_DIGITS + 4
     # Names are cut here when they are counted.
     NAME_BYTES = 32
-    # More different names are not counted one by one: a file of garbage must not fill the memory.
+    # More different names are not counted separately: a file of garbage must not fill the memory.
     NAMES = 1000
     # The longest command name accepted.
     LONGEST_NAME = 65536
-    # Bytes kept of a command that is only inspected: its name, and what can be shown of it.
+    # Bytes kept of a command that is only inspected: its name, and its shown part.
     LOOKED_AT = LONGEST_NAME + 8192
     # Returned by header() if it has no number.
     NOT_WHOLE = -1
@@ -38,14 +38,14 @@ cdef enum:
 cdef class CommandSplitter:
     """Split RESP, fed in pieces of any size, into chunks of whole commands.
 
-    Anything but commands with one reply each is refused: inline commands, empty arrays, and
+    Everything except commands with one reply each is refused: inline commands, empty arrays, and
     commands that change the reply stream. Empty lines between commands are dropped, since a server
     ignores them.
 
     Args:
         limit: stop after this many commands; None for all.
         count_names: count the commands of each name.
-        only_look: inspect the stream without sending it: chunks and memory hold only the beginning
+        only_look: inspect the stream without sending it: chunks and memory have only the beginning
             of a large command.
 
     Attributes:
@@ -64,15 +64,15 @@ cdef class CommandSplitter:
     cdef readonly Py_ssize_t whole
     cdef readonly Py_ssize_t last
     cdef bint only_look
-    cdef long long arguments        # arguments that this command still lacks; 0 before it
+    cdef long long arguments        # missing arguments of this command; 0 before it
     cdef readonly object fault
-    cdef long long payload          # bytes of the current argument; -1 if its header is next
+    cdef long long payload          # bytes of the current argument; -1 before its header
     cdef Py_ssize_t limit
     cdef readonly long long largest
     cdef readonly Py_ssize_t largest_command
     cdef dict counts                # by name; None if not requested
     cdef bytes name                 # of the last command
-    cdef long long same             # consecutive commands with that name, not in counts yet
+    cdef long long same             # consecutive commands with this name, not in counts yet
 
     def __cinit__(self, *, limit=None, bint count_names=False, bint only_look=False):
         self.buffer = Buffer(1 << 16)
@@ -98,7 +98,7 @@ cdef class CommandSplitter:
 
     @property
     def missing(self):
-        """Bytes that the current argument still lacks; 0 between arguments."""
+        """Missing bytes of the current argument; 0 between arguments."""
         cdef Py_ssize_t have = own_size(&self.buffer.out) - self.at
         return max(0, self.payload + 2 - have) if self.payload >= 0 else 0
 
@@ -110,7 +110,7 @@ cdef class CommandSplitter:
 
     @property
     def pending(self):
-        """Bytes held of an incomplete command."""
+        """Bytes kept of an incomplete command."""
         return own_size(&self.buffer.out) - self.start
 
     def feed(self, data):
@@ -119,7 +119,8 @@ cdef class CommandSplitter:
         An error after whole commands is kept in ``fault``, and raised by the next call.
 
         Raises:
-            ProtocolError: the bytes are not RESP commands; ``offset`` is the place in the stream.
+            ProtocolError: the bytes are not RESP commands; ``offset`` is the position in the
+                stream.
             EncodeError: a command changes the reply stream.
         """
         cdef Py_buffer view
@@ -207,7 +208,7 @@ cdef class CommandSplitter:
             if number > self.largest:
                 self.weigh(number)
         elif number == 0:
-            self.at = self.start        # stay at the fault, whatever is fed next
+            self.at = self.start        # stay at the fault, even if more data is fed
             raise self.error("an empty array is not a command and gets no reply")
         else:
             self.begun = self.taken + self.start
@@ -260,7 +261,7 @@ cdef class CommandSplitter:
         return NOT_WHOLE
 
     cdef int check_name(self, long long number) except -1:
-        """Refuse an argument of ``number`` bytes, whose header was just read, if it is a name."""
+        """Refuse a too long name: an argument of ``number`` bytes whose header was just read."""
         cdef long long n
         cdef const char *header = known_length_end(self.buffer.out.base + self.start + 1, &n)
         if known_length_end(header + 1, &n) == self.buffer.out.base + self.at:
@@ -336,14 +337,14 @@ def arguments(command, most=None):
 
 
 def beginning(command, Py_ssize_t most, Py_ssize_t most_bytes):
-    """Read the first arguments of a command whose end may be cut off.
+    """Read the first arguments of a command, which may be incomplete.
 
     Args:
-        most: the number of arguments to return at most.
+        most: the maximum number of arguments to return.
         most_bytes: bytes to return of each.
 
     Returns:
-        The number of arguments, and for each of the first ones its text and its size.
+        The number of arguments, and the text and the size of each of the first ones.
     """
     cdef bytes data = bytes(command)
     cdef const char *p = data

@@ -21,8 +21,8 @@ cdef char *put_date(char *p, long long days) noexcept nogil:
     cdef unsigned int day, year, century, of_century, of_year, month
     if days < FIRST_DAY or days >= END_DAY:
         return NULL
-    # Count from 0000-03-01: then the leap day ends a year, and the months before it follow a
-    # pattern of 153 days in five. Source: Fliegel and Van Flandern, CACM 11 (1968), 657.
+    # Count from 0000-03-01: the leap day then ends a year, and the earlier months follow a pattern
+    # of 153 days in five. Source: Fliegel and Van Flandern, CACM 11 (1968), 657.
     day = <unsigned int>(days + 719468)
     century = (4 * day + 3) // 146097
     of_century = day - 146097 * century // 4
@@ -79,7 +79,7 @@ cdef char *put_timestamp(char *p, long long value, long long per_second) noexcep
 
 
 cdef char *put_offset(char *p, int seconds) noexcept nogil:
-    """Write an offset from UTC, of less than a day, like datetime.isoformat."""
+    """Write an offset from UTC of less than a day, like datetime.isoformat."""
     p[0] = c'+'
     if seconds < 0:
         p[0] = c'-'
@@ -94,7 +94,7 @@ cdef char *put_offset(char *p, int seconds) noexcept nogil:
 
 
 cdef char *put_duration(char *p, long long value, long long per_second) noexcept nogil:
-    """Write a duration in ISO 8601: P1DT2H3M4.5S, with a sign before a negative one."""
+    """Write a duration in ISO 8601: P1DT2H3M4.5S, with a sign for a negative one."""
     cdef unsigned long long size = <unsigned long long>value
     cdef unsigned long long second = <unsigned long long>per_second
     if value < 0:
@@ -108,7 +108,7 @@ cdef char *put_duration(char *p, long long value, long long per_second) noexcept
 cdef char *put_days(
     char *p, bint negative, unsigned long long days, int seconds, int nanoseconds
 ) noexcept nogil:
-    """Write a duration given as days and a part of a day."""
+    """Write a duration given as days and a fraction of a day."""
     cdef int width = 9
     if negative:
         p[0] = c'-'

@@ -19,7 +19,7 @@ cdef extern from "Python.h":
     long long PyLong_AsLongLongAndOverflow(PyObject *, int *) except? -1
 
 
-# What to do with a None among the arguments.
+# How to handle a None among the arguments.
 cdef enum Nulls:
     NULLS_AUTO      # leave out a field-value pair, raise an error anywhere else
     NULLS_ERROR     # raise an error
@@ -31,12 +31,12 @@ cdef Nulls nulls_policy(object name) except *
 
 
 cdef inline Nulls of_values(Nulls nulls) noexcept nogil:
-    """Return what to do with a null that is not in a field-value pair."""
+    """Return how to handle a null outside a field-value pair."""
     return NULLS_ERROR if nulls == NULLS_AUTO else nulls
 
 
 cdef inline Nulls of_pairs(Nulls nulls) noexcept nogil:
-    """Return what to do with a null in a field-value pair."""
+    """Return how to handle a null in a field-value pair."""
     return NULLS_SKIP if nulls == NULLS_AUTO else nulls
 
 
@@ -105,7 +105,7 @@ cdef inline bint put_simple(Buffer b, PyObject *value, bint framed) except -1:
 
 
 cdef inline int put_value(Buffer b, object value, bint framed, object default) except -1:
-    """Write a value: as one argument if framed, else as a part of one."""
+    """Write a value: as one argument if framed, otherwise as a part of one."""
     if not put_simple(b, <PyObject *>value, framed):
         put_other(b, value, framed, default)
     return 0
@@ -138,7 +138,7 @@ cdef inline bint check_command(const char *p, const char *end) except -1:
     cdef long long n
     p = known_length_end(p + 1, &n)
     p = known_length_end(p + 1, &n)
-    # The names that matter have 4 to 12 bytes and one of eight first letters.
+    # The relevant names have 4 to 12 bytes and one of eight first letters.
     if n < 4 or n > 12:
         return False
     cdef char first = p[0] & 0xDF

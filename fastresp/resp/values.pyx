@@ -30,7 +30,8 @@ from .times cimport put_days
 
 import reprlib
 from datetime import date, time, timedelta
-# Imported here, since an import runs foreign code, and values are borrowed where this is used.
+# Imported here, since an import may run any Python code, and values are borrowed where this is
+# used.
 from decimal import Decimal
 from uuid import UUID
 
@@ -64,8 +65,8 @@ cdef int REPR_CHARACTERS = 40
 cdef object CUT = reprlib.Repr()
 CUT.maxstring = CUT.maxlong = CUT.maxother = REPR_CHARACTERS
 
-# Commands after which replies stop, multiply or change their form, so that a reply can no longer
-# be matched to its command. Source: these commands' pages in the Redis documentation.
+# Commands after which replies stop, multiply or change their form, and no longer match their
+# commands. Source: these commands' pages in the Redis documentation.
 cdef frozenset REFUSED = frozenset((
     b"SUBSCRIBE", b"PSUBSCRIBE", b"SSUBSCRIBE", b"UNSUBSCRIBE", b"PUNSUBSCRIBE", b"SUNSUBSCRIBE",
     b"MONITOR", b"SYNC", b"PSYNC", b"HELLO", b"QUIT", b"RESET", b"CLIENT REPLY",
@@ -86,8 +87,8 @@ def pack(*args, default=None):
             UUID, or a one-dimensional buffer of bytes, such as bytearray, memoryview or mmap;
             subclasses and NumPy scalars by their value. Any other array is refused: pass its
             ``.tobytes()``, or use ``!f32`` in a template.
-        default: a function that converts every other object, and Decimal, date, time, datetime,
-            timedelta and UUID objects, too, to str, bytes, int or float.
+        default: a function that converts objects of all other types to str, bytes, int or float.
+            It is also called for Decimal, date, time, datetime, timedelta and UUID objects.
 
     Returns:
         The command as an array of bulk strings.
@@ -114,7 +115,7 @@ cdef int put_arguments(Buffer b, object args, Nulls nulls, object default) excep
     cdef Py_ssize_t n = PySequence_Fast_GET_SIZE(args)
     if n == 0:
         raise EncodeError("the command is empty; it needs at least a name")
-    # Now, since default= may replace the first item.
+    # Checked first, since default= may replace the first item.
     name = <object>PySequence_Fast_ITEMS(args)[0]
     b.out.p = put_header(make_room(b, 24), c'*', n)
     for i in range(n):
@@ -172,7 +173,7 @@ cdef bytes bulk_string(bytes text):
 
 
 cdef bytes command_header(Py_ssize_t arguments):
-    """Return the header of a command with that many arguments."""
+    """Return the header of a command with this number of arguments."""
     return b"*%d\r\n" % arguments
 
 
@@ -256,7 +257,7 @@ cdef int put_buffer(Buffer b, object value, bint framed, object default) except 
 
 
 cdef bint holds_bytes(Py_buffer *view) noexcept:
-    """Whether a buffer is plain bytes in one dimension: there is only one way to send it."""
+    """Return whether a buffer is plain bytes in one dimension, with only one way to send it."""
     cdef const char *kind = view.format
     if view.ndim != 1:
         return False
@@ -268,19 +269,19 @@ cdef bint holds_bytes(Py_buffer *view) noexcept:
 
 
 cdef bint is_date(object value) except -1:
-    """Whether it is a datetime64 or timedelta64, which NumPy shows as 8 plain bytes."""
+    """Return whether it is a datetime64 or timedelta64, which NumPy exposes as 8 plain bytes."""
     return getattr(getattr(value, "dtype", None), "kind", "") in ("m", "M")
 
 
 cdef int put_array(Buffer b, object value, bint framed, object default) except -1:
-    """Write what default= returns for an array that is not bytes, or raise."""
+    """Write the result of default= for an array that is not bytes, or raise."""
     if default is not None or is_date(value):
         return put_default(b, value, framed, default)
     raise EncodeError(f"cannot send {shown(value)} (a {type(value).__name__}): {ARRAY_HINT}")
 
 
 cdef int put_scalar(Buffer b, object value, bytes kind, bint framed, object default) except -1:
-    """Write a NumPy scalar by its value; nobody wants its raw bytes."""
+    """Write a NumPy scalar by its value, not its raw bytes."""
     cdef char[32] text
     kind = kind.lstrip(b"@=<>!")
     if kind == b"d":
@@ -297,7 +298,7 @@ cdef int put_scalar(Buffer b, object value, bytes kind, bint framed, object defa
 
 
 cdef int put_default(Buffer b, object value, bint framed, object default) except -1:
-    """Write what default= returns for a value, else its usual text, or raise."""
+    """Write the result of default= for a value, otherwise its usual text, or raise."""
     cdef str text
     kind = type(value).__name__
     if value is None:
@@ -321,7 +322,7 @@ cdef int put_default(Buffer b, object value, bint framed, object default) except
             f"cannot send {value} (a {kind}): it is a pandas null; pass the DataFrame itself, "
             "whose columns mark their nulls, or replace it with None"
         )
-    if kind in ("bool", "bool_"):       # NumPy's too
+    if kind in ("bool", "bool_"):       # including NumPy's
         raise EncodeError(Message(
             f"cannot send {value} (a bool): Redis has no booleans; send {int(value)} or "
             f"'{str(value).lower()}', or pass ", DEFAULT, "int"
@@ -329,7 +330,7 @@ cdef int put_default(Buffer b, object value, bint framed, object default) except
     raise EncodeError(Message(
         f"cannot send {shown(value)} (a {kind}): an argument must be str, bytes, int, float, "
         "Decimal, a date, time or timedelta, UUID or a buffer; convert it, or pass ", DEFAULT,
-        ", a function that does"
+        ", a function that converts it"
     ))
 
 
@@ -398,7 +399,7 @@ cdef Nulls nulls_policy(object name) except *:
 cdef object locate(
     Exception error, str where, object command, object row, object argument, object words
 ):
-    """Return the error with its place in the stream.
+    """Return the error with its position in the stream.
 
     Args:
         words: the command, or the known part of it, name first.

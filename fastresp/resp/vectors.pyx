@@ -180,7 +180,7 @@ cdef double number_at(const char *p, char kind, Py_ssize_t size, bint swap) noex
 
 
 cdef inline char *put_number(char *p, double v, int width, Py_ssize_t i) except NULL:
-    """Write a number as a float of that width, little-endian."""
+    """Write a number as a little-endian float of this width."""
     cdef unsigned long long bits
     cdef unsigned int single_bits
     cdef float single = <float>v
@@ -202,7 +202,7 @@ cdef inline char *put_number(char *p, double v, int width, Py_ssize_t i) except 
 cdef object not_numbers(object value, int width):
     hint = ""
     if isinstance(value, (bytes, bytearray, memoryview)):
-        hint = f"; write the field without !f{8 * width} if it holds an encoded vector"
+        hint = f"; write the field without !f{8 * width} if it contains an encoded vector"
     return EncodeError(
         f"cannot send {shown(value)} (a {type(value).__name__}) as a vector: it must be a list, "
         f"tuple, array or other sequence of numbers{hint}"

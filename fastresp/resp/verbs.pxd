@@ -5,18 +5,18 @@ cdef enum:
     LONGEST_NAME = 8
     # repr() of a float has at most 24, and no number of this length is too large or too small.
     NUMBER_BYTES = 40
-    # A number of 19 digits is below 2^64, which either part of a stream id must be.
+    # A number of 19 digits is below 2^64, the limit of both parts of a stream id.
     ID_DIGITS = 19
     # EX or PX, and the longest plain time.
     TAIL_BYTES = 32
     TIME_DIGITS = 9
 
-# What the arguments must be, so that no server can refuse an item and run the others.
+# Requirements on the arguments, so that no server can refuse an item and run the others.
 cdef enum Check:
     ANYTHING
     PAIR            # the key and its value: with options it is another command
-    TIMED           # the same, and EX or PX with a plain number
-    SCORE           # and a member of a sorted set
+    TIMED           # PAIR, and EX or PX with a plain number
+    SCORE           # a score and a member of a sorted set
     PLACE           # longitude, latitude, and a member
     STREAM_ID
     OPENS           # not merged: it begins a transaction
@@ -26,22 +26,22 @@ cdef enum Check:
 cdef struct Verb:
     const char *name
     int name_size
-    int shared                          # the arguments before the items: the name, and a key
-    int size                            # arguments of an item
+    int shared                          # number of arguments before the items: the name, and a key
+    int size                            # the number of arguments of an item
     Check check
-    const char *merged                  # the merged command's name, if it has another
-    int number                          # its place in the table
+    const char *merged                  # the merged command's name, if it differs
+    int number                          # its index in the table
 
 
-# A command of the chunk, taken apart.
+# A parsed command of the chunk.
 cdef struct Command:
     const char *name                    # its first argument, with the header
     const char *items                   # end of the shared arguments
-    const char *tail                    # end of the items: options that are shared, too
+    const char *tail                    # end of the items: options, which are shared
     const char *end
-    bint small                          # whether SET is written in small letters
+    bint small                          # whether SET is written in lower case
     const Verb *verb                    # NULL: it can't be merged
-    Py_ssize_t words                    # arguments in all
+    Py_ssize_t words                    # number of all arguments
     Py_ssize_t item_words
 
 

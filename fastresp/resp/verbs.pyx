@@ -1,18 +1,18 @@
 # cython: language_level=3, cdivision=True
-"""The commands that can be merged, and what their arguments must be.
+"""The commands that can be merged, and the requirements on their arguments.
 
-Only commands are merged that a server runs as a whole or not at all, and whose error can't depend
-on one item. So an error reply to the merged command is what each of its commands would have got.
+A command is merged only if a server runs it as a whole or not at all, and if its error can't depend
+on one item. So an error reply to the merged command equals the reply to each of its commands.
 """
 
 from libc.string cimport memcmp, memcpy
 
 from .grammar cimport digits_end
 
-# The servers check the type of the key and all that could be refused before they change anything;
-# tests/merge/test_verbs.py tries each verb. Source: t_list.c, t_set.c, t_hash.c, t_zset.c,
-# t_string.c, t_stream.c, geo.c and db.c of Redis 6.2 to 8.2 and of Valkey. PFADD is not among them:
-# it adds items until one meets a damaged part of the value.
+# The servers check the type of the key and everything that could be refused before they change
+# anything; tests/merge/test_verbs.py tries each verb. Source: t_list.c, t_set.c, t_hash.c,
+# t_zset.c, t_string.c, t_stream.c, geo.c and db.c of Redis 6.2 to 8.2 and of Valkey. PFADD is
+# excluded: it adds items until one meets a damaged part of the value.
 cdef Verb[VERBS_SIZE] VERBS = [
     Verb(b"LPUSH", 5, 2, 1, ANYTHING, NULL, 0),
     Verb(b"RPUSH", 5, 2, 1, ANYTHING, NULL, 1),
@@ -36,7 +36,7 @@ cdef Verb[VERBS_SIZE] VERBS = [
 
 
 cdef frozenset names_of(int number):
-    """Return the names that a verb needs: its own, and that of the merged command."""
+    """Return the names that a verb needs: its own, and the merged command's."""
     cdef const char *merged = VERBS[number].merged
     own = VERBS[number].name.decode()
     return frozenset((own,)) if merged is NULL else frozenset((own, merged.decode()))
@@ -52,7 +52,7 @@ cdef bint is_word(const char *text, long long size, const char *capitals) noexce
 
 
 cdef const Verb *find_verb(const char *name, long long size, Last *last) noexcept nogil:
-    """Return the verb of a command's name; NULL if there is none."""
+    """Return the verb of a command's name; NULL if it has none."""
     cdef int i
     if size > LONGEST_NAME:
         return NULL
@@ -99,13 +99,13 @@ cdef bint is_score(const char *p, const char *end) noexcept nogil:
 
 
 cdef bint is_in_range(const char *p, const char *exponent) noexcept nogil:
-    """Return whether a double, not 0, is nearest to a number: servers refuse others.
+    """Return whether the double nearest to a number is finite and not 0: servers refuse others.
 
     Args:
         p: its first digit.
-        exponent: three digits of its exponent, after the sign if there is one.
+        exponent: three digits of its exponent, after the sign if it has one.
     """
-    # The largest double is 1.7976931348623157e308; what is below 2.47e-324 is nearer to 0.
+    # The largest double is 1.7976931348623157e308; numbers below 2.47e-324 are nearer to 0.
     cdef const char *most = b"17976931348623157"
     cdef int power = 0, i = 0
     cdef int e = (exponent[0] - c'0') * 100 + (exponent[1] - c'0') * 10 + exponent[2] - c'0'
@@ -215,13 +215,13 @@ cdef const char *zadd_options_end(const char *p, Py_ssize_t *words) noexcept nog
 
 
 cdef void read_options_of_set(Command *c) noexcept nogil:
-    """Look at the arguments after the name of SET: a pair, and perhaps a time."""
+    """Read the arguments after the name of SET: a pair, and perhaps a time."""
     cdef const char *p = c.items
     cdef const char *text
     cdef long long size
     c.small = (p - 5)[0] & 0x20
     if memcmp(p - 5, b"set" if c.small else b"SET", 3) != 0:
-        c.verb = NULL                   # the merged name must tell how this one was written
+        c.verb = NULL                   # the merged name must show the case of this name
     elif c.item_words == 4:
         next_word(&p, &size)
         next_word(&p, &size)

@@ -129,10 +129,10 @@ BAD = [
     (np.array(["2020-01-01"], "M8[D]"), "as a vector: it must be a list"),
     (
         b"\0\0\0\0",
-        "sequence of numbers; write the field without !f32 if it holds an encoded vector",
+        "sequence of numbers; write the field without !f32 if it contains an encoded vector",
     ),
-    (bytearray(4), "without !f32 if it holds an encoded vector"),
-    (memoryview(b"\0\0\0\0"), "without !f32 if it holds an encoded vector"),
+    (bytearray(4), "without !f32 if it contains an encoded vector"),
+    (memoryview(b"\0\0\0\0"), "without !f32 if it contains an encoded vector"),
     ("1.5", "cannot send '1.5' (a str) as a vector: it must be a list"),
     (1.5, "cannot send 1.5 (a float) as a vector"),
     ({1.5: 1}, "(a dict) as a vector"),
