@@ -1,1 +1,1 @@
-"""Encode rows and columns as commands, by a template; no I/O."""
+"""Encode rows and columns as commands with a template; no I/O."""

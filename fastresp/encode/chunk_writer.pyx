@@ -7,7 +7,7 @@ from ..resp.buffer cimport PY_SSIZE_T_MAX, Buffer
 
 CHUNK_BYTES = 1 << 19
 
-# Room beyond the chunk size, so that the row that crosses it rarely grows the buffer.
+# Room beyond the chunk size, so that the last row of a chunk rarely grows the buffer.
 cdef Py_ssize_t SLACK_BYTES = 64 * 1024
 
 
@@ -45,7 +45,7 @@ cdef class ChunkWriter:
 
     @property
     def nulls_skipped(self):
-        """Nulls so far that whole commands do without: field-value pairs, and items of lists."""
+        """Nulls so far that whole commands omit: field-value pairs, and items of lists."""
         return self.buffer.nulls_left_out
 
     @property
@@ -75,7 +75,7 @@ cdef class ChunkWriter:
                 yield chunk
 
     def start_at(self, row):
-        """Begin with a later row of the source; those before it are not encoded."""
+        """Begin with a later row of the source; earlier rows are not encoded."""
         self.start_row = row
 
     def fill(self, source):

@@ -14,7 +14,7 @@ cdef class Field:
     cdef readonly Py_ssize_t position   # -1 if it is given by name
     cdef readonly str convert           # "json", "f16", "f32", "f64" or None
     cdef readonly Py_ssize_t at         # offset in the template's text
-    cdef readonly Field head            # of a path: its first field, else None
+    cdef readonly Field head            # of a path: its first field, otherwise None
     cdef readonly tuple path            # the names of a path; otherwise the name alone
 
 
@@ -34,21 +34,21 @@ cdef class Row(Field):
     pass
 
 
-# How the fields of a row are reached.
+# How to access the fields of a row.
 cdef enum RowKind:
     ROW_DICT        # an exact dict
     ROW_MAPPING     # by item: other objects with keys()
-    ROW_SEQUENCE    # tuple, list and the like: by position; if it has names, by attribute or item
+    ROW_SEQUENCE    # tuple, list and the like: by position; by attribute or item if it has names
     ROW_VALUE       # a str or number: field 0 is the row itself
     ROW_OBJECT      # by attribute; field 0 is the row itself
 
 
 cdef class Rows:
     cdef readonly str text
-    # The type of the last row, and what is known about it.
+    # The type of the last row, and facts about it.
     cdef object row_type
     cdef int row_kind
-    cdef tuple row_names                # names of its fields if the type has them, else None
+    cdef tuple row_names                # names of its fields if the type has them, otherwise None
     cdef bint by_item                   # fields with names are items of the row
 
     cdef int classify(self, object row) except -1
@@ -62,7 +62,7 @@ cdef class Rows:
 
 
 cdef inline PyObject *peek(int row_kind, PyObject *name, Py_ssize_t i, object row) except? NULL:
-    """Return a borrowed reference to a field's value if possible, else NULL."""
+    """Return a borrowed reference to a field's value if possible, otherwise NULL."""
     if i < 0:
         return PyDict_GetItemWithError(row, <object>name) if row_kind == ROW_DICT else NULL
     if PyTuple_Check(row):

@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""Placeholders, and the look-up of their fields in a row."""
+"""Placeholders, and the lookup of their fields in a row."""
 
 from ..resp.values cimport NULLS_ERROR, Nulls, is_null, shown
 
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from ..outcome.errors import EncodeError, TemplateError
 from ..outcome.missing_fields import is_format, listed, meant
 
-# Stands for the value of a key that a mapping lacks.
+# The value of a key that a mapping lacks.
 cdef object ABSENT = object()
 # Types whose attributes are not fields.
 cdef tuple SINGLE = (str, bytes, bytearray, memoryview, int, float)
@@ -22,7 +22,7 @@ cdef class Field:
     Args:
         key: its name or position; for a path, its text, which may also be a field's own name.
         head: for a path, its first Field.
-        path: the names after it.
+        path: the other names.
     """
 
     def __init__(self, key, *, head=None, path=(), convert=None, at=0):
@@ -61,7 +61,7 @@ cdef class Absent(Pairs):
 
     Args:
         pairs: the {**}.
-        named: the Fields that its command names.
+        named: the Fields named in its command.
     """
 
     def __init__(self, Pairs pairs not None, named):
@@ -75,7 +75,7 @@ cdef class Row(Field):
 
 
 cdef class Rows:
-    """Look up fields of rows; most rows have the type of the one before."""
+    """Look up fields of rows; most rows have the type of their predecessor."""
 
     cdef int classify(self, object row) except -1:
         """Determine how to access the fields of rows of this type."""
@@ -85,7 +85,7 @@ cdef class Rows:
         if hasattr(row, "__arrow_c_stream__") and hasattr(row, "columns"):
             raise EncodeError(
                 f"this row is a {type(row).__name__}, a whole table; pass a list of tables, or "
-                "load each by itself"
+                "load each separately"
             )
         if type(row) is dict:
             kind = ROW_DICT
@@ -209,7 +209,7 @@ cdef class Rows:
         """Return the error for a missing field; it lists the row's fields and the closest name.
 
         Args:
-            left_out: the field is to be left out, and the first row lacks it.
+            left_out: the placeholder leaves the field out, and the first row lacks it.
         """
         kind = type(row).__name__
         words = f"the row has no field {{{field.key}}}"
@@ -237,7 +237,7 @@ cdef class Rows:
         return TemplateError(f"{words}: {has}", self.text, field.at)
 
     cdef object missing_within(self, Field field, object holder, Py_ssize_t depth):
-        """Return the error for a name of a path that is missing in the value before it."""
+        """Return the error for a name of a path that is missing in its parent value."""
         before = ".".join(field.path[:depth])
         names = names_in(holder)
         words = f"the row has no field {{{field.key}}}: "

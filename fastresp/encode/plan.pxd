@@ -28,15 +28,15 @@ cdef class Op:
     cdef Py_ssize_t arguments           # arguments it writes; 0 if it depends on the row
     cdef int digits                     # OP_JOINED: digits of the last length
     cdef frozenset used                 # OP_PAIRS: names and positions to leave out
-    cdef tuple left_out                 # those that the first row must have; None after it
+    cdef tuple left_out                 # the names that the first row must have; None after it
     cdef int width                      # OP_VECTOR: bytes of an item
-    cdef Py_ssize_t length              # items of its first vector, -1 before that
+    cdef Py_ssize_t length              # items of its first vector; -1 before it
 
 
 cdef class Program:
     cdef tuple ops
-    cdef bint alone                     # besides lists and {**} it has a name and a key at most
-    cdef bint deletes                   # it deletes the fields that are null
+    cdef bint alone                     # besides lists and {**} it has at most a name and a key
+    cdef bint deletes                   # it deletes null fields
     cdef bint counted                   # every row has the same number of arguments
     cdef bint checked                   # the name is fixed and passed the check
     cdef int digits                     # digits of the last number of arguments, if not counted
@@ -48,11 +48,11 @@ cdef Py_ssize_t n_deletes(Plan plan) except -1
 cdef class Plan(Rows):
     cdef readonly tuple commands
     cdef tuple programs
-    # What is being written, for error messages.
+    # The position being written, for error messages.
     cdef Py_ssize_t program             # index of the command
     cdef Py_ssize_t op                  # index of the op in its program
     cdef object pair                    # name of the last pair
-    cdef Nulls pair_nulls               # what to do with a null in a field-value pair
+    cdef Nulls pair_nulls               # how to handle a null in a field-value pair
 
     cdef int put_row(
         self, Buffer b, object row, Py_ssize_t index, Nulls nulls, object default

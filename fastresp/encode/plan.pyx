@@ -96,14 +96,14 @@ cdef class Plan(Rows):
 
 
 cdef Py_ssize_t n_deletes(Plan plan) except -1:
-    """Return how many of a plan's commands delete the fields that are null."""
+    """Return the number of a plan's commands that delete null fields."""
     return sum([(<Program>program).deletes for program in plan.programs])
 
 
 cdef int put_command(
     Plan plan, Program program, Buffer b, object row, Nulls nulls, object default
 ) except -1:
-    """Write one command; return 0 if it is left out: for a null, or since its lists are empty."""
+    """Write one command; return 0 if it is left out, for a null or for empty lists."""
     cdef Py_ssize_t i, n, arguments = 0, start = own_size(&b.out), left_out = b.nulls_left_out
     cdef Py_ssize_t listed = 0
     cdef bint needed = program.alone
@@ -147,7 +147,7 @@ cdef int put_command(
 cdef Py_ssize_t put_composed(
     Plan plan, Buffer b, Op op, object row, Nulls nulls, object default
 ) except -1:
-    """Write anything but a plain value; return the number of arguments written."""
+    """Write anything except a plain value; return the number of arguments written."""
     if op.kind == OP_CONVERTED:
         return put_argument(b, fetch(plan, op.field, row, nulls, default), nulls, default)
     if op.kind == OP_VECTOR:
@@ -268,7 +268,7 @@ cdef int check_left_out(Plan plan, Op op, object row) except -1:
 
 
 cdef bint has_positions(Plan plan, object row) except -1:
-    """Whether fields with names have positions, too, as in a sqlite3.Row."""
+    """Return whether named fields also have positions, as in a sqlite3.Row."""
     return plan.row_kind == ROW_SEQUENCE or (
         plan.row_kind == ROW_MAPPING and not isinstance(row, Mapping)
     )
@@ -310,7 +310,7 @@ cdef object nameless(object value):
 
 
 cdef object fetch(Plan plan, Field field, object row, Nulls nulls, object default):
-    """Return the value of a field, or the row, converted to JSON if the placeholder says so."""
+    """Return the value of a field, or the row, converted to JSON if the placeholder requires it."""
     if isinstance(field, Row):
         fields = plan.as_dict(field, row)
         if None in fields:

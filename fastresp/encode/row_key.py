@@ -1,4 +1,4 @@
-"""The placeholder in a command's key, and its value, by which a person knows a row."""
+"""The placeholder in a command's key, and its value, which identifies a row for a person."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ Arguments: TypeAlias = tuple[bytes, ...]
 # Larger commands are not searched for the key of another command of their row.
 MOST_BYTES = 1 << 16
 
-# Characters of the value, and of the placeholder's name.
+# Maximum characters of the value, and of the placeholder's name.
 MOST_SHOWN = 40
 
 
 class Maker(Protocol):
-    """What routes or serialises commands: see Router and Serializer."""
+    """An object that routes or serialises commands: see Router and Serializer."""
 
     @property
     def error(self) -> BaseException | None: ...
@@ -76,11 +76,11 @@ class RowKeys:
     def of_row(
         self, at: int, count: int, row: Callable[[int], int], words: Callable[[int], Arguments]
     ) -> str:
-        """Return the key of a command's row: from this command, or else another one of the row.
+        """Return the key of a command's row: from this command, otherwise from another of the row.
 
         Args:
             at: the index of the command.
-            count: how many commands there are.
+            count: the number of commands.
             row, words: return the row and the arguments of each.
         """
         if not self._places:
@@ -92,7 +92,7 @@ class RowKeys:
         return next(filter(None, (self.of(words(each)) for each in chain([at], others))), "")
 
     def of_failing(self, maker: Maker) -> BaseException | None:
-        """Return the error of what routes or serialises commands, with the key of its row."""
+        """Return a router's or serialiser's error, with the key of its row."""
         error, failing = maker.error, maker.failing
         if isinstance(error, Placed) and failing is not None:
             chunk, at = failing
@@ -107,8 +107,8 @@ class RowKeys:
     def of(self, arguments: Arguments) -> str:
         """Return the placeholder and its value, as ``key_text()`` does.
 
-        It is empty if no key of such a command has exactly one placeholder, if it is not known
-        which command of the template this is, or if the command may carry a password.
+        Empty if no key of such a command has exactly one placeholder, if the template's command is
+        unknown, or if the command may contain a password.
         """
         found = [(str(place.field.key), place.value(arguments)) for place in self._places]
         shown = {key_text(name, value) for name, value in found if value is not None}
@@ -116,7 +116,7 @@ class RowKeys:
 
 
 def words_of(command: bytes) -> Arguments:
-    """Return the arguments of a command in which a key is looked for."""
+    """Return the arguments of a command in which to search for a key."""
     return arguments_of(command) if len(command) <= MOST_BYTES else ()
 
 

@@ -28,8 +28,8 @@ from ..resp.split import arguments
 from .chunk_writer import CHUNK_BYTES
 from .row_key import key_probe, key_text
 
-# A chunk is cut after this time even if it is not full: rows of a slow source are sent while it
-# makes the next ones, and an event loop is never blocked for longer.
+# A chunk ends after this time even if it is not full: rows of a slow source are sent while it makes
+# the next ones, and an event loop is never blocked for longer.
 CHUNK_SECONDS = 0.002
 # Reading the clock costs as much as a row, so it is read at most once in this many rows.
 cdef Py_ssize_t CLOCK_ROWS = 64
@@ -43,7 +43,7 @@ cdef class Writer(ChunkWriter):
     Args:
         plan: a Plan (such as a Template) to run for each row; None when each row is itself a
             command, a list or tuple of arguments.
-        nulls: what to do with None: ``"auto"`` (leave out a field-value pair; an error elsewhere),
+        nulls: how to handle None: ``"auto"`` (leave out a field-value pair; an error elsewhere),
             ``"skip"`` (leave out the command, field-value pair or item), ``"empty"`` (send an empty
             string) or ``"error"``.
         default: a function that converts objects of other types to str, bytes, int or float, as
@@ -94,7 +94,7 @@ cdef class Writer(ChunkWriter):
         try:
             for row in source:
                 encoding = True
-                # Its values are borrowed: without a GIL another thread could free them.
+                # The list's items are borrowed: without a GIL another thread could free them.
                 with cython.critical_section(row):
                     if self.plan is None:
                         if put_arguments(b, row, self.nulls, self.default):
@@ -145,22 +145,30 @@ cdef class Writer(ChunkWriter):
         return located
 
     cdef str row_key(self, object row):
-        """Return the placeholder in the key of a row, and its value; empty if it is unknown."""
+        """Return the placeholder in the key of a row, and its value; empty if unknown."""
         probe = key_probe(self.plan)
         if probe is None:
             return ""
         try:
             chunk = next(Writer(probe[0], nulls="error").chunks([row]))
             return key_text(probe[1], arguments(b"".join(chunk.pieces()))[1])
-        except Exception:   # it must not hide the error that it is for
+        except Exception:   # it must not hide the original error
             return ""
 
 
 @public
 def pack_many(commands, *, default=None):
-    """Encode commands, each a list or tuple of arguments, as one bytes object.
+    """Encode several commands as one bytes object.
 
-    Arguments and errors are those of ``pack``; an error also has the index of its command.
+    Args:
+        commands: an iterable of commands, each a list or tuple of arguments, name first.
+        default: as for ``pack``.
+
+    Returns:
+        The commands as RESP, in their order.
+
+    Raises:
+        EncodeError: as for ``pack``; the message has the index of the command.
     """
     out = BytesIO()
     try:

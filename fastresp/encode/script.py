@@ -25,7 +25,7 @@ __all__ = [
 # Longer than the code NOSCRIPT, which a script may return itself. Source: Redis 6.2 to 8.2,
 # Valkey 8.1 and 9.1.
 FORGOTTEN = b"NOSCRIPT No matching script"
-# A server serves other clients after it has read this much from one connection.
+# A server serves other clients after reading this many bytes from one connection.
 TURN_BYTES = 16 << 10
 # Most commands are resent as EVALSHA the first time; all as EVAL the second time, which never
 # gets NOSCRIPT.
@@ -45,7 +45,7 @@ class Script:
     EVALSHA. If the server forgets the script during a load (SCRIPT FLUSH, a restart behind a
     proxy), it answers NOSCRIPT without running the command, which is resent: no row is lost or
     run twice. Neither that reply nor the resent command is counted, but its bytes are. A resent
-    command runs later than the commands after it, even those of the same row; ``iter_replies``
+    command runs later than the commands after it, even commands of the same row; ``iter_replies``
     sends nothing more until it has run. The script itself must not return the error
     ``NOSCRIPT No matching script``, which means that it has not run.
 
@@ -77,16 +77,19 @@ class Script:
     def command(self, keys: str = "", arguments: str = "") -> Template:
         """Return a template with the command that runs the script for a row.
 
-        Use it wherever a template is accepted, also in a list with others, but not together with
-        MULTI: in a transaction, a missing script shows only after the rest has run. ``dump``
-        writes EVAL with the whole script, since a loader of the file can't resend. ``Writer``
-        writes EVALSHA and does not load the script.
+        Use it wherever a template is accepted, including a list of templates, but not together with
+        MULTI: in a transaction, a missing script is noticed only after the other commands have run.
+        ``dump`` writes EVAL with the whole script, since a loader of the file can't resend.
+        ``Writer`` writes EVALSHA and does not load the script.
 
         Args:
             keys: the keys, KEYS in the script, as template text: ``"user:{id} city:{city}"``.
                 Each key must be one argument, so that they can be counted.
             arguments: the other arguments, ARGV in the script, as template text; may contain
                 ``{*list}`` and ``{**}``.
+
+        Returns:
+            The template, for the ``template`` argument of ``mass_insert``.
 
         Raises:
             TemplateError: a text can't be parsed, or the number of keys depends on the row.

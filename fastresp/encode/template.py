@@ -29,7 +29,7 @@ __all__ = ["NO_SCRIPTS", "Scripts", "Template", "TemplateLike", "as_template", "
 Scripts: TypeAlias = Mapping[bytes, bytes]
 NO_SCRIPTS: Scripts = MappingProxyType({})
 
-# Beyond that it is data: a template is parsed in Python.
+# Larger texts are data: a template is parsed in Python.
 MOST_CHARACTERS = 1 << 20
 VECTORS = ("f16", "f32", "f64")
 CONVERSIONS = ("json", *VECTORS)
@@ -39,9 +39,9 @@ BLANKS = " \t\r\v\f"
 SUFFIX = re.compile(r"\.\w+\Z")
 # The escapes of redis-cli inside double quotes, besides \xHH.
 ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "a": "\a"}
-# A placeholder; a name in double quotes may contain braces.
-# A group in (?=...) that \1 repeats is not tried in other ways. "*+" would say the same, but before
-# Python 3.11.5 (Debian 12 has 3.11.2) it can find nothing (gh-106052).
+# A placeholder; a name in double quotes may contain braces. A group in (?=...) that \1 repeats is
+# not tried in other ways. "*+" means the same, but before Python 3.11.5 (Debian 12 has 3.11.2) it
+# can miss matches (gh-106052).
 PLACEHOLDER = re.compile(r'\{(?=((?:(?<=[{.,*\- ])"[^"]*"(?=[.,! }])|[^{}])*))\1\}')
 # A name in a path and one in a list, in double quotes or not.
 IN_PATH = re.compile(r'"([^"]*)"(?=[.!]|$)|([^.!]*)')
@@ -75,7 +75,7 @@ class Template(Plan):
     ======================  ====================================================================
 
     Args:
-        *texts: templates; each may hold several commands.
+        *texts: templates; each may contain several commands.
         scripts: the texts of the scripts that its EVALSHA commands run, by their SHA1;
             ``Script.command()`` sets them.
 
@@ -122,10 +122,10 @@ class Template(Plan):
         return Template, (self.text,)
 
     def deleting(self) -> Template:
-        """Return a copy in which an HDEL of the null fields follows each HSET with ``{**}``.
+        """Return a copy with an HDEL of the null fields after each HSET with ``{**}``.
 
         Raises:
-            TemplateError: there is no such HSET.
+            TemplateError: the template has no such HSET.
         """
         commands: list[Sequence[Sequence[bytes | Field]]] = []
         for command in self.commands:
@@ -166,7 +166,7 @@ def _text(argument: Sequence[bytes | Field]) -> bytes:
 
 
 def _names(pattern: re.Pattern[str], text: str) -> tuple[list[str], str]:
-    """Return the names that a placeholder begins with, and the rest, from the '!' on."""
+    """Return the first names of a placeholder, and the remaining text, from the '!' on."""
     names, at = [], -1
     while at < 0 or text[at : at + 1] not in ("", "!"):
         found = pattern.match(text, at + 1)
@@ -192,7 +192,7 @@ def as_template(template: TemplateLike) -> Template | None:
     for text in texts:
         if isinstance(text, str) and SUFFIX.search(text) and os.path.isfile(text):
             raise ValueError(
-                f"{text} is a file, and a template is expected here; to load several files, pass "
+                f"{text} is a file, but a template is expected here; to load several files, pass "
                 "read(['a.csv', 'b.csv'])"
             )
     if not all(isinstance(text, str | Template) for text in texts):
@@ -303,7 +303,9 @@ class _Parser:
         try:
             return character.encode()
         except UnicodeEncodeError:
-            raise self.error("this character is a lone surrogate, which UTF-8 can't hold") from None
+            raise self.error(
+                "this character is a lone surrogate, which UTF-8 can't encode"
+            ) from None
 
     def escape(self, quote: str) -> bytes:
         """Parse an escape as redis-cli does; leave ``at`` on its last character."""
@@ -360,7 +362,7 @@ class _Parser:
         return kind(_key(name), head=head, path=path, convert=convert, at=start)
 
     def pairs(self, inside: str, start: int) -> Pairs:
-        """Parse the rest of ``{**}``: the fields that it leaves out, and its conversion."""
+        """Parse the remainder of ``{**}``: the fields that it leaves out, and its conversion."""
         left_out: list[Field] = []
         mark = inside[2:]
         if mark.startswith("-"):
@@ -369,9 +371,7 @@ class _Parser:
             if len(left_out) < len(names):
                 raise self.error("a name is missing here; use {**-name} or {**-name,other}", start)
         elif mark and mark[0] != "!":
-            raise self.error(
-                "'**' stands for all fields; use {**}, {**-name,other} or {**!json}", start
-            )
+            raise self.error("'**' means all fields; use {**}, {**-name,other} or {**!json}", start)
         convert = self.conversion(mark, ("json",), "{**}", start)
         return Pairs(inside, left_out=left_out, convert=convert, at=start)
 
@@ -395,6 +395,6 @@ class _Parser:
                 raise self.error(str(error), at) from None
         elif b":" in literal[0]:
             words = "this is a key; put the name of a command before it, such as HSET"
-            if start or not self.last:  # of several templates, as a shell splits an unquoted one
+            if start or not self.last:  # an unquoted template, split by a shell
                 words += ", and put quotes around all of it"
             raise self.error(words, at)

@@ -139,7 +139,10 @@ cdef object not_a_command(object row):
     if isinstance(row, (str, bytes)):
         hint += "; to fill in a text with values, pass it as the template, and rows as the data"
     elif hasattr(row, "__arrow_c_stream__"):
-        hint = "it is a whole table; pass a list of tables, or load each by itself, with a template"
+        hint = (
+            "it is a whole table; pass a list of tables, or load each separately, with a template"
+        )
+
     elif hasattr(row, "keys"):
         hint += "; rows with named fields need a template, such as 'HSET user:{id} {**}'"
     return EncodeError(f"{shown(row)} is not a command: {hint}")
@@ -186,7 +189,7 @@ cdef int put_other(Buffer b, object value, bint framed, object default) except -
         except UnicodeEncodeError as error:
             raise EncodeError(
                 f"cannot send {shown(value)}: character {error.start} is a lone surrogate, which "
-                "UTF-8 can't hold; encode the text to bytes with the error handler you want"
+                "UTF-8 can't encode; encode the text to bytes with the error handler you want"
             ) from None
         return put_bytes(b, text, framed)
     if PyBytes_Check(value):

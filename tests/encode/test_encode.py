@@ -234,7 +234,7 @@ REFUSED_VALUES = [
     (np.datetime64("2020-01-01"), rf"\(a datetime64\): {OBJECTS}"),
     (np.timedelta64(1, "s"), OBJECTS),
     (np.array(["2020-01-01"], dtype="M8[D]"), OBJECTS),
-    ("ab\ud800", "character 2 is a lone surrogate, which UTF-8 can't hold; encode the text"),
+    ("ab\ud800", "character 2 is a lone surrogate, which UTF-8 can't encode; encode the text"),
     (Text("é\udfff"), "character 1 is a lone surrogate"),
     (NoRepr(), rf"\(a NoRepr\): {OBJECTS}"),
 ]

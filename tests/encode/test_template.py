@@ -349,6 +349,6 @@ def test_a_file_is_not_a_template(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.chdir(tmp_path)
     (tmp_path / "h2.csv").write_text("id\n1\n")
     for template in ("h2.csv", ["h2.csv", "SET k v"]):
-        with pytest.raises(ValueError, match=r"h2\.csv is a file, and a template is expected"):
+        with pytest.raises(ValueError, match=r"h2\.csv is a file, but a template is expected"):
             as_template(template)
     assert as_template("h3.csv") is not None

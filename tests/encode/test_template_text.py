@@ -116,7 +116,7 @@ BAD_TEXTS = [
     ("SET a b ;\n  ^'CLIENT' reply off", "CLIENT REPLY changes the reply stream"),
     ("^pl:{pid} {**}", "this is a key; put the name of a command before it"),
     ("SET a b; ^'k:'{a} {b}", "this is a key"),
-    ("SET a ^\ud800", "this character is a lone surrogate, which UTF-8 can't hold"),
+    ("SET a ^\ud800", "this character is a lone surrogate, which UTF-8 can't encode"),
     ('SET a "\\^\udfff"', "this character is a lone surrogate"),
     # Only the line with the caret is shown; a tab counts as one column.
     ("SET a b\nSET\t{a} ^{b\nSET c", "this brace is not closed"),

@@ -226,7 +226,7 @@ def test_an_error_changes_nothing(
     [
         (("INCR", "a"), '"INCR" does not make a string, hash'),
         (("MULTI",), '"MULTI" does not make'),
-        (("EXPIRE", "a", 5), "follows no command that makes its key"),
+        (("EXPIRE", "a", 5), "must follow a command that makes its key"),
         (("SET", "a", 1, "NX"), "SET may only have EX or PX"),
         (("SET", "a", 1, "EX", 0), "SET may only have EX or PX"),
         (("ZADD", "a", "x", "b"), "not a plain decimal number"),

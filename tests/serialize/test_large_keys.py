@@ -124,8 +124,8 @@ class TestContinued:
     @pytest.mark.parametrize(
         ("command", "words"),
         [
-            (("SADD", "big", 1), "two commands that don't go together"),
-            (("LPUSH", "big", 1), "two commands that don't go together"),
+            (("SADD", "big", 1), "made by commands that can't be combined"),
+            (("LPUSH", "big", 1), "made by commands that can't be combined"),
             (("DEL", "big"), '"DEL" does not make'),
             (("RPUSH", "big"), '"RPUSH" has 0 arguments'),
             (("EXPIRE", "big", "x"), '"EXPIRE" needs one plain number'),

@@ -131,7 +131,7 @@ class TestBadRows:
             (("ZADD", "open", 1), r'"ZADD" has 1 argument '),
             (("ZADD", "open", "NX", 1, "m"), "arguments after the key"),
             (("ZADD", "open", 1, object()), "object"),
-            (("HSET", "open", "f", 1), "two commands that don't go together"),
+            (("HSET", "open", "f", 1), "made by commands that can't be combined"),
             (("INCR", "open"), '"INCR" does not make'),
             (("SET", "open", 1), '"SET" does not make'),
             (("PEXPIRE", "open", -1), '"PEXPIRE" needs one plain number above 0'),
@@ -327,7 +327,7 @@ def test_nothing(server: LocalServer, client: redis.Redis, template: str | None)
     [
         ("SET {0} {1}", "needs a template that begins with HSET"),
         ("DEL {0}", "needs a template that begins with HSET"),
-        ("ZADD {0} NX {1} {2}", "can't have options of ZADD"),
+        ("ZADD {0} NX {1} {2}", "can't use options of ZADD"),
         (["HSET {0} a {1}", "EXPIRE {1} 10"], "EXPIRE must have the key of HSET"),
         (["HSET {0} a {1}", "SADD {0} {1}"], "only EXPIRE or PEXPIRE of the same key may follow"),
     ],

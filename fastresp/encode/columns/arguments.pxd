@@ -12,11 +12,11 @@ cdef struct Job:
     Out *out
     long long *ends         # of each command,
     long long *rows         # and its source row
-    Nulls nulls             # what a null does, and what in a field-value pair
+    Nulls nulls             # how to handle a null, and a null in a field-value pair
     Nulls pair_nulls
-    Py_ssize_t deletes      # commands that delete fields because they are null
-    Py_ssize_t left_out     # nulls that commands do without
-    Py_ssize_t counted_row  # the row of the last put_command(), and both before it
+    Py_ssize_t deletes      # commands that delete null fields
+    Py_ssize_t left_out     # nulls that commands omit
+    Py_ssize_t counted_row  # the row of the last put_command(), and the counts before it
     Py_ssize_t deletes_before
     Py_ssize_t left_out_before
     Py_ssize_t commands     # commands written and marked

@@ -48,7 +48,7 @@ cdef char *put_large(
     Job *job, Cell *cell, const char *text, Py_ssize_t n, const char *before,
     Py_ssize_t before_size, char *p,
 ) noexcept nogil:
-    """Write constants and a large value; refer to its memory if that lasts."""
+    """Write constants and a large value; refer to its memory if it lives long enough."""
     if n > job.out.most:
         job.fault = ARGUMENT_TOO_LARGE
         return NULL
@@ -87,7 +87,7 @@ cdef char *put_items(Job *job, Cell *cell, Py_ssize_t row, char *p) noexcept nog
                 p = put_item(job, &cell.children[0], at, p)
             if p is NULL:
                 return NULL
-    # An empty list leaves out the command, like a null list; so do pairs of nothing but nulls.
+    # An empty list leaves out the command, like a null list; so do pairs with only nulls.
     return NULL if job.written == 0 and job.nulls == NULLS_SKIP else p
 
 
@@ -152,7 +152,7 @@ cdef char *put_fields(Job *job, Step *step, Py_ssize_t row, char *p) noexcept no
 cdef inline char *put_short_field(
     Name *name, const char *text, Py_ssize_t n, char *p
 ) noexcept nogil:
-    """Write a field whose value is a string or a number of JSON; return NULL if it is another."""
+    """Write a field with a JSON string or number; return NULL for other values."""
     if n and <unsigned char>text[0] == VALUE_MARK:
         text, n = text + 1, n - 1
         if n == 0 or text[0] > c'9':

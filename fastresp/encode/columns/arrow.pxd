@@ -77,7 +77,7 @@ cdef extern from *:
 cdef class Schema:
     cdef ArrowSchema schema             # owned
     cdef object unknown                 # why columns can't be sent, by name
-    cdef object names                   # with those of fields, if one has a NUL; else None
+    cdef object names                   # names including fields, if one has a NUL, otherwise None
     cdef bint single                    # a struct is the value of one column, not a row
 
 
@@ -89,7 +89,7 @@ cdef class ArrowStream:
     cdef ArrowArrayStream stream        # owned; its release is NULL once released
     cdef readonly Schema schema         # None once released
     cdef object source                  # the object that exported it
-    cdef object following               # returns the stream after this one
+    cdef object following               # returns the next stream
     cdef Batch only                     # the batch of __arrow_c_array__, or None
     cdef bint waiting                   # get_next() is running
     cdef bint ended                     # no more batches are wanted

@@ -11,7 +11,7 @@ from .exporting import Described, exported, names_with_nul
 
 
 cdef class Schema:
-    """The names and types of columns, and what the C interface does not say of them."""
+    """The names and types of columns, and facts that the C interface lacks."""
 
     def __dealloc__(self):
         if self.schema.release is not NULL:
@@ -34,7 +34,7 @@ cdef class ArrowStream:
 
     Args:
         data: the object.
-        following: at the end of the batches, returns a stream of others with another schema, as
+        following: at the end of the batches, returns the next stream, with another schema, as
             ``__arrow_c_stream__``; None if there are no more.
 
     Raises:
@@ -53,8 +53,8 @@ cdef class ArrowStream:
         except (ValueError, TypeError, OverflowError, NotImplementedError) as error:
             if isinstance(error, FastrespError):
                 raise
-            # The classes of pyarrow's errors; others are the source's own. Some have two arguments:
-            # what is wrong, and in which column.
+            # pyarrow's error classes; other errors are the source's own. Some have two arguments:
+            # the problem, and the column.
             words = "; ".join([str(argument) for argument in error.args]) or type(error).__name__
             raise SourceError(
                 f"the columns of this {type(data).__name__} can't be converted to Arrow: {words}; "
@@ -71,7 +71,7 @@ cdef class ArrowStream:
             self.stream.release(&self.stream)
 
     cdef int look(self) except -1:
-        """Ask the source what the C interface does not say of its columns."""
+        """Ask the source for facts about its columns that the C interface lacks."""
         if isinstance(self.source, Described):
             self.schema.unknown = self.source.unknown
         self.schema.names = names_with_nul(self.source)
@@ -84,7 +84,7 @@ cdef class ArrowStream:
         cdef int code
         if given.release is NULL:
             raise SourceError("this stream of columns was already used; pass a new one")
-        # Moved out of the capsule, which then must not release it.
+        # Moved out of the capsule, which must then not release it.
         self.stream = given[0]
         given.release = NULL
         with nogil:
@@ -138,7 +138,7 @@ cdef class ArrowStream:
         return None if batch.array.release is NULL else batch
 
     cdef bint proceed(self) except -1:
-        """At the end of the batches, open the stream after them; return False if there is none."""
+        """At the end of the batches, open the next stream; return False if there is none."""
         if self.following is None or self.ended:
             return False
         capsule = self.following()

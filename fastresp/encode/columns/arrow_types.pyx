@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""Make cells from Arrow types: what a column is, by its schema."""
+"""Make cells from Arrow types: the kind of a column, from its schema."""
 
 from libc.stdint cimport int32_t
 from libc.string cimport memcpy
@@ -55,12 +55,12 @@ from .storage cimport (
     holds_integers,
 )
 
-# The JSON that the whole row was read from: a column that is not a field of the row.
+# The JSON text of the whole row: a column that is not a field of the row.
 DOCUMENT = b"fastresp.document"
-# The fields of each row of JSON, for {**}: those that have columns before this one, too.
+# The fields of each row of JSON, for {**}, including fields that have their own columns.
 FIELDS = b"fastresp.fields"
-# Canonical extension types that have a text, or whose storage can be sent as it is; each with the
-# formats that its storage may have.
+# Canonical extension types with a text, or with a storage that can be sent as it is, and the
+# formats that their storage may have.
 cdef dict EXTENSIONS = {
     b"arrow.uuid": ("w:16",), b"arrow.json": ("u", "U", "vu"), b"arrow.bool8": ("c",),
     b"arrow.fixed_shape_tensor": ("+w:",), DOCUMENT: ("z",), VALUE: ("u",),
@@ -112,7 +112,7 @@ cdef int build(Cell *cell, ArrowSchema *schema, list zones) except -1:
     cell.layout = LAYOUTS.get(text.partition(":")[0] if text[:1] == "+" else text, LAYOUT_FIXED)
     if not known or not has_children(cell):
         cell.layout = LAYOUT_NONE
-        return 0        # the storage alone does not say what its values mean
+        return 0        # the storage alone does not define the meaning of its values
     if text[:1] == "+":
         choose_nested(cell, text)
     elif text[:1] in ("t", "d"):
@@ -128,7 +128,7 @@ cdef int build(Cell *cell, ArrowSchema *schema, list zones) except -1:
 
 
 cdef bint settle_json(Cell *cell) except -1:
-    """Set whether a value has a JSON form, with everything nested in it; return that."""
+    """Set whether a value has a JSON form, including all nested values; return it."""
     cdef Py_ssize_t i
     cell.json = cell.form != FORM_NONE and cell.form != FORM_BYTES
     for i in range(cell.n_children):
@@ -169,7 +169,7 @@ cdef bytes extension_name(ArrowSchema *schema):
 
 
 cdef bint is_known(ArrowSchema *schema, bytes extension) except -1:
-    """Whether a type is a plain one, or a known extension with a storage that it may have."""
+    """Return whether a type is plain, or a known extension with an allowed storage."""
     if not extension:
         return True
     cdef str kind = format_of(schema)
@@ -180,7 +180,7 @@ cdef bint is_known(ArrowSchema *schema, bytes extension) except -1:
 
 
 cdef bint is_fields(Cell *cell, ArrowSchema *schema) except -1:
-    """Whether a column has the fields of each row: a map of names, by number, to JSON values."""
+    """Return whether a column has the fields of each row: a map of names, by number, to JSON."""
     cdef Cell *pair = cell.children
     return (
         cell.form == FORM_MAP and extension_name(schema) == FIELDS
@@ -190,7 +190,7 @@ cdef bint is_fields(Cell *cell, ArrowSchema *schema) except -1:
 
 
 cdef bint has_children(Cell *cell) noexcept:
-    """Whether a list, a map or a run-end encoded type has the children that it needs."""
+    """Return whether a list, a map or a run-end encoded type has the children that it needs."""
     cdef Py_ssize_t n = cell.n_children
     if cell.layout == LAYOUT_RUNS:
         return n == 2 and holds_integers(cell.children[0].storage)

@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""Write values of Arrow columns, nested ones too, as JSON: the same text as json.dumps."""
+"""Write values of Arrow columns as JSON, including nested ones: the same text as json.dumps."""
 
 from libc.stdlib cimport free, malloc, qsort
 from libc.string cimport memcmp
@@ -28,7 +28,7 @@ from .numbers_and_strings cimport json_value
 from ...resp.out cimport Out, cut, own_size, put_copy, reserve
 
 cdef enum:
-    FEW_KEYS = 16               # are compared one by one
+    FEW_KEYS = 16               # compared one by one
 
 # Whether a byte of a string must be escaped in JSON.
 cdef bint[256] SPECIAL
@@ -66,7 +66,7 @@ cdef const char *text_of_nested(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcep
 
 
 cdef Cell *culprit(Cell *cell, Py_ssize_t i) noexcept nogil:
-    """Return the field of the inner cell whose value has no text, else the inner cell itself."""
+    """Return the field of the inner cell whose value has no text, otherwise the inner cell."""
     cdef Py_ssize_t k
     cdef Cell *field
     for k in range(cell.inner.n_children if cell.inner.form == FORM_STRUCT else 0):
@@ -190,7 +190,7 @@ cdef int put_map(Out *out, Cell *cell, Py_ssize_t i) noexcept nogil:
 
 
 cdef const Key *repeated(Key *keys, Py_ssize_t n, const char *base) noexcept nogil:
-    """Return a name that comes twice, or NULL; maybe sort them.
+    """Return a duplicate name, or NULL; may sort the names.
 
     Args:
         base: the text.
@@ -240,7 +240,7 @@ cdef int put_string(Out *out, const char *text, Py_ssize_t n) noexcept nogil:
             at += step
         put(out, text + start, at - start)
         if at < n:
-            # Room for this one, and for the rest if nothing else must be escaped.
+            # Room for this character, and for the others if none of them must be escaped.
             if reserve(out, out.p, n - at + 8) is NULL:
                 return NO_MEMORY
             put_escaped(out, text[at])

@@ -28,7 +28,7 @@ from .storage cimport STORAGE_OTHER, Storage, number_at
 
 
 cdef bint make_vector(Cell *cell, Cell *lists, str kind) except -1:
-    """Set a cell to write the lists of another as vectors; return False if they hold no numbers."""
+    """Set a cell to write another's lists as vectors; return False if these are not numbers."""
     cdef Cell *items = &inmost(lists).children[0]
     if inmost(lists).form != FORM_LIST or items.form in (FORM_NONE, FORM_OTHER):
         return False

@@ -1,9 +1,9 @@
 # cython: language_level=3, cdivision=True
-"""Check that the values of an Arrow array lie within its memory, whoever made it.
+"""Check that the values of an Arrow array are within its memory, whichever library made it.
 
-The C data interface has no buffer sizes. What can be checked is this: offsets don't decrease and
+The C data interface has no buffer sizes. These checks are possible: offsets don't decrease and
 don't start below 0; lists and structs end within their children; views end within the buffers
-whose sizes are given (checked when written); indices lie within their dictionary (likewise); run
+with known sizes (checked when written); indices are within their dictionary (likewise); run
 ends increase. The last offset defines the size of a buffer.
 """
 
@@ -80,7 +80,7 @@ cdef int check_shape(Cell *cell, ArrowArray *array) except -1:
 cdef void keep_sound(Cell *cell, int above) noexcept nogil:
     """Cut the length of a bound cell to the values before the first damaged one.
 
-    Children come first, so that references into them are checked against their sound values.
+    Children are checked first, so that references into them are checked against their sound values.
 
     Args:
         above: 0 for a column, whose strings are left to sound_rows(), and 1 for the struct of all.
@@ -110,8 +110,8 @@ cdef void keep_sound(Cell *cell, int above) noexcept nogil:
 cdef Py_ssize_t sound_rows(Cell *cell, Py_ssize_t first, Py_ssize_t last) noexcept nogil:
     """Return the first damaged row of a column before ``last``, or ``last``.
 
-    Offsets are checked right before their values are written, and the next ones prefetched
-    meanwhile: 0.2 ns per value instead of 0.5.
+    Offsets are checked right before their values are written, while the next ones are prefetched:
+    0.2 ns per value instead of 0.5.
     """
     cdef Py_ssize_t width = 4 if cell.layout == LAYOUT_STRING else 8
     cdef Py_ssize_t at, begin = (cell.offset + last + 1) * width
@@ -125,7 +125,7 @@ cdef Py_ssize_t sound_rows(Cell *cell, Py_ssize_t first, Py_ssize_t last) noexce
 cdef Py_ssize_t rising(
     Cell *cell, Py_ssize_t first, Py_ssize_t last, Py_ssize_t length, int64_t most
 ) noexcept nogil:
-    """Return the first of some values whose offsets decrease or end beyond the last of all."""
+    """Return the first of some values with offsets that decrease or end beyond the last offset."""
     cdef Py_ssize_t at = cell.offset + first, n = last - first
     if n <= 0:
         return last
@@ -143,7 +143,7 @@ ctypedef fused Offset:
 cdef Py_ssize_t rising_offsets(
     const Offset *offsets, Py_ssize_t n, Py_ssize_t length, int64_t most
 ) noexcept nogil:
-    """Return how many values, from the first on, have offsets that don't decrease.
+    """Return the number of values, from the first on, with offsets that don't decrease.
 
     Signed offsets are read as unsigned, since C defines their differences. If none is below 0,
     the highest bit of a difference means that they decrease.
@@ -168,7 +168,7 @@ cdef Py_ssize_t rising_offsets(
 
 
 cdef Py_ssize_t viewed(Cell *cell, Py_ssize_t n, int64_t most) noexcept nogil:
-    """Return how many list views, from the first on, lie within their items."""
+    """Return the number of list views, from the first on, that are within their items."""
     cdef bint large = cell.layout == LAYOUT_LARGE_LIST_VIEW
     cdef int64_t start, size
     cdef Py_ssize_t i
@@ -185,7 +185,7 @@ cdef Py_ssize_t viewed(Cell *cell, Py_ssize_t n, int64_t most) noexcept nogil:
 
 
 cdef Py_ssize_t run_ends(Cell *ends) noexcept nogil:
-    """Return how many runs, from the first on, have increasing ends."""
+    """Return the number of runs, from the first on, with increasing ends."""
     cdef Py_ssize_t i
     cdef int64_t before = 0, end
     for i in range(ends.length):

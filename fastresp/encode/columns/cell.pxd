@@ -27,19 +27,19 @@ cdef enum Fault:
     IS_NULL = 0
     NO_MEMORY = -1
     OUT_OF_RANGE = -2       # a date without an ISO 8601 text
-    BAD_INDEX = -3          # an index outside of its dictionary
+    BAD_INDEX = -3          # an index outside its dictionary
     NULL_INSIDE = -4        # a null within a vector
     OTHER_LENGTH = -5       # a vector whose length differs from the first one's
     TOO_LARGE = -6          # a number that becomes infinite in the vector's type
     NOT_FINITE = -7         # a NaN or infinity, which JSON lacks
     NULL_KEY = -8           # a null as the name of a pair
-    IS_NOT_ALLOWED = -9     # a null, and nulls are errors
+    IS_NOT_ALLOWED = -9     # a null, where nulls are errors
     ARGUMENT_TOO_LARGE = -10
     IS_NULL_ROW = -11
     NOT_UTF8 = -12          # a text that JSON can't contain
     RAISED = -13            # an exception
-    DAMAGED = -14           # it lies outside the memory of its column
-    SAME_KEY = -15          # two pairs of a map with one name
+    DAMAGED = -14           # a value outside its column's memory
+    SAME_KEY = -15          # a duplicate key in a map
     NOT_ONE_ARGUMENT = -16  # an object or a list of JSON
 
 
@@ -48,7 +48,7 @@ cdef enum Form:
     FORM_NONE               # unknown
     FORM_NULL
     FORM_NUMBER
-    FORM_FLOAT              # a number, if it is finite
+    FORM_FLOAT              # a number, if finite
     FORM_BOOL
     FORM_TEXT
     FORM_BYTES
@@ -56,7 +56,7 @@ cdef enum Form:
     FORM_LIST
     FORM_STRUCT
     FORM_MAP
-    FORM_OTHER              # the kind of the dictionary's or run's values
+    FORM_OTHER              # the form of the dictionary's or run's values
 
 
 # The memory layout of values.
@@ -87,20 +87,20 @@ cdef enum:
     LONGEST = 64
 
 
-# A column, or a column nested in one: how to make the text of a value, and from what memory.
+# A column, or a column nested in one: how to make the text of a value, and from which memory.
 cdef struct Cell:
-    # Returns the text of a value, valid until the next call; NULL and a Fault in n if there is
-    # none. Never called for values that the validity bitmap marks as null: value() checks that.
+    # Returns the text of a value, valid until the next call; NULL and a Fault in n for none. Never
+    # called for values that the validity bitmap marks as null: value() checks that.
     const char *(*text)(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil
-    # Writes the text at p and returns its end, or NULL for a value out of range. Is NULL for types
-    # whose text is found in memory. Needs room for LONGEST bytes, a decimal for more.
+    # Writes the text at p and returns its end, or NULL for a value out of range. NULL for types
+    # with texts in memory. Needs room for LONGEST bytes, more for a decimal.
     char *(*write)(Cell *cell, Py_ssize_t i, char *p) noexcept nogil
     bint brief              # it writes at most LONGEST bytes
     int digits              # digits of the length of the last argument written
     Form form
     Layout layout
     Storage storage         # of numbers, or of the indices of a dictionary
-    bint json               # whether it has a JSON form, with everything nested in it
+    bint json               # whether it has a JSON form, including all nested values
     bint plain              # strings or bytes with offsets of 32 bits
     bint lasting            # texts are in Arrow memory, and live as long as the batch
     # Of the current batch:
@@ -148,7 +148,7 @@ cdef const char *text_of_run(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept n
 
 
 cdef inline const char *value(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
-    """Return the text of a value; NULL and a Fault if there is none."""
+    """Return the text of a value; NULL and a Fault if it has none."""
     cdef Py_ssize_t at
     cdef const int32_t *offsets
     if cell.validity is not NULL:
@@ -166,7 +166,7 @@ cdef inline const char *value(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept 
 
 
 cdef inline bint is_null(Cell *cell, Py_ssize_t i) noexcept nogil:
-    """Whether the validity bitmap marks a value as null."""
+    """Return whether the validity bitmap marks a value as null."""
     cdef Py_ssize_t at = cell.offset + i
     return cell.validity is not NULL and not cell.validity[at >> 3] >> (at & 7) & 1
 

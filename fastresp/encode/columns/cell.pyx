@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""A cell: what an Arrow column contains, and how its values become text."""
+"""A cell: the kind of an Arrow column, and how its values become text."""
 
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free, malloc
@@ -38,7 +38,7 @@ cdef Py_ssize_t number_in(str text) except -2:
 
 
 cdef void stand_for(Cell *cell, Cell *inner) noexcept:
-    """Set the properties of a dictionary or of runs to those of their values."""
+    """Copy the properties of their values to a dictionary or to runs."""
     cell.form = FORM_OTHER
     cell.lasting = inner.lasting
 
@@ -75,7 +75,7 @@ cdef int set_name(Cell *cell, bytes name) except -1:
 
 
 cdef int rename(Cell *cell, list names) except -1:
-    """Set the names of the children, and of those within them."""
+    """Set the names of the children, and of their children."""
     cdef Py_ssize_t i
     for i in range(min(cell.n_children, len(names))):
         name, within = names[i]
@@ -92,7 +92,7 @@ cdef str name_of(Cell *cell):
 
 
 cdef void span(Cell *cell, Py_ssize_t i, Py_ssize_t *start, Py_ssize_t *end) noexcept nogil:
-    """Set the range of a list's items among those of all lists."""
+    """Set the range of a list's items among the items of all lists."""
     cdef Py_ssize_t at = cell.offset + i
     cdef const int32_t *small = <const int32_t *>cell.values
     cdef const int64_t *large = <const int64_t *>cell.values

@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""Encode Arrow columns as chunks of RESP: a template run over batches, without Python objects."""
+"""Encode Arrow columns as chunks of RESP: run a template over batches, without Python objects."""
 
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.ref cimport Py_DECREF
@@ -42,12 +42,12 @@ from ...resp.split import arguments
 from ..chunk_writer import CHUNK_BYTES
 from ..row_key import key_probe, key_text
 
-# If a batch took longer than this, send what is ready before the next one.
+# If a batch took longer than this, send the finished commands before reading the next one.
 cdef double SLOW_SECONDS = 0.0005
-# Rows checked for damage at once, and then written while the next offsets are prefetched.
+# Rows checked for damage in one step, and then written while the next offsets are prefetched.
 cdef enum:
     LOOK_ROWS = 128
-cdef str DAMAGE = "the data is damaged; recreate the columns, or the file that they come from"
+cdef str DAMAGE = "the data is damaged; recreate the columns, or the file that they were read from"
 
 
 cdef class ColumnWriter(ChunkWriter):
@@ -59,7 +59,7 @@ cdef class ColumnWriter(ChunkWriter):
         plan: a Plan (such as a Template) to run for each row.
         stream: the source of the columns.
         nulls, chunk_bytes: as for a Writer.
-        of_files: whether the columns are those of files, of which a query can filter rows.
+        of_files: whether the columns are read from files, whose rows a query can filter.
 
     Raises:
         TemplateError: a column is missing, or its type does not fit the placeholder.
@@ -67,14 +67,14 @@ cdef class ColumnWriter(ChunkWriter):
 
     cdef object plan
     cdef ArrowStream stream             # for messages
-    cdef Steps steps                    # bound to the columns of the batches that come now
+    cdef Steps steps                    # bound to the columns of the current batches
     cdef Nulls nulls
     cdef bint of_files
     cdef Batch batch
     cdef bint slow                      # the last batch was slow to arrive
     cdef Py_ssize_t at                  # rows of the batch already written
     cdef Py_ssize_t looked              # rows of it already checked for damage
-    cdef Py_ssize_t before              # rows of all batches before it
+    cdef Py_ssize_t before              # rows of all earlier batches
 
     def __init__(
         self, plan, ArrowStream stream, *, nulls="auto", chunk_bytes=CHUNK_BYTES, of_files=False
@@ -99,7 +99,7 @@ cdef class ColumnWriter(ChunkWriter):
         return [steps.names[i] for i in range(steps.n_columns) if not steps.columns[i].hidden]
 
     def start_at(self, row, first_row=0):
-        """Begin with a later row of the source; ``first_row`` is the first that will come."""
+        """Begin with a later row of the source; ``first_row`` is the first row of the stream."""
         self.start_row, self.before = row, first_row
 
     def fill(self, source):
@@ -144,7 +144,7 @@ cdef class ColumnWriter(ChunkWriter):
         return True
 
     cdef bint rebound(self, ArrowStream stream) except -1:
-        """Bind the plan to the columns that follow, of other types; return False at the end."""
+        """Bind the plan to the next columns, which have other types; return False at the end."""
         if not stream.proceed():
             return False
         try:
@@ -152,7 +152,7 @@ cdef class ColumnWriter(ChunkWriter):
         except BaseException as error:
             if isinstance(error, TemplateError):
                 locate(error, "", None, self.before, -1, None)
-            stream.release_columns()    # the steps are those of other columns
+            stream.release_columns()    # the steps belong to other columns
             raise
         return True
 
@@ -230,7 +230,7 @@ cdef class ColumnWriter(ChunkWriter):
         return located
 
     cdef str row_key(self):
-        """Return the placeholder in the key of the row, and its value; empty if it is unknown."""
+        """Return the placeholder in the key of the row, and its value; empty if unknown."""
         cdef ColumnWriter one
         probe = key_probe(self.plan)
         if probe is None:
@@ -242,12 +242,12 @@ cdef class ColumnWriter(ChunkWriter):
             one.at = one.looked = self.at
             one.write()
             return key_text(probe[1], arguments(b"".join(one.take().pieces()))[1])
-        except Exception:   # it must not hide the error that it is for
+        except Exception:   # it must not hide the original error
             return ""
 
 
 cdef str without(str name):
-    """Return a query that leaves out the rows whose value in this column is null."""
+    """Return a query that leaves out the rows with a null in this column."""
     column = '"' + name.replace('"', '""') + '"'
     if not name or "." in name:                    # it may be a path in a column
         column = "..."
@@ -255,7 +255,7 @@ cdef str without(str name):
 
 
 cdef object described(int fault, Job *job, str name, Py_ssize_t most, bint of_files):
-    """Return what is wrong with a value of this column, as a sentence."""
+    """Return a sentence about the fault of a value of this column."""
     if fault == IS_NOT_ALLOWED:
         words = Message("cannot send a null: Redis has no null; ", WITHOUT_NULLS)
         if not of_files:
@@ -266,9 +266,9 @@ cdef object described(int fault, Job *job, str name, Py_ssize_t most, bint of_fi
     if fault == OUT_OF_RANGE:
         return "this date or time is not within the years 1 to 9999, so ISO 8601 has no text for it"
     if fault == BAD_INDEX:
-        return f"this value points outside of its dictionary: {DAMAGE}"
+        return f"this value points outside its dictionary: {DAMAGE}"
     if fault == DAMAGED:
-        return f"this value, or one in it, lies outside of the memory of its column: {DAMAGE}"
+        return f"this value, or one inside it, is outside its column's memory: {DAMAGE}"
     if fault == NULL_INSIDE:
         return "a vector can't contain nulls"
     if fault == OTHER_LENGTH:
@@ -284,9 +284,9 @@ cdef object described(int fault, Job *job, str name, Py_ssize_t most, bint of_fi
             "leave it out"
         )
     if fault == NOT_UTF8:
-        return "this text is not UTF-8, as JSON must be; convert it, or send the field by itself"
+        return "this text is not UTF-8, which JSON requires; convert it, or send it separately"
     if fault == SAME_KEY:
-        return "a map has two values for one key, and a JSON object can't"
+        return "a map has a duplicate key, which a JSON object can't have"
     if fault == NULL_KEY:
         return "the field of a field-value pair is null"
     return (

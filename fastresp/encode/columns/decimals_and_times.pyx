@@ -170,7 +170,7 @@ cdef char *write_zoned(Cell *cell, Py_ssize_t i, char *p) noexcept nogil:
 
 
 cdef inline int offset_at(Zone *zone, int64_t second) noexcept nogil:
-    """Return seconds east of UTC at an instant; CHANGES if there is none."""
+    """Return seconds east of UTC at an instant; CHANGES for an error."""
     cdef int64_t span = floor_divide(second, SPAN_SECONDS)
     cdef Py_ssize_t at = span & (SPANS - 1)
     cdef int offset
@@ -184,14 +184,14 @@ cdef inline int offset_at(Zone *zone, int64_t second) noexcept nogil:
 
 
 cdef int look_up_span(Zone *zone, int64_t span) noexcept nogil:
-    """Return the offset in a span of time if it is the same at both ends, else CHANGES."""
+    """Return the offset in a span of time if it is the same at both ends, otherwise CHANGES."""
     cdef int first = look_up(zone, span * SPAN_SECONDS)
     cdef int last = look_up(zone, (span + 1) * SPAN_SECONDS - 1)
     return first if first == last else CHANGES
 
 
 cdef int look_up(Zone *zone, int64_t second) noexcept with gil:
-    """Ask Python for an offset; return CHANGES if there is no offset."""
+    """Ask Python for an offset; return CHANGES if it has none."""
     try:
         there = (EPOCH + timedelta(seconds=second)).astimezone(<object>zone.zone)
         return int(there.utcoffset().total_seconds())

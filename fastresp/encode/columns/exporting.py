@@ -1,4 +1,4 @@
-"""Prepare the tables of each library for export as Arrow columns: what the export itself loses."""
+"""Prepare the tables of each library for export as Arrow columns: keep what the export loses."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ __all__ = [
     "names_with_nul",
 ]
 
-# The names of the fields of a type, each with those within it.
+# The names of the fields of a type, each with its own fields.
 NestedNames: TypeAlias = list[tuple[str, Any]]
-# The class of all objects of pyarrow.
+# The base class of all pyarrow objects.
 PYARROW = "_Weakrefable"
-# Types of DuckDB whose values it exports as others.
+# DuckDB types with values that it exports as other values.
 ALTERED = {"uhugeint", "bit", "time with time zone"}
 
 
 class Described:
-    """What a stream of columns knows that Arrow does not pass on, once it is exported."""
+    """Facts about a stream of columns that Arrow does not pass on after its export."""
 
     arrow_schema: Any = None
     unknown: Mapping[str, str] = MappingProxyType({})
 
 
 class Exported(NamedTuple):
-    """An object that exports Arrow columns, and what the export does not say of them.
+    """An object that exports Arrow columns, and facts that the export lacks.
 
     Attributes:
         data: the object.
@@ -50,7 +50,7 @@ class Exported(NamedTuple):
 
 
 def exported(data: Any) -> Exported:
-    """Return data of any library as an object whose Arrow export is whole.
+    """Return data of any library as an object with a lossless Arrow export.
 
     Raises:
         SourceError: its export would lose names or values.
@@ -78,7 +78,7 @@ def _of(data: Any, library: str, *names: str) -> bool:
 
 
 def names_with_nul(data: Any) -> NestedNames | None:
-    """Return the names of columns and fields if one has a NUL, where the C interface ends it.
+    """Return the names of columns and fields if one has a NUL, where the C interface ends a name.
 
     Args:
         data: the object that exports them; its schema is known if it is pyarrow's or Described.
@@ -106,7 +106,7 @@ def _names(schema: Any) -> NestedNames:
 
 
 def names_of(schema: Any) -> Iterator[str]:
-    """Yield the names of the columns of a pyarrow schema, and of the fields in them."""
+    """Yield the names of the columns of a pyarrow schema, and of their fields."""
     return _flat(_names(schema))
 
 
@@ -117,9 +117,9 @@ def _flat(names: NestedNames) -> Iterator[str]:
 
 
 def _of_pandas(frame: Any) -> tuple[Any, dict[str, str]]:
-    """Return a DataFrame as a pyarrow Table, and why columns of it can't be sent.
+    """Return a DataFrame as a pyarrow Table, and why some columns can't be sent.
 
-    Every index with a name is a column; by default pyarrow leaves out a RangeIndex.
+    Every named index becomes a column; by default pyarrow leaves out a RangeIndex.
     """
     import pyarrow as pa
 
@@ -158,25 +158,25 @@ def _objects(data: Any) -> dict[str, str]:
     if not hasattr(data, "schema"):
         if _is_of_objects(data.dtype):
             raise SourceError(
-                f"this {type(data).__name__} contains Python objects, which Arrow gets only as "
-                "memory addresses; convert them to text or numbers first, or load them as rows"
+                f"this {type(data).__name__} contains Python objects, which Arrow receives only "
+                "as memory addresses; convert them to text or numbers first, or load them as rows"
             )
         return {}
-    words = "is of type Object, whose values Arrow gets only as memory addresses"
+    words = "is of type Object, whose values Arrow receives only as memory addresses"
     return {name: words for name, kind in data.schema.items() if _is_of_objects(kind)}
 
 
 def _is_of_objects(kind: Any) -> bool:
-    """Return whether a type is polars' Object, or an Array of it, the only one with it inside."""
+    """Return whether a type is polars' Object, or an Array of it; no other type can nest it."""
     while getattr(kind, "inner", None) is not None:
         kind = kind.inner
     return str(kind) == "Object"
 
 
 def altered(relation: Any) -> dict[str, str]:
-    """Return the columns of a DuckDB relation whose values it exports as others."""
+    """Return the columns of a DuckDB relation that it exports with other values."""
     return {
-        name: f"is of DuckDB's type {kind}, whose values Arrow can't hold"
+        name: f"is of DuckDB's type {kind}, whose values Arrow can't represent"
         for name, kind in zip(relation.columns, relation.types, strict=True)
         if _is_altered(kind)
     }
@@ -189,7 +189,7 @@ def _is_altered(kind: Any) -> bool:
 
 
 def _check_names(data: Any) -> None:
-    """Refuse names with a NUL of libraries whose export ends at it, or aborts the process.
+    """Refuse names with a NUL in libraries whose export truncates them, or aborts the process.
 
     Raises:
         SourceError: a name has one.
@@ -208,7 +208,7 @@ def check_names(names: Iterable[object], what: str) -> None:
     """Refuse names with a NUL.
 
     Raises:
-        SourceError: there is one.
+        SourceError: a name has one.
     """
     for name in names:
         if isinstance(name, str) and "\0" in name:
@@ -219,7 +219,7 @@ def check_names(names: Iterable[object], what: str) -> None:
 
 
 def _names_of_polars(schema: Mapping[str, Any]) -> set[str]:
-    """Return the names of columns and of all fields within them."""
+    """Return the names of columns and of all their fields."""
     names = set(schema)
     for kind in schema.values():
         while getattr(kind, "inner", None) is not None:

@@ -42,7 +42,7 @@ cdef const char *EMPTY = b""        # NULL would mean null
 
 
 # A string is a value of JSON: after VALUE_MARK, which is not UTF-8, the text of a number, a
-# boolean, an object or a list; else a string.
+# boolean, an object or a list; otherwise a string.
 cdef bytes VALUE = b"fastresp.value"
 
 
@@ -84,7 +84,7 @@ cdef int make_plain(Cell *cell, str kind, bytes extension) except -1:
     elif extension == VALUE:
         cell.text, cell.form, cell.plain = text_of_value, FORM_VALUE, False
     elif extension == b"arrow.json":
-        cell.form = FORM_NUMBER     # is JSON already
+        cell.form = FORM_NUMBER     # already JSON
     return 0
 
 
@@ -202,7 +202,7 @@ cdef inline const char *one_or_zero(const char *text, Py_ssize_t *n) noexcept no
 cdef const char *json_value(
     Cell *cell, Py_ssize_t i, Py_ssize_t *n, bint *marked
 ) noexcept nogil:
-    """Return a JSON value without its mark; ``marked`` unless it is a string."""
+    """Return a JSON value without its mark; ``marked`` is set unless it is a string."""
     cdef const int32_t *offsets = <const int32_t *>cell.values + cell.offset + i
     cdef const char *text = cell.bytes + offsets[0]
     n[0] = offsets[1] - offsets[0]
@@ -220,7 +220,7 @@ cdef const char *text_of_large_string(Cell *cell, Py_ssize_t i, Py_ssize_t *n) n
 
 
 cdef const char *text_of_view(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
-    """A view contains up to 12 bytes, or for more the number of a buffer and the offset in it."""
+    """Return the text of a view: up to 12 bytes inline, otherwise a buffer's number and offset."""
     cdef const uint32_t *view = <const uint32_t *>cell.values + 4 * (cell.offset + i)
     cdef int64_t size = view[0]
     n[0] = size

@@ -2,7 +2,7 @@ from .arrow cimport ArrowSchema
 from .cell cimport Cell
 
 
-# What a placeholder refers to: a column, or a field within one.
+# The target of a placeholder: a column, or a field within one.
 cdef struct Found:
     Cell *cell
     ArrowSchema *schema
@@ -13,12 +13,12 @@ cdef class Columns:
     cdef Cell *columns                  # borrowed: the fields of the root, or the root itself
     cdef Py_ssize_t n_columns
     cdef Cell *fields                   # borrowed: the fields of each row, or NULL
-    cdef Py_ssize_t own                 # the first column that is not in these
-    cdef Cell *document                 # borrowed: the whole row as JSON, if there is such a column
+    cdef Py_ssize_t own                 # the first column that is not among these
+    cdef Cell *document                 # borrowed: the whole row as JSON, if such a column exists
     cdef bint named                     # the columns have names
     cdef Cell *forms                    # owned: cells for other forms, and for paths
     cdef Py_ssize_t n_forms
-    cdef str text                       # the template's
+    cdef str text                       # the template's text
     cdef ArrowSchema *top               # borrowed from the schema until all cells are made
     cdef list names
     cdef dict places                    # indices of columns by name

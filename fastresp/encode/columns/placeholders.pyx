@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""Find the columns that placeholders name, and convert them as the placeholders say."""
+"""Find the columns named by placeholders, and convert them as requested."""
 
 from libc.stdlib cimport free
 from libc.string cimport memset
@@ -135,7 +135,7 @@ cdef class Columns:
         return used
 
     cdef list unnamed(self, set used, field):
-        """Return the other columns of {**} that are not among the fields of the rows."""
+        """Return the other columns of {**}, which are not among the fields of the rows."""
         return self.distinct([i for i in range(self.own, self.n_columns) if i not in used], field)
 
     cdef Cell *values_of(self, field) except NULL:
@@ -197,7 +197,7 @@ cdef class Columns:
         return form
 
     cdef Cell *form_of(self, Found found, field) except NULL:
-        """Return a cell that converts the values of another as a placeholder says."""
+        """Return a cell that converts the values of another as its placeholder requires."""
         cdef Cell *form = self.new_form()
         form.inner = found.cell
         if reserve(&form.scratch, form.scratch.base, SCRATCH_BYTES) is NULL:
@@ -220,8 +220,8 @@ cdef class Columns:
         if found.cell.json:
             return 0
         hint = (
-            "it is binary or contains binary, a map whose keys are lists or structs, or two fields "
-            "of one name; cast it to text first, or leave it out"
+            "it is binary or contains binary, a map whose keys are lists or structs, or duplicate "
+            "field names; cast it to text first, or leave it out"
         )
         if inmost(found.cell).form == FORM_NONE:
             hint = "cast it to text first, or leave it out"
@@ -271,7 +271,7 @@ cdef class Columns:
         return found
 
     cdef Found find(self, field) except *:
-        """Find what a placeholder refers to: a column, or a field within one."""
+        """Find the target of a placeholder: a column, or a field within one."""
         cdef Py_ssize_t depth = 0, i = self.index(field)
         cdef Found found
         if i >= 0:
@@ -289,7 +289,7 @@ cdef class Columns:
         return found
 
     cdef bint is_whole(self, field) except -1:
-        """Whether a placeholder refers to the value of a single column of structs, or within it."""
+        """Return whether a placeholder refers to a single column of structs, or to its fields."""
         first = field if field.head is None else field.head
         return self.single and first.position == 0 and "0" not in self.places
 

@@ -93,9 +93,9 @@ cdef int put_rows(
 
 
 cdef inline char *put_plain(Job *job, Command *command, Py_ssize_t row, char *p) noexcept nogil:
-    """Write a command whose values are all short and not null; needs room for all of it.
+    """Write a command with only short values and no nulls; needs room for all of it.
 
-    Most rows are like that; it costs half as much as put_command(), which handles the rest.
+    Most rows are like this; it costs half as much as put_command(), which handles all others.
     """
     cdef Step *step = command.steps
     cdef Step *end = step + command.n_steps
@@ -153,7 +153,7 @@ cdef inline char *put_short_parts(Step *step, Py_ssize_t row, char *p) noexcept 
 
 
 cdef char *put_command(Job *job, Command *command, Py_ssize_t row, char *p) noexcept nogil:
-    """Write one command; return NULL if it is left out or there is a Fault."""
+    """Write one command; return NULL if it is left out, or for a Fault."""
     cdef Py_ssize_t start = p - job.out.base, left_out = job.left_out
     if row != job.counted_row:
         job.counted_row = row
@@ -190,7 +190,7 @@ cdef char *put_counted(Job *job, Command *command, Py_ssize_t row, char *p) noex
 
 
 cdef inline Nulls nulls_of(Job *job, Step *step) noexcept nogil:
-    """Return what a null in this place does."""
+    """Return how to handle a null in this place."""
     return job.pair_nulls if step.pair else job.nulls
 
 
@@ -299,7 +299,7 @@ cdef char *put_joined(Job *job, Step *step, Py_ssize_t row, char *p) noexcept no
 
 
 cdef bint is_refused(Job *job, const char *command, const char *end) noexcept with gil:
-    """Whether a command must be refused for its name, which came from the data."""
+    """Return whether a command must be refused for its name, which came from the data."""
     try:
         check_command(command, end)
         return False

@@ -8,9 +8,9 @@ cdef enum StepKind:
     STEP_VALUE      # a value, as one argument
     STEP_JOINED     # an argument of several parts
     STEP_ITEMS      # the items of a list, or the pairs of a map or struct
-    STEP_COPY       # nothing but the constant text before it
+    STEP_COPY       # only the constant text before it
     STEP_NAME       # the name of a column, if its value is null
-    STEP_FIELDS     # the fields of a row, or the names of those that are null
+    STEP_FIELDS     # the fields of a row, or the names of null ones
 
 
 cdef enum:
@@ -34,10 +34,10 @@ cdef struct Name:
 cdef struct Step:
     StepKind kind
     bint pair               # a null leaves out the pair, not the command
-    bint lists              # its arguments are of a list or of {**}
+    bint lists              # its arguments belong to a list or to {**}
     const char *text        # the constant text before it,
     Py_ssize_t size
-    Py_ssize_t arguments    # and the arguments in that
+    Py_ssize_t arguments    # and the arguments in that text
     Cell *cell
     Part *parts             # owned
     Py_ssize_t n_parts
@@ -52,16 +52,16 @@ cdef struct Step:
 cdef struct Command:
     Step *steps             # owned
     Py_ssize_t n_steps
-    bint deletes            # it deletes the fields that are null
-    bint alone              # besides lists or {**} it has a name and a key at most
+    bint deletes            # it deletes null fields
+    bint alone              # besides lists or {**} it has at most a name and a key
     bint pairs              # it has a {**}
     bint may_vary           # the number of arguments may differ between rows
-    bint counted            # in this batch it does not:
+    bint counted            # in this batch they do not:
     const char *counted_start   # the header and the text before the first value,
     Py_ssize_t counted_size
-    const char *start           # and the same without the header
+    const char *start           # the same without the header
     Py_ssize_t size
-    bint plain              # plain in this batch, and its name need not be checked
+    bint plain              # plain in this batch, with a name that need not be checked
     Py_ssize_t most         # its bytes if no value is long,
     Py_ssize_t longest      # and its longest argument
     bint checked            # its name is fixed and passed the check

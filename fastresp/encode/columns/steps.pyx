@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""Compile a template into steps over Arrow columns: for each placeholder a column and its form."""
+"""Compile a template into steps over Arrow columns: a column and its form for each placeholder."""
 
 from libc.stdlib cimport calloc, free, realloc
 
@@ -26,7 +26,7 @@ cdef class Steps(Columns):
     Args:
         plan: the template.
         schema: names and types of the columns.
-        nulls: what a null does.
+        nulls: how to handle a null.
 
     Raises:
         TemplateError: a column is missing, or its type does not fit the placeholder.

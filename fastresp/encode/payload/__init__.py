@@ -1,1 +1,1 @@
-"""Finished values: the bytes of a hash, list, set or sorted set as a server itself stores them."""
+"""Finished values: a hash, list, set or sorted set in the bytes that a server itself stores."""

@@ -13,9 +13,9 @@ cdef extern from *:
     #if defined(__GNUC__) && defined(__x86_64__)
     #include <immintrin.h>
     #define fastresp_can_fold() __builtin_cpu_supports("pclmul")
-    /* Replace the first 16 bytes and the 16 after them by 16 bytes with the same checksum, as long
-       as there are 16 more. The first 8 bytes stand 192 bits before the end of the next 16, the
-       second 8 stand 128 bits before: each is multiplied by that power of x. Return the end. */
+    /* Replace the first 16 bytes and the next 16 by 16 bytes with the same checksum, as long as 16
+       more follow. The first 8 bytes are 192 bits before the end of the next 16, the second 8 are
+       128 bits before: each is multiplied by this power of x. Return the end. */
     __attribute__((target("pclmul,sse2")))
     static const char *fastresp_fold(
         char *folded, const char *data, const char *end, uint64_t far, uint64_t near
@@ -40,7 +40,7 @@ cdef extern from *:
         char *folded, const char *data, const char *end, uint64_t far, uint64_t near
     ) noexcept nogil
 
-# TABLES[k][byte]: the checksum of that byte with k zero bytes after it.
+# TABLES[k][byte]: the checksum of a byte followed by k zero bytes.
 cdef uint64_t[8][256] TABLES
 
 
@@ -113,7 +113,7 @@ def checksum(const unsigned char[::1] data not None, uint64_t crc=0):
 
     Args:
         data: the bytes.
-        crc: the checksum of the bytes before these.
+        crc: the checksum of the preceding bytes.
     """
     cdef Py_ssize_t size = data.shape[0]
     if size:
@@ -123,7 +123,7 @@ def checksum(const unsigned char[::1] data not None, uint64_t crc=0):
 
 
 cdef uint64_t product(uint64_t a, uint64_t b) noexcept:
-    """Multiply two polynomials, whose first bit is the power 0, modulo that of the checksum."""
+    """Multiply two polynomials, with power 0 in the first bit, modulo the checksum's polynomial."""
     cdef uint64_t bit = <uint64_t>1 << 63, found = 0
     while bit:
         if a & bit:
@@ -134,10 +134,10 @@ cdef uint64_t product(uint64_t a, uint64_t b) noexcept:
 
 
 def shifted(uint64_t crc, uint64_t zeros):
-    """Return the checksum of bytes with this many zero bytes after them.
+    """Return the checksum of bytes followed by this many zero bytes.
 
-    A checksum is linear: that of a file in which zeros were replaced by ``bytes`` is the one before
-    ``^ shifted(checksum(bytes), size of what follows)``.
+    A checksum is linear: if zeros in a file are replaced by ``bytes``, the new checksum is
+    ``old ^ shifted(checksum(bytes), size of the following bytes)``.
     """
     cdef uint64_t factor = <uint64_t>1 << 55  # x^8: a zero byte
     while zeros:

@@ -13,7 +13,7 @@ __all__ = ["check_creating"]
 # The commands that make a value from its items.
 MAKING = ("HSET", "HMSET", "RPUSH", "LPUSH", "SADD", "ZADD")
 EXPIRING = ("EXPIRE", "PEXPIRE")
-# Options of ZADD, whose result depends on what the key holds.
+# Options of ZADD, with results that depend on the existing key.
 OPTIONS = (b"NX", b"XX", b"GT", b"LT", b"CH", b"INCR")
 
 Argument = Sequence["bytes | Field"]
@@ -24,7 +24,7 @@ def check_creating(template: Template | None, *, file: bool = False) -> None:
 
     Args:
         template: None if each row is a command; these are checked one by one.
-        file: the values are for an RDB file, which has strings, too.
+        file: whether the values are for an RDB file, which may contain strings.
 
     Raises:
         TemplateError: a command of the template can't be serialised.
@@ -40,12 +40,12 @@ def check_creating(template: Template | None, *, file: bool = False) -> None:
         raise _error(template, 0, f"{what} needs a template that begins with {known}, not {shown}")
     if len(names) > 2 or (len(names) == 2 and names[1] not in EXPIRING):
         second = "only EXPIRE or PEXPIRE of the same key may follow"
-        raise _error(template, min(len(names) - 1, 2), f"{what} makes one value of a row; {second}")
+        raise _error(template, min(len(names) - 1, 2), f"{what} makes one value per row; {second}")
     first = template.commands[0]
     if len(first) < 3 or any(isinstance(part, (Items, Pairs)) for part in first[1]):
-        raise _error(template, 0, f"{names[0]} needs one key, and items after it")
+        raise _error(template, 0, f"{names[0]} needs one key, followed by items")
     if names[0] == "ZADD" and _text(first[2]).upper() in OPTIONS:
-        raise _error(template, 0, f"{what} can't have options of ZADD; it makes new keys")
+        raise _error(template, 0, f"{what} can't use options of ZADD; it creates new keys")
     if len(names) == 2 and (
         len(template.commands[1]) != 3
         or list(map(_shape, template.commands[1][1])) != list(map(_shape, first[1]))
@@ -65,7 +65,7 @@ def _name(command: Sequence[Argument]) -> str:
 
 
 def _shape(part: bytes | Field) -> object:
-    """Return what makes a part of an argument equal to another."""
+    """Return a key that is equal for equal parts of arguments."""
     if isinstance(part, Field):
         return (isinstance(part, Row), part.key, part.path, part.convert)
     return part

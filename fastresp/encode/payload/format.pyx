@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""How a server stores values: the version of its format, and its limits for compact encodings."""
+"""A server's storage of values: the version of its format, and its limits for compact encodings."""
 
 # The defaults of all versions. Source: createStaticConfig in config.c.
 DEFAULTS = {
@@ -14,7 +14,8 @@ DEFAULTS = {
 }
 # Bytes of a list's node, by list-max-listpack-size -1 to -5. Source: quicklist.c.
 cdef tuple NODE_BYTES = (4096, 8192, 16384, 32768, 65536)
-# The same if that is a number of elements. Source: SIZE_SAFETY_LIMIT in quicklist.c.
+# The same if list-max-listpack-size is a number of elements. Source: SIZE_SAFETY_LIMIT in
+# quicklist.c.
 cdef long long SAFE_NODE_BYTES = 8192
 cdef long long MOST_ENTRIES = <long long>1 << 62
 
@@ -24,7 +25,7 @@ cdef class Format:
 
     Args:
         rdb_version: the version of its RDB files: 9 for Redis 6.2, 10 for 7.0, 11 for 7.2.
-        limits: its settings, such as ``hash-max-listpack-entries``; those that lack have their
+        limits: its settings, such as ``hash-max-listpack-entries``; missing ones have their
             defaults.
 
     Raises:

@@ -19,7 +19,7 @@ cdef extern from *:
     #define fastresp_fetch(p)
     #endif
     """
-    # Begin to load what will soon be read or written: a large table is not in the cache.
+    # Begin to load memory before it is read or written: a large table is not in the cache.
     void fetch "fastresp_fetch"(const void *p) noexcept nogil
 
 

@@ -1,10 +1,10 @@
 from libc.stdint cimport uint64_t
 
 
-# What is kept of a key: 88 bits of it, and in 40 bits its row.
+# The stored part of a key: 88 bits of its hash, and its row in 40 bits.
 cdef struct Print:
     uint64_t hashed
-    uint64_t rest                       # 0: empty; else 24 bits of the key, then its row + 1
+    uint64_t rest                       # 0: empty; otherwise 24 bits of the key, then its row + 1
 
 
 cdef class Keys:

@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""Find keys that come twice, in bounded memory."""
+"""Find duplicate keys in bounded memory."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport uint64_t
@@ -17,7 +17,7 @@ cdef extern from *:
     #include <sys/mman.h>
     #endif
     /* Return zeroed memory; of a large table in huge pages, if the system has them: otherwise
-       finding a page costs more than finding the key. Works without, too. */
+       finding a page costs more than finding the key. It is optional. */
     static void *fastresp_table(size_t size) {
     #if defined(__linux__) && defined(MADV_HUGEPAGE)
         const size_t huge = 1 << 21;
@@ -34,27 +34,27 @@ cdef extern from *:
     """
     void *table "fastresp_table"(size_t size) noexcept
 
-# A table of this many keys has 32 MiB.
+# A table of this many keys needs 32 MiB.
 MOST_KEYS = 1 << 20
 
 cdef enum:
     ROW_BITS = 40
-    # Files that a log of keys is split over, by the first bits of each.
+    # The number of files of a key log, chosen by the first bits of each key.
     PARTS = 64
     PART_SHIFT = 58
-    # The place of a key in the table is loaded this many records before it is looked up.
+    # A key's table entry is prefetched this many records before its lookup.
     AHEAD = 8
 
 cdef uint64_t ROW_MASK = (<uint64_t>1 << ROW_BITS) - 1
 
 
 cdef class Keys:
-    """Keys and the rows they came from: 16 bytes of each, whose 88 bits of hash tell keys apart.
+    """Keys and the rows they came from, in 16 bytes each: 88 bits of hash tell keys apart.
 
     Args:
-        most: the most keys in memory.
-        log: called with the ``records()`` of all keys when there are that many, which are then
-            forgotten; None if later keys are looked up, but not added.
+        most: the maximum number of keys in memory.
+        log: called with the ``records()`` of all keys when this number is reached; the keys are
+            then forgotten. None if later keys are looked up, but not added.
     """
 
     def __cinit__(self, Py_ssize_t most=MOST_KEYS, log=None):
@@ -70,7 +70,7 @@ cdef class Keys:
         return self.count >= self.most
 
     cdef int prepare(self, const char *key, Py_ssize_t size, long long row) noexcept:
-        """Hash a key that ``add()`` will add; by then its place in the table is loaded."""
+        """Hash a key that ``add()`` will add, and prefetch its table entry."""
         self.next.hashed = hashed(key, size)
         self.next.rest = (crc64(0, key, size) & ~ROW_MASK) | (<uint64_t>row + 1 & ROW_MASK)
         if self.room:
@@ -78,7 +78,7 @@ cdef class Keys:
         return 0
 
     cdef long long add(self) except -2:
-        """Add the key prepared last. If it is there already, return its row, else -1."""
+        """Add the key prepared last. Return its row if it is a duplicate, otherwise -1."""
         return self.put(self.next)
 
     cdef long long put(self, Print print) except -2:
@@ -117,7 +117,7 @@ cdef class Keys:
         return 0
 
     def records(self):
-        """Return all keys, as ``second_row()`` reads them, and forget them."""
+        """Return all keys in the format of ``second_row()``, and forget them."""
         cdef bytes found = PyBytes_FromStringAndSize(NULL, self.count * sizeof(Print))
         cdef Print *p = <Print *>PyBytes_AS_STRING(found)
         cdef Py_ssize_t i
@@ -135,11 +135,11 @@ cdef class Keys:
         self.count = 0
 
     def second_row(self, bytes records not None, Py_ssize_t step, Py_ssize_t steps):
-        """Add a share of records; return the rows of the first key that is there twice, or None.
+        """Add a share of records; return both rows of the first duplicate key, or None.
 
         Args:
             records: from ``records()``.
-            step: which share, from 0 on.
+            step: number of the share, from 0.
             steps: number of shares.
         """
         cdef Print *p = <Print *>PyBytes_AS_STRING(records)
@@ -156,7 +156,7 @@ cdef class Keys:
 
 
 def split(bytes records not None):
-    """Split records over the parts of a log: the same key is always in the same part."""
+    """Split records over the parts of a log: equal keys are in the same part."""
     cdef Print *p = <Print *>PyBytes_AS_STRING(records)
     cdef Py_ssize_t count = len(records) // sizeof(Print), i, part
     cdef Py_ssize_t[PARTS] sizes

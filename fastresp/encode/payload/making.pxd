@@ -1,13 +1,13 @@
 from .pieces cimport Word
 
-# The commands that make no value; the others have the kind of theirs.
+# Commands that make no value; the others have the kind of their value.
 cdef enum:
     OTHER = -1
     EXPIRE = 8
     PEXPIRE = 9
 
 
-# A command that makes a value, or sets the time that it lives.
+# A command that makes a value, or sets its time to live.
 cdef struct Making:
     int verb
     Word name

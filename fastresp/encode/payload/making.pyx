@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""Read the commands that make a value, and find what the server would refuse in them."""
+"""Parse the commands that make a value, and find errors for which a server would refuse them."""
 
 from ...resp.grammar cimport digits_end, known_length_end
 from ...resp.verbs cimport is_score, is_word, next_word
@@ -9,7 +9,7 @@ from .values cimport HASH, LIST, LIST_FROM_HEAD, SET, SORTED_SET, STRING
 from ...outcome.excerpts import shown_argument
 
 cdef enum:
-    # Longer times, in seconds or milliseconds, are refused: the server adds the time of day.
+    # The limit of times, in seconds or milliseconds: the server adds the current time.
     TIME_DIGITS = 14
 
 
@@ -45,7 +45,7 @@ cdef int verb_of(const Word *name) noexcept nogil:
 
 
 cdef void read_making(Making *m, const char *p, const char *end) noexcept nogil:
-    """Take a command apart."""
+    """Parse a command."""
     cdef long long words, size
     p = known_length_end(p + 1, &words)
     m.end = end
@@ -61,7 +61,7 @@ cdef void read_making(Making *m, const char *p, const char *end) noexcept nogil:
 
 
 cdef str fault_of(const Making *m):
-    """Return what the server would refuse in a command that makes a value; None for nothing."""
+    """Return why a server would refuse a command that makes a value; None if it would not."""
     cdef const char *p = m.items
     cdef const char *text
     cdef long long size
@@ -75,7 +75,7 @@ cdef str fault_of(const Making *m):
             text = next_word(&p, &size)
             if not is_score(text, text + size):
                 score = shown_argument(text[:size])
-                return f"{score} is not a plain decimal number, as a score must be here"
+                return f"{score} is not a plain decimal number, which a score must be here"
             next_word(&p, &size)
     return None
 

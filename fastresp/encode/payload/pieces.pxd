@@ -16,7 +16,7 @@ from .strings cimport (
     put_text,
 )
 
-# The bytes that a length before a value has, guessed: right from 64 to 16,383.
+# The guessed size in bytes of a length before a value: right from 64 to 16,383.
 cdef enum:
     GUESSED = 2
 
@@ -59,7 +59,7 @@ cdef inline Py_ssize_t begin(Buffer b) except -1:
 
 
 cdef inline int end(Buffer b, Py_ssize_t start) except -1:
-    """Fill in the length of what was written since ``begin()``."""
+    """Fill in the length of the bytes written since ``begin()``."""
     cdef char[ENTRY_ROOM] length
     cdef char *p = make_room(b, ENTRY_ROOM)
     cdef char *begun = b.out.base + start
@@ -77,7 +77,7 @@ cdef inline int begin_listpack(Buffer b) except -1:
 
 
 cdef inline int end_listpack(Buffer b, Py_ssize_t start, Py_ssize_t entries) except -1:
-    """End a listpack that began after the length at an offset, and fill in that length."""
+    """End a listpack that began after the length at an offset, and fill in this length."""
     cdef char *p = make_room(b, 1)
     cdef char *begun = b.out.base + start + GUESSED
     p[0] = <char>LISTPACK_END

@@ -22,7 +22,7 @@ cdef double[23] TENS = [
 cdef enum:
     # A product of a whole number up to 2^53 and a power of ten up to this one is rounded once.
     EXACT_POWER = 22
-    # Digits that surely fit in 64 bits.
+    # This many digits always fit in 64 bits.
     SAFE_DIGITS = 18
     # The longest text that verbs.is_score() accepts, with a NUL.
     SCORE_ROOM = 64
@@ -70,7 +70,7 @@ cdef Py_ssize_t score_text(double score, bint shortest, char *text) except -1:
 
     Args:
         score: the score.
-        shortest: as few digits as possible, from 7.2 on; else 17.
+        shortest: as few digits as possible, from 7.2 on; otherwise 17.
         text: room for 64 bytes.
     """
     cdef char *written

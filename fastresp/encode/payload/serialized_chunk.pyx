@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""A chunk of finished values that knows the commands which made them."""
+"""A chunk of finished values that knows the commands that made them."""
 
 from cpython.array cimport array, clone
 from libc.string cimport memcpy
@@ -11,7 +11,7 @@ cdef array LONGLONGS = array("q")
 
 
 cdef class SerializedChunk(MergedChunk):
-    """Keys, each with one reply: that of all commands which made it."""
+    """Keys, each with one reply, which answers all commands that made the key."""
 
     @property
     def memory(self):
@@ -35,7 +35,7 @@ cdef SerializedChunk serialized(Chunk taken, Py_ssize_t first_command, list held
     Args:
         taken: the keys; its ``rows`` are, for each, the number of commands up to its end.
         first_command: index of the first of these commands.
-        held: chunks that have the commands; or none, if nobody will ask for them.
+        held: chunks with the commands; empty if nobody will ask for them.
     """
     cdef SerializedChunk chunk = SerializedChunk()
     cdef Chunk source

@@ -24,15 +24,15 @@ cdef class Serializer:
     cdef long long expires_ms           # -1: never
     cdef long long row                  # of its first command
     cdef Py_ssize_t first               # index of that command
-    # The commands not yet in a chunk given away.
+    # The commands that are in no returned chunk yet.
     cdef object waiting                 # chunks to be read
     cdef list held                      # chunks read, with the commands of the open key
-    cdef Py_ssize_t given               # index of the first command not given away
-    cdef Py_ssize_t at                  # index of the command after those read
-    cdef Chunk fence                    # a large key's beginning; what follows waits for its reply
+    cdef Py_ssize_t given               # index of the first of these commands
+    cdef Py_ssize_t at                  # index of the first unread command
+    cdef Chunk fence                    # a large key's beginning; its other commands wait
     cdef bytes fenced                   # that key
-    cdef bint anew                      # the open key is that key: its beginning was refused
-    cdef bint existed                   # because it existed
+    cdef bint anew                      # the open key is this key: its beginning was refused
+    cdef bint existed                   # because the key existed
     cdef readonly object error
     cdef Chunk failed_in                # the chunk that was read when it failed
     cdef readonly Py_ssize_t made       # keys

@@ -2,7 +2,7 @@
 """Turn the commands of each key into one RESTORE of the finished value, or into a record of a file.
 
 Commands of a key must be adjacent. A key is made whole or not at all, unless it is larger than a
-limit: then the rest follows as merged commands, once the server has accepted the beginning.
+limit: then its other items follow as merged commands, once the server has accepted the beginning.
 """
 
 from libc.stdlib cimport free
@@ -45,9 +45,9 @@ from ...outcome.errors import EncodeError
 from ...outcome.messages import Hint, InPython, Message
 
 cdef enum:
-    # While it gathers a key it holds the commands, too: this many times the limit in all.
+    # While it gathers a key it keeps the commands: this many times the limit in total.
     HELD = 8
-    # More memory than this many words need is not kept for the next key.
+    # Memory for more words than this is not kept for the next key.
     WORDS_KEPT = 65536
     BEFORE_VALUE = 128
     EXPIRES_MS = 252                    # RDB_OPCODE_EXPIRETIME_MS. Source: rdb.h.
@@ -62,18 +62,18 @@ cdef class Serializer:
 
     Args:
         format: of the values.
-        exists: what to do with a key that exists: ``"replace"`` it, or let the server refuse it.
+        exists: how to handle an existing key: ``"replace"`` it, or let the server refuse it.
         most_bytes: a larger key is begun with RESTORE and continued with commands.
         most_argument: the largest argument that the server accepts; None for no limit.
-        merger: what merges those commands; None for a file, which can't have a larger key.
-        several: whether chunks go over several connections.
+        merger: merges these commands; None for a file, which can't have a larger key.
+        several: whether chunks are sent over several connections.
         file: write records of an RDB file instead of commands.
-        keys: what finds keys that come twice.
+        keys: finds duplicate keys.
 
     Attributes:
-        error: why the commands after those returned can't be serialised; None if nothing is wrong.
-        made: keys so far.
-        keys: those made so far, up to a limit.
+        error: why the commands after the returned ones can't be serialised; None for no error.
+        made: number of keys so far.
+        keys: the keys made so far, up to a limit.
     """
 
     def __cinit__(
@@ -100,7 +100,7 @@ cdef class Serializer:
         free(self.value.ends)
 
     def serialize(self, Chunk chunk):
-        """Return the chunks of the keys that are finished; None: of what had to wait."""
+        """Return the chunks of the finished keys; None continues with the waiting commands."""
         cdef list chunks = []
         if chunk is not None:
             self.waiting.append(chunk)
@@ -108,7 +108,7 @@ cdef class Serializer:
             chunk = self.waiting.popleft()
             try:
                 chunks += self.one(chunk)
-            except BaseException as error:  # no memory: nothing after this chunk may be made
+            except BaseException as error:  # no memory: no later command may be made
                 self.fail(error)
             if self.error is not None:
                 self.failed_in = chunk
@@ -116,7 +116,7 @@ cdef class Serializer:
 
     @property
     def failing(self):
-        """The chunk and the index of the command of the error; None if it is unknown."""
+        """The chunk and the index of the error's command; None if unknown."""
         cdef Chunk chunk
         command = getattr(self.error, "command", None)
         for chunk in [*self.held, self.failed_in]:
@@ -127,11 +127,11 @@ cdef class Serializer:
 
     @property
     def waits(self):
-        """Whether nothing more is made until the reply to the beginning of a large key came."""
+        """Whether nothing more is made before the reply to the beginning of a large key."""
         return self.fence is not None and not self.fence.answered
 
     def finish(self):
-        """Return the chunks of what is left, after the last command."""
+        """Return the chunks of all remaining keys, after the last command."""
         cdef list chunks = self.serialize(None)
         if self.gathering and self.error is None and not self.waiting:
             try:
@@ -188,7 +188,7 @@ cdef class Serializer:
         cdef const char *base
         if self.fence is None or self.fence.refused:
             if self.fence is not None:
-                # The rows that follow make the key anew; if it existed, they must fail, too.
+                # The next rows make the key anew; if it existed, they must fail as well.
                 self.existed = self.existed or self.fence.existed
                 self.fence = None
             return None
@@ -237,7 +237,7 @@ cdef class Serializer:
         return self.gather(m, row)
 
     cdef int check(self, const Making *m, bint joins, long long row) except -1:
-        """Refuse what the server would refuse, or what can't follow the commands of the key."""
+        """Refuse a command that the server would refuse, or that can't follow its predecessor."""
         cdef str words = None
         if m.verb == OTHER or (m.verb == STRING and not self.file):
             kinds = "string, hash, list, set or sorted set"[0 if self.file else 8:]
@@ -245,7 +245,7 @@ cdef class Serializer:
         elif m.verb != EXPIRE and m.verb != PEXPIRE:
             words = fault_of(m)
             if words is None and joins and m.verb != <int>self.value.kind:
-                words = f"key {shown(&m.key)} is made by two commands that don't go together"
+                words = f"key {shown(&m.key)} is made by commands that can't be combined"
         elif joins:
             self.expires_ms = time_of(m)
             if self.expires_ms < 0:
@@ -255,14 +255,14 @@ cdef class Serializer:
         return 0
 
     cdef int pass_on(self, const Making *m, const char *start, long long row) except -1:
-        """Send a command that sets the time to live of a key which no command before it made."""
+        """Send EXPIRE or PEXPIRE of a key that no preceding command made."""
         if self.file:
-            self.give_up(f"{shown(&m.name)} follows no command that makes its key", row)
+            self.give_up(f"{shown(&m.name)} must follow a command that makes its key", row)
         if self.fenced is None or self.replace:
             append(self.out, start, m.end - start)
         else:
-            # The beginning of this key was refused, so this must not change what is there. A
-            # server looks whether the key exists before it looks at the value.
+            # The beginning of this key was refused, so this must not change the existing key. A
+            # server checks whether the key exists before it checks the value.
             put_refused(self.out, &m.key)
         return end_command(self.out, self.at + 1 - self.given)
 
@@ -281,7 +281,7 @@ cdef class Serializer:
         return 0
 
     cdef int gather(self, const Making *m, long long row) except -1:
-        """Add the words of a command to the open key."""
+        """Add the arguments of a command to the open key."""
         cdef Value *v = &self.value
         cdef const char *p = m.items
         cdef long long size
@@ -374,7 +374,7 @@ cdef class Serializer:
         return 0
 
     cdef int put_record(self) except -1:
-        """Write the key as an RDB file has it."""
+        """Write the key in the format of an RDB file."""
         cdef Buffer b = self.out
         cdef char *p
         cdef long long at = self.now_ms + self.expires_ms
@@ -391,7 +391,7 @@ cdef class Serializer:
         return end_command(self.out, self.at - self.given)
 
     cdef int limit(self, long long row) except -1:
-        """End the open key if it is large; what follows of it waits for the reply."""
+        """End the open key if it is large; its later commands wait for the reply."""
         if not self.gathering:
             return 0
         if self.bytes < self.most_bytes:
@@ -428,7 +428,7 @@ cdef class Serializer:
             if source.first_command + len(source.rows) > self.given:
                 self.held.append(source)
             else:
-                source.joined = None    # a copy of large arguments, which nothing points into
+                source.joined = None    # a copy of large arguments that nothing points into
         if self.fencing:
             self.fencing = False
             chunk.fence = True

@@ -16,9 +16,9 @@ cdef class Spreader:
     cdef short[SLOTS] lanes             # of each slot
     cdef int count                      # of lanes
     cdef Serializer serializer
-    cdef long long row                  # the last one counted
+    cdef long long row                  # the last row counted
     cdef Py_ssize_t commands            # in the chunks made so far
-    cdef Py_ssize_t rows                # covered by them
+    cdef Py_ssize_t rows                # covered by these chunks
     cdef int lane_of(self, const char *p) noexcept
     cdef Chunk numbered(self, Chunk chunk, int lane)
     cdef Chunk count_in(self, Chunk chunk)

@@ -22,7 +22,7 @@ cdef class Spreader:
 
     Args:
         of_slots: the lane of each slot.
-        serializer: what made the chunks; it waits for the last part of one that has to be answered.
+        serializer: made the chunks; it waits for the last part of a chunk that is a fence.
     """
 
     def __cinit__(self, of_slots, Serializer serializer not None):
@@ -77,7 +77,7 @@ cdef class Spreader:
         return self.lanes[key_slot(p, size)]
 
     cdef Chunk numbered(self, Chunk chunk, int lane):
-        """Give a whole chunk to a lane."""
+        """Assign a whole chunk to a lane."""
         cdef Py_ssize_t count = len(chunk.rows), i
         chunk.places = clone(LONGLONGS, count, False)
         chunk.done = clone(LONGLONGS, count, False)
@@ -91,7 +91,7 @@ cdef class Spreader:
         return self.count_in(chunk)
 
     cdef Chunk count_in(self, Chunk chunk):
-        """Count a chunk in the order in which they are made."""
+        """Count a chunk, in the order in which chunks are made."""
         chunk.first_command, chunk.rows_before = self.commands, self.rows
         self.commands += len(chunk.rows)
         self.rows = chunk.rows_after(len(chunk.rows))
@@ -141,7 +141,7 @@ cdef bint all_equal(const int *chosen, Py_ssize_t count) noexcept:
 
 
 cdef int measure(SerializedChunk whole, const int *chosen, Share *shares) noexcept:
-    """Count what each lane gets."""
+    """Measure the share of each lane."""
     cdef Py_ssize_t i, start = 0, first = 0
     cdef Share *share
     for i in range(len(whole.ends)):

@@ -1,7 +1,7 @@
-"""Write texts and lengths as an RDB file has them. Source: rdb.c and listpack.c of Redis.
+"""Write texts and lengths in the format of RDB files. Source: rdb.c and listpack.c of Redis.
 
 Each function writes at p, which needs room for the size of the text and ENTRY_ROOM, and returns the
-end of what it wrote. Numbers are little-endian, as the machines are that this is built for.
+end of the written bytes. Numbers are little-endian, like all supported machines.
 """
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint32_t, uint64_t
@@ -10,11 +10,11 @@ from libc.string cimport memcpy
 from ...resp.out cimport put_copy
 
 cdef enum:
-    # A length of 9 bytes before a text; in a listpack 5 before it and 5 behind.
+    # A length of 9 bytes before a text; in a listpack 5 bytes before it and 5 after it.
     ENTRY_ROOM = 16
-    # A longer text is not written as an integer: that of -2^31 has 11.
+    # A longer text is not written as an integer: -2^31 has 11 characters.
     INTEGER_BYTES = 11
-    # Of a listpack: its size in bytes and the number of its entries; then a last byte.
+    # Of a listpack: its size in bytes and the number of its entries; and a last byte.
     LISTPACK_HEADER = 6
     LISTPACK_END = 255
     # More entries are not counted: a reader then counts them itself.
@@ -72,7 +72,7 @@ cdef inline char *put_length(char *p, uint64_t size) noexcept nogil:
 
 
 cdef inline char *put_text(char *p, const char *text, Py_ssize_t size) noexcept nogil:
-    """Write a text; a short one that is an integer as that."""
+    """Write a text; a short one that is an integer is written as an integer."""
     cdef int64_t value
     if size <= INTEGER_BYTES and read_integer(text, size, &value):
         if fits(value, 8):
@@ -93,7 +93,7 @@ cdef inline char *put_text(char *p, const char *text, Py_ssize_t size) noexcept 
 cdef inline int back_length(uint64_t size) noexcept nogil:
     """Return the bytes that put_back_length() writes.
 
-    The limits are one below what would fit, but the first: see is_disputed().
+    All limits but the first are one less than possible: see is_disputed().
     """
     if size < 128:
         return 1
@@ -101,11 +101,11 @@ cdef inline int back_length(uint64_t size) noexcept nogil:
 
 
 cdef inline bint is_disputed(Py_ssize_t size) noexcept nogil:
-    """Return whether some servers refuse what others write for a text of this size in a listpack.
+    """Return whether servers write a text of this size in a listpack differently.
 
     With its header of 5 bytes it has 16,383, 2,097,151 or 268,435,455 bytes: the size of such an
     entry has two bytes, or three, in Valkey from 9.1 on, but one more in servers up to Redis 8.2.
-    Source: lpEncodeBacklen().
+    Some servers refuse the other size. Source: lpEncodeBacklen().
     """
     return size >= 16378 and (size == 16378 or size == 2097146 or size == 268435450)
 
@@ -126,7 +126,7 @@ cdef inline char *put_number(char *p, int kind, int64_t value, int bytes) noexce
 
 
 cdef inline char *put_entry(char *p, const char *text, Py_ssize_t size) noexcept nogil:
-    """Write an entry of a listpack; a text that is an integer as that."""
+    """Write an entry of a listpack; a text that is an integer is written as an integer."""
     cdef char *start = p
     cdef int64_t value
     cdef uint32_t size32

@@ -9,14 +9,14 @@ from .hashed cimport fetch, hashed
 from .pieces cimport Word
 
 cdef enum:
-    # Names that are hashed before the first is looked up, while the table's lines are loaded.
+    # Names are hashed this far ahead of their lookup, while the table's lines are loaded.
     HASHED_AHEAD = 32
     # Up to this many names are compared with each other, not hashed: as fast with about 20.
     FEW = 16
 
 
 cdef void *larger(void *memory, Py_ssize_t size) except NULL:
-    """Return more memory; what the old one held is kept."""
+    """Return a larger block of memory with the old contents."""
     cdef void *found = realloc(memory, size)
     if found is NULL:
         raise MemoryError(f"no memory for {size:,} bytes")
@@ -32,7 +32,7 @@ cdef inline bint same(const Word *a, const Word *b) noexcept nogil:
 
 
 cdef Py_ssize_t keep_of_few(Word *words, Py_ssize_t size, int item, int name) noexcept nogil:
-    """Do what ``keep()`` does without a table: faster for a few items."""
+    """Do the same as ``keep()`` without a table: faster for a few items."""
     cdef Py_ssize_t i = 0, at, kept = 0
     while i < size:
         at = 0
@@ -48,22 +48,22 @@ cdef Py_ssize_t keep_of_few(Word *words, Py_ssize_t size, int item, int name) no
 
 
 cdef class UniqueNames:
-    """Finds names that come twice."""
+    """Finds duplicate names."""
 
     def __dealloc__(self):
         free(self.slots)
 
     cdef Py_ssize_t keep(self, Word *words, Py_ssize_t size, int item, int name) except -1:
-        """Keep one item for each name: in the place of the first, with the words of the last.
+        """Keep one item for each name: in the first one's place, with the last one's words.
 
         Args:
             words: the items.
             size: in words.
-            item: the words of an item, 1 or 2.
+            item: number of words in an item, 1 or 2.
             name: which of them is its name.
 
         Returns:
-            The size of what was kept, in words.
+            The size of the kept items, in words.
         """
         cdef Py_ssize_t room = 16, i, last, first = 0, kept = 0
         cdef Word *word

@@ -13,7 +13,7 @@ cdef enum Kind:
     STRING
 
 
-# The items of a key in the order of the commands, which have them as "field value" or "score
+# The items of a key in the order of the commands, in which they are "field value" or "score
 # member".
 cdef struct Value:
     Kind kind
@@ -23,7 +23,7 @@ cdef struct Value:
     Py_ssize_t commands
 
 
-# A member of a sorted set with its score, or of a set with the integer that it is.
+# A member of a sorted set with its score, or a member of a set with its integer.
 cdef struct Ranked:
     double score
     long long integer

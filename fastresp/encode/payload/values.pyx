@@ -3,7 +3,7 @@
 # distutils: extra_compile_args = -std=c++17
 """Write values as a server stores them: the bytes of DUMP, and of a key in an RDB file.
 
-The encoding is the one that the server would have chosen for the same commands.
+The server would have chosen the same encoding for the same commands.
 """
 
 from libc.stdint cimport int64_t, uint32_t
@@ -75,7 +75,7 @@ cdef enum:
 cdef enum:
     PLAIN_NODE = 1
     LISTPACK_NODE = 2
-    # What a server adds to the size of an element for its header. Source: quicklist.c.
+    # Bytes that a server adds to the size of an element for its header. Source: quicklist.c.
     NODE_OVERHEAD = 8
 
 # Servers make no listpack above 1 GiB. Source: LISTPACK_MAX_SAFETY_LIMIT in listpack.c.
@@ -115,7 +115,7 @@ cdef class ValueWriter:
     cdef int put(self, Buffer b, Value *value, const Word *key) except -1:
         """Write the type of a value, the key unless it is NULL, and the value.
 
-        The words are put in another order, and those that the server would not keep are left out.
+        The words are reordered, and the words that the server would not keep are left out.
         """
         if value.kind == HASH:
             return self.put_hash(b, value, key)
@@ -176,7 +176,7 @@ cdef class ValueWriter:
         return 0
 
     cdef bint has_small_commands(self, const Value *v) noexcept:
-        """Return whether no command alone makes a set large: a server also looks at their sizes.
+        """Return whether no single command makes a set large: a server also checks their sizes.
 
         Source: setTypeCreate() and setTypeMaybeConvert() in t_set.c.
         """
@@ -197,7 +197,7 @@ cdef class ValueWriter:
         return True
 
     cdef bint begins_as_integers(self, const Value *v) noexcept:
-        """Return whether integers before any text are stored as such: up to 7.0, or if few."""
+        """Return whether integers before any text are stored as integers: up to 7.0, or if few."""
         return not self.format.newer or v.ends[0] <= self.format.set_integers
 
     cdef bint is_listpack_set(self, const Value *v, Py_ssize_t integers) noexcept:
@@ -205,7 +205,8 @@ cdef class ValueWriter:
 
         Args:
             v: the set, each member once.
-            integers: how many members before the first text the server stored as integers.
+            integers: the number of members before the first text that the server stored as
+                integers.
         """
         cdef Format f = self.format
         if v.size > f.set_entries or integers == v.size or integers > f.set_integers:
@@ -262,7 +263,7 @@ cdef class ValueWriter:
             return self.put_ranked_listpack(b, count, key)
         put_type(b, BINARY_SORTED_SET, key)
         put_size(b, count)
-        # From the highest score on, as the server does: each is then inserted at once.
+        # From the highest score on, as the server does: each is then inserted at the head.
         for i in range(count - 1, -1, -1):
             p = make_room(b, self.ranked[i].size + ENTRY_ROOM + 8)
             p = put_text(p, self.ranked[i].text, self.ranked[i].size)
@@ -310,7 +311,7 @@ cdef class ValueWriter:
         return 0
 
     cdef int put_nodes(self, Buffer b, const Value *v, const Word *key) except -1:
-        """Write a list as the nodes that the server would have filled one after another."""
+        """Write a list as the nodes that the server would have filled in turn."""
         cdef Py_ssize_t i, start, first = 0, nodes = 0, at = 0
         cdef Node *node
         cdef bint reverse = v.kind == LIST_FROM_HEAD
@@ -368,7 +369,7 @@ cdef class ValueWriter:
         return size > self.format.list_bytes if self.format.newer else size >= OLD_LARGE_BYTES
 
     cdef Py_ssize_t most_per_command(self, const Value *v) noexcept:
-        """Return the words of the command that has most of them."""
+        """Return the words of the largest command."""
         cdef Py_ssize_t i, before = 0, most = 0
         for i in range(v.commands):
             most = max(most, v.ends[i] - before)

@@ -9,8 +9,8 @@ from .format import Format
 
 __all__ = ["format_of"]
 
-# The version of the RDB format that DUMP of each server writes, newest first. A server accepts
-# older ones; Valkey 9 refuses 12 to 79, which other products use. Source: rdb.h of each.
+# The RDB version that DUMP of each server writes, newest first. A server accepts older ones; Valkey
+# 9 refuses 12 to 79, which other products use. Source: rdb.h of each.
 REDIS = (((7, 4), 12), ((7, 2), 11), ((7, 0), 10), ((6, 2), 9))
 VALKEY = (((9, 0), 80), ((7, 2), 11))
 # Settings before 7.0 have other names.
@@ -31,7 +31,7 @@ def format_of(version: str | None, limits: dict[str, int], *, valkey: bool) -> F
     found = re.match(r"(\d+)\.(\d+)", version or "")
     if found is None:
         raise TransportError(
-            "can't serialise: the server does not tell its version; allow INFO, or load without "
+            "can't serialise: the server does not report its version; allow INFO, or load without "
             "serialising"
         )
     number = int(found[1]), int(found[2])

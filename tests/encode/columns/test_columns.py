@@ -290,7 +290,7 @@ def test_names_that_are_not_utf_8() -> None:
         return Array(pa.StructArray.from_arrays([array], fields=[field]))
 
     assert dumped(table(pa.array([1])), "HSET k {**}") == pack("HSET", "k", b"caf\xe9", 1)
-    with pytest.raises(EncodeError, match="not UTF-8, as JSON must be"):
+    with pytest.raises(EncodeError, match="not UTF-8, which JSON requires"):
         dumped(table(pa.array([1])), "SET k {*!json}")
     with pytest.raises(EncodeError, match=r"row 0, .* column 'caf\\\\xe9', argument 3: cannot"):
         dumped(table(pa.nulls(1)), "HSET k {**}", nulls="error")

@@ -329,5 +329,5 @@ def test_tables_are_streamed() -> None:
 @pytest.mark.parametrize("command", ["HSET u:{id} {**}", None])
 def test_tables_passed_as_rows_get_advice(command: str | None) -> None:
     """An iterator of tables can't be told from an iterator of rows before its first item."""
-    with pytest.raises(EncodeError, match="a list of tables, or load each by itself"):
+    with pytest.raises(EncodeError, match="a list of tables, or load each separately"):
         dumped((frame for frame in [FRAME]), command)

@@ -353,7 +353,7 @@ def test_index_outside_of_the_dictionary() -> None:
             pa.array([0, index], "int8"), pa.array(["a", "b"]), safe=False
         )
         for template in ("GET {v}", "GET {v!json}", "GET a{v}", "HSET k {**}"):
-            with pytest.raises(EncodeError, match=r"row 1, .*'v'.* points outside of its dict"):
+            with pytest.raises(EncodeError, match=r"row 1, .*'v'.* points outside its dict"):
                 dumped(pa.table({"v": coded}), template, nulls="skip")
 
 

@@ -128,9 +128,9 @@ def test_times(commands: list[list[str]], ms: int | None) -> None:
         ([["SET", "k", "v", "EX", "0"]], "SET may only have EX or PX"),
         ([["SET", "k", "v", "EX", "1", "NX"]], "SET may only have EX or PX"),
         ([["SET", "k"]], '"SET" has 0 arguments after the key'),
-        ([["EXPIRE", "k", "1"]], '"EXPIRE" follows no command that makes its key'),
-        ([["SET", "k", "v"], ["EXPIRE", "l", "1"]], '"EXPIRE" follows no command'),
-        ([["SET", "k", "v"], ["HSET", "k", "f", "v"]], "two commands that don't go together"),
+        ([["EXPIRE", "k", "1"]], '"EXPIRE" must follow a command that makes its key'),
+        ([["SET", "k", "v"], ["EXPIRE", "l", "1"]], '"EXPIRE" must follow a command'),
+        ([["SET", "k", "v"], ["HSET", "k", "f", "v"]], "made by commands that can't be combined"),
         ([["SET", "k", "v"], ["SET", "l", "v"], ["SET", "k", "w"]], "row 0 and row 2 make"),
     ],
 )  # fmt: skip

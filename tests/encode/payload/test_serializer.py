@@ -159,9 +159,9 @@ def test_expire_of_a_key_not_in_the_load() -> None:
     assert words[0][2:] == [b"0"] and words[2][2:] == [b"5", b"NX"]
 
 
-PLAIN = "is not a plain decimal number, as a score must be here"
+PLAIN = "is not a plain decimal number, which a score must be here"
 ABOVE_0 = "needs one plain number above 0"
-TOGETHER = "is made by two commands that don't go together"
+TOGETHER = "is made by commands that can't be combined"
 # Earlier commands, the index of the refused command, and the error.
 REFUSED: dict[str, tuple[list[list[Any]], int, str]] = {
     "another command": ([["INCR", "x"]], 0, '"INCR" does not make a hash, list, set or sorted set'),
