@@ -25,7 +25,7 @@ GATHERED_ROWS = 32
 class AsyncChunks(Chunks):
     """Chunks of an async iterable; ``next()`` returns an awaitable.
 
-    While the source waits for its next row, ``gathered()`` returns the rows before it.
+    While the source waits for its next row, ``gathered()`` returns the earlier rows.
     """
 
     def __init__(self, data: Any, template: Template | None, options: Options) -> None:
@@ -41,7 +41,7 @@ class AsyncChunks(Chunks):
             self._source = aiter(self.data)
 
     def next(self) -> Awaitable[Chunk | None]:  # type: ignore[override]
-        """Return an awaitable for what ``Chunks.next()`` returns."""
+        """Return an awaitable for the result of ``Chunks.next()``."""
         self._check_own()  # before the first await
         return self._next()
 
@@ -90,10 +90,10 @@ class AsyncChunks(Chunks):
     def _encode(self) -> None:
         rows, self._rows = iter(self._rows), []
         try:
-            # Encode nothing after a row that failed, even if the source continues.
+            # Encode nothing after a failed row, even if the source continues.
             while not self._failed and self.writer.fill(rows):
                 self._cut()
         except Exception:
             self._cut()
-            self._raise_refused()  # of a row before
+            self._raise_refused()  # an error in an earlier row
             raise

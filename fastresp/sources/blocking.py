@@ -1,4 +1,4 @@
-"""Complete writes, and reads that wait, also on non-blocking files.
+"""Complete writes, and reads that wait, even on non-blocking files.
 
 ``write()`` of an unbuffered file may write only a part, for example when a disk becomes full. A
 non-blocking file with nothing to read looks as if it were at its end, and one without room as if a
@@ -43,7 +43,7 @@ def write_all(file: Any, data: Buffer) -> None:
 
 
 def _written(file: Any, data: memoryview) -> int | None:
-    """Call write() once; return the bytes written, or None if there is no room now."""
+    """Call write() once; return the bytes written, or None if the file has no room now."""
     try:
         written: int | None = file.write(data)
     except BlockingIOError as error:
@@ -68,7 +68,7 @@ def read_some(file: Any, size: int) -> bytes:
 
 
 def read_now(file: Any, size: int) -> bytes | None:
-    """Read at most ``size`` bytes in one call; empty at the end, None if nothing is there yet."""
+    """Read at most ``size`` bytes in one call; empty at the end, None without data so far."""
     try:
         if isinstance(file, (io.BufferedReader, io.BufferedRWPair)) and not file.seekable():
             # Of the methods that do one read, only this one distinguishes "nothing yet" and "end".
@@ -137,7 +137,7 @@ def blocking_text(stream: TextIO) -> TextIO:
         Output(number),
         encoding=stream.encoding,
         errors=stream.errors,
-        # Also if Python runs unbuffered.
+        # This also applies if Python runs unbuffered.
         line_buffering=getattr(stream, "line_buffering", False)
         or getattr(stream, "write_through", False),
     )

@@ -39,17 +39,16 @@ __all__ = ["Chunks"]
 # The defaults of merge_items and merge_bytes: a server runs such a command in less than 1 ms.
 MERGE_ITEMS = 1000
 MERGE_BYTES = 1 << 16
-# No chunk has more items or bytes.
+# The maximum number of items and bytes of a chunk.
 MOST_MERGED = 1 << 40
-# The commands of a lane become a chunk when they have the first number of bytes divided by the
-# number of lanes, and at least the second.
+# A lane's commands become a chunk at max(ROUTED_BYTES / lanes, LEAST_ROUTED_BYTES) bytes.
 ROUTED_BYTES = CHUNK_BYTES
 LEAST_ROUTED_BYTES = 1 << 16
-# Commands are gathered for at most this time.
+# The maximum time for which commands are gathered.
 GATHERED_S = 1.0
-# With a rate limit, a merged command is sent at once: the limit for this many seconds.
+# With a rate limit, a merged command is sent as a unit: at most the limit for this many seconds.
 LIMITED_S = 0.01
-# Commands over any keys; not all servers accept MSETEX, and users may lack the right.
+# Commands over any keys; not all servers accept MSETEX, and users may lack permission.
 OVER_ANY_KEYS = frozenset(("MSET", "MSETEX", "DEL", "UNLINK"))
 
 
@@ -63,12 +62,12 @@ class Chunks:
 
     Attributes:
         writer: the encoder, once the source is open.
-        start_row: of the source; those before it are left out.
+        start_row: of the source; earlier rows are left out.
         batcher: puts the commands into transactions; None to send them as they are.
-        ran: for each marker of these how many rows have run, if there are several.
-        most_merged: a merged command has no more items, whatever ``merge_items`` is.
-        in_order: whether replies are wanted in the order of the source, so that of a cluster no
-            command may be kept back while later ones are sent to other nodes.
+        ran: for each of several markers, the number of rows that have run.
+        most_merged: the maximum number of items of a merged command, whatever ``merge_items`` is.
+        in_order: whether replies are wanted in the order of the source: no command for a node may
+            then be kept back while later ones are sent to other nodes.
 
     Raises:
         TemplateError: the commands of the template can't be serialised.
@@ -102,7 +101,7 @@ class Chunks:
         self.ran = array("q")
         self.most_merged = MOST_MERGED
         self._ready: deque[Chunk] = deque()
-        self._given = False  # whether the first of them was returned
+        self._given = False  # whether the first chunk was returned
         self._more = True
         self._closed = False
         own(self)
@@ -143,7 +142,7 @@ class Chunks:
         gatherer = self._gatherer
         paused = isinstance(self.data, Pushed) and self.data.paused
         if gatherer is not None and self._ready and self._more and not (gatherer.full or paused):
-            self._make()  # the next are gathered while these are sent
+            self._make()  # the next commands are gathered while these are sent
         while self._more and not self._ready:
             self._make()
             router = self._router
@@ -152,7 +151,7 @@ class Chunks:
         return self._give()
 
     def _gathered(self, gatherer: Gatherer, router: Router) -> bool:
-        """Return whether what was gathered is to be sent: it is enough, or the source is slow."""
+        """Return whether to send the gathered commands: they are enough, or the source is slow."""
         late = time.monotonic() - self._flushed > GATHERED_S
         return gatherer.full or late or (router.paused and not self.is_columns)
 
@@ -162,14 +161,14 @@ class Chunks:
             self._more = self.writer.fill(self._source)
         except Exception:
             self._cut()
-            self._raise_refused()  # of a row before
+            self._raise_refused()  # an error in an earlier row
             raise
         self._cut()
 
     def rest(self, made: int) -> list[Chunk]:
         """After an exception, return the chunks after ``made`` commands, up to the first gap.
 
-        A key of which more rows could follow is not among them.
+        A key whose rows may be incomplete is not included.
         """
         self._cut()
         if self._router is not None:
@@ -182,7 +181,7 @@ class Chunks:
         return found
 
     def gathered(self) -> deque[Chunk]:
-        """Return the chunks of the rows that arrived so far; the caller removes each it sends.
+        """Return the chunks of the rows that have arrived; the caller removes each chunk it sends.
 
         Raises:
             EncodeError, TemplateError: as ``next()``.
@@ -193,7 +192,7 @@ class Chunks:
         return self._ready
 
     def made(self) -> Iterator[Chunk]:
-        """Yield the chunks that are ready, and remove each from what ``next()`` returns."""
+        """Yield the finished chunks, and remove each, so that ``next()`` does not return it."""
         self._drop_given()
         if self._router is not None:
             self._flush(self._router)
@@ -202,18 +201,18 @@ class Chunks:
             self._ready.popleft()
 
     def forget(self) -> None:
-        """Drop the chunks that are ready: those of ``rest()`` were sent."""
+        """Drop the finished chunks: the chunks of ``rest()`` were sent."""
         self._given = False
         self._ready.clear()
 
     def remap(self, lanes: list[int]) -> None:
-        """Change the lane of each slot; nothing may be ready for the old ones."""
+        """Change the lane of each slot; no chunk may be ready for the old lanes."""
         for spreading in (self._router, self._spreader):
             if spreading is not None:
                 spreading.remap(lanes)
 
     def adapt(self, answers: Answers | None) -> None:
-        """Make what the server accepts; None if it was not asked."""
+        """Configure the encoder for the server's limits; None if the server was not asked."""
         if answers is not None:
             self.writer.max_bulk_bytes = answers.max_bulk_bytes
         topology = None if answers is None else answers.topology
@@ -250,7 +249,7 @@ class Chunks:
 
     @property
     def refused(self) -> bool:
-        """Whether a row can't be sent, so that none is made from it on."""
+        """Whether a row can't be sent, so that no later row is encoded."""
         return self._router is not None and self._router.failing is not None
 
     def close(self) -> None:
@@ -259,7 +258,7 @@ class Chunks:
         if self._source is not None:
             release(self._source)
         if isinstance(self.data, Table):
-            self.data.close()  # wakes another thread that waits for it
+            self.data.close()  # wakes another thread that waits for the source
 
     @property
     def is_columns(self) -> bool:
@@ -288,28 +287,28 @@ class Chunks:
             del self._ready[0]
 
     def _end(self, serializer: Serializer) -> None:
-        """At the end of the source, make the last key; raise what was wrong with a row."""
+        """At the end of the source, finish the last key; raise the error of a row, if any."""
         if not self._more and not serializer.waits:
             self._ready.extend(self._spread(map(call, (serializer.finish,))))
         if not self._ready:
             self._raise_refused()
 
     def _spread(self, several: Iterable[list[Chunk]]) -> Iterator[Chunk]:
-        """Return serialised chunks for the lanes that they go to."""
+        """Return serialised chunks for their lanes."""
         chunks = chain.from_iterable(several)
         if self._spreader is None:
             return chunks
         return chain.from_iterable(map(self._spreader.spread, chunks))
 
     def _raise_refused(self) -> None:
-        """Raise what is wrong with a row that was encoded, but can't be routed or serialised."""
+        """Raise the error of a row that was encoded, but can't be routed or serialised."""
         for maker in (self._router, self._serializer):
             error = None if maker is None else RowKeys(self.template).of_failing(maker)
             if error is not None:
                 raise error
 
     def _flush(self, router: Router) -> None:
-        """Take what the lanes have."""
+        """Take the chunks of the lanes."""
         self._flushed = time.monotonic()
         flushes: list[Callable[[], Iterable[Chunk]]] = [router.flush]
         gatherer = self._gatherer
@@ -319,7 +318,7 @@ class Chunks:
         self._ready.extend(chain.from_iterable(map(call, flushes)))
 
     def _cut(self) -> None:
-        # All in C: no signal handler can run between taking a chunk and storing it.
+        # Compiled code only: no signal handler can run between taking a chunk and storing it.
         chunks: Iterator[Chunk] = filter(None, map(call, (self.writer.take,)))
         if self._router is not None:
             routed = chain.from_iterable(map(self._router.route, chunks))
@@ -347,9 +346,9 @@ def router(
     in_order: bool = False,
     gathers: bool = False,
 ) -> Router:
-    """Return what distributes commands over the connections, or those to each node of a cluster.
+    """Return the router for the connections, or for the connections to each node of a cluster.
 
-    If replies are wanted in order, there is one more lane, for commands without a key.
+    If replies are wanted in order, it has one more lane, for commands without a key.
     """
     count = lanes = options.connections
     topology = None if answers is None else answers.topology
@@ -362,7 +361,7 @@ def router(
     if in_order:
         return Router(lanes + 1, 1, CHUNK_BYTES, of_slots=of_slots, keyless=lanes, rules=rules)
     size = max(ROUTED_BYTES // lanes, LEAST_ROUTED_BYTES)
-    # A smaller chunk was cut because the source is slow, or may have been.
+    # A smaller chunk may have been cut because the source is slow.
     full = CHUNK_BYTES if gathers else CHUNK_BYTES // 2
     return Router(
         lanes, size, full, make, of_slots=of_slots, rules=rules,
@@ -371,10 +370,10 @@ def router(
 
 
 def merger(options: Options, answers: Answers | None, most: int) -> Merger:
-    """Return what merges commands, as the options say and the server accepts.
+    """Return the merger of commands, for the options and the server.
 
     Args:
-        most: items of a merged command.
+        most: maximum number of items of a merged command.
     """
     items = options.merge_items or MERGE_ITEMS
     if options.rate is not None:
@@ -386,7 +385,7 @@ def merger(options: Options, answers: Answers | None, most: int) -> Merger:
 
 
 def serializer(options: Options, answers: Answers | None) -> Serializer:
-    """Return what serialises commands, for the server's version and settings.
+    """Return the serialiser of commands, for the server's version and settings.
 
     Raises:
         TransportError: the server is too old, or its version is unknown.

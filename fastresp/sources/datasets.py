@@ -12,14 +12,14 @@ from .files.schemas import one_type
 
 __all__ = ["scanned"]
 
-# Formats that have types; those of CSV and JSON are guessed from the beginning of each file.
+# Formats with types; types of CSV and JSON are inferred from the beginning of each file.
 TYPED = ("parquet", "ipc", "arrow", "feather", "orc")
 
 
 def scanned(dataset: Any) -> Any:
     """Return the batches of a Dataset, with the checksums of Parquet pages compared.
 
-    A Dataset has the types of its first file by default, and casts the others in silence.
+    By default a Dataset has the types of its first file, and casts the other files silently.
 
     Raises:
         SourceError: a file has types that a cast would change, or INT96 timestamps that would wrap.
@@ -33,14 +33,14 @@ def scanned(dataset: Any) -> Any:
             check_types(fragment, dataset.schema)
             check_int96(fragment)
             options.add(fragment.format.default_fragment_scan_options == plain)
-    if options != {True}:  # the user's own
+    if options != {True}:  # the user's own options
         return dataset.scanner().to_reader()
     checking = ds.ParquetFragmentScanOptions(page_checksum_verification=True)
     return dataset.scanner(fragment_scan_options=checking).to_reader()
 
 
 def check_types(fragment: Any, schema: Any) -> None:
-    """Refuse a file of which a column would be cast to a type that changes values."""
+    """Refuse a file with a column that would be cast to a type that changes values."""
     for field in fragment.physical_schema:
         at = schema.get_field_index(field.name)
         if at < 0:

@@ -13,14 +13,14 @@ __all__ = ["TICK_S", "Pushed", "check_batch"]
 
 # A thread that passes nothing on for this many seconds has paused.
 PAUSE_S = 0.02
-# The longest wait of a thread: once polars is imported, Ctrl-C does not end one without a limit.
+# The longest wait of a thread: once polars is imported, Ctrl-C does not end an unlimited one.
 TICK_S = 0.2
-# Commands that are gathered for transactions are sent after this pause.
+# The pause after which gathered commands of transactions are sent.
 LONG_PAUSE_S = 1.1
 
 
 def check_batch(batch: object) -> None:
-    """Refuse what is no batch.
+    """Refuse an object that is not a batch.
 
     Raises:
         TypeError: it has neither ``__arrow_c_stream__`` nor ``__arrow_c_array__``.
@@ -35,11 +35,11 @@ def check_batch(batch: object) -> None:
 class Pushed(Frames):
     """Batches that another thread passes on, as one stream of columns.
 
-    One batch waits at most, so that memory stays bounded: while the reader encodes a batch, and
-    another one waits, the thread that makes them waits, too.
+    At most one batch waits, so that memory stays bounded: while the reader encodes a batch and
+    another one waits, the thread that makes them is blocked.
 
     Attributes:
-        paused: whether nothing was passed on for a moment, so that the next batch may take long.
+        paused: whether no batch was passed on for a moment, so that the next one may take long.
         pausing: called by the reader while there is nothing to read.
         waiting: called by the reader's driver while the connections have no room for more.
     """
@@ -58,7 +58,7 @@ class Pushed(Frames):
         self._dropped = False
 
     def put(self, batch: Any) -> bool:
-        """Pass a batch on, and wait until the one before is taken.
+        """Pass a batch on, and wait until its predecessor is taken.
 
         Args:
             batch: an object with ``__arrow_c_stream__`` or ``__arrow_c_array__``.
@@ -79,21 +79,21 @@ class Pushed(Frames):
             return not self._dropped
 
     def end(self, failure: Exception | None = None) -> None:
-        """End the batches; a failure is raised in the reader instead of what waits."""
+        """End the batches; a failure is raised in the reader instead of a waiting batch."""
         with self._changed:
             self._ended = True
             self._failure = failure
             self._changed.notify_all()
 
     def drop(self) -> None:
-        """Read no more; whoever waits in ``put()`` continues."""
+        """Read no more; a thread in ``put()`` continues."""
         with self._changed:
             self._dropped = True
             self._batch = None
             self._changed.notify_all()
 
     def _taken(self) -> Iterator[Any]:
-        """Yield the batches; None early in a pause, and again if it is long."""
+        """Yield the batches; yield None early in a pause, and again in a long one."""
         due, since = list[float](), time.monotonic()
         batch: Any = None
         while True:
@@ -107,7 +107,7 @@ class Pushed(Frames):
             self.paused = batch is None and not self._ended
             if batch is not None:
                 yield batch
-                batch = None  # else it would be kept during a pause
+                batch = None  # otherwise it would be kept during a pause
                 due, since = [0.0, LONG_PAUSE_S], time.monotonic()
             elif self._ended:
                 return

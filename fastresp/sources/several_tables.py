@@ -11,8 +11,8 @@ from .files.packages import imported
 
 __all__ = ["Frames", "frames_of", "is_table"]
 
-# The first version of polars whose batches end with the query's error; 1.34 to 1.36 end as if there
-# were no more rows.
+# The first version of polars with batches that end with the query's error; 1.34 to 1.36 end as if
+# there were no more rows.
 POLARS = 1, 38
 
 
@@ -31,8 +31,8 @@ def frames_of(data: Any) -> Any:
 
     Raises:
         ImportError: pyarrow, which joins several tables, is not installed.
-        SourceError: this version of polars can't stream a LazyFrame; or there are several; or a
-            Dataset would change values.
+        SourceError: this version of polars can't stream a LazyFrame; or there are several
+            LazyFrames; or a Dataset would change values.
     """
     if hasattr(data, "to_reader") and not is_table(data):  # a Scanner
         return data.to_reader()
@@ -64,7 +64,7 @@ class LazyBatches:
     """The batches of a polars LazyFrame; each iteration runs its query, while it is read.
 
     Raises:
-        SourceError: this version of polars can't do that, or loses an error of the query.
+        SourceError: this version of polars can't stream it, or loses an error of the query.
     """
 
     def __init__(self, frame: Any) -> None:
@@ -87,15 +87,15 @@ class LazyBatches:
 
 
 class Frames(Described):
-    """Tables with the same columns as one stream; requests each table after the one before it.
+    """Tables with the same columns as one stream; requests each table after its predecessor.
 
     Args:
-        frames: the tables; at least one. None instead of a later one is a pause: the rows before
+        frames: the tables; at least one. None instead of a later one is a pause: the earlier rows
             are loaded without waiting for more.
 
     Attributes:
         error: the exception that ended the stream, or None; Arrow passes on only its text.
-        noun: what a table is, for messages.
+        noun: the word for a table, for messages.
     """
 
     noun = "table"
@@ -134,7 +134,7 @@ class Frames(Described):
             number = 1
             for frame in frames:
                 if frame is None:
-                    columns = [pa.nulls(0, kind) for kind in schema.types]  # also of unions
+                    columns = [pa.nulls(0, kind) for kind in schema.types]  # including unions
                     yield pa.RecordBatch.from_arrays(columns, schema=schema)
                     continue
                 number += 1
@@ -155,11 +155,11 @@ class Frames(Described):
 
 
 def reader_of(frame: Any) -> tuple[Any, Mapping[str, str]]:
-    """Return a table as batches of pyarrow, and why columns of it can't be sent."""
+    """Return a table as batches of pyarrow, and why some columns can't be sent."""
     import pyarrow as pa
 
     frame, unknown, _ = exported(frame)
-    if isinstance(frame, pa.Table):  # from_stream() would cut names at a NUL
+    if isinstance(frame, pa.Table):  # from_stream() would truncate names at a NUL
         return frame.to_reader(), unknown
     if isinstance(frame, pa.RecordBatch):
         return pa.RecordBatchReader.from_batches(frame.schema, [frame]), unknown
@@ -178,11 +178,11 @@ def check_columns(
         advice: how to cast a column.
 
     Raises:
-        SourceError: a name or a type differs; an integer would become a float, or be cut.
+        SourceError: a name or a type differs; an integer would become a float, or be truncated.
     """
     if sorted(found.names) != sorted(wanted.names):
         raise SourceError(
-            f"{noun} {number:,} has the columns {', '.join(found.names)}, and the first one has "
+            f"{noun} {number:,} has the columns {', '.join(found.names)}, but the first one has "
             f"{', '.join(wanted.names)}; all must have the same columns"
         )
     for field in wanted:
@@ -206,5 +206,5 @@ def may_be(kind: Any, wanted: Any) -> bool:
 
 
 def is_text(kind: Any) -> bool:
-    """Return whether an Arrow type is one of those for text, which have the same values."""
+    """Return whether an Arrow type is a text type; all text types have the same values."""
     return str(kind) in ("string", "large_string", "string_view")

@@ -45,9 +45,9 @@ __all__ = [
     "row_writer",
 ]
 
-# With a rate limit: a few rows, so that not every row is a chunk.
+# The rows per chunk with a rate limit: a few, so that not every row is a chunk.
 LEAST_CHUNK_BYTES = 2048
-# With a rate limit: what a chunk has.
+# The size of a chunk with a rate limit, in seconds of the limit.
 LIMITED_S = 0.1
 
 
@@ -63,7 +63,7 @@ class ArrowHolding(Protocol):
     def __arrow_c_array__(self, requested_schema: Any = None, /) -> Any: ...
 
 
-# Instead of a row.
+# The value of next() after the last row.
 MISSING = object()
 
 Data: TypeAlias = Iterable[Any] | ArrowStreaming | ArrowHolding | RespFile | str | os.PathLike[str]
@@ -92,10 +92,10 @@ def as_source(data: Any, template: Template | None) -> Any:
     """Turn paths or a query into a Table, and several tables into one stream of columns.
 
     Args:
-        template: decides the format of files whose names don't.
+        template: decides the format of files with unknown extensions.
 
     Raises:
-        OSError, ValueError: there is no such file, or its format is unknown.
+        OSError, ValueError: the file does not exist, or its format is unknown.
         ImportError: the source needs pyarrow, which is not installed.
     """
     if isinstance(data, str | os.PathLike):
@@ -136,7 +136,7 @@ def lines_of(data: Any) -> Any:
 
 
 def format_for(source: Any, template: Template | None) -> Literal["lines"] | None:
-    """Return "lines" if the names of all files end in no format and the template has {line}."""
+    """Return "lines" if no file has a known extension and the template has {line}."""
     fields = () if template is None else _fields(template)
     if any(field.path[:1] == ("line",) for field in fields) and names_no_format(source):
         return "lines"
@@ -152,8 +152,8 @@ def encoding(
         start_row: the first row to encode.
 
     Raises:
-        TypeError: the source is not iterable, or surely not an iterable of rows; or a template
-            is given for commands, or default= for columns or RESP.
+        TypeError: the source is not an iterable of rows; or a template is passed for commands, or
+            default= for columns or RESP.
         TemplateError: the columns do not fit the template.
         ProtocolError, EncodeError: the source is a RESP file that can't be sent.
     """
@@ -186,10 +186,10 @@ def row_writer(template: TemplateLike, options: Options) -> Writer:
 
 
 def template_for(template: TemplateLike, options: Options) -> Template | None:
-    """Return the template, with commands that delete null fields if the options say so.
+    """Return the template, with commands that delete null fields if the options require it.
 
     Raises:
-        TemplateError: there is nothing to delete.
+        TemplateError: the template has no fields to delete.
     """
     found = as_template(template)
     if options.nulls != "delete":
@@ -200,7 +200,7 @@ def template_for(template: TemplateLike, options: Options) -> Template | None:
 
 
 def _chunk_bytes(rate: Rate | None) -> int:
-    """Return the size of a chunk; with a rate limit, that of a tenth of a second or less.
+    """Return the size of a chunk; with a rate limit, the size for at most a tenth of a second.
 
     A whole chunk is still sent after Ctrl-C, and progress is reported once per chunk.
     """
@@ -210,7 +210,7 @@ def _chunk_bytes(rate: Rate | None) -> int:
 
 
 def _check(data: Any) -> None:
-    """Refuse iterables that are surely not an iterable of rows."""
+    """Refuse iterables that can't be iterables of rows."""
     if isinstance(data, (bytes, bytearray)):
         raise TypeError(
             f"data must be an iterable of rows or commands, not one {type(data).__name__}"
@@ -220,7 +220,7 @@ def _check(data: Any) -> None:
 
 
 def _no_default(data: Any) -> str:
-    """Say why ``default=`` can't be used with this source, and what to do instead."""
+    """Return why ``default=`` can't be used with this source, and advice."""
     if isinstance(data, RespFile):
         return f"{data.name} contains whole commands; leave out default="
     return (
@@ -231,10 +231,10 @@ def _no_default(data: Any) -> str:
 
 
 def _skip(rows: Iterator[Any], count: int) -> None:
-    """Read rows that were loaded before.
+    """Skip rows that were loaded before.
 
     Raises:
-        CheckpointError: there are fewer.
+        CheckpointError: the source has fewer.
     """
     if next(islice(rows, count - 1, None), MISSING) is MISSING:
         raise CheckpointError(
@@ -293,7 +293,7 @@ def _check_later(template: Template, table: Table, options: Options) -> None:
     """Refuse a template that does not fit a later file, before a row of the first one is sent.
 
     Raises:
-        TemplateError: the types of its columns, as far as they are known, do not fit.
+        TemplateError: the types of its columns, as far as known, do not fit.
     """
     import pyarrow as pa
 
@@ -313,12 +313,12 @@ def _check_later(template: Template, table: Table, options: Options) -> None:
 
 
 def _wanted(template: Template) -> Wanted:
-    """Return what a template needs of the rows of a file."""
+    """Return the parts of a file's rows that a template needs."""
     fields = [part for part in _fields(template) if not isinstance(part, Row)]
     names = [field.name for field in fields if field.name is not None and len(field.path) == 1]
     all_fields = any(isinstance(field, Pairs) for field in fields)
     whole = len(names) < len(fields) or all_fields
-    # What HDEL leaves out need not be in the data: its HSET may name fields with texts.
+    # Fields that HDEL leaves out need not be in the data: its HSET may name fields with texts.
     pairs = [
         field for field in fields if isinstance(field, Pairs) and not isinstance(field, Absent)
     ]
@@ -364,7 +364,7 @@ def files_of(data: Any) -> list[str]:
 
 
 def place_of(data: Any) -> Place | None:
-    """Return a function from a row to its file and its index in that; None if they are unknown."""
+    """Return a function from a row to its file and its index in the file; None if unknown."""
     known = isinstance(data, (RespFile, RejectsFile)) or (
         isinstance(data, Table) and data.has_places
     )

@@ -91,7 +91,9 @@ def test_bad_rows(client: redis.Redis, suffix: str) -> None:
     for more in ((), ("--dry-run",)):
         done = invoke(*arguments, "--bad-rows", "bad.txt", *more)
         assert done.exit_code == Exit.EARLIER
-        assert "bad.txt already exists, and may hold the bad rows of an earlier load" in done.output
+        assert (
+            "bad.txt already exists, and may contain the bad rows of an earlier load" in done.output
+        )
     assert Path("bad.txt").read_text() == bad + "\n" and client.dbsize() == 0
     Path("bad.txt").write_text("")
     assert invoke(*arguments, "--bad-rows", "bad.txt", "--dry-run").exit_code == 0

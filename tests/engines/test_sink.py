@@ -297,7 +297,7 @@ class TestBatches:
     def test_other_columns(self, server: LocalServer, client: redis.Redis) -> None:
         rows = batch(3)
         for wrong, words in (
-            (rows.select(["id"]), "batch 3 has the columns id, and the first one has id, key"),
+            (rows.select(["id"]), "batch 3 has the columns id, but the first one has id, key"),
             (
                 rows.set_column(1, "key", pa.array([0.5] * 3)),
                 "'key' is int64 in the first batch and double in batch 3; cast it to one type",

@@ -164,7 +164,7 @@ def test_errors_of_transactions_are_not_sent_again(
     )  # fmt: skip
     assert report.failed == 2
     client.delete("text")
-    with pytest.raises(SourceError, match=r"line 2: .*send .* again from its source"):
+    with pytest.raises(SourceError, match=r"line 2: .*resend .* from its source"):
         insert(fastresp.read_rejects(path), server=server.url)
     for options in ([], ["--dry-run"]):
         done = run("load", path, "--from-rejects", *options, REDIS_URL=server.url)

@@ -1,4 +1,4 @@
-"""Refuse to start Arrow's threads where there is no address space for them."""
+"""Refuse to start Arrow's threads without enough address space for them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ...outcome.errors import SourceError
 __all__ = ["check_address_space"]
 
 # For the stacks and heaps of Arrow's threads (8 MiB each, and up to 64 MiB) and a few blocks. With
-# less, Arrow may wait for ever for a thread that could not start, also when the process exits.
+# less, Arrow may wait forever for a thread that could not start, even at process exit.
 LEAST_FREE_BYTES = 256 << 20
 
 
@@ -36,5 +36,5 @@ def check_address_space() -> None:
         raise SourceError(
             f"the limit of address space, {limit >> 20:,} MiB, leaves {free >> 20:,} MiB to read "
             f"files, and Arrow's threads need {LEAST_FREE_BYTES >> 20}; raise it (ulimit -v), "
-            "or limit the memory by a container or cgroup instead"
+            "or limit the memory with a container or cgroup instead"
         )

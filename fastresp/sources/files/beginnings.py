@@ -1,4 +1,4 @@
-"""Tell formats, compressions and encodings from the first bytes of a file."""
+"""Detect formats, compressions and encodings from the first bytes of a file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ...outcome.messages import Hint, Message
 
 __all__ = ["PACKED_BEGINNINGS", "binary_format", "check_text"]
 
-# Compressions that are read. A Zstandard file may begin with a frame to be skipped (pzstd).
+# Supported compressions. A Zstandard file may begin with a skippable frame (pzstd).
 PACKED_BEGINNINGS = {
     "gzip": re.compile(rb"\x1f\x8b"),
     "zstd": re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"),
@@ -18,7 +18,7 @@ PACKED_BEGINNINGS = {
 }
 PACKED_NAMES = {"gzip": "gzip", "zstd": "Zstandard", "bz2": "bzip2"}
 UNREAD_COMPRESSIONS = {b"\xfd7zXZ\0": "compressed with xz", b"\x04\x22\x4d\x18": "an LZ4 file"}
-# In Parquet, the Thrift field 1 follows, an integer; a CSV header may begin with PAR1, too.
+# In Parquet, the Thrift field 1 follows, an integer; a CSV header may also begin with PAR1.
 PARQUET = b"PAR1\x15"
 OTHERS = {
     b"PK\x03\x04": "a zip archive, as Excel writes it",
@@ -32,7 +32,7 @@ OTHERS = {
 
 
 def binary_format(head: bytes) -> str | None:
-    """Return what a file that begins so is, if it is no text."""
+    """Return the format of a file with these first bytes; None for text."""
     for name, pattern in PACKED_BEGINNINGS.items():
         if pattern.match(head):
             return f"compressed with {PACKED_NAMES[name]}"
@@ -51,7 +51,9 @@ def check_text(head: bytes, kind: str) -> None:
         SourceError: it is compressed, of another format, or UTF-16.
     """
     if any(map(head.startswith, UNREAD_COMPRESSIONS)):
-        raise SourceError(f"it is {binary_format(head)}, which is not read; decompress it first")
+        raise SourceError(
+            f"it is {binary_format(head)}, which is not supported; decompress it first"
+        )
     if kind == "lines":
         return
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
@@ -64,4 +66,4 @@ def check_text(head: bytes, kind: str) -> None:
     if found == "Parquet":
         raise SourceError(Message("it is Parquet; use ", Hint("format", "parquet")))
     if found is not None:
-        raise SourceError(f"it is {found}; convert it, or name the file that you mean")
+        raise SourceError(f"it is {found}; convert it, or pass another file")

@@ -1,4 +1,4 @@
-"""Give batches other types."""
+"""Cast batches to other types."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["cast"]
 
 
 def cast(batch: Any, schema: pa.Schema) -> Any:
-    """Return a RecordBatch or Table with the types of a schema, whose columns have the same order.
+    """Return a RecordBatch or Table with the types of a schema, in the same column order.
 
     Only columns of other types are cast: pyarrow can damage nested columns of a slice.
 

@@ -24,7 +24,7 @@ def lines_of_items(
 
     Args:
         blocks: whole items.
-        end: what is behind each of them.
+        end: the separator after each item.
         items: in ascending order, without duplicates.
         counts: returns whether an item is counted.
     """
@@ -78,13 +78,13 @@ def _starts(path: str, rows: Sequence[int], stopped: Watch) -> list[int]:
                 splitter.feed(block)
             here = [row for row in rows[len(found) :] if row < splitter.commands]
             found += [end + _start(path, end, row - before) for row in here]
-            if splitter.fault is not None:  # of the command behind them
+            if splitter.fault is not None:  # in a later command
                 return found + [splitter.whole] * (splitter.commands in rows)
     return found
 
 
 def _start(path: str, offset: int, command: int) -> int:
-    """Return how many bytes behind the offset a command begins, counted from the offset."""
+    """Return the number of bytes between the offset and the start of a command."""
     splitter = CommandSplitter(limit=command + 1, only_look=True)
     with open(path, "rb") as file:
         file.seek(offset)

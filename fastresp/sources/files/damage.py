@@ -26,7 +26,7 @@ def checked(batch: pa.RecordBatch, rows: int) -> pa.RecordBatch:
         rows: number of rows before the batch, for the error.
 
     Raises:
-        SourceError: some are not.
+        SourceError: some are outside.
     """
     for index, field in enumerate(batch.schema):
         kind = as_bytes(field.type)

@@ -74,26 +74,26 @@ def _names(text: CheckedText, kind: str, options: FileOptions) -> list[str]:
 
 
 def _taken(text: CheckedText, kind: str, options: FileOptions) -> list[str]:
-    """Return the names, and put a name for the column's place where there is none.
+    """Return the names; a missing one is replaced by a name for the column's position.
 
     Raises:
-        SourceError: there are no names, or a column has the name that another one would get.
+        SourceError: there are no names, or a column has the replacement name of another.
     """
     found = _header(text, kind, options) if options.header else _numbered(text, options)
-    # pandas writes its index as a column without a name, R as one with the name "" in quotes.
+    # pandas writes its index as a column without a name, R as one with the quoted name "".
     found = [found[0] or None, *found[1:]]
     names = [f"column_{place}" if name is None else name for place, name in enumerate(found, 1)]
     for place, (given, name) in enumerate(zip(found, names, strict=True), 1):
         if given is None and name in found:
             raise SourceError(
-                f"column {place:,} has no name, and another column has the name that it would get, "
+                f"column {place:,} has no name, and another column has its replacement name, "
                 f"{name!r}; name it in the first line"
             )
     return names
 
 
 def _header(text: CheckedText, kind: str, options: FileOptions) -> Sequence[str | None]:
-    """Read the line with the names of the columns; None for one that is empty and not quoted."""
+    """Read the line with the names of the columns; None for a name that is empty and not quoted."""
     data, quote = text.file, re.escape(text.dialect.quote.encode())
     pattern = re.compile(HEADER.replace(b'"', quote) if quote else PLAIN_HEADER)
     head = data.read(BLOCK_BYTES)
@@ -158,7 +158,7 @@ def _numbered(text: CheckedText, options: FileOptions) -> Sequence[str | None]:
     return list(options.columns)
 
 
-# What Arrow is told; every default that guesses or changes something is set.
+# Arrow's options; every default that guesses or changes something is overridden.
 
 
 def _parsing(
@@ -168,7 +168,7 @@ def _parsing(
         delimiter=dialect.delimiter,
         quote_char=dialect.quote or False,
         double_quote=True,
-        escape_char=False,  # it would also change fields without quotes; see ``quoting``
+        escape_char=False,  # it would also change unquoted fields; see ``quoting``
         # Allowing line ends inside quotes costs 1% more CPU time.
         newlines_in_values=bool(dialect.quote),
         ignore_empty_lines=True,
@@ -178,7 +178,7 @@ def _parsing(
 
 def _conversion(names: Sequence[str], null_values: Sequence[str]) -> arrow_csv.ConvertOptions:
     return arrow_csv.ConvertOptions(
-        # Redis accepts any bytes, so they need not be UTF-8.
+        # Redis accepts any bytes, so fields need not be UTF-8.
         check_utf8=False,
         column_types=dict.fromkeys(names, pa.string()),
         null_values=["", *null_values],
@@ -195,7 +195,7 @@ class _Rows:
     """The rows of a file as batches of columns.
 
     If the file ends with a wrong quote, too many fields are added to its last row, so that Arrow
-    reports that row once it has read those before it.
+    reports that row after reading all earlier ones.
 
     Args:
         text: the file, without the line of names.
@@ -260,7 +260,7 @@ class _Rows:
 
     @contextmanager
     def _errors_located(self, rows: int) -> Iterator[None]:
-        """Turn an Arrow error into one that says where it is and what to do."""
+        """Turn an Arrow error into an error with its position and advice."""
         try:
             yield
         except pa.ArrowException as error:
@@ -289,7 +289,7 @@ class _Rows:
 
 
 def _wrong(row: str, expected: str, fields: str, text: str) -> SourceError:
-    """Return the error for a row whose beginning is in Arrow's message."""
+    """Return the error for a row; Arrow's message has its beginning."""
     if int(fields) > int(expected):
         fix = "quote fields that contain a delimiter, and close each quote"
     else:

@@ -17,14 +17,14 @@ from .schemas import one_schema
 
 __all__ = ["as_name", "check_distinct", "columns_of_all", "in_zones", "parquet_select"]
 
-# Types of Parquet columns, also within others, that DuckDB reads as something else in silence.
+# Parquet types, also nested, that DuckDB silently reads as other types.
 CHANGED = {
     re.compile(r"decimal256\((39|[4-7]\d), "): "rounds to 64-bit floats",
     re.compile("duration"): "reads as plain numbers",
 }
 
-# In a path, what DuckDB reads as other names and values of folders, or can't read: escapes in a
-# name or beyond ASCII, a second "=", line ends, backslashes and wildcards.
+# Parts of a path that DuckDB reads as other names and values of folders, or can't read: escapes in
+# a name or beyond ASCII, a second "=", line ends, backslashes and wildcards.
 UNLIKE = re.compile(r"%[^/]*=|%[89A-Fa-f]|=[^/]*=|[\n\r\\*?[]")
 
 
@@ -48,7 +48,7 @@ def parquet_select(files: Sequence[str], schema: pa.Schema, pattern: str | None)
     if changed:  # an error only if the query uses the column
         errors = (f"error({as_text(words)}) AS {as_name(name)}" for name, words in changed.items())
         columns += f" REPLACE ({', '.join(errors)})"
-    if names:  # DuckDB finds only those within the path
+    if names:  # DuckDB finds only folders within the path
         columns, files = f"{columns}, {names}", list(map(os.path.abspath, files))
     return (
         f"SELECT {columns} FROM read_parquet([{', '.join(map(as_text, files))}], "
@@ -57,7 +57,7 @@ def parquet_select(files: Sequence[str], schema: pa.Schema, pattern: str | None)
 
 
 def check_distinct(names: Sequence[str]) -> None:
-    """Refuse names that DuckDB would change in silence; it ignores the case of ASCII letters.
+    """Refuse names that DuckDB would change silently; it ignores the case of ASCII letters.
 
     Raises:
         SourceError: one is empty, or differs from another in case only.
@@ -90,8 +90,7 @@ def columns_of_all(files: Sequence[str]) -> pa.Schema:
     """Return the columns of Parquet files, which may be missing in some of them.
 
     Raises:
-        SourceError: a column has types in the files that DuckDB would cast to a common one, which
-            changes values.
+        SourceError: DuckDB would cast a column's types to a common one, which changes values.
     """
     schemas = [(path, schema_of(path, "parquet", Reading(FileOptions()))) for path in files]
     return one_schema((path, pa.schema([]) if each is None else each) for path, each in schemas)
@@ -115,7 +114,7 @@ def in_zones(result: pa.Schema, sources: Sequence[pa.Schema]) -> pa.Schema:
 
 
 def in_zone(kind: pa.DataType, source: pa.DataType) -> pa.DataType:
-    """Return a type of DuckDB's result with the time zones of a source's type, also within it."""
+    """Return a type of DuckDB's result with the time zones of a source's type, at any depth."""
     if types.is_dictionary(source) or types.is_run_end_encoded(source):
         source = source.value_type
     if types.is_timestamp(kind) and types.is_timestamp(source) and kind.tz and source.tz:
@@ -136,7 +135,7 @@ def in_zone(kind: pa.DataType, source: pa.DataType) -> pa.DataType:
 
 
 def changed_columns(columns: pa.Schema) -> dict[str, str]:
-    """Return the columns of Parquet files that DuckDB would change, each with what is wrong.
+    """Return the columns of Parquet files that DuckDB would change, each with the reason.
 
     Raises:
         SourceError: DuckDB would change the name of a column.
@@ -145,7 +144,7 @@ def changed_columns(columns: pa.Schema) -> dict[str, str]:
     return {
         field.name: (
             f"column {field.name!r} is {field.type}, which DuckDB {what}; load it without a query, "
-            "leave it out, or use read_parquet(...) in the query to get what DuckDB reads"
+            "leave it out, or use read_parquet(...) in the query to accept DuckDB's values"
         )
         for field in columns
         for kind, what in CHANGED.items()
@@ -154,11 +153,10 @@ def changed_columns(columns: pa.Schema) -> dict[str, str]:
 
 
 def partitions(sources: Sequence[str], pattern: str | None) -> list[str] | None:
-    """Return the columns that folders of Parquet files name; None if DuckDB would read others.
+    """Return the columns named by folders of Parquet files; None if DuckDB would read others.
 
-    It looks at all folders of a path, prefers the name of the folder to the file's own column,
-    ignores case, and divides a path in another way if a folder's name has more than a name and a
-    value.
+    DuckDB uses all folders of a path, prefers the name of the folder to the file's own column,
+    ignores case, and splits a folder's name differently if it is more than a name and a value.
     """
     first, *others = [Partitions(source, pattern).values for source in sources]
     if any(list(each) != list(first) for each in others):

@@ -64,7 +64,7 @@ class OpenFile:
         rows: number of rows, if its metadata has it.
         input: its bytes, if they are read from start to end.
         close: closes the file; called in the thread that reads the batches.
-        left_out: rows at the beginning that are not in the batches, as nobody wants them.
+        left_out: number of unwanted rows at the beginning that are not in the batches.
     """
 
     name: str
@@ -88,9 +88,9 @@ def open_file(
     Args:
         source: a path or a file object.
         kind: its format; None to detect it from the first bytes.
-        schema: the schema of the JSON lines before it; None for other formats.
+        schema: the schema of the JSON lines of earlier files; None for other formats.
         reading: how to read it.
-        start_row: rows before it are not wanted.
+        start_row: earlier rows are not wanted.
 
     Raises:
         SourceError: it can't be read.
@@ -110,7 +110,7 @@ def open_file(
             if kind == "parquet" and (data is not file or not file.seekable):
                 raise SourceError(
                     "it is Parquet, which has its index at the end and can't be read from a pipe; "
-                    "give the path of the file"
+                    "pass the path of the file"
                 )
             if kind != "parquet":
                 data = _as_text(data, kind, reading)
@@ -130,7 +130,7 @@ def _opened(data: Input, kind: str, schema: pa.Schema | None, reading: Reading) 
     if (words := unfit(kind, reading.options)) is not None:
         raise SourceError(words)
     if kind == "jsonl":
-        from .json_lines import open_json  # which imports pyarrow.compute: 30 ms
+        from .json_lines import open_json  # imports pyarrow.compute: 30 ms
 
         return open_json(data, reading, schema)
     if kind == "lines":
@@ -186,7 +186,7 @@ def open_text(source: Any, kind: str | None, reading: Reading) -> Iterator[Input
 
 
 def schema_of(path: str, kind: str, reading: Reading) -> pa.Schema | None:
-    """Return the columns of a file; None if it has to be read for them.
+    """Return the columns of a file; None if reading it is needed to find them.
 
     Raises:
         SourceError: it can't be read.
@@ -204,14 +204,14 @@ def schema_of(path: str, kind: str, reading: Reading) -> pa.Schema | None:
 
 
 def rows_of(path: str, kind: str) -> int | None:
-    """Return the number of rows from a file's metadata; None if the metadata does not say.
+    """Return the number of rows from a file's metadata; None without metadata.
 
     Raises:
         SourceError: it can't be read.
     """
     with _errors_converted(path, kind):
         if kind == "parquet":
-            from .parquet import open_parquet  # which needs 20 ms
+            from .parquet import open_parquet  # needs 20 ms
 
             with open_parquet(path) as opened:
                 return int(opened.metadata.num_rows)
@@ -271,7 +271,7 @@ def _as_text(data: Input, kind: str | None, reading: Reading) -> Input:
     """Convert a text file to UTF-8."""
     encoding = reading.options.encoding
     if encoding is None and reading.bad.skip and kind != "jsonl":
-        encoding = "utf-8"  # Arrow can't pass on bad rows that are not UTF-8
+        encoding = "utf-8"  # Arrow can't return bad rows that are not UTF-8
     if reading.options.encoding is None:
         head = data.peek()
         kind = kind or guessed(head)
@@ -340,8 +340,8 @@ def _checked_batches(
     """Yield the batches, checked if Arrow does not check them, with errors converted.
 
     Args:
-        count: number of rows that they must have; None if unknown. Of a file that is truncated
-            while it is read, Arrow may return fewer without an error.
+        count: number of rows that they must have; None if unknown. If a file is truncated while it
+            is read, Arrow may return fewer rows without an error.
     """
     rows = 0
     batches = iter(batches)
@@ -366,19 +366,19 @@ def _checked_batches(
 
 @contextmanager
 def _errors_converted(name: str, kind: str | None, rows: int = 0) -> Iterator[None]:
-    """Turn an Arrow error into a SourceError that says where it is and what to do.
+    """Turn an Arrow error into a SourceError with its position and advice.
 
     Args:
         name: the name of the file.
         kind: its format, if known.
-        rows: number of rows read before.
+        rows: number of rows read so far.
     """
     try:
         yield
     except SourceError as error:
         named = Message(f"{name}: ", message_of(error))
         row, line = error.row_in_file, error.line
-        file = name if row is None and line is not None else None  # else it is set with its row
+        file = name if row is None and line is not None else None  # otherwise set with its row
         raise SourceError(named, row_in_file=row, line=line, file=file) from error.__cause__
     except pa.ArrowMemoryError as error:
         words = f"{name} can't be read: out of memory ({error}); raise the limit of this process"

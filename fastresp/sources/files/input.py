@@ -1,4 +1,4 @@
-"""Read the bytes of a file or a pipe from start to end, count them, and allow waits to be ended."""
+"""Read the bytes of a file or a pipe from start to end, count them, and allow ending waits."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ __all__ = [
     "name_of", "start_of",
 ]  # fmt: skip
 
-# How often a wait for a pipe checks whether it is still wanted.
+# How often a wait for a pipe checks whether its data is still wanted, in seconds.
 POLL_MS = 100
-# Bytes to read at once if no size is given: a block of CSV.
+# Bytes to read if no size is given: a block of CSV.
 TAKEN_BYTES = 2 << 20
 # Blocks of CSV or JSON lines that Arrow may read ahead of parsing: by default it would read 32.
 AHEAD_BLOCKS = 3
@@ -39,10 +39,10 @@ MAGIC_BYTES = 16
 
 
 class Watch(threading.Event):
-    """State shared by the inputs of one reading; set when nothing more is wanted.
+    """State shared by the inputs of one reading; set when no more data is wanted.
 
     Attributes:
-        first: the input that reads the file itself; others decompress or convert its bytes.
+        first: the input that reads the file itself; other inputs decompress or convert its bytes.
         marks: bytes of the file that had been read after each block that Arrow read ahead.
     """
 
@@ -63,10 +63,10 @@ class Watch(threading.Event):
 
 
 class Search(Watch):
-    """The state of a second reading, which finds lines; it ends by itself after ``SEARCH_S``.
+    """The state of a second reading, which finds lines; it ends itself after ``SEARCH_S``.
 
     Args:
-        within: also ends it when it is set.
+        within: another event that ends it.
     """
 
     def __init__(self, within: Watch | None = None) -> None:
@@ -84,7 +84,7 @@ class Input:
 
     Args:
         source: a path, or a file object open for reading bytes, which is not closed.
-        stopped: set by another thread when nothing more is wanted: reads then return no bytes.
+        stopped: set by another thread when no more data is wanted: reads then return no bytes.
 
     Attributes:
         name: the path, or the name of the file object.
@@ -167,7 +167,7 @@ class Input:
         return handed
 
     def close(self) -> None:
-        """Stop reading, wait until Arrow's threads have released what they hold, and close."""
+        """Stop reading, wait until Arrow's threads have released their objects, and close."""
         self._over = True
         try:
             self._lent.wait()
@@ -177,12 +177,12 @@ class Input:
 
     @property
     def given(self) -> int:
-        """Bytes read, not counting those put back."""
+        """Bytes read, without bytes that were put back."""
         return max(0, self.taken - len(self._head))
 
     @property
     def unwanted(self) -> bool:
-        """Whether nothing more should be read."""
+        """Whether reading should stop."""
         return self._over or self.stopped.is_set()
 
     def take(self, size: int) -> bytes:
@@ -206,11 +206,11 @@ class Input:
         return bytes(piece)
 
     def _read(self, size: int) -> bytes | None:
-        """Read at most ``size`` bytes; None if nothing is there yet."""
+        """Read at most ``size`` bytes; None if no data is available yet."""
         if self._poll is not None and not self._held:
             try:
                 return os.read(self._file.fileno(), size)
-            except BlockingIOError:  # another process took it
+            except BlockingIOError:  # another process read the data
                 return None
         self._held = False
         piece = read_now(self._file, size)
@@ -266,7 +266,7 @@ def check_not_read(path: str | os.PathLike[str], files: Iterable[str]) -> None:
 
 
 class EarlierOutput(FileExistsError):
-    """A file to write still has what an earlier run wrote there."""
+    """An output file still contains the output of an earlier run."""
 
 
 def check_unused(path: str | os.PathLike[str], holds: str, step: str = "look at them") -> None:
@@ -274,8 +274,8 @@ def check_unused(path: str | os.PathLike[str], holds: str, step: str = "look at 
 
     Args:
         path: the file to write.
-        holds: what an earlier run may have written there.
-        step: what to do with it.
+        holds: the output of an earlier run that it may contain.
+        step: advice about this output.
 
     Raises:
         EarlierOutput: it has contents.
@@ -283,8 +283,8 @@ def check_unused(path: str | os.PathLike[str], holds: str, step: str = "look at 
     if os.path.isfile(path) and os.path.getsize(path):
         stem, suffix = os.path.splitext(os.fspath(path))
         raise EarlierOutput(
-            f"{os.fspath(path)} already exists, and may hold {holds}: {step}, then move the file "
-            f"away; or name another file, such as {stem}-{date.today()}{suffix}"
+            f"{os.fspath(path)} already exists, and may contain {holds}: {step}, then move the "
+            f"file away; or name another file, such as {stem}-{date.today()}{suffix}"
         )
 
 
@@ -307,7 +307,7 @@ def _opened_file(source: str) -> Any:
 def _opened(path: str, flags: int) -> int:
     """Open a file; open a named pipe without waiting for its writer, since poll() waits for it.
 
-    On Linux, poll() reports nothing before there is a writer; other systems may report an end.
+    On Linux, poll() reports nothing without a writer; other systems may report an end.
     """
     if sys.platform == "linux" and stat.S_ISFIFO(os.stat(path).st_mode):
         flags |= os.O_NONBLOCK
@@ -330,7 +330,7 @@ def start_of(source: Any) -> int | None:
 
 @contextmanager
 def from_start(source: Any, start: int | None) -> Iterator[int]:
-    """Read a file object again from a position of ``start_of()``, and leave it as it was.
+    """Read a file object again from a position of ``start_of()``, and restore its position.
 
     Yields:
         The number of line ends before that position; 0 for paths.

@@ -49,8 +49,8 @@ class IpcFile:
             raise
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the batches, one after the other."""
-        # Never keep the reader in a local variable: the traceback of an error would hold it.
+        """Yield the batches in order."""
+        # Never keep the reader in a local variable: the traceback of an error would keep it alive.
         for index in range(self._reader.num_record_batches):
             yield self._reader.get_batch(index)
 
@@ -67,7 +67,7 @@ class IpcFile:
         try:
             return pa.ipc.open_file(pa.PythonFile(own, "r"))
         except Exception as error:
-            error.__traceback__ = None  # its frames, like this one, would hold the file
+            error.__traceback__ = None  # its frames, including this one, would keep the file alive
             raise
         finally:
             own.opened()
@@ -78,8 +78,8 @@ class StreamBytes(OwnBytes):
     """The bytes of a stream.
 
     Attributes:
-        short: whether the last read found the end of the file. Arrow takes that for the end of the
-            stream, too, and a stream that was truncated between two batches for a whole one.
+        short: whether the last read found the end of the file. Arrow mistakes it for the end of
+            the stream, and accepts a stream that was truncated between two batches.
     """
 
     short = False
@@ -91,7 +91,7 @@ class StreamBytes(OwnBytes):
 
 
 def ipc_stream(data: Input) -> Batches:
-    """Open an IPC stream, or an IPC file as one: its stream follows a magic number."""
+    """Open an IPC stream, or an IPC file as a stream: its stream follows a magic number."""
     if data.peek().startswith(IPC_FILE):
         data.read(len(IPC_FILE))
     own = StreamBytes(data.handed())

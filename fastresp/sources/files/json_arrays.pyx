@@ -12,9 +12,9 @@ cdef enum:
     MARKED = 0xFF               # MARK of json_text
 
 
-# Where the next field of a row goes.
+# Where the next field of a row is written.
 cdef struct Pairs:
-    int32_t count               # of the fields before, and of their nulls
+    int32_t count               # number of earlier fields, and of their nulls
     Py_ssize_t nulls
     int32_t *numbers
     uint8_t *validity
@@ -40,8 +40,8 @@ def columns_of(Split split, Py_ssize_t first, Py_ssize_t last, list columns):
         columns: their numbers; 0 is the column of whole rows, and the names begin at 1.
 
     Returns:
-        The memory, and for each column the number of nulls and where its validity bitmap
-        (-1 without nulls), its offsets and its text begin and end.
+        The memory, and for each column the number of nulls and the start of its validity bitmap
+        (-1 without nulls), of its offsets and of its text, and the end.
     """
     cdef Py_ssize_t i, size = 0, rows = last - first
     cdef Py_ssize_t bits = aligned((rows + 7) // 8), ends = aligned((rows + 1) * 4)
@@ -93,15 +93,15 @@ def fields_of(Split split, Py_ssize_t first, Py_ssize_t last, list left_out):
 
     Args:
         first, last: the rows, without the last.
-        left_out: the numbers of columns whose values are left out.
+        left_out: the numbers of columns with values that are left out.
 
     Returns:
-        The memory, and a tuple: the number of fields and of nulls, and where the numbers of the
-        fields' names, the validity bitmap, the offsets and the text of values begin, and the end.
-        The memory begins with the offsets of the rows.
+        The memory, and a tuple: the number of fields and of nulls; the start of the name numbers,
+        of the validity bitmap, of the offsets and of the text of values; and the end. The memory
+        begins with the offsets of the rows.
     """
     cdef Py_ssize_t i, rows = last - first
-    # At most, since some may be left out; their text is part of the block, and a mark less than it.
+    # The maximum, since some may be left out; their text is part of the block, without the marks.
     cdef Py_ssize_t most = start(split, last) - start(split, first)
     cdef Py_ssize_t keys = aligned((rows + 1) * 4), bits = keys + aligned(most * 4)
     cdef Py_ssize_t ends = bits + aligned((most + 7) // 8), text = ends + aligned((most + 1) * 4)
@@ -146,7 +146,7 @@ def names_of(Split split):
 cdef inline void add_pairs(
     Split split, Py_ssize_t first, Py_ssize_t last, Pairs *pairs
 ) noexcept nogil:
-    """Copy the values of a row, and the numbers of their names, behind those before."""
+    """Append the values of a row, and the numbers of their names."""
     cdef Py_ssize_t i
     cdef int32_t count = pairs.count
     cdef Value *value

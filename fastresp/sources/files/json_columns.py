@@ -71,11 +71,11 @@ class TypedRows(Rows):
         return Parsed(objects, iter([pa.RecordBatch.from_arrays(arrays, schema=self.schema)]))
 
 
-# What the columns are.
+# Types of the columns.
 
 
 def _columns(block: bytes, reading: Reading) -> pa.Schema:
-    """Return the columns of the first lines that are wanted."""
+    """Return the wanted columns of the first lines."""
     table = _sample(block, reading)
     if table is None:
         return pa.schema([])
@@ -125,7 +125,7 @@ def _marked(lines: bytes) -> memoryview:
 
 
 def _parsed_schema(lines: bytes) -> pa.Schema:
-    """Return the columns that Arrow finds, with types that keep numbers and times as text."""
+    """Return the columns found by Arrow, with types that keep numbers and times as text."""
     if not lines.strip():
         return pa.schema([])
     found = read_marked(_marked(lines)).schema
@@ -146,7 +146,7 @@ def _only(schema: pa.Schema, wanted: Wanted | None) -> bool:
 
 
 def typed_field(name: str, array: pa.Array, exact: bool) -> pa.Field:
-    """Return a column's field from its first values: numbers as text if ``exact``, else typed."""
+    """Return a column's field from its first values: numbers as text if ``exact``."""
     kind = array.type
     if pa.types.is_struct(kind):
         fields = [typed_field(each.name, array.field(at), exact) for at, each in enumerate(kind)]
@@ -159,7 +159,7 @@ def typed_field(name: str, array: pa.Array, exact: bool) -> pa.Field:
     if not marked:
         return pa.field(name, kind)
     if marked < len(array) - array.null_count:
-        # Numbers and strings are mixed: the first value decides which the column has to be.
+        # Numbers and strings are mixed: the first value decides the type of the column.
         first = array.drop_null().slice(0, 1)
         if not _unmarked(pa.concat_arrays([first]))[0]:
             return pa.field(name, kind)
@@ -183,7 +183,7 @@ def typed(array: pa.Array, field: pa.Field, path: str, advice: str = SHOWN) -> p
     """Convert the numbers of a column, as parsed by Arrow, to the field's type.
 
     Raises:
-        SourceError: it has both numbers and strings, or a number that its type can't hold.
+        SourceError: it has both numbers and strings, or a number that its type can't represent.
     """
     kind = field.type
     if pa.types.is_struct(kind):
@@ -207,7 +207,7 @@ def typed(array: pa.Array, field: pa.Field, path: str, advice: str = SHOWN) -> p
 
 
 def _unmarked(array: pa.StringArray) -> tuple[int, pa.StringArray]:
-    """Return how many values are numbers, and the array with their text."""
+    """Return the number of numeric values, and the array with their text."""
     validity, offsets, data = array.buffers()
     if not len(array) or data is None:
         return 0, array
@@ -223,7 +223,7 @@ def _typed(numbers: pa.StringArray, kind: pa.DataType, path: str, advice: str) -
     """Cast numbers from text to a type.
 
     Raises:
-        SourceError: the type can't hold one of them.
+        SourceError: the type can't represent one of them.
     """
     if kind == LARGE_INTEGERS:
         unfit = numbers.filter(pc.invert(pc.match_substring_regex(numbers, FITS_LARGE)))

@@ -1,4 +1,4 @@
-"""Check that values of JSON are what the placeholders that look into them need."""
+"""Check that values of JSON fit the placeholders that look into them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Objects = Callable[[], pa.Array] | None
 
 
 def fitted(array: pa.Array, need: Need, objects: Objects) -> pa.Array:
-    """Return a column in which the field that a placeholder names exists, and has a type for it.
+    """Return a column with the field named by a placeholder, in a type that fits it.
 
     Args:
         array: a column of a block of rows, as Arrow has parsed it.
@@ -98,7 +98,7 @@ def _vectors(array: pa.Array, need: Need, objects: Objects) -> pa.Array:
 
 
 def _kind(kind: pa.DataType) -> str:
-    """Return what a value of JSON with this type is."""
+    """Return the kind of a JSON value with this type, for messages."""
     if pa.types.is_struct(kind):
         return "an object"
     return "a list" if pa.types.is_list(kind) else "a single value"

@@ -29,7 +29,7 @@ def open_json(data: Input, reading: Reading, schema: pa.Schema | None) -> Batche
     Args:
         data: the file.
         reading: how to read it.
-        schema: the columns of the files before it; None for the first one.
+        schema: the columns of earlier files; None for the first one.
 
     Raises:
         SourceError: the first block can't be read.

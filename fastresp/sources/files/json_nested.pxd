@@ -4,22 +4,22 @@ from ...encode.columns.as_json cimport Key
 
 cdef enum Fault:
     FINE
-    BROKEN              # Arrow's parser says how
+    BROKEN              # Arrow's parser has the message
     NOT_JSON            # an object or a list
     NOT_LITERAL
-    TWICE               # a key
-    NOT_UTF8            # a key
+    TWICE               # a duplicate key
+    NOT_UTF8            # a key that is not UTF-8
     NO_MEMORY
 
 
-# Text that is read, and text that is written; the latter never becomes longer.
+# Input text, and output text, which never becomes longer.
 cdef struct Text:
     const char *p
     const char *end     # of text that is followed by NUL
     char *out
 
 
-# The keys of the objects that are open, and the one that comes twice; free() the memory.
+# The keys of the open objects, and a duplicate key; free() the memory.
 cdef struct Keys:
     Key *keys
     Py_ssize_t n, room

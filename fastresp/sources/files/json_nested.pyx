@@ -32,7 +32,7 @@ cdef enum Expected:
     COMMA_OR_END
 
 cdef enum:
-    # Of the stack of brackets.
+    # Size of the stack of brackets.
     DEEPEST = 256
 
 
@@ -60,7 +60,7 @@ cdef Fault flatten(Text *t, Py_ssize_t most, Keys *keys) noexcept nogil:
 
     Args:
         most: maximum depth of nesting, less than 256.
-        keys: used to find keys that come twice; NULL to allow them.
+        keys: used to find duplicate keys; NULL to allow them.
     """
     cdef char[DEEPEST] closing
     cdef Py_ssize_t[DEEPEST] first      # key of each object
@@ -164,7 +164,7 @@ cdef Fault copy_token(Text *t, unsigned char kind) noexcept nogil:
 
 
 cdef Fault copy_string(Text *t) noexcept nogil:
-    """Copy a string with its quotes, and without escapes that it does not need."""
+    """Copy a string with its quotes, and without unnecessary escapes."""
     cdef long code
     t.out[0] = c'"'
     t.out += 1
@@ -188,17 +188,17 @@ cdef Fault copy_string(Text *t) noexcept nogil:
 
 
 cdef inline bint is_text(char character) noexcept nogil:
-    """Whether a string can contain this byte."""
+    """Return whether a string can contain this byte."""
     return <unsigned char>character >= 32 and <unsigned char>character != 0xFF
 
 
 cdef inline bint is_control(Text *t) noexcept nogil:
-    """Whether a control character follows, but no line end."""
+    """Return whether a control character other than a line end follows."""
     return t.p != t.end and <unsigned char>t.p[0] < 32 and t.p[0] != c'\n'
 
 
 cdef long escaped(Text *t) noexcept nogil:
-    """Return the character that an escape stands for; -1 if it is none."""
+    """Return the character of an escape; -1 if it is invalid."""
     cdef char character = t.p[1]
     cdef int k
     cdef long code, low
@@ -224,7 +224,7 @@ cdef long escaped(Text *t) noexcept nogil:
 
 
 cdef inline long hex_of(const char *p) noexcept nogil:
-    """Return the number of four hexadecimal digits; -1 if they are none."""
+    """Return the number of four hexadecimal digits; -1 if they are invalid."""
     cdef long number = 0
     cdef int k
     cdef char c

@@ -1,4 +1,4 @@
-"""What all readers of JSON lines share: a block becomes a batch, and bad lines are found."""
+"""Shared by all readers of JSON lines: a block becomes a batch, and bad lines are found."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ DOCUMENT = pa.field("document", pa.binary(), metadata={"ARROW:extension:name": "
 SHOWN = Message(
     f"columns and types are taken from the first {BLOCK_BYTES >> 20} MiB, but a load without ",
     Hint("sort_by"), " and ", Hint("sql"), " lets each row have its own keys, and each value its "
-    "own type and text: load the file so, or write all values of a column with one type",
+    "own type and text: load the file that way, or write all values of a column with one type",
 )  # fmt: skip
 WITHIN = (
-    "in a value that the template looks into, all items of a list must be of one kind: write "
+    "in a value that the template looks into, all items of a list must have one kind: write "
     "{name!json} for the whole value as JSON, or correct the row"
 )
 ONE_OBJECT = "fix it: each line must be one JSON object"
@@ -57,7 +57,7 @@ Result = TypeVar("Result")
 
 
 class Parsed(NamedTuple):
-    """Rows that can be read: their number, and their batches, which are made when they are used."""
+    """Rows that can be read: their number, and their batches, which are made on use."""
 
     rows: int
     batches: Iterator[pa.RecordBatch]
@@ -70,7 +70,7 @@ class Rows(ABC):
         reading: how to read them.
 
     Attributes:
-        schema: the columns of all batches; None if each has its own.
+        schema: the columns of all batches; None if each batch has its own columns.
     """
 
     schema: pa.Schema | None = None
@@ -100,13 +100,13 @@ class Rows(ABC):
             lines += self._line_ends if len(results) == 1 else block.count(b"\n")
 
     def _results(self, block: bytes, rows: int, lines: int) -> list[Parsed | None]:
-        """Parse a block, in parts if that is needed; skip lines that can't be read, or raise.
+        """Parse a block, in parts if needed; skip lines that can't be read, or raise.
 
         Args:
             rows, lines: their number before the block.
 
         Raises:
-            SourceError: a line can't be read. Then no row of its block is loaded.
+            SourceError: a line can't be read; no row of its block is loaded.
         """
         results: list[Parsed | None] = []
         parts: list[bytes] = []
@@ -126,7 +126,8 @@ class Rows(ABC):
                 results.append(result)
         if not skipped:
             return results
-        # As one block again: a batch for each row between two bad ones would take 10 times as long.
+        # Combined into one block: a batch for each row between two bad ones would take 10 times as
+        # long.
         again = tried(b"".join(parts), self._parsed)
         return [found for found in again if not isinstance(found, Fault)]
 
@@ -151,7 +152,7 @@ def read_marked(
     Args:
         marked: the lines.
         options: which columns to read.
-        advice: what to do about a value of another type.
+        advice: advice for a value of another type.
 
     Raises:
         SourceError: Arrow can't parse them.
@@ -170,7 +171,7 @@ def read_marked(
 
 
 def options_of(schema: pa.Schema, other: str) -> json.ParseOptions:
-    """Return Arrow's options to read these columns; ``other``: what to do with others."""
+    """Return Arrow's options to read these columns; ``other`` says how to handle others."""
     return json.ParseOptions(explicit_schema=schema, unexpected_field_behavior=other)
 
 
@@ -200,10 +201,10 @@ def split_rows(
     documents: bool,
     explain: bool = True,
 ) -> Split:
-    """Split rows into values; the other arguments are those of Split.
+    """Split rows into values; the other arguments are the same as Split's.
 
     Args:
-        explain: whether the error says what is wrong, for which Arrow parses all rows.
+        explain: whether the error has a reason, for which Arrow parses all rows.
 
     Raises:
         SourceError: a row can't be read.
@@ -221,7 +222,7 @@ def split_rows(
     if split.fault is None:
         return split
     if split.twice is not None:
-        raise SourceError(f"the key {split.twice!r} comes twice in an object; remove one")
+        raise SourceError(f"the key {split.twice!r} is duplicated in an object; remove one")
     if explain and not split.fault:
         marked = mark_numbers(block, MOST_DEPTH)[0]
         read_marked(marked, options_of(pa.schema([]), "ignore"))  # raises its own error
@@ -240,7 +241,7 @@ def strings_of(split: Split, first: int, last: int, columns: list[int]) -> Itera
         yield pa.Array.from_buffers(kind, rows, buffers, nulls)
 
 
-# Which lines are bad.
+# Finding bad lines.
 
 
 @dataclass
@@ -252,7 +253,7 @@ class Fault:
     reason: SourceError
 
     def error(self, rows: int, lines: int | None) -> SourceError:
-        """Return the error for this line, after ``rows`` rows and ``lines`` lines if it has any."""
+        """Return the error for this line, after ``rows`` rows and ``lines`` lines, if known."""
         line = None if lines is None else lines + self.line + 1
         where = f"row {rows:,}" if line is None else f"row {rows:,}, line {line:,}"
         return SourceError(
@@ -261,7 +262,7 @@ class Fault:
 
 
 def tried(block: bytes, attempt: Callable[[bytes], Result]) -> Iterator[Result | Fault]:
-    """Yield the result for a block; if it fails, halve it until each bad line is alone."""
+    """Yield the result for a block; on failure, halve it until each bad line is alone."""
     line, parts = 0, [block]
     while parts:
         part = parts.pop()

@@ -11,7 +11,7 @@ cdef enum:
 cdef struct Value:
     const char *text            # NULL if it is null
     uint32_t size
-    uint32_t column             # with MARK_BIT unless it is a string
+    uint32_t column             # with MARK_BIT set unless it is a string
 
 
 cdef struct Column:
@@ -19,12 +19,12 @@ cdef struct Column:
     Py_ssize_t name_size
     uint64_t hash
     bint plain                  # the name needs no escapes in JSON
-    bint nested                 # its values go to lines
+    bint nested                 # its values are written to ``lines``
     bint left_out               # only the whole row has them
     Py_ssize_t next             # the column that followed it last
     Py_ssize_t row              # the last row that has it; -1 if none
-    Py_ssize_t count, size      # of its values but nulls, and of their text, in the last batch
-    # In the batch that is being made:
+    Py_ssize_t count, size      # of its non-null values, and of their text, in the last batch
+    # In the current batch:
     bint chosen                 # False between batches
     uint8_t *validity           # NULL if no value is null
     int32_t *offsets
@@ -49,19 +49,19 @@ cdef class Split:
     cdef Py_ssize_t n_nested, n_known
     cdef bint only, fields, documents
     cdef Py_ssize_t most
-    cdef Column *columns        # the first is that of whole rows
+    cdef Column *columns        # the first is the column of whole rows
     cdef Py_ssize_t n_columns, room_of_columns
-    cdef uint32_t *slots        # of a hash table: numbers of columns, or 0
+    cdef uint32_t *slots        # a hash table: numbers of columns, or 0
     cdef Py_ssize_t n_slots
     cdef Value *values
     cdef Py_ssize_t n_values, room_of_values
     cdef Py_ssize_t *starts     # of each row in values
     cdef Py_ssize_t room_of_rows
-    cdef char *texts            # of values that are not in the block as they are
+    cdef char *texts            # of values that are not in the block unchanged
     cdef char *lines            # with nested values
     cdef char *lines_end
     cdef Keys keys              # of nested objects
-    cdef Py_ssize_t again       # the column whose key comes twice; 0 for a nested key
+    cdef Py_ssize_t again       # the column of a duplicate key; 0 for a nested key
 
     cdef str name(self, Py_ssize_t i)
     cdef str repeated(self)

@@ -68,16 +68,15 @@ cdef class Split:
         most_depth: maximum nesting of objects and arrays, less than 256.
         known: the names of the columns so far.
         nested: the names whose values become lines.
-        only: leave out names that are not known. Their keys may come twice, but not with
-            ``documents``.
-        every: whether ``names`` are those of all columns.
+        only: leave out unknown names. Their keys may be duplicated, except with ``documents``.
+        every: whether ``names`` has all columns.
         fields: whether these, and nested values, are wanted as fields of rows.
         documents: whether there is a column of whole rows.
 
     Attributes:
-        fault: what is wrong with a row, in words; "" if Arrow's parser has the words, None if
-            nothing is.
-        twice: the key that comes twice in a row; else None.
+        fault: the message about a bad row; "" if Arrow's parser has the message, None for no bad
+            row.
+        twice: the duplicate key of a row; otherwise None.
         rows: number of objects.
         line_ends: number of line ends.
         names: the names of the columns, without ``every`` the known ones; new ones are last.
@@ -138,7 +137,7 @@ cdef class Split:
         return self.columns[i].name[:self.columns[i].name_size].decode()
 
     cdef str repeated(self):
-        """Return the key that comes twice."""
+        """Return the duplicate key."""
         if self.again:
             return self.name(self.again)
         return loads(self.keys.again.text[:self.keys.again.size])
@@ -148,7 +147,7 @@ cdef class Split:
         return [name for i, name in enumerate(self.names, 1) if self.columns[i].row >= 0]
 
     def others(self, Py_ssize_t most):
-        """Return the first names that were not known."""
+        """Return the first unknown names."""
         cdef Py_ssize_t i, first = self.n_known + 1
         return [self.name(i) for i in range(first, min(first + most, self.n_columns))]
 
@@ -212,13 +211,13 @@ cdef class Split:
         """Read a key and its value.
 
         Args:
-            before: the column of the last key that has one; becomes that of this key.
+            before: the column of the previous key with a column; set to this key's column.
         """
         cdef const char *start = t.p
         cdef Py_ssize_t i = self.columns[before[0]].next
         cdef Column *column = &self.columns[i]
         cdef Fault fault
-        # Mostly the keys of a row follow each other as in the row before.
+        # The keys of a row mostly have the same order as in the previous row.
         if (
             column.plain and start[0] == c'"' and t.end - start > column.name_size + 1
             and start[column.name_size + 1] == c'"'
@@ -258,7 +257,7 @@ cdef class Split:
         return <Fault>-i[0] if i[0] < 0 else FINE
 
     cdef Fault read_value(self, Text *t, Py_ssize_t i, const char *start) noexcept nogil:
-        """Read the value of a column, whose key is at ``start``."""
+        """Read the value of a column; its key is at ``start``."""
         cdef const char *text = t.p
         cdef const char *stop = NULL
         cdef char *out = t.out
@@ -311,7 +310,7 @@ cdef class Split:
         return FINE
 
     cdef inline void put_line(self, const char *text, Py_ssize_t size) noexcept nogil:
-        """Add to the lines; they are no longer than the block."""
+        """Add to the lines, which are no longer than the block."""
         if self.n_nested:
             memcpy(self.lines_end, text, size)
             self.lines_end += size
@@ -332,7 +331,7 @@ cdef class Split:
     # The table of columns.
 
     cdef Py_ssize_t find(self, const char *name, Py_ssize_t size) noexcept nogil:
-        """Return the column of a name; 0 if it is left out, and minus the fault if it has one."""
+        """Return the column of a name; 0 if it is left out, and minus the fault for a fault."""
         cdef uint64_t hash = hashed(name, size)
         cdef Py_ssize_t i, slot = hash & (self.n_slots - 1)
         cdef Column *column

@@ -1,4 +1,4 @@
-"""Classes of bytes in JSON, and where its numbers end."""
+"""Classes of bytes in JSON, and the ends of its numbers."""
 
 from libc.string cimport memcmp
 
@@ -17,7 +17,7 @@ cdef unsigned char[256] BYTES
 
 
 cdef inline bint ends_value(const char *p, const char *end) noexcept nogil:
-    """Whether a comma, a bracket or a line end follows."""
+    """Return whether a comma, a bracket or a line end follows."""
     while p < end and BYTES[<unsigned char>p[0]] == SPACE:
         p += 1
     return p == end or p[0] == c',' or p[0] == c'\n' or BYTES[<unsigned char>p[0]] == CLOSE
@@ -48,7 +48,7 @@ cdef inline const char *end_of_decimal(const char *p, const char *end) noexcept 
 
 
 cdef inline const char *end_of_number(const char *p, const char *end) noexcept nogil:
-    """Return the end of a number followed by a comma, bracket or line end; else NULL."""
+    """Return the end of a number followed by a comma, bracket or line end; otherwise NULL."""
     if p[0] == c'-':
         p += 1
     if end - p > 3 and memcmp(p, b"NaN", 3) == 0:
@@ -68,5 +68,5 @@ cdef inline const char *end_of_literal(const char *p, const char *end) noexcept 
 
 
 cdef inline bint is_null(const char *p, const char *end) noexcept nogil:
-    """Whether null follows."""
+    """Return whether null follows."""
     return end - p > 4 and memcmp(p, b"null", 4) == 0

@@ -75,7 +75,7 @@ def mark_numbers(bytes text, Py_ssize_t most_depth, bint literals=False):
     Args:
         text: whole lines, each empty or one JSON object.
         most_depth: maximum nesting of objects and arrays.
-        literals: turn true and false into such strings, too.
+        literals: whether to turn true and false into such strings.
 
     Returns:
         The lines as a memoryview, the number of objects, and the number of line ends.
@@ -226,7 +226,7 @@ def unmark(const int[::1] offsets, const unsigned char[::1] text):
 cdef class ArrayLines:
     """Turn one JSON array, which arrives in blocks, into lines: one per item.
 
-    Line ends between the tokens of an item become spaces; everything else is unchanged.
+    Line ends between the tokens of an item become spaces; all other bytes are unchanged.
     """
 
     cdef Py_ssize_t depth
@@ -257,13 +257,13 @@ cdef class ArrayLines:
         """Check that the array was closed.
 
         Raises:
-            SourceError: it was not.
+            SourceError: it was not closed.
         """
         if self.depth or not self.begun:
             raise SourceError("it ends inside its JSON array; check that the file is complete")
 
     cdef bint split(self, char *p, char *end) noexcept nogil:
-        """Put line ends between items, in place; True if there is text after the array."""
+        """Put line ends between items, in place; return True for text after the array."""
         cdef unsigned char kind
         while p < end:
             kind = BYTES[<unsigned char>p[0]]

@@ -42,19 +42,19 @@ FIELD = pa.field("value", pa.string(), metadata=VALUE)
 FIELDS = pa.field(
     "fastresp.fields", pa.map_(NAME, FIELD), metadata={"ARROW:extension:name": "fastresp.fields"}
 )
-# Lines that show what the values of a block mostly are.
+# Lines from which the usual kinds of values in a block are determined.
 LOOK_BYTES = 1 << 12
-# The most rows times columns of a batch, since also a null takes 4 bytes.
+# The maximum of rows times columns in a batch, since even a null takes 4 bytes.
 MOST_CELLS = 1 << 18
-# Names that are remembered for an error.
+# The number of names remembered for an error.
 MOST_KNOWN = 100
 
 
 class ValueRows(Rows):
     """Turn blocks of lines into batches of JSON values.
 
-    What a template names are columns; {**} gets a column with the fields of each row, so that a
-    row takes time for its own fields only.
+    Names in the template are columns; {**} gets a column with the fields of each row, so that a
+    row takes time only for its own fields.
 
     Args:
         reading: how to read them.
@@ -99,7 +99,7 @@ class ValueRows(Rows):
         self._known.update(
             (name, kind) for name, kind in nested.items() if not pa.types.is_map(kind)
         )
-        # Arrow's batches have no rows if they have no columns. Those of folders come later.
+        # Arrow's batches without columns have no rows. Folders' columns are added later.
         some = names or self._wanted.document or self._has_fields or self._folders
         return Parsed(split.rows if some else 0, self._batches(split, names, ready))
 
@@ -122,12 +122,12 @@ class ValueRows(Rows):
         )
 
     def _needed(self) -> list[str]:
-        """Return the columns that the template names, first those that it names by position."""
+        """Return the columns named in the template, first those named by position."""
         first = islice(self._known, self._wanted.positions)
         return list(dict.fromkeys([*first, *self._columns]))
 
     def _names(self, split: Split) -> list[str]:
-        """Return the columns that a row so far has, and remember them for the next block."""
+        """Return the columns of the rows so far, and remember them for the next block."""
         first = len(self._known) < self._wanted.positions
         for name in split.names if self._every or first else split.seen():
             self._known.setdefault(name, pa.string())
@@ -164,12 +164,12 @@ class ValueRows(Rows):
         return maps | {name: table[name].chunk(0) for name in found}
 
     def _table(self, marked: memoryview, kinds: dict[str, pa.DataType | None]) -> pa.Table:
-        """Parse lines of nested values, with types as they are known."""
+        """Parse lines of nested values, with the types known so far."""
         while True:
             known = pa.schema([(name, kind) for name, kind in kinds.items() if kind is not None])
             table = read_marked(marked, options_of(known, "infer"), WITHIN)
-            # Arrow takes some strings for times, and loses nulls at the beginning of a list whose
-            # type it infers. So nothing that it has inferred is used.
+            # Arrow parses some strings as times, and loses nulls at the beginning of a list whose
+            # type it infers. So none of its inferred types is used.
             found = {each.name: parsed(each.type) for each in table.schema}
             found.update((name, pa.string()) for name in kinds if name not in found)
             if found == kinds:
@@ -206,7 +206,7 @@ class ValueRows(Rows):
                 fields.append(field)
                 arrays.append(next(strings) if array is None else array.slice(first, last - first))
             if self._has_fields:
-                # What comes after this column is not among the fields of the row.
+                # Later columns are not among the fields of the row.
                 own = [at for at, name in enumerate(names) if name in self._folders]
                 fields.append(FIELDS)
                 arrays.append(_fields(split, first, last, [number[names[at]] for at in own]))
@@ -222,7 +222,7 @@ class ValueRows(Rows):
 
 
 def _fields(split: Split, first: int, last: int, left_out: list[int]) -> pa.Array:
-    """Return the fields of some rows; ``left_out``: numbers of columns."""
+    """Return the fields of some rows, without the columns ``left_out``, by number."""
     ends, text_of_names = map(pa.py_buffer, names_of(split))
     names = pa.Array.from_buffers(pa.string(), ends.size // 4 - 1, [None, ends, text_of_names])
     memory, (count, nulls, keys, bits, offsets, text, end) = fields_of(split, first, last, left_out)
@@ -246,10 +246,10 @@ def _fields(split: Split, first: int, last: int, left_out: list[int]) -> pa.Arra
 
 
 def _only_objects(split: Split, need: Need) -> pa.Array | None:
-    """Return the values of ``{*name}`` as maps if there are only objects and nulls; else None.
+    """Return the values of ``{*name}`` as maps if all are objects or nulls; otherwise None.
 
     Raises:
-        SourceError: an object has an object or a list, or only some values are objects.
+        SourceError: an object contains an object or a list, or only some values are objects.
     """
     lines = split.nested_lines()
     for some in (lines[: lines.find(b"\n", LOOK_BYTES) + 1], lines):
@@ -258,12 +258,12 @@ def _only_objects(split: Split, need: Need) -> pa.Array | None:
         if others and (some is not lines or len(others) == len(texts) - texts.count(None)):
             return None
     if others:
-        raise SourceError(f"{need} has objects and other values")  # of separate rows
+        raise SourceError(f"{need} has objects and other values")  # in different rows
     return _maps(validity, texts, need)
 
 
 def _objects(split: Split, need: Need) -> pa.Array:
-    """Return the object at a path of each row as a map; null if there is no such object."""
+    """Return the object at a path of each row as a map; null for no object."""
     validity, texts = _column(split.nested_lines(), need.path[0])
     for name in need.path[1:]:
         validity, texts = _column(_joined(texts), name)
@@ -298,7 +298,7 @@ def _value(name: str) -> pa.Field:
 
 
 def _labelled(name: str, array: pa.Array) -> tuple[pa.Field, pa.Array]:
-    """Return a column and its field, which say that its strings are JSON values."""
+    """Return a column and its field, marked as strings that are JSON values."""
     kind = array.type
     if pa.types.is_string(kind):
         return _value(name), array

@@ -1,4 +1,4 @@
-"""Track Python objects that Arrow's threads hold, and wait until they are released."""
+"""Track Python objects used by Arrow's threads, and wait until they are released."""
 
 from __future__ import annotations
 

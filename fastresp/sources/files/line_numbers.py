@@ -1,4 +1,4 @@
-"""Find the physical lines of some rows, by reading a file of text a second time."""
+"""Find the physical lines of some rows, by reading a text file a second time."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def lines_of_rows(
     Args:
         source: the path, or a file object at its start.
         kind: its format, if known; a row of Parquet or Arrow has no line.
-        options: those with which it was read before.
+        options: the options of the first reading.
         rows: in ascending order, without duplicates.
-        bad: for each line of JSON that was skipped, how many rows came before it.
+        bad: for each skipped line of JSON, the number of earlier rows.
         stopped: ends the search when it is set.
 
     Raises:
@@ -47,7 +47,7 @@ def lines_of_rows(
     """
     if kind in ("parquet", "arrow"):
         return []
-    # The rows that were skipped are not written to a file again.
+    # Skipped rows are not written to a file again.
     bad_rows = "error" if options.bad_rows == "error" else "skip"
     reading = Reading(replace(options, bad_rows=bad_rows), stopped=stopped)
     with open_text(source, kind, reading) as data:
@@ -87,7 +87,7 @@ def _of_array(data: Input, items: Sequence[int]) -> list[int]:
 
 
 def _item(text: bytes, at: int, items: int) -> re.Match[bytes] | None:
-    """Find the beginning of an item behind others."""
+    """Find the beginning of an item after earlier ones."""
     if text.count(b"\n", at) < items:
         return None
     for _ in range(items):

@@ -1,4 +1,4 @@
-"""Copy the bytes of a file so that nobody can change them during use; large ones go to disk."""
+"""Copy the bytes of a file so that nobody can change them during use; large ones to disk."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ COPIED_BYTES = 1 << 20
 
 
 class KeptOpen:
-    """A file for Arrow, which leaves the file object open that it reads.
+    """A file for Arrow that leaves its file object open.
 
     Args:
-        file: that file object.
+        file: the file object.
     """
 
     closed = False
@@ -38,11 +38,11 @@ class KeptOpen:
         return place
 
     def close(self) -> None:
-        """Do nothing: whoever opened the file closes it."""
+        """Do nothing: the opener of the file closes it."""
 
 
 class OwnBytes(KeptOpen):
-    """A binary file for Arrow IPC whose reads return our own copies.
+    """A binary file for Arrow IPC; its reads return our own copies.
 
     The file itself is not mapped into memory: if another process truncated it, SIGBUS would kill
     this process, and if another process changed it, unchecked bytes would be used. Large reads,
@@ -52,7 +52,7 @@ class OwnBytes(KeptOpen):
     Args:
         file: its ``read()`` returns fewer bytes only at the end; ``seek()`` and ``tell()`` are
             needed only if the reader calls them.
-        lent: tracks what Arrow's threads hold: this file, and what is read until it is open.
+        lent: tracks objects used by Arrow's threads: this file, and all data read while opening.
     """
 
     def __init__(self, file: Any, lent: Lent | None = None) -> None:
@@ -100,12 +100,12 @@ class OwnBytes(KeptOpen):
 
 
 class NotRead(OwnBytes):
-    """A file of which only the metadata is read: it comes first in a large batch."""
+    """A file of which only the metadata is read, which is first in a large batch."""
 
     def _mapped(self, size: int) -> mmap.mmap:
         head = self._file.read(MOST_IN_MEMORY)
         left = os.fstat(self._file.fileno()).st_size - self.tell()
-        # The rest is zeros, which use no memory until they are read.
+        # All other bytes are zeros, which use no memory until they are read.
         found = mmap.mmap(-1, len(head) + min(size - len(head), max(left, 0)))
         found.write(head)
         return found

@@ -1,4 +1,4 @@
-"""Open Parquet files so that no value is changed or left out in silence."""
+"""Open Parquet files so that no value is changed or left out silently."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from .remote import RemotePath, open_remote
 
 __all__ = ["has_checksums", "open_parquet"]
 
-# Measured with 5,000,000 rows of 10 columns in row groups of 1,000,000, in a process that needs
-# 62 MiB after importing pyarrow: with this buffer, reading batches of a ParquetFile peaks at
-# 138 MiB, at 5.4 M rows/s. Peaks without it 238 MiB, with pre_buffer 383 MiB, mapped into memory
-# 385 MiB, with a dataset.Scanner 426 MiB (622 MiB with pre_buffer); none is faster. jemalloc and
-# the system's malloc need only 11 MiB less, so the memory pool is left as it is.
+# Measured with 5,000,000 rows of 10 columns in row groups of 1,000,000, in a process that needs 62
+# MiB after importing pyarrow: with this buffer, reading batches of a ParquetFile peaks at 138 MiB,
+# at 5.4 M rows/s. Peaks without it 238 MiB, with pre_buffer 383 MiB, mapped into memory 385 MiB,
+# with a dataset.Scanner 426 MiB (622 MiB with pre_buffer); none is faster. jemalloc and the
+# system's malloc need only 11 MiB less, so the memory pool is left as it is.
 BUFFER_BYTES = 256 << 10
 # The header of the next field of a Thrift struct, if that is an integer of 32 bits.
 INTEGER = b"\x15"
@@ -29,7 +29,7 @@ def open_parquet(source: Any) -> parquet.ParquetFile:
         source: a path, a RemotePath, or a file object open for reading bytes, which is not closed.
 
     Raises:
-        pa.ArrowException: it is no Parquet file, or it is damaged.
+        pa.ArrowException: it is not a Parquet file, or it is damaged.
         OSError: it can't be opened.
     """
     if isinstance(source, RemotePath):
@@ -38,7 +38,8 @@ def open_parquet(source: Any) -> parquet.ParquetFile:
         source if isinstance(source, str | os.PathLike) else WholeReads(source),
         buffer_size=BUFFER_BYTES,
         pre_buffer=False,
-        # By default INT96 becomes nanoseconds, which have only the years 1677 to 2262: others wrap.
+        # By default INT96 becomes nanoseconds, which cover only the years 1677 to 2262: others
+        # wrap.
         coerce_int96_timestamp_unit="us",
         # By default the checksums of pages are not compared.
         page_checksum_verification=True,
@@ -49,7 +50,7 @@ def has_checksums(path: str) -> bool:
     """Return whether the first page of a Parquet file has a checksum.
 
     A page begins with its header in Thrift's compact protocol: its type, two sizes, and then the
-    checksum, if there is one. Source:
+    checksum, if present. Source:
     https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift
     """
     with open_parquet(path) as file:

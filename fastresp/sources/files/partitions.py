@@ -1,4 +1,4 @@
-"""Columns that the folders of a file name, as in ``sales/day=2024-01-01/part-0.parquet`` (Hive)."""
+"""Columns named by the folders of a file, as in ``sales/day=2024-01-01/part-0.parquet`` (Hive)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Partitions", "folders_of"]
 
 # The name of the folder for nulls. Source: org.apache.hadoop.hive.conf.HiveConf.
 NULL = "__HIVE_DEFAULT_PARTITION__"
-# What begins a wildcard. Source: the module glob.
+# The first character of a wildcard. Source: the module glob.
 WILDCARD = re.compile(r"[*?[]")
 # The key of the metadata that names the type of a column.
 NAME = b"ARROW:extension:name"
@@ -28,17 +28,17 @@ EMPTY = r"^\{\s*\}$"
 
 
 def folders_of(path: str) -> list[str]:
-    """Return the names of all folders above a file, also of those above a relative path."""
+    """Return the names of all folders above a file, including those above a relative path."""
     path = path_of(path)
     return (path if is_remote(path) else os.path.abspath(path)).split("/")[:-1]
 
 
 class Partitions:
-    """The columns of the folders that have names such as ``day=2024-01-01``, as text.
+    """The columns of the folders with names such as ``day=2024-01-01``, as text.
 
-    They are the folders directly above the file, up to the first with another name: folders further
-    up, such as ``/data/user=bob/project``, are not part of the data. Of a pattern, all folders from
-    its first wildcard on may name columns, and those directly above it.
+    Folders directly above the file are used, up to the first with another name: folders further
+    up, such as ``/data/user=bob/project``, are not part of the data. With a pattern, all folders
+    from its first wildcard on, and the folders directly above these, may name columns.
 
     If the file itself has a column of that name, its value must be the same, and is used.
 
@@ -75,7 +75,7 @@ class Partitions:
             )
 
     def schema(self, own: pa.Schema) -> pa.Schema:
-        """Return the columns of the file with those of its folders behind them."""
+        """Return the columns of the file followed by the columns of its folders."""
         import pyarrow as pa
 
         if not own.names:
@@ -134,11 +134,11 @@ class Partitions:
             same = column.null_count == len(column)
         else:
             try:
-                if pa.types.is_string_view(column.type):  # which equal() does not compare
+                if pa.types.is_string_view(column.type):  # equal() does not compare this type
                     column = column.cast(pa.string())
                 wanted = pa.scalar(value).cast(column.type)
                 same = pc.all(pc.equal(column, wanted), skip_nulls=False, min_count=0).as_py()
-            except pa.ArrowException:  # the text is no value of this type
+            except pa.ArrowException:  # the text is not a value of this type
                 same = not len(column)
         if not same:
             raise SourceError(
@@ -153,6 +153,6 @@ def _has_document(columns: pa.Schema) -> bool:
 
 
 def _part(folder: str) -> tuple[str, str] | None:
-    """Return the column and the value that a folder names; None if it names none."""
+    """Return the column and the value named by a folder; None if it names none."""
     name, equals, value = folder.partition("=")
     return (name, value) if name and equals else None

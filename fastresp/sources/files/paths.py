@@ -1,4 +1,4 @@
-"""Resolve a source to its files, and tell their formats from their names."""
+"""Resolve a source to its files, and detect their formats from their names."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ SUFFIXES = {
 }
 PACKED_SUFFIXES = (".gz", ".zst", ".bz2")
 UNREAD_SUFFIXES = (".xz", ".lzma", ".zip", ".7z", ".lz4", ".br", ".rar", ".z")
-# What is no path, but SQL, which may contain credentials.
+# SQL instead of a path; it may contain credentials.
 STATEMENT = re.compile(
     r"\s*(?:alter|attach|call|copy|create|delete|drop|explain|from|insert|load|merge|pragma|select|set|"
     r"update|values|with)\s",
     re.IGNORECASE,
 )
-# Names in a folder that are compared with one that is missing.
+# The maximum number of names in a folder that are compared with a missing name.
 MOST_NAMES = 1000
 
 
@@ -83,7 +83,7 @@ def files_of(source: Source) -> list[Any]:
 
 
 def pattern_of(source: Source, files: Sequence[Any]) -> str | None:
-    """Return a source if it is a pattern, which found these files; None if it named them."""
+    """Return a source if it is a pattern that found these files; None if it named them."""
     path = os.fsdecode(source) if isinstance(source, (str, os.PathLike)) else None
     if path is None or (is_remote(path) and not is_pattern(path)):
         return None
@@ -115,12 +115,12 @@ def _existing(path: str) -> str:
 
 
 def _shown(path: str) -> str:
-    """Return a path; if it is a statement of SQL, without credentials."""
+    """Return a path; without credentials if it is an SQL statement."""
     return shown_query(path) if STATEMENT.match(path) else path
 
 
 def _similar(path: str) -> str:
-    """Return which file of the folder has nearly this name, as a question; empty if none has."""
+    """Return a file of the folder with a similar name, as a question; empty for none."""
     folder, name = os.path.split(path)
     try:
         with os.scandir(folder or ".") as entries:
@@ -148,10 +148,10 @@ def format_of(file: Any) -> str | None:
 
 
 def names_no_format(source: Source) -> bool:
-    """Return whether all files of a source have names whose ending is no format."""
+    """Return whether no file of a source has a known file extension."""
     try:
         if isinstance(source, str) and is_remote(source) and not is_pattern(source):
-            files: list[Any] = [source]  # without asking for it twice
+            files: list[Any] = [source]  # without asking the server twice
         else:
             files = files_of(source)
     except (OSError, ValueError, TypeError):
@@ -161,12 +161,12 @@ def names_no_format(source: Source) -> bool:
 
 
 def _is_named(file: Any) -> bool:
-    """Return whether a source is a file or a URL, whose name may end in a format."""
+    """Return whether a source is a file or a URL, whose name may have a file extension."""
     return isinstance(file, str) and (is_remote(file) or os.path.isfile(file))
 
 
 def _suffix(file: str) -> tuple[str, bool]:
-    """Return the ending of a file's name, and whether that of a compression follows it."""
+    """Return a file's extension, and whether a compression's extension follows it."""
     stem, suffix = os.path.splitext(path_of(file).lower())
     packed = suffix in PACKED_SUFFIXES
     return (os.path.splitext(stem)[1] if packed else suffix), packed

@@ -40,9 +40,9 @@ SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     # A name in a query means a file, or ``source``, never one of the caller's Python variables.
     "python_enable_replacements": "false",
 }
-# What a query calls the result of the user's query to sort it.
+# The name of the user's query in the query that sorts its result.
 RESULT = "fastresp_rows"
-# DuckDB's own readers of these guess: read_csv drops rows, read_json changes large integers, and
+# DuckDB's own readers guess: read_csv drops rows, read_json changes large integers, and
 # read_parquet casts the columns of later files.
 READ_HERE = {"csv", "tsv", "jsonl", "parquet"}
 
@@ -60,7 +60,7 @@ class Query:
         sort_by: the names of the columns to sort the result by.
     """
 
-    # The beginning of the messages of DuckDB's errors.
+    # The first words of DuckDB's error messages.
     _failed = "the query failed"
 
     def __init__(
@@ -80,8 +80,8 @@ class Query:
         self._sort_by = sort_by
         self._rows = 0
         self.unknown: Mapping[str, str] = {}  # why columns can't be sent, by name
-        self._read: dict[str, FilesSource] = {}  # by the names that the query gives them
-        self._schemas: list[pa.Schema] = []  # of what the query reads
+        self._read: dict[str, FilesSource] = {}  # by their names in the query
+        self._schemas: list[pa.Schema] = []  # of the files that the query reads
         self._unchanged: list[Unchanged] = []  # files that DuckDB reads itself
         # DuckDB creates this folder for data that does not fit in memory, and removes it.
         spill = os.path.join(tempfile.gettempdir(), f"fastresp-{uuid.uuid4().hex}")
@@ -92,7 +92,8 @@ class Query:
         try:
             with self._errors_converted():
                 self._connection.execute("SET TimeZone = 'UTC'")
-                # DuckDB would draw one on the standard output of ``python -c`` and in notebooks.
+                # DuckDB would draw a progress bar on the standard output of ``python -c`` and in
+                # notebooks.
                 self._connection.execute("SET enable_progress_bar = false")
                 self._name_sources()
                 self._reader = self._result().to_arrow_reader(BATCH_ROWS)
@@ -178,7 +179,7 @@ class Query:
         return True
 
     def _name_files(self) -> None:
-        """Define the files that the query itself names, as ``source`` would be."""
+        """Define the files named in the query itself, in the same way as ``source``."""
         named = []
         for name in tables_of(self._sql):
             if name == "source" and self._sources:
@@ -199,7 +200,7 @@ class Query:
         """Give a source a name.
 
         Raises:
-            SourceError: it has no columns, or DuckDB would call them otherwise.
+            SourceError: it has no columns, or DuckDB would change their names.
         """
         twin = next((each for each in self._read if each.lower() == name.lower()), None)
         self._read[name] = source
@@ -236,7 +237,7 @@ class Query:
         return self._columns
 
     def _restored(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return a batch of DuckDB as it is yielded."""
+        """Return a batch of DuckDB in the form in which it is yielded."""
         arrays = [
             array if array.type == field.type else array.cast(field.type)
             for array, field in zip(batch.columns, self._columns, strict=True)
@@ -265,7 +266,7 @@ class Query:
             for source in self._read.values():
                 if source.failure is not None:
                     raise source.failure from None
-            # After an empty line comes the query itself, or the settings of a reader.
+            # After an empty line, the message has the query itself, or the settings of a reader.
             words = str(error).partition("\n\n")[0].replace("\n", "; ")
             if "VARCHAR" in words and any(source.is_text for source in self._read.values()):
                 words += "; the columns of CSV are text: cast them, such as price::DOUBLE"
@@ -275,7 +276,7 @@ class Query:
 def in_order(
     rows: str, names: list[str], sort_by: Sequence[str], key: Callable[[int], str] = "c{}".format
 ) -> str:
-    """Return a query that sorts rows, and keeps the order of those with equal keys.
+    """Return a query that sorts rows, and keeps the order of rows with equal keys.
 
     Its columns are named ``c0``, ``c1`` and so on, because DuckDB's names ignore case.
 
@@ -286,7 +287,7 @@ def in_order(
         key: returns the SQL to sort by, for the index of a column.
 
     Raises:
-        SourceError: there is no such column, or there are two.
+        SourceError: a column to sort by is missing or ambiguous.
     """
     for name in sort_by:
         if names.count(name) != 1:
@@ -309,7 +310,7 @@ class FilesSource:
         sources: paths, or one file object.
         kinds: the format of each source.
         options: the user's options for the sources.
-        wanted: what a load needs of the rows; None for all, with typed columns.
+        wanted: the parts of the rows that a load needs; None for all, with typed columns.
 
     Attributes:
         schema: the columns.
@@ -363,15 +364,15 @@ class FilesSource:
 
     @property
     def is_text(self) -> bool:
-        """Whether all columns are text, as those of CSV."""
+        """Return whether all columns are text, as in CSV."""
         return all(pa.types.is_string(field.type) for field in self.schema)
 
     def _sent_schema(self) -> pa.Schema:
-        """Return the columns as DuckDB gets them."""
+        """Return the columns passed to DuckDB."""
         return self.schema
 
     def _sent(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return a batch as DuckDB gets it."""
+        """Return a batch in the form passed to DuckDB."""
         return batch
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
@@ -381,7 +382,7 @@ class FilesSource:
                 reading = self._new_reading()
                 reading.open()
             yield from map(self._sent, reading.batches())
-        except GeneratorExit:  # DuckDB wants no more, as after an error of its own
+        except GeneratorExit:  # DuckDB stops reading, as after an error of its own
             raise
         except BaseException as error:
             self.failure = error

@@ -1,4 +1,4 @@
-"""What a query reads besides its ``source``, or makes at random."""
+"""Find out whether a query reads data besides its ``source``, or random data."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import duckdb
 
 __all__ = ["reads_others", "tables_of", "with_aliases"]
 
-# In the names of DuckDB's functions that read files.
+# Parts of the names of DuckDB's functions that read files.
 READING = ("read", "scan", "glob", "sniff", "query")
-# Those that return something else each time.
+# Functions that return different values each time.
 RANDOM = frozenset(("random", "uuid", "uuidv4", "uuidv7", "gen_random_uuid", "nextval"))
 
 # A name or a text in a query.
@@ -23,11 +23,10 @@ QUOTED = re.compile("""['"]([^'"]+)['"]""")
 
 
 def reads_others(sql: str) -> str:
-    """Return what a query reads besides ``source``: a table, a file or a function; "" if nothing.
+    """Return what a query reads besides ``source``: a table, a file or a function; "" for nothing.
 
-    What is random counts, too: it is other rows each time.
-
-    A query with an error is left to DuckDB, which reports it.
+    Random functions count, because their rows differ each time. A query with an error is left to
+    DuckDB, which reports it.
     """
     nodes = _nodes_of(sql)
     if nodes is None:
@@ -47,7 +46,7 @@ def reads_others(sql: str) -> str:
 def tables_of(sql: str) -> list[str]:
     """Return the names of the tables that a query reads, which may be files.
 
-    Of PIVOT, all names in quotes are returned.
+    For PIVOT, all names in quotes are returned.
     """
     nodes = _nodes_of(sql)
     names = QUOTED.findall(sql) if nodes is None else _tables(nodes)
@@ -55,9 +54,9 @@ def tables_of(sql: str) -> list[str]:
 
 
 def with_aliases(sql: str, files: Sequence[str]) -> str:
-    """Return a query with the aliases that DuckDB gives files: ``a`` for ``'folder/a.csv'``.
+    """Return a query with DuckDB's own aliases of files: ``a`` for ``'folder/a.csv'``.
 
-    It gives none to a table of ours with such a name.
+    DuckDB gives no alias to a table of ours with such a name.
     """
     stems = {file: os.path.basename(file).partition(".")[0] for file in files}
     places = {
@@ -86,7 +85,7 @@ def _tables(nodes: Sequence[dict[str, Any]]) -> Iterator[str]:
 
 
 def _nodes_of(sql: str) -> list[dict[str, Any]] | None:
-    """Return the objects that make up a query; None for PIVOT, which DuckDB doesn't take apart."""
+    """Return the objects that make up a query; None for PIVOT, which DuckDB can't analyse."""
     with duckdb.connect(":memory:") as connection:
         [(text,)] = connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchall()
     statement = json.loads(text)

@@ -1,4 +1,4 @@
-"""Which quotes a delimited text has, and whether they close where a field ends."""
+"""Find out which quotes a delimited text has, and whether they close where a field ends."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["CheckedText", "Dialect", "dialect_of"]
 QUOTE = '"'
 QUOTED = re.compile('"(?:[^"]|"")*"')
 LINE_END = re.compile("\r\n|\n|\r")
-# Arrow reads a row that is in two blocks, but not one that is in three.
+# Arrow can read a row that spans two blocks, but not one that spans three.
 MOST_FIELD_BYTES = 2 * BLOCK_BYTES
 IF_TEXT = Message(", or use ", Hint("quote", ""), " if quotes are text in this file")
 
@@ -30,8 +30,8 @@ class Dialect:
 
     Attributes:
         delimiter: between fields.
-        quote: opens and closes a field that contains delimiters or line ends; "" if none does.
-        escape: before a quote that is text; "" if only a second quote is.
+        quote: opens and closes a field that contains delimiters or line ends; "" for no quotes.
+        escape: precedes a quote that is text; "" if quotes are only doubled.
         returns: whether a carriage return without a newline ends a line, as on an old Mac.
     """
 
@@ -54,8 +54,8 @@ class Dialect:
 def dialect_of(head: bytes, kind: str, options: FileOptions) -> Dialect:
     """Return the dialect of a text from its format, its options and its first bytes.
 
-    Without an option, CSV has quotes. Text between tabs has them only if the first lines prove
-    it, because most programs that write it have none: quotes are then part of the values.
+    Without an option, CSV has quotes. Tab-delimited text has quotes only if the first lines prove
+    it, because most programs write it without: quotes are then part of the values.
     """
     delimiter = options.delimiter_of(kind)
     quote = options.quote
@@ -73,16 +73,16 @@ def _has_returns(head: bytes, quote: bytes) -> bool:
 
 
 def _proved(head: bytes, header: bool) -> bool:
-    """Return whether the first lines, between tabs, can only be read with quotes.
+    """Return whether the first lines of tab-delimited text can only be read with quotes.
 
-    They are proved by a header whose names all are quoted, by doubled quotes in a quoted field,
-    or by delimiters or line ends in one; in each case only if no row contradicts it.
+    Quotes are proved by a header with only quoted names, by doubled quotes in a quoted field, or
+    by delimiters or line ends in one; in each case only if no row contradicts it.
     """
     if b'"' not in head:
         return False
     text = head.decode("latin-1")
     lines = LINE_END.split(text)
-    if len(head) >= BLOCK_BYTES:  # the last line is not whole
+    if len(head) >= BLOCK_BYTES:  # the last line is incomplete
         lines.pop()
     rows = [line.split("\t") for line in lines if line]
     if not rows:
@@ -96,7 +96,7 @@ def _proved(head: bytes, header: bool) -> bool:
 
 
 def _fits(text: str, *, whole: bool) -> bool:
-    """Return whether all rows have the same number of fields if quotes are read as such."""
+    """Return whether all rows have the same number of fields if quotes are read as quotes."""
     widths: list[int] = []
     try:
         widths += (len(row) for row in Dialect("\t").rows(text, strict=whole) if row)
@@ -108,12 +108,12 @@ def _fits(text: str, *, whole: bool) -> bool:
 class CheckedText:
     """A delimited text, with each escaped quote doubled, that ends at a wrong quote.
 
-    Arrow's parser accepts text after a closing quote. A field with line ends must not: there,
-    a quote that is text has opened it, and the rows up to the next quote would be lost. A field on
-    one line may, as in Python's csv module.
+    Arrow's parser accepts text after a closing quote. In a field with line ends, this means that
+    a quote in the text has opened it, and the rows up to the next quote would be lost. A field on
+    one line may have such text, as in Python's csv module.
 
-    The text ends behind the wrong field, not with an exception, so that the rows before it are
-    read first.
+    The text ends after the wrong field, without an exception, so that the earlier rows are read
+    first.
 
     Args:
         data: the text.
@@ -122,7 +122,7 @@ class CheckedText:
     Attributes:
         dialect: the same.
         file: the text to read.
-        failure: what is wrong with its last field; None if nothing is.
+        failure: the error of its last field; None for no error.
     """
 
     def __init__(self, data: Input, dialect: Dialect) -> None:

@@ -1,8 +1,8 @@
 # cython: language_level=3, cdivision=True, boundscheck=False, wraparound=False
 """Follow the quotes of CSV ahead of Arrow's parser, which accepts text after a closing quote.
 
-This is not a parser: a quote that opens a field by mistake swallows the rows up to the next quote,
-and only here is it known that text comes after that one.
+This is not a parser. A quote that opens a field by mistake swallows the rows up to the next quote;
+only text after that quote reveals the mistake.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
@@ -16,20 +16,20 @@ cdef enum:
 
 
 cdef class Quotes:
-    """Where the quoted fields of a text begin and end.
+    """Find where the quoted fields of a text begin and end.
 
     Args:
         delimiter: the byte between fields.
         quote: the byte that opens and closes a field.
-        escape: the byte that makes a quote within a quoted field text; if it is the quote itself,
-            or empty, only a second quote does.
+        escape: the byte before a quote that is text within a quoted field; if it is the quote
+            itself, or empty, quotes are only doubled.
         returns: whether a carriage return without a newline ends a line.
 
     Attributes:
         lines: number of line ends passed.
-        opened: the line of the quote that is open, from 1; 0 if none is.
+        opened: the line of the open quote, from 1; 0 for none.
         size: bytes since that quote, up to the end of the last block.
-        fault: the line of the first quoted field that is wrong, from 1; 0 if none is. It has text
+        fault: the line of the first wrong quoted field, from 1; 0 for none. Such a field has text
             after its closing quote, and line ends, or a backslash before that quote.
         backslash: whether it has that backslash.
     """
@@ -56,7 +56,7 @@ cdef class Quotes:
     def feed(self, bytes block not None):
         """Pass a block, and return it with each escaped quote as two quotes.
 
-        It ends with the closing quote of a wrong field, if there is one.
+        The result ends with the closing quote of a wrong field, if the block has one.
         """
         if self._held:
             block, self._held = self._held + block, b""
@@ -76,12 +76,12 @@ cdef class Quotes:
                 if inside:
                     first = found
                     self._has_lines = False
-                    self.opened = 0  # it is counted when it is known that it matters
+                    self.opened = 0  # counted when it is needed
                 continue
             found = self._next_inside(text, size, place)
             if found == size:
                 break
-            if found + 1 == size:  # the next byte says what it means
+            if found + 1 == size:  # the next byte decides its meaning
                 self._held = block[found:]
                 size = found
                 break
@@ -118,14 +118,14 @@ cdef class Quotes:
         return b"".join(pieces)
 
     def finish(self):
-        """Return what was held back at the end of the last block; a quote there closes a field."""
+        """Return the bytes kept back at the end of the last block; a quote there closes a field."""
         held, self._held = self._held, b""
         if held == bytes([self._quote]):
             self.opened = 0
         return held
 
     cdef Py_ssize_t _line(self, bytes block, Py_ssize_t first) except -1:
-        """Return the line of the quote of the open field, at ``first`` unless it is counted."""
+        """Return the line of the open field's quote: at ``first`` unless already counted."""
         return self.opened or self.lines + 1 + self._count(block, first)
 
     cdef Py_ssize_t _count(self, bytes block, Py_ssize_t end) except -1:
@@ -136,7 +136,7 @@ cdef class Quotes:
         return found
 
     cdef bint _ends(self, unsigned char byte) noexcept:
-        """Return whether a byte is between two fields."""
+        """Return whether a byte separates two fields."""
         return byte == self._delimiter or byte == NEWLINE or byte == RETURN
 
     cdef bint _spans(self, const unsigned char *text, Py_ssize_t first, Py_ssize_t end) noexcept:
@@ -150,7 +150,7 @@ cdef class Quotes:
     cdef Py_ssize_t _next_inside(
         self, const unsigned char *text, Py_ssize_t size, Py_ssize_t place
     ) noexcept:
-        """Return the place of the next quote or escape; ``size`` if there is none."""
+        """Return the place of the next quote or escape; ``size`` for none."""
         cdef Py_ssize_t quote = _next(text, size, place, self._quote)
         return _next(text, quote, place, self._escape) if self._escapes else quote
 
@@ -158,6 +158,6 @@ cdef class Quotes:
 cdef Py_ssize_t _next(
     const unsigned char *text, Py_ssize_t size, Py_ssize_t place, unsigned char byte
 ) noexcept:
-    """Return the place of a byte; ``size`` if there is none."""
+    """Return the place of a byte; ``size`` for none."""
     cdef const void *found = memchr(text + place, byte, size - place)
     return size if found is NULL else <const unsigned char *> found - text

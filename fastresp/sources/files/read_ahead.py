@@ -18,7 +18,7 @@ __all__ = ["ReadAhead", "Run"]
 # Bytes read and not yet consumed: some blocks of CSV, or batches of Parquet (1.3 MB for 16,384 rows
 # of 10 columns). A larger batch is read alone.
 AHEAD_BYTES = 4 << 20
-# How long close() waits for a thread that is stuck, for example in the user's file object.
+# The time that close() waits for a stuck thread, for example in the user's file object.
 CLOSE_SECONDS = 2.0
 CLOSED = "the table was closed while it was read"
 
@@ -33,25 +33,25 @@ class Run(Protocol):
         """Yield the batches; close the source at the end."""
 
     def interrupt(self) -> None:
-        """End whatever the thread waits for; other threads call this."""
+        """End the thread's current wait; called by other threads."""
 
     def fraction(self, rows: int | None = None) -> float | None:
-        """Return the share of the source in the first ``rows`` rows, 0 to 1; None: in all read."""
+        """Return the share of the source in the first ``rows`` rows, 0 to 1; None for all read."""
 
     def place(self, row: int) -> tuple[str, int]:
         """Return the file of a row that has been read, and the row's index in it."""
 
 
 class ReadAhead:
-    """Read batches in a thread of its own, so that reading continues while the consumer works.
+    """Read batches in a separate thread, so that reading continues while the consumer works.
 
     Args:
-        run: yields the batches. The thread opens the source, too: Ctrl-C must be able to end the
+        run: yields the batches. The thread also opens the source: Ctrl-C must be able to end the
             consumer's waits, and it does not end waits inside Arrow.
 
     Attributes:
         schema: the columns, once the source is open.
-        error: the exception that ended the batches, or the wait for them; else None.
+        error: the exception that ended the batches, or the wait for them; otherwise None.
 
     Raises:
         SourceError: no thread can be started.
@@ -76,7 +76,7 @@ class ReadAhead:
         """Wait for the schema.
 
         Raises:
-            Exception: what opening the source raised.
+            Exception: the exception that opening the source raised.
         """
         try:
             with self._changed:
@@ -120,7 +120,7 @@ class ReadAhead:
             self._ready.clear()
             self._changed.notify_all()
         self._run.interrupt()
-        # The last reference may be dropped by the thread itself.
+        # The thread itself may drop the last reference.
         if self._thread != threading.get_ident():
             wait([self._reading], CLOSE_SECONDS)
 
@@ -153,7 +153,7 @@ class ReadAhead:
                 self._changed.notify_all()
 
     def _put(self, batch: Any) -> bool:
-        """Pass on a batch; False if there is none, or if the reader was closed."""
+        """Pass on a batch; return False for None, or if the reader was closed."""
         if batch is None:
             return False
         # Not nbytes: it lacks some types, and ends the process for a union of no values.

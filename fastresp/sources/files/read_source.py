@@ -121,10 +121,10 @@ def read(
         sql: a query over the source, which it calls ``source``.
         format: ``"csv"``, ``"tsv"``, ``"jsonl"``, ``"lines"``, ``"parquet"``, ``"arrow"``,
             ``"resp"`` or ``"commands"``; overrides the file extension or, for a file object, its
-            first bytes. A path that is passed to a load directly, without ``read``, and has no
-            known extension is lines if the template has ``{line}``.
-            Text files may be compressed with gzip, Zstandard or bzip2.
-        delimiter: the character between CSV fields, if not a comma; of lines, the line end, if
+            first bytes. If a path without a known extension is passed directly to a load, without
+            ``read``, it is read as lines if the template has ``{line}``. Text files may be
+            compressed with gzip, Zstandard or bzip2.
+        delimiter: the character between CSV fields, if not a comma; for lines, the line end, if
             not a newline.
         quote: the character that opens and closes a CSV field with delimiters or line ends, if not
             ``"``; ``""`` if quotes are part of the text. By default TSV has quotes only if its
@@ -136,17 +136,17 @@ def read(
         columns: the column names of CSV without a header.
         encoding: the encoding of a text file, if not UTF-8, such as ``"latin-1"``.
         null_values: unquoted CSV fields that mean null, besides empty ones.
-        bad_rows: what to do with rows of CSV or JSON lines that can't be read: ``"error"`` raises;
+        bad_rows: how to handle rows of CSV or JSON lines that can't be read: ``"error"`` raises;
             ``"skip"`` skips them, and ``Table.bad_rows`` counts them; or the path of a file to
-            write them to, unchanged. If the file has contents, using the table is a
+            write them to, unchanged. If the file has contents, using the table raises
             FileExistsError.
-        max_row_bytes: the largest row of JSON lines, in bytes; by default 512 MiB, as a server
-            accepts by default. A row needs about five times its size in memory.
-        limit: stop after this many rows; with ``sort_by``, of the sorted ones.
+        max_row_bytes: the maximum size of a row of JSON lines, in bytes; by default 512 MiB, the
+            default limit of a server. A row needs about five times its size in memory.
+        limit: stop after this many rows; with ``sort_by``, this many sorted rows.
         sort_by: the name of a column, or a list of names: sort the rows by these columns, in
             ascending order, with nulls last. Rows with equal values keep their order. DuckDB sorts
-            them within 128 MB of memory, or, if rows have more than 256 bytes, also the memory of
-            150,000 rows. The rest goes to the folder for temporary files.
+            them within 128 MB of memory; if rows have more than 256 bytes, it also needs the
+            memory of 150,000 rows. All other data is in the folder for temporary files.
         skip_truncated: if a RESP file ends inside a command, load the commands before it.
 
     CSV: every column is text, exactly as in the file: ``00123`` and ``1.10`` are unchanged, and
@@ -155,10 +155,10 @@ def read(
 
     JSON lines, or one JSON array: in a load, numbers keep their text, and ``{*!json}`` sends a row
     unchanged. For other consumers, number columns are 64-bit integers, decimals of up to 38 digits
-    or 64-bit floats: a fraction becomes the nearest float; an integer that its column can't hold
-    is an error, and so is a number that would become infinite. A missing key is a null. In a load,
-    keys and types may change from row to row. For other consumers, and with ``sort_by``, every
-    column and its type must appear in the first 2 MiB.
+    or 64-bit floats: a fraction becomes the nearest float; an integer that its column can't
+    represent is an error, and so is a number that would become infinite. A missing key is a null.
+    In a load, keys and types may change from row to row. For other consumers, and with
+    ``sort_by``, every column and its type must appear in the first 2 MiB.
 
     Lines: one column of bytes, ``line``.
 
@@ -166,28 +166,31 @@ def read(
 
     Commands: a command per line, quoted as for redis-cli; one path or one file object.
 
-    Queries: DuckDB reads Parquet. CSV, TSV and JSON lines, both in ``source`` and those that the
-    query names, are read as above, so the columns of CSV are text: cast them to calculate. DuckDB's
+    Queries: DuckDB reads Parquet. CSV, TSV and JSON lines, both in ``source`` and in files named by
+    the query, are read as above, so the columns of CSV are text: cast them to calculate. DuckDB's
     functions such as ``read_csv`` guess more. Queries calculate in UTC. A column of the result has
     the time zone of the files' column of that name; other points in time are in UTC.
 
-    Sorted files: the values are those of the same files without ``sort_by``. So CSV sorts as text,
-    by its bytes: ``10`` comes before ``9``. For another order, use ``sql`` with ORDER BY.
+    Sorted files: the values are the same as without ``sort_by``. So CSV sorts as text, by its
+    bytes: ``10`` sorts before ``9``. For another order, use ``sql`` with ORDER BY.
 
     Several files must have the same columns, in any order. If their beginnings show that the
     columns differ, the error is raised before the first file is read. Files may have no rows. A
     load keeps the types of each Parquet or Arrow file. Other consumers, ``sort_by`` and ``sql``
-    need one type for each column: types that can't be one without changing a value are refused.
+    need one type for each column; types with no common type that keeps all values are refused.
 
-    Folders such as ``day=2024-01-01`` are columns of their files, as text: those directly above a
-    file, up to the first folder with another name, and all that a pattern's wildcards stand for. A
-    file's own column of that name is used instead, and must have the same value. Two folders may
-    name the same column only with the same value.
+    Folders such as ``day=2024-01-01`` are columns of their files, as text: the folders directly
+    above a file, up to the first folder with another name, and all folders that match a pattern's
+    wildcards. A file's own column of that name is used instead, and must have the same value. Two
+    folders may name the same column only with the same value.
+
+    Returns:
+        A Table of columns, or a RespFile of commands.
 
     Raises:
-        FileNotFoundError: there is no such file.
+        FileNotFoundError: the file does not exist.
         SourceError: a URL can't be read.
-        ValueError: an option is invalid, or the format of a file can't be recognized by its name.
+        ValueError: an option is invalid, or the format of a file can't be detected from its name.
         SourceError: later, when the table is loaded: the file is not in its format, or changes
             while it is read; a row has too many or too few fields; the columns of files differ; or
             the query fails.

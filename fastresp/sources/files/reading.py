@@ -1,4 +1,4 @@
-"""How to read files: the user's options, and what a load needs of them."""
+"""How to read files: the user's options, and the parts that a load needs."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ AS_IT_IS = FileOptions()
 
 
 def unfit(kind: str, options: FileOptions) -> Message | None:
-    """Return a message if an option is wrong for this format, else None."""
+    """Return a message if an option is wrong for this format, otherwise None."""
     delimited = ("csv", "tsv")
     fits = {
         "delimiter": ("csv", "lines"),
@@ -121,7 +121,7 @@ class Need(NamedTuple):
     Attributes:
         path: the column, and the names on the way to a field in it.
         items: whether its items or pairs are arguments.
-        convert: the conversion, such as ``"json"``; empty if there is none.
+        convert: the conversion, such as ``"json"``; empty for none.
     """
 
     path: tuple[str, ...]
@@ -144,18 +144,18 @@ class Need(NamedTuple):
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a template needs of each row.
+    """The parts of each row that a template needs.
 
     Attributes:
         columns: the names of the columns; None for all.
         vectors: the names of the vector columns.
         document: whether it needs the whole row as JSON.
-        named: the names of all columns that placeholders name.
-        structured: those of which it needs fields or items.
-        needs: what it needs of values in these.
+        named: the names of all columns named by placeholders.
+        structured: columns of which it needs fields or items.
+        needs: the needed values in these columns.
         keys: the whole text of each path, which may also be the name of a column.
         pairs: whether it needs all other fields of a row as field-value pairs.
-        positions: how many of the first columns it needs, since a placeholder has a position.
+        positions: the number of first columns that it needs, for placeholders with a position.
         every: whether each field must be a column.
     """
 
@@ -172,7 +172,7 @@ class Wanted:
 
     @property
     def listed(self) -> dict[str, Need]:
-        """The columns of which it needs items, and nothing else that is within."""
+        """The columns of which it needs only items."""
         other = {need.path[0] for need in self.needs if not need.items or need.path[1:]}
         return {need.path[0]: need for need in self.needs if need.path[0] not in other}
 
@@ -186,7 +186,7 @@ class BadRows:
 
     Attributes:
         count: number of rows skipped.
-        before: for each of them, how many rows of its file came before, if that is known.
+        before: for each of them, the number of earlier rows of its file, if known.
     """
 
     def __init__(self, policy: str | os.PathLike[str], encoding: str | None = None) -> None:
@@ -200,7 +200,7 @@ class BadRows:
             self._file = open(policy, "wb")  # noqa: SIM115
 
     def add(self, row: bytes, before: int | None = None) -> None:
-        """Skip a row; ``before`` is how many rows of its file came before it."""
+        """Skip a row; ``before`` is the number of earlier rows of its file."""
         self.count += 1
         if before is not None:
             self.before.append(before)
@@ -220,15 +220,15 @@ class Reading:
 
     Attributes:
         options: the user's options.
-        wanted: what a load needs of the rows; None outside a load, which reads typed columns.
-        stopped: set when nothing more is wanted.
-        start_row: rows before it are not wanted, and may be left out.
+        wanted: the parts of the rows that a load needs; None outside a load, for typed columns.
+        stopped: set when no more data is wanted.
+        start_row: earlier rows are not wanted, and may be left out.
         varies: whether each batch of JSON lines may have its own columns and types.
         single: whether there is one file.
-        has_lines: whether the rows of JSON are lines of the file, and not those of an array.
-        folders: the columns that folders of the files name.
+        has_lines: whether the rows of JSON are lines of the file, not items of an array.
+        folders: the columns named by folders of the files.
         known: the columns of JSON lines so far, and the types to parse them as.
-        unseen: the columns that the template names and no JSON line has had so far.
+        unseen: the columns named in the template that no JSON line has had so far.
         bad: counts and stores the rows that can't be read.
     """
 
@@ -258,7 +258,7 @@ class Batches(NamedTuple):
 
 
 class Converted:
-    """A binary file whose bytes are converted as they are read; an Input reads it.
+    """A binary file with bytes that are converted as they are read; an Input reads it.
 
     Args:
         data: the file.

@@ -21,17 +21,20 @@ __all__ = ["RejectsFile", "argument_of", "read_rejects"]
 
 @public
 def read_rejects(path: str | os.PathLike[str], *, limit: int | None = None) -> RejectsFile:
-    """Read the file that ``rejects=`` wrote, to send its commands again exactly as they were.
+    """Read a rejects file, to send its commands again exactly as they were.
 
     ``mass_insert(read_rejects("rejects.jsonl"), rejects="again.jsonl")`` sends them, without a
     template. The whole file is checked before anything is sent.
 
     Args:
-        path: the file.
+        path: the file written by ``rejects=``.
         limit: stop after this many commands.
 
+    Returns:
+        The commands, as the ``data`` argument of ``mass_insert``.
+
     Raises:
-        FileNotFoundError: there is no such file.
+        FileNotFoundError: the file does not exist.
         SourceError: later, when the commands are read: a line was not written by ``rejects=``, its
             command had a password (passwords are not stored), or the error is from a transaction.
     """
@@ -111,16 +114,16 @@ class RejectsFile:
 
 
 def _not_to_be_sent(fields: dict[str, Any], command: list[str | bytes]) -> str:
-    """Say why a command can't be sent again; empty if it can."""
+    """Return why a command can't be resent; empty if it can."""
     if fields.get("redacted"):
         return (
-            "this command had a password, which rejects do not contain; send it again from its "
+            "this command had a password, which rejects do not contain; resend it from its "
             "source, and remove the line"
         )
     if fields.get("nested") or _name(command) == "EXEC":
         return (
             "this error is from a transaction or a script, which may have run in part, and rejects "
-            "do not contain the commands of a transaction; check the keys, send it again from its "
+            "do not contain the commands of a transaction; check the keys, resend it from its "
             "source, and remove the line"
         )
     return ""
@@ -141,7 +144,7 @@ def argument_of(value: object) -> str | bytes:
     """Return an argument of a reject.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not an argument.
     """
     if isinstance(value, dict) and list(value) == ["base64"]:
         return base64.b64decode(value["base64"], validate=True)

@@ -1,4 +1,4 @@
-"""Files of object stores and web servers, such as ``s3://bucket/part-*.parquet``, by fsspec."""
+"""Files of object stores and web servers, such as ``s3://bucket/part-*.parquet``."""
 
 from __future__ import annotations
 
@@ -29,28 +29,28 @@ __all__ = [
 # Schemes of two letters and more; Windows' drives have one.
 REMOTE = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 WEB = ("http", "https")
-# Their "user" is a container.
+# Schemes with a container in place of the user.
 CONTAINERS = ("abfs", "abfss", "wasb", "wasbs")
-# What the file systems call an ETag or the time of the last change.
+# Names of an ETag or mtime in file systems.
 VERSIONS = (
     "ETag", "etag", "Content-MD5", "md5Hash", "mtime", "Last-Modified", "LastModified",
     "last_modified", "created",
 )  # fmt: skip
-# Arguments of a query that sign it: presigned URLs of S3 and GCS, and Azure's SAS.
+# Query arguments that contain a signature: presigned URLs of S3 and GCS, and Azure's SAS.
 SIGNATURE = re.compile(r"(?i)(x-\w+-)?sig(nature)?")
 # No progress for this long ends a read. By default aiohttp ends each download after 5 minutes.
 IDLE_TIMEOUT_S = 300
 
 
 class RemoteState(NamedTuple):
-    """What changes with the contents of a remote file: an ETag or the time of the last change."""
+    """The version of a remote file, which changes with its contents: an ETag or mtime."""
 
     version: str
     size: int | None
 
 
 class RemotePath(str):
-    """The URL of a file that exists, as it is shown: without user, password and signature.
+    """The URL of an existing file, shown without user, password and signature.
 
     Attributes:
         url: the URL to open.
@@ -66,12 +66,12 @@ class RemotePath(str):
         return path
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the text alone, as it is in errors."""
+        """Pickle the text alone, as shown in errors."""
         return str, (str(self),)
 
     @property
     def identity(self) -> str:
-        """The URL, and a digest of its query, unless that has a signature, which changes."""
+        """The URL, and a digest of its query unless it has a signature, which changes."""
         parts = urlsplit(self.url)
         pairs = parse_qsl(parts.query, keep_blank_values=True)
         if not pairs:
@@ -94,16 +94,16 @@ def is_pattern(url: str) -> bool:
 
 
 def path_of(source: str) -> str:
-    """Return the path within a URL of the web, which ends before its query; else the source."""
+    """Return the path in a web URL, which ends before its query; other sources unchanged."""
     is_web = is_remote(source) and urlsplit(source).scheme in WEB
     return urlsplit(source).path if is_web else source
 
 
 def remote_files(url: str) -> list[RemotePath]:
-    """Return the files that a URL or a pattern with ``*`` names. Each is asked for once.
+    """Return the files of a URL or a pattern with ``*``. One request is sent for each.
 
     Raises:
-        SourceError: there is none, or it can't be asked for.
+        SourceError: no file exists, or it can't be requested.
         ValueError: the URL has a password, or its scheme is unknown.
         ImportError: a package for it is not installed.
     """
@@ -122,7 +122,7 @@ def current(source: Any) -> Any:
     """Return a file of a URL with its state now; any other source unchanged.
 
     Raises:
-        SourceError: it can't be asked for.
+        SourceError: it can't be requested.
     """
     is_path = isinstance(source, RemotePath)
     return RemotePath(source.url, state_of(source.url)) if is_path else source
@@ -132,14 +132,14 @@ def open_remote(path: RemotePath, *, ranges: bool = False) -> RemoteFile:
     """Open a file for reading bytes.
 
     Args:
-        ranges: whether parts of it are read in any order; else it is a stream from its beginning.
+        ranges: whether parts of it are read in any order; otherwise it is a stream.
 
     Raises:
         SourceError: it can't be opened.
     """
     stream = urlsplit(path.url).scheme in WEB and not ranges
-    # A block size of 0 is a stream, which servers without ranges have, too. With any size, fsspec
-    # does not ask for it again.
+    # A block size of 0 means a stream, which works without range requests. With a size, fsspec does
+    # not request it again.
     more = {"block_size": 0, "size": path.state.size or 1} if stream else {}
     if ranges and urlsplit(path.url).scheme in WEB and path.state.size:
         more = {"size": path.state.size}
@@ -149,10 +149,10 @@ def open_remote(path: RemotePath, *, ranges: bool = False) -> RemoteFile:
 
 
 def state_of(url: str) -> RemoteState:
-    """Ask for what changes with the contents of a file.
+    """Request the version of a file, which changes with its contents.
 
     Raises:
-        SourceError: there is no such file, or it can't be asked for.
+        SourceError: the file does not exist, or can't be requested.
     """
     with _asking(url) as system:
         system.invalidate_cache()
@@ -199,7 +199,7 @@ def _system(url: str) -> Any:
 
 @contextmanager
 def _asking(url: str) -> Iterator[Any]:
-    """Yield the file system of a URL; what it raises becomes a SourceError."""
+    """Yield the file system of a URL; turn its exceptions into a SourceError."""
     system = _system(url)
     try:
         yield system
@@ -214,9 +214,9 @@ def _unread(url: str, error: BaseException, further: str = "") -> SourceError:
 
 
 def _fault(error: BaseException) -> tuple[str, str]:
-    """Return what is wrong with a remote file, and what to do."""
+    """Return the problem with a remote file, and advice."""
     while isinstance(error, FileNotFoundError) and error.__cause__ is not None:
-        error = error.__cause__  # of fsspec, which says so of every fault
+        error = error.__cause__  # of fsspec, which raises it for every fault
     status = getattr(error, "status", None)
     words = masked(str(error)) or type(error).__name__
     if status is not None:
@@ -233,11 +233,11 @@ def _fault(error: BaseException) -> tuple[str, str]:
 
 
 class RemoteFile:
-    """A remote file whose failures are errors that name it.
+    """A remote file; its failures are errors that name it.
 
     Attributes:
-        name: its URL, as it is shown.
-        total: its size, if it is a stream whose size is known.
+        name: its URL, as shown.
+        total: its size, if it is a stream of known size.
     """
 
     def __init__(self, path: RemotePath, file: Any, total: int | None, *, seekable: bool) -> None:

@@ -38,9 +38,9 @@ class RespSummary:
         names: number of commands of each name, in capitals.
         largest: bytes of the largest argument.
         largest_command: index of the command with that argument.
-        last: the last whole command, as redis-cli would show it; empty if there is none.
+        last: the last whole command, as redis-cli would show it; empty for none.
         last_offset: the byte where it begins.
-        fault: what is wrong with the file, or None.
+        fault: the error in the file, or None.
         truncated: whether the file ends inside a command and has no other fault.
     """
 
@@ -71,15 +71,15 @@ class RespFile:
 
     Attributes:
         name: the path, or the name of the file object.
-        limit: as given.
-        skip_truncated: as given.
+        limit: the argument.
+        skip_truncated: the argument.
 
     Raises:
         OSError: the file can't be opened.
         ValueError: the file object is open for text.
     """
 
-    _is_resp = True  # else its commands are converted to RESP, whose size is not known before
+    _is_resp = True  # otherwise its commands are converted, and their size is unknown
 
     def __init__(
         self,
@@ -127,7 +127,7 @@ class RespFile:
         return self.name, row
 
     def line_numbers(self, rows: Iterable[int], stopped: Watch) -> dict[int, int]:
-        """Return the line of each row, as ``Table.line_numbers()``: none of a pipe or URL."""
+        """Return the line of each row, as ``Table.line_numbers()``; empty for a pipe or URL."""
         in_order = sorted(set(rows))
         if not isinstance(self._source, str | os.PathLike) or not self._unchanged.holds:
             return {}
@@ -150,10 +150,13 @@ class RespFile:
         return min(1.0, self._read / size) if size else 1.0
 
     def check(self) -> RespSummary | None:
-        """Read the whole file once and check that it can be sent; None for a pipe.
+        """Read the whole file once and check that it can be sent; do nothing for a pipe.
+
+        Returns:
+            The contents; None for a pipe.
 
         Raises:
-            ProtocolError: it is not made of whole commands only.
+            ProtocolError: it does not consist of whole commands only.
             EncodeError: a command changes the reply stream.
         """
         if self._start is None:
@@ -177,7 +180,8 @@ class RespFile:
                 break
             if chunk is not None:
                 _note_last(chunk, splitter, summary)
-            # Stop if a header announces more bytes than the file has: all would be held in memory.
+            # Stop if a header announces more bytes than the file has: all would be stored in
+            # memory.
             beyond = self._size is not None and splitter.missing > self._size - self._read
             if splitter.fault is not None or beyond:
                 break
@@ -189,7 +193,7 @@ class RespFile:
         return summary
 
     def blocks(self, most: int = BLOCK_BYTES) -> Iterator[bytes]:
-        """Check the file if possible, and return what to send in blocks of at most ``most`` bytes.
+        """Check the file if possible, and return its blocks of at most ``most`` bytes.
 
         Raises:
             ProtocolError, EncodeError: as ``check()``.
@@ -206,7 +210,8 @@ class RespFile:
                 if not is_own(self):
                     # Parent and child share one file position.
                     raise SourceError(str(Inherited("file")))
-                # From a pipe read what is there, so that the server need not wait for a block.
+                # Read only the available bytes of a pipe, so that the server need not wait for a
+                # block.
                 block = read_some(file, most if size is None else min(most, size - self._read))
                 if not block:
                     break
@@ -280,7 +285,7 @@ class RespEncoder:
         Raises:
             EncodeError: an argument is larger than the server accepts. If the file was checked
                 beforehand, nothing was sent.
-            ProtocolError: the blocks are not made of whole commands.
+            ProtocolError: the blocks do not consist of whole commands.
         """
         source = iter(rows)
         more = True
@@ -323,7 +328,7 @@ class RespEncoder:
             raise EncodeError(
                 f"{self._file.name}, command {summary.largest_command:,}: an argument of "
                 f"{summary.largest:,} bytes is more than the {self.max_bulk_bytes:,} that the "
-                "server takes; raise its proto-max-bulk-len (nothing was sent)",
+                "server accepts; raise its proto-max-bulk-len (nothing was sent)",
                 command=summary.largest_command,
                 row=summary.largest_command,
             )
@@ -341,7 +346,7 @@ def _note_last(chunk: Chunk, splitter: CommandSplitter, summary: RespSummary) ->
 def _located(
     fault: Exception | None, name: str, summary: RespSummary
 ) -> ProtocolError | EncodeError | None:
-    """Add to a fault the file's name and the command before it; None if there is no fault."""
+    """Add the file's name and the previous command to a fault; None for no fault."""
     if isinstance(fault, EncodeError):
         return EncodeError(f"{name}: {fault}", command=fault.command, row=fault.row)
     before = "no whole command before it"

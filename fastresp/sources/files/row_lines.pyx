@@ -12,17 +12,17 @@ cdef enum State:
     FIELD       # before the first byte of another field
     TEXT        # within a field
     QUOTED      # within its quotes
-    QUOTE       # behind a quote in these: the next byte says whether it closes them
+    QUOTE       # after a quote in these: the next byte decides whether it closes them
 
 
 cdef class RowLines:
-    """Follow the rows of a text, and remember where some of them begin. Empty lines are no rows.
+    """Follow the rows of a text, and remember where some of them begin. Empty lines are not rows.
 
     Args:
         delimiter: the byte between fields.
-        quote: the byte that opens and closes a field, and is doubled in it; empty if none does.
+        quote: the byte that opens and closes a field, and is doubled in it; empty for no quotes.
         rows: the rows to find, in ascending order, from 0.
-        same_width: whether a row does not count if it has not as many fields as the first one.
+        same_width: whether rows with another number of fields than the first are not counted.
         returns: whether a carriage return without a newline ends a line, as on an old Mac.
 
     Attributes:
@@ -66,14 +66,14 @@ cdef class RowLines:
         return self._wanted >= 0
 
     def finish(self):
-        """Note the last row, if no line end follows it."""
+        """Record the last row, if no line end follows it."""
         if self._state != ROW and self._wanted >= 0:
             self._ended()
             if self._row > self._wanted:
                 self._note()
 
     cdef int _note(self) except -1:
-        """Note the wanted row, which has ended."""
+        """Record the wanted row, which has ended."""
         self.found.append(self._begun)
         more = len(self.found) < len(self._rows)
         self._wanted = self._rows[len(self.found)] if more else -1
@@ -125,7 +125,7 @@ cdef class RowLines:
         return size
 
     cdef void _ended(self) noexcept nogil:
-        """Count a row, unless its width says that it was skipped."""
+        """Count a row, unless it was skipped because of its width."""
         if self._width == 0:
             self._width = self._fields
         self._row += not (self._same_width and self._fields != self._width)

@@ -1,4 +1,4 @@
-"""The types of columns in several files: which become one type without changing a value."""
+"""The types of columns in several files: find a common type that changes no value."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ LISTS = (types.is_list, types.is_large_list)
 def one_schema(
     files: Iterable[tuple[str, pa.Schema]], used: frozenset[str] | None = None
 ) -> pa.Schema:
-    """Return the columns of files with types that have all their values.
+    """Return the columns of files with types that can represent all their values.
 
     Args:
         files: the name and the columns of each; columns may be missing.
         used: the columns that are used; others are left out instead of an error. None for all.
 
     Raises:
-        SourceError: a column has types that can't be one, such as numbers and text.
+        SourceError: a column's types have no common type, such as numbers and text.
     """
     (first, wanted), *others = files
     if all(schema == wanted for _, schema in others):
@@ -48,10 +48,10 @@ def one_schema(
 
 
 def same_schema(wanted: tuple[str, pa.Schema], found: tuple[str, pa.Schema]) -> pa.Schema:
-    """Return the columns of the first of two files, if its types have all values of the other.
+    """Return the columns of the first of two files, if its types can represent the other's values.
 
     Raises:
-        SourceError: a type has not.
+        SourceError: a type can't.
     """
     for field, wider in zip(wanted[1], one_schema((wanted, found)), strict=True):
         if wider.type != field.type:
@@ -63,7 +63,7 @@ def same_schema(wanted: tuple[str, pa.Schema], found: tuple[str, pa.Schema]) -> 
 def differing(
     name: str, one: tuple[pa.DataType, str], other: tuple[pa.DataType, str]
 ) -> SourceError:
-    """Return the error for a column whose type in one file can't hold the values of another."""
+    """Return the error for a column whose type in one file can't represent another's values."""
     (kind, first), (found, file) = one, other
     return SourceError(
         Message(
@@ -72,13 +72,13 @@ def differing(
             Hint("sort_by"),
             " and ",
             Hint("sql"),
-            ": then each keeps its own",
+            ": then each file keeps its own",
         )
     )
 
 
 def one_type(kind: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    """Return a type in which all values of two types are the same; None if there is none."""
+    """Return a type that represents all values of two types unchanged; None for none."""
     if kind == other or types.is_null(other):
         return kind
     if types.is_null(kind):
@@ -100,7 +100,7 @@ def one_type(kind: pa.DataType, other: pa.DataType) -> pa.DataType | None:
 
 
 def one_integer(kind: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    """Return the wider type of two of integers, if it has the values of both."""
+    """Return the wider of two integer types, if it can represent both."""
     narrow, wide = sorted((kind, other), key=lambda each: each.bit_width)
     if types.is_signed_integer(narrow) == types.is_signed_integer(wide):
         return wide

@@ -36,21 +36,21 @@ def _size(source: Any) -> int:
 class SeveralFiles:
     """One reading of files.
 
-    All files must have the columns of the first one, in any order. The folders of a file can name
-    columns, too.
+    All files must have the columns of the first one, in any order. The folders of a file can also
+    name columns.
 
     Args:
         sources: paths, or one file object.
         kinds: the format of each; None to detect it from the first bytes.
         options: the user's options for text files.
-        wanted: what a load needs of the rows; None outside a load, which reads typed columns.
+        wanted: the parts of the rows that a load needs; None outside a load, for typed columns.
         limit: stop after this many rows.
-        start_row: rows before it are not wanted, and may be left out.
-        one: whether all batches must have the same types. Else each file keeps its own.
+        start_row: earlier rows are not wanted, and may be left out.
+        one: whether all batches must have the same types. Otherwise each file keeps its own.
 
     Attributes:
-        first_row: of the batches; those before it are left out.
-        schemas: the names and columns of files, as far as they are known before they are read.
+        first_row: of the batches; earlier rows are left out.
+        schemas: the names and columns of files, as far as known before they are read.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class SeveralFiles:
         self._kinds = kinds
         self._one = one
         self._partitions = [Partitions(source, options.pattern) for source in sources]
-        # Columns that are not used may be left out if their types can't be one.
+        # Unused columns may be left out if they have no common type.
         self._used = None if wanted is None or wanted.document else wanted.columns
         self._reading = Reading(
             options,
@@ -90,22 +90,22 @@ class SeveralFiles:
         self._shares: deque[tuple[int, float]] = deque()
         self._done = (0, 0.0)
         self._part: OpenFile
-        # By the index of each file opened: its state, where it begins, and the number of bad lines
-        # before it.
+        # By the index of each file opened: its state, its start, and the number of earlier bad
+        # lines.
         self._states: dict[int, Unchanged] = {}
         self._starts: dict[int, int | None] = {}
         self._bad_before: dict[int, int] = {}
         self._json: pa.Schema | None = None  # of the JSON lines so far
-        # The columns of the first file that fixes them, and its name.
+        # The columns of the first file that defines them, and its name.
         self._columns: list[str] | None = None
         self._columns_of = ""
-        self._schema: pa.Schema | None = None  # of all batches, if they have one
+        self._schema: pa.Schema | None = None  # of all batches, if they share one
         self.schemas: list[tuple[str, pa.Schema]] = []
 
     def _wanted(self, wanted: Wanted | None) -> Wanted | None:
-        """Return what is wanted of JSON lines that have columns in common with something else."""
+        """Return the needs of JSON lines that have columns in common with other formats."""
         if wanted is None or (len(set(self._kinds)) > 1 and self._one):
-            return None  # typed columns, so that those of different formats match
+            return None  # typed columns, so that different formats match
         return replace(wanted, columns=None) if len(set(self._kinds)) > 1 else wanted
 
     def open(self) -> pa.Schema:
@@ -124,13 +124,13 @@ class SeveralFiles:
             raise
 
     def _open(self) -> pa.Schema:
-        """Open the first file of which rows are wanted."""
+        """Open the first file with wanted rows."""
         while self._index + 1 < len(self._sources):
             path, kind = self._sources[self._index], self._kinds[self._index]
             rows = rows_of(path, kind) if kind == "parquet" and isinstance(path, str) else None
             if rows is None or self._rows + rows > self._reading.start_row:
                 break
-            # All files have the columns of the first, also if none of its rows is wanted.
+            # All files have the columns of the first, even if none of its rows is wanted.
             self._look_at(self._index)
             self._firsts.append(self._rows)
             self._names.append(path)
@@ -209,9 +209,9 @@ class SeveralFiles:
         """Refuse a template with a field that no row of JSON lines has.
 
         Raises:
-            SourceError: there is such a field.
+            SourceError: such a field exists.
         """
-        known = self._reading.known  # empty if it was no JSON
+        known = self._reading.known  # empty if no file was JSON
         unseen = self._reading.unseen - self._reading.folders if known else set()
         if self._reading.varies and set(self._kinds) <= {"jsonl", None} and self._rows and unseen:
             raise SourceError(
@@ -313,7 +313,7 @@ class SeveralFiles:
 
     def _lines(self, index: int, rows: list[int], stopped: Watch) -> list[int]:
         """Return the lines of some rows of a file, as far as they are found."""
-        from .line_numbers import lines_of_rows  # which imports the reader of JSON: 30 ms
+        from .line_numbers import lines_of_rows  # imports the reader of JSON: 30 ms
 
         source, state = self._sources[index], self._states.get(index)
         if is_remote(source) or state is None or not state.holds:
@@ -325,7 +325,7 @@ class SeveralFiles:
         return [before + line for line in lines] if state.holds else []
 
     def _opened(self, index: int, start_row: int = 0) -> OpenFile:
-        """Open a file, and leave out rows before ``start_row`` of all files, if that is known."""
+        """Open a file, and leave out rows before ``start_row`` of all files, if known."""
         self._reading.stopped.begin()
         start = start_row - self._rows
         self._states[index] = Unchanged(self._sources[index])

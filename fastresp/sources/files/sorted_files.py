@@ -1,4 +1,4 @@
-"""Sort the rows of files with DuckDB, and change none of their values."""
+"""Sort the rows of files with DuckDB, without changing any value."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from .reading import NUMBER, FileOptions, Wanted
 
 __all__ = ["SortedFiles"]
 
-# DuckDB holds this many rows in memory while it merges sorted runs, beyond its limit for narrow
+# DuckDB keeps this many rows in memory while it merges sorted runs, beyond its limit for narrow
 # rows: with 300,000 to 1,200,000 rows of 750, 1,500 and 3,000 bytes, it fails with 128 MB, 192 MB
 # and 256 MB, and works with 240 MB, 256 MB and 512 MB.
 MERGED_ROWS = 150_000
 NARROW_BYTES = 128_000_000
-# The limit is not raised above this: a few huge rows would otherwise lift it.
+# The maximum limit: otherwise a few huge rows would lift it.
 MOST_BYTES = 4_000_000_000
-# Rows of up to this many bytes, on average, are narrow.
+# The maximum average size of narrow rows, in bytes.
 NARROW_ROW_BYTES = 256.0
 NOT_IN_DUCKDB = re.compile("halffloat|decimal256")
 
 
 class SortedFiles(Query):
-    """One reading of files whose rows are sorted.
+    """One reading of files, sorted.
 
     fastresp reads the files. DuckDB would infer other types, such as numbers in CSV.
 
@@ -40,7 +40,7 @@ class SortedFiles(Query):
         options: the user's options for the sources.
         limit: stop after this many rows.
         sort_by: the names of the columns to sort by.
-        wanted: what a load needs of the rows; None outside a load.
+        wanted: the parts of the rows that a load needs; None outside a load.
     """
 
     _failed = "sorting the rows failed"
@@ -91,7 +91,7 @@ class SortedFiles(Query):
         """Return the columns of the files.
 
         Raises:
-            SourceError: DuckDB can't hold the values of one.
+            SourceError: DuckDB can't represent the values of one.
         """
         for field, found in zip(self._fields, self._reader.schema, strict=bool(self._fields)):
             try:
@@ -109,7 +109,7 @@ class SortedFiles(Query):
 
 
 class _Sent(FilesSource):
-    """The columns of files with types whose values DuckDB does not change.
+    """The columns of files with types that DuckDB stores unchanged.
 
     Attributes:
         allow: called with the mean bytes of the rows of a batch, if they are the longest so far.
@@ -136,13 +136,13 @@ class _Sent(FilesSource):
 
 def _unfit(field: pa.Field) -> SourceError:
     return SourceError(
-        f"can't sort rows with column {field.name!r}, whose type is {field.type}; write the file "
-        "with another type"
+        f"can't sort rows with column {field.name!r} of type {field.type}; write the file with "
+        "another type"
     )
 
 
 def _plain(field: pa.Field) -> pa.Field:
-    """Return the field with the type of its values, if each is stored only once."""
+    """Return the field with the type of its values, without dictionaries or runs."""
     kind = field.type
     if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
         return field.with_type(kind.value_type)
@@ -150,10 +150,9 @@ def _plain(field: pa.Field) -> pa.Field:
 
 
 def _stored(field: pa.Field) -> pa.DataType:
-    """Return a type of the same order and memory whose values DuckDB does not change.
+    """Return a type with the same order and memory that DuckDB stores unchanged.
 
-    Text need not be UTF-8. DuckDB cuts some times to microseconds, and a duration has no order in
-    it.
+    Text need not be UTF-8. DuckDB truncates some times to microseconds, and can't sort durations.
     """
     kind = field.type
     if _has_interval(kind):
@@ -168,7 +167,7 @@ def _stored(field: pa.Field) -> pa.DataType:
 
 
 def _has_interval(kind: pa.DataType) -> bool:
-    """Return whether a type has intervals of which pyarrow makes no arrays."""
+    """Return whether a type has intervals, for which pyarrow has no arrays."""
     inner = [kind.field(index).type for index in range(kind.num_fields)]
     return str(kind) in ("month_interval", "day_time_interval") or any(map(_has_interval, inner))
 
@@ -187,7 +186,7 @@ def _bare(array: pa.Array) -> pa.Array:
 
 
 def _as(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return an array of a stored type as its own type."""
+    """Return an array of a stored type with its original type."""
     if isinstance(kind, pa.BaseExtensionType):
         return pa.ExtensionArray.from_storage(kind, array.view(kind.storage_type))
     return array.view(kind)

@@ -43,7 +43,7 @@ class Table:
         limit: int | None = None,
         sort_by: Sequence[str] = (),
     ) -> None:
-        imported("pyarrow")  # so that it fails now, rather than when the table is loaded
+        imported("pyarrow")  # to fail now, rather than when the table is loaded
         self._sources = files
         self._kinds = kinds
         self._sql = sql
@@ -73,15 +73,15 @@ class Table:
         return [file if isinstance(file, str) else name_of(file) for file in self._sources]
 
     def description(self, file_of: Callable[[str], str]) -> dict[str, str]:
-        """Return what decides which rows there are, and in which order, by name.
+        """Return, by name, the settings that determine the rows and their order.
 
-        The paths are not part of it: a file may be named in several ways.
+        The paths are not included: a file may be named in several ways.
 
         Args:
-            file_of: returns what identifies a file.
+            file_of: returns an identifier of a file.
 
         Raises:
-            SourceError: a file object can be read only once, or it is unknown what a query reads.
+            SourceError: a file object can be read only once, or the query's data is unknown.
         """
         if self._sql is not None and not self._sources:
             raise SourceError(
@@ -102,7 +102,7 @@ class Table:
                 )
         found = {
             "source": "; ".join(map(file_of, self._sources)),
-            "query": masked(str(self._sql)),  # no digest of a password, which could be guessed
+            "query": masked(str(self._sql)),  # no digest of a password: it could be guessed
             "format": repr((self._kinds, self._options)),
             "limit": str(self._limit),
             "order": repr(self._sort_by),
@@ -117,7 +117,7 @@ class Table:
 
     @property
     def rows(self) -> int | None:
-        """Number of rows, if the metadata of every file has it, else None.
+        """Number of rows, if the metadata of every file has it, otherwise None.
 
         Raises:
             SourceError, OSError: a file can't be read.
@@ -131,7 +131,7 @@ class Table:
         return NotImplemented if rows is None else rows
 
     def fraction(self, rows: int | None = None) -> float | None:
-        """Return the fraction of the files that the first ``rows`` rows make up; None if unknown.
+        """Return the fraction of the files in the first ``rows`` rows, 0 to 1; None if unknown.
 
         Args:
             rows: number of rows, which must not decrease from call to call; None for all rows
@@ -148,7 +148,11 @@ class Table:
     def place(self, row: int) -> tuple[str, int]:
         """Return the file of a row and the row's index in it, counted from 0.
 
-        For a query, and for sorted rows, the file is empty and the index is that of the result.
+        For a query, and for sorted rows, the file is empty and the index is the row's in the
+        result.
+
+        Args:
+            row: index of the row in the table.
 
         Raises:
             LookupError: the row has not been read.
@@ -160,13 +164,16 @@ class Table:
     def line_numbers(self, rows: Iterable[int], stopped: Watch) -> dict[int, int]:
         """Return the line of each row in its file, counted from 1.
 
-        The reading is closed first: it may share a file object. Rows are left out whose line is
-        unknown: those of queries, of sorted rows, of Parquet and Arrow, of pipes and URLs, of file
+        The reading is closed first: it may share a file object. Rows with an unknown line are left
+        out: rows of queries, of sorted rows, of Parquet and Arrow, of pipes and URLs, of file
         objects that are neither files nor BytesIO, and of files that changed meanwhile.
 
         Args:
-            rows: rows that have been read.
+            rows: indexes of rows that have been read.
             stopped: ends the search when it is set.
+
+        Returns:
+            The line by row.
 
         Raises:
             OSError, SourceError: a file can't be read again.
@@ -211,19 +218,19 @@ class Table:
         """Return the columns as a load needs them: JSON numbers and rows keep their text.
 
         Args:
-            start_row: rows before it may be left out; ``first_row`` is the first that is not.
+            start_row: earlier rows may be left out; ``first_row`` is the first that is not.
         """
         return Loaded(self, wanted, start_row)
 
     @property
     def first_row(self) -> int:
-        """The first row of the last reading; those before it were not wanted."""
+        """The first row of the last reading; earlier rows were not wanted."""
         first: int = getattr(self._run, "first_row", 0)
         return first
 
     @property
     def schemas(self) -> list[tuple[str, Any]]:
-        """Names and columns of the files, as far as the last reading knew them when it began."""
+        """Names and columns of the files, as far as the last reading knew them at its start."""
         return getattr(self._run, "schemas", [])
 
     def _stream(
@@ -237,7 +244,7 @@ class Table:
         return self._parts.stream(ahead.schema, None, requested_schema)
 
     def following(self) -> object:
-        """Return a stream of the batches whose columns have other types than those before."""
+        """Return a stream of the next batches, whose columns have other types."""
         return None if self._parts is None else self._parts.following()
 
     def close(self) -> None:
@@ -310,8 +317,8 @@ class Loaded(Described):
 
     Args:
         table: the table.
-        wanted: what the template needs.
-        start_row: rows before it may be left out.
+        wanted: the parts that the template needs.
+        start_row: earlier rows may be left out.
     """
 
     def __init__(self, table: Table, wanted: Wanted, start_row: int) -> None:
@@ -333,7 +340,7 @@ class Loaded(Described):
         return stream
 
     def following(self) -> object:
-        """At the end of the stream, return one of the batches of other types; None if none."""
+        """At the end of the stream, return a stream of batches with other types; None for none."""
         stream = self._table.following()
         self.arrow_schema = self._table._parts and self._table._parts.schema
         return stream
@@ -351,23 +358,23 @@ class Parts:
         self._held: Any = None  # the first batch of the next stream
 
     def stream(self, schema: Any, first: Any, requested_schema: object = None) -> object:
-        """Return a stream of a batch and those after it, up to one with another schema."""
+        """Return a stream of a batch and the next ones, up to one with another schema."""
         import pyarrow as pa
 
         self.schema = schema
         batches = _Batches(self, schema, first)
-        # Also at exit: an interpreter that ends while a thread is inside Arrow is aborted.
+        # At exit, too: an interpreter that ends while a thread is inside Arrow is aborted.
         weakref.finalize(batches, self._released)
         stream = pa.RecordBatchReader.from_batches(schema, batches)
         return stream.__arrow_c_stream__(requested_schema)
 
     def following(self) -> object:
-        """Return the stream after the one that ended; None if there is none."""
+        """Return the stream after the one that ended; None for none."""
         held, self._held = self._held, None
         return None if held is None else self.stream(held.schema, held)
 
     def next(self, schema: Any) -> Any:
-        """Return the next batch; None if there is none with this schema."""
+        """Return the next batch; None if no more batch has this schema."""
         batch = next(self._ahead, None)
         if batch is None or batch.schema.equals(schema, check_metadata=True):
             return batch

@@ -1,4 +1,4 @@
-"""Files of commands as text, one per line, as people feed them to redis-cli."""
+"""Files of commands as text, one per line, as used with redis-cli."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .resp import RespFile
 __all__ = ["CommandsFile", "words_of_line"]
 
 BLOCK_BYTES = 1 << 20
-# An argument of a line is made of text without quotes, and of quoted parts; a space follows each
+# An argument of a line consists of text without quotes, and of quoted parts; a space follows each
 # closing quote. Source: sdssplitargs() of Redis.
 PLAIN = rb"""[^ \t\r\n\0"']++"""
 DOUBLE = rb"""(?:[^"\\]|\\.)*+"""
@@ -36,8 +36,8 @@ ESCAPED = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"b": b"\b", b"a": b"\a"}
 class CommandsFile(RespFile):
     """A file with a command per line, quoted as for redis-cli, which is sent as RESP.
 
-    A RespFile whose bytes are converted as they are read; it is checked and sent in the same way.
-    Empty lines are left out.
+    A RespFile with bytes that are converted as they are read; it is checked and sent in the same
+    way. Empty lines are left out.
 
     Raises:
         SourceError: later, when it is read: a line has unbalanced quotes; the message names it.

@@ -15,7 +15,7 @@ __all__ = ["Unchanged"]
 
 
 class State(NamedTuple):
-    """What changes with the contents of a file; its version is the mtime, or an ETag."""
+    """A file's state, which changes with its contents; the version is an mtime or ETag."""
 
     device: int
     inode: int
@@ -26,8 +26,8 @@ class State(NamedTuple):
 class Unchanged:
     """The state of a file before it is read.
 
-    Only regular files and those of URLs are compared. Files of /proc count as empty, and are not
-    compared, either.
+    Only regular files and files of URLs are compared. Files of /proc count as empty, and are not
+    compared.
 
     Args:
         source: a path or a file object.
@@ -35,11 +35,11 @@ class Unchanged:
 
     def __init__(self, source: Any) -> None:
         self._source = source
-        self._before = state_of(source)  # of a URL, that when it was found
+        self._before = state_of(source)  # of a URL: its state when it was found
 
     @property
     def holds(self) -> bool:
-        """Whether it is a regular file or a BytesIO, and still the same."""
+        """Return whether it is a regular file or a BytesIO, and unchanged."""
         before = self._before
         return before is not None and before.size > 0 and self._now() == before
 
@@ -47,10 +47,10 @@ class Unchanged:
         return state_of(current(self._source))
 
     def check(self) -> None:
-        """Compare the state with the one before.
+        """Compare the state with the earlier one.
 
         Raises:
-            SourceError: it differs, or a URL can't be asked for any more.
+            SourceError: it differs, or a URL can no longer be requested.
         """
         before = self._before
         if before is None or not before.size:
@@ -67,8 +67,8 @@ class Unchanged:
         path = isinstance(self._source, str | os.PathLike)
         name = os.fspath(self._source) if path else name_of(self._source)
         raise SourceError(
-            f"{name}: {words} while it was read; load it again once nothing writes to it (what "
-            "comes through a pipe is not compared)"
+            f"{name}: {words} while it was read; load it again once nothing writes to it (data "
+            "from a pipe is not compared)"
         )
 
 

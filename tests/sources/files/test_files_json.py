@@ -552,7 +552,7 @@ def test_fields_of_objects_that_change() -> None:
         ("SET k {v.x.y}", '{"x": 7}', r"\{v.x.y\} needs an object, but v.x is a single value"),
         ("RPUSH k {*v}", "true", r"\{\*v\} needs a list or an object, but its value is a single"),
         ("RPUSH k {*v}", "[[1]]", r"\{\*v\} needs items that are one argument.*one is a list"),
-        ("RPUSH k {*v}", "[1, [2]]", r"all items of a list must be of one kind: write \{name!json"),
+        ("RPUSH k {*v}", "[1, [2]]", r"all items of a list must have one kind: write \{name!json"),
         ("RPUSH k {*v.x}", '{"x": 1}', r"\{\*v.x\} needs a list or an object"),
         ("SET k {v!f32}", '"text"', r"\{v!f32\} needs a list of numbers, but its value is a sing"),
         ("SET k {v!f32}", '["1"]', r"\{v!f32\} needs a list of numbers, but an item in it is not"),

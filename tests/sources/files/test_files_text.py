@@ -244,7 +244,7 @@ def test_a_name_is_empty_only_if_it_is_quoted_and_not_the_first() -> None:
         rows = rows_of(io.BytesIO(f'{first},"",,a\n1,2,3,4\n'.encode()), format="csv")
         assert rows == [{"column_1": "1", "": "2", "column_3": "3", "a": "4"}]
     said = failure(io.BytesIO(b",column_1\n1,2\n"), format="csv")
-    assert "column 1 has no name, and another column has the name that it would get" in said
+    assert "column 1 has no name, and another column has its replacement name" in said
 
 
 # Headers that differ.

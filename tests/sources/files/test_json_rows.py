@@ -366,9 +366,9 @@ def test_rows_that_python_refuses_are_refused(
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ('{"a":1,"a":2}', "the key 'a' comes twice in an object; remove one"),
-        ('{"a":1,"\\u0061":2}', "the key 'a' comes twice in an object; remove one"),
-        ('{"b":[{"é":{}},{"\\u00e9":1,"é":[]}]}', "the key 'é' comes twice in an object; remove"),
+        ('{"a":1,"a":2}', "the key 'a' is duplicated in an object; remove one"),
+        ('{"a":1,"\\u0061":2}', "the key 'a' is duplicated in an object; remove one"),
+        ('{"b":[{"é":{}},{"\\u00e9":1,"é":[]}]}', "the key 'é' is duplicated in an object; remove"),
         ('{"a":"\\ud800"}', "The surrogate pair in string is invalid; fix it: each line must"),
         ('{"a":"x\x01"}', "Invalid encoding in string; fix it: each line must be one JSON object"),
         ('{"a":"x\\q"}', "Invalid escape character in string; fix it: each line must be one"),

@@ -103,7 +103,7 @@ def test_sorted_rows_and_queries_need_one_type(
     for options in (form, {}):
         said = failure(paths, **options)
         assert said.startswith("column 'v' is ")
-        assert said.endswith("load them without sort_by and sql: then each keeps its own")
+        assert said.endswith("load them without sort_by and sql: then each file keeps its own")
 
 
 def test_verify_compares_the_types_of_each_file(tmp_path: Path, client: redis.Redis) -> None:

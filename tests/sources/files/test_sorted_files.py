@@ -227,7 +227,7 @@ def test_types_that_duckdb_lacks(tmp_path: Path) -> None:
     with pa.ipc.new_file(tmp_path / "x.arrow", table.schema) as writer:
         writer.write_table(table)
     said = failure(tmp_path / "x.arrow", sort_by="n")
-    assert said.startswith("can't sort rows with column 'x', whose type is list<item: halffloat>; ")
+    assert said.startswith("can't sort rows with column 'x' of type list<item: halffloat>; ")
 
 
 def test_maps_that_duckdb_lacks(tmp_path: Path) -> None:
