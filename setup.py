@@ -25,7 +25,7 @@ setup(
             )
             for path in sorted(found.relative_to(HERE) for found in HERE.glob("fastresp/**/*.pyx"))
         ],
-        # docs/reference/threads.md says why this holds for every module.
+        # docs/reference/threads.md explains why this is true for every module.
         compiler_directives={"freethreading_compatible": True},
         # Processes that are not forked would run this file again.
         nthreads=os.cpu_count() if multiprocessing.get_start_method() == "fork" else 0,

@@ -1,6 +1,6 @@
 """Test an installed fastresp: encode and, if there is a server program, load and read back.
 
-With --server it fails if there is no server program.
+With --server it fails without a server program.
 """
 
 import importlib.metadata
@@ -35,6 +35,6 @@ if find_program("server", "FASTRESP_SERVER"):
         assert [float(row["score"]) for row in found] == [row["score"] for row in ROWS]
         done += f", loaded over {report.transport}, read back"
 elif "--server" in sys.argv:
-    raise SystemExit("there is no server program")
+    raise SystemExit("no server program was found")
 
 print(done)

@@ -9,12 +9,12 @@ popped message is checked. All contenders do this once in each round.
 - ``LRANGE trick``: pushed in a pipeline, popped with an LRANGE of 100 and an LTRIM.
 - ``1,000 per command``: LPUSH of 1,000 items and RPOP of 1,000, as ListBuffer does.
 - ``redis-cli``: each command is generated and written to a ``redis-cli --pipe``; items that have
-  arrived are popped meanwhile with the LRANGE trick, and the rest at the end. The report stopped
-  its clock when everything was written; we stop it at the last reply. ``no generation`` writes the
-  same commands, made beforehand.
+  arrived are popped meanwhile with the LRANGE trick, and the other items at the end. The report
+  stopped its clock when everything was written; we stop it at the last reply. ``no generation``
+  writes the same commands, made beforehand.
 - ``fastresp redis-cli``: the same with ``RedisCli`` and ``pack_many``, 1,000 at a time.
 - ``fastresp ListBuffer``: ``push()`` of 1,000, and ``pop(1000)`` or ``pop_arrow(1000)``.
-- ``fastresp mass_insert``: one load of all 100,000, connecting included; then they are popped.
+- ``fastresp mass_insert``: one load of all 100,000, including connecting; then they are popped.
 
 Through redis-cli the server does most of its work during the pops. So these rows of the push table
 show the cost of writing, without the server's CPU time. A third table, ``000 both``, has the pushes
@@ -105,7 +105,7 @@ class Way:
         raise NotImplementedError
 
     def pop(self, count: int) -> int:
-        """Pop up to ``count`` items and check each; return how many there were."""
+        """Pop up to ``count`` items and check each; return the number of items."""
         raise NotImplementedError
 
     def close(self) -> None:
@@ -277,11 +277,11 @@ class Load(Buffer):
 
 @dataclass
 class Contender:
-    """What runs, and the rows for its times.
+    """A contender, and the rows for its times.
 
     Attributes:
         run: runs it, or the reason why it cannot run.
-        waits: whether the server's CPU time can be split into that of pushes and of pops.
+        waits: whether the server's CPU time can be split between pushes and pops.
     """
 
     run: Callable[[int, Clock], None] | str

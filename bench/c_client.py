@@ -3,7 +3,7 @@
     python bench/c_client.py
     python bench/c_client.py --items 20000
 
-This runs each loop once, with a server of its own on a unix socket and values of 129 bytes.
+This runs each loop once, with its own server on a unix socket and values of 129 bytes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fastresp.server.local_server import LocalServer
 __all__ = ["CClient", "NotAvailable", "compiled"]
 
 SOURCE = Path(__file__).with_name("hiredis_c.c")
-# Each with its batch; the second of a pair pops what the first pushed.
+# Each with its batch size; the second of a pair pops the items pushed by the first.
 LOOPS = (
     *(("ping", 1), ("ping-pipeline", 1_000)),
     *(("lpush", 1), ("rpop", 1)),
@@ -73,7 +73,7 @@ class CClient:
         return pushing, popping, push_cpu, pop_cpu
 
     def busy_loop(self, seconds: float) -> tuple[float, int]:
-        """Send SET foo bar one by one for a time; return the seconds taken, and the count."""
+        """Send SET foo bar one by one for some time; return the seconds taken, and the count."""
         [taken], [count] = self._run("set-milliseconds", round(seconds * 1e3), 1)
         return taken, count
 
@@ -94,7 +94,7 @@ def compiled() -> AbstractContextManager[Path]:
     """Compile the program into a temporary folder.
 
     Raises:
-        NotAvailable: there is no compiler, or no hiredis.
+        NotAvailable: a compiler or hiredis is missing.
     """
     lacking = "hiredis was not found (Debian: apt install libhiredis-dev)"
     return compiling.compiled(SOURCE, _hiredis_flags(), lacking)

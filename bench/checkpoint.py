@@ -1,11 +1,12 @@
-"""What a checkpoint costs the server.
+"""Cost of a checkpoint for the server.
 
 1,000,000 rows of an Arrow table are loaded into an empty server on a unix socket, without a
-checkpoint and with one, in turn. A value is wall time; the server's CPU time is beside it.
+checkpoint and with one, in turn. A value is wall time; the server's CPU time is in the metadata.
 
-- INCRBY, RPUSH, HSETNX: with a checkpoint in transactions of about 2,000 commands, which set the
-  marker as well; and in scripts, by a user who may not close connections;
-- HSET: idempotent, so the commands are sent as always, and the marker is set once a second;
+- INCRBY, RPUSH, HSETNX: with a checkpoint in transactions of about 2,000 commands, which also set
+  the marker; and in scripts, as a user without permission to close connections;
+- HSET: idempotent, so the commands are sent without transactions, and the marker is set once a
+  second;
 - the same into a cluster of three nodes, where each transaction has keys of one slot.
 
     python bench/checkpoint.py -o checkpoint.json   # about 6 minutes
@@ -40,14 +41,14 @@ TEMPLATES = {
     "HSETNX": "HSETNX h:{key} f{id} {id}",
     "HSET": "HSET h:{key} f{id} {id}",
 }
-# Who may not close connections.
+# A user without permission to close connections.
 USER, WITHOUT = "scripts", "-client|kill"
-# Each load has a checkpoint of its own.
+# Each load has its own checkpoint.
 NUMBERS = count()
 
 
 def load(table: pa.Table, template: str, url: str, *, kept: bool) -> None:
-    """Load, with a checkpoint if it is to be kept."""
+    """Load, with a checkpoint if ``keep`` is set."""
     name = f"load-{next(NUMBERS)}" if kept else None
     report = fastresp.mass_insert(table, template, server=url, transport="socket", checkpoint=name)
     if report.replies != table.num_rows:

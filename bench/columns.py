@@ -2,18 +2,18 @@
 
 Every contender does the same work: 500,000 commands ``SET key value`` become RESP, in chunks that
 are ready to be written and then thrown away. fastresp starts from an Arrow table, with one
-template; the others from ready Python tuples, and making those is not timed.
+template; the others start from Python tuples, which are made beforehand.
 
 - strings: values of 129 bytes, distinct keys, all of them strings;
 - ints: both the key and the value an int64;
 - floats: the key an int64, the value a random float64 (17 digits);
 - embedding: 20,000 commands ``HSET doc:{key} vector {value}``, the value a vector of 384 float32
   as its bytes; the others start from a NumPy matrix, and make a key and call ``tobytes()`` for
-  each.
+  each row.
 
 Two rows copy the same bytes of RESP out of one large buffer. ``memcpy`` copies them into another
 as large: for strings, each has 85 MB. ``memcpy, warm buffer`` copies them piece by piece into one
-buffer of 512 KiB, the size of a chunk: fastresp reuses the memory of a chunk as well.
+buffer of 512 KiB, the size of a chunk: fastresp also reuses the memory of a chunk.
 
 The contenders take turns within a round. A value is the time per command; a fast contender repeats
 its work, so that a turn lasts 100 ms or more. Before it measures, the script checks that all
@@ -22,8 +22,8 @@ contenders make the same bytes.
     python bench/columns.py -o columns.json      # about 4 minutes
     python bench/columns.py --fast               # about 1 minute
 
-The tables at the end show how many times longer each contender takes than ``fastresp columns``:
-the median of the ratios of each round, and their range.
+The tables at the end show each contender's time divided by that of ``fastresp columns``: the
+median of the ratios of each round, and their range.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the encoding benchmarks share: the commands, the clock, and the table they print."""
+"""Shared by the encoding benchmarks: the commands, the clock, and the printed table."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fastresp.cli.demo.generators import PAYLOAD
 __all__ = ["KINDS", "commands", "finish_encoding", "repeated"]
 
 KINDS = ("SET", "LPUSH")
-# How long one turn lasts at least: a fast contender repeats its work.
+# The minimum duration of a turn: a fast contender repeats its work.
 TURN_S = 0.1
 
 
@@ -33,11 +33,11 @@ def commands(kind: str, count: int) -> list[tuple[str, str, str]]:
 
 
 def repeated(work: Callable[[], object], operations: int) -> Callable[[], float]:
-    """Make a contender that repeats its work for ``TURN_S`` and returns the time per operation.
+    """Return a contender that repeats its work for ``TURN_S`` and returns the time per operation.
 
     Args:
-        work: what is timed.
-        operations: how many of them one call of ``work`` does.
+        work: the timed function.
+        operations: number of operations in one call of ``work``.
     """
     loops = 0
 
@@ -57,7 +57,7 @@ def repeated(work: Callable[[], object], operations: int) -> Callable[[], float]
 
 
 def print_ratios(title: str, results: Sequence[Result], base: Result) -> None:
-    """Print the time of each contender, and its ratio to that of the base."""
+    """Print the time of each contender, and its ratio to the base's time."""
     table = Table(title=title, title_justify="left", box=None, pad_edge=False)
     table.add_column("contender")
     for column in ("median ns", "ratio", "range"):
@@ -75,11 +75,11 @@ def print_ratios(title: str, results: Sequence[Result], base: Result) -> None:
 def finish_encoding(
     groups: Sequence[Sequence[Result]], operation: str, output: Path | None
 ) -> None:
-    """Print a table for each group and the goals, and write the results if asked to.
+    """Print a table for each group and the goals, and write the results on request.
 
     Args:
-        groups: results that took turns; the first of each is what the others are compared with.
-        operation: what the times are of, such as ``"command"``.
+        groups: results that took turns; the first of each group is the base of its ratios.
+        operation: the unit of the times, such as ``"command"``.
         output: the file to write.
     """
     for result in chain.from_iterable(groups):

@@ -1,4 +1,4 @@
-"""Compile the programs in C that benchmarks use."""
+"""Compile the C programs of the benchmarks."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def compiled(source: Path, flags: Sequence[str] = (), lacking: str = "") -> Iter
     """Compile a program into a temporary folder, which is removed at the end.
 
     Args:
-        source: the file, in C.
+        source: the C file.
         flags: for the compiler and the linker.
-        lacking: what is missing if this fails, for the message.
+        lacking: the missing package if this fails, for the message.
 
     Raises:
-        NotAvailable: there is no compiler, or it fails.
+        NotAvailable: a compiler is missing, or it fails.
     """
     if shutil.which("cc") is None:
         raise NotAvailable("no C compiler was found (Debian: apt install gcc)")

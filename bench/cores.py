@@ -1,11 +1,11 @@
-"""Keep a server and its clients on one core or two, and note the state of the machine.
+"""Keep a server and its clients on one core or two, and record the state of the machine.
 
 A client that waits for each reply needs two wake-ups per command. Waking another core takes a
 microsecond if it still polls for work, and 100 if it sleeps (under Linux's haltpoll, in a virtual
 machine, it polls for at most 200 µs): the same loop does 5,000 commands per second, or 25,000 for
-a while. On one core there is nothing to wake up, and since client and server never work at the same
+a while. On one core no other core must wake up, and since client and server never work at the same
 time, nothing is lost. So all contenders that send one command at a time are measured on one core.
-Those that write while the server works need two, and are left alone.
+Contenders that write while the server works need two cores, and are not pinned.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ Places: TypeAlias = Mapping[int, int]
 
 
 def one_core(server: int) -> AbstractContextManager[Places]:
-    """Keep a server and this process, with what it starts meanwhile, on one core.
+    """Keep a server and this process, with its later children, on one core.
 
     Args:
-        server: its process id, which is that of its main thread.
+        server: its process id, which is also its main thread's.
 
-    It does nothing on systems without such a call (macOS).
+    Does nothing on systems without such a call (macOS).
     """
     core = min(_cores())
     return _kept({0: core, server: core})
 
 
 def two_cores(server: int) -> AbstractContextManager[Places]:
-    """Keep a server on one core, and this process, with what it starts, on another."""
+    """Keep a server on one core, and this process, with its later children, on another."""
     return apart([server])
 
 
 def apart(servers: Sequence[int]) -> AbstractContextManager[Places]:
-    """Keep this process, with what it starts, on the last core, and servers on the others in turn.
+    """Keep this process, with its later children, on the last core, and servers on the others.
 
     Args:
         servers: their process ids. With two cores they share the first.
@@ -56,7 +56,7 @@ def apart(servers: Sequence[int]) -> AbstractContextManager[Places]:
 
 
 class CpuTimes:
-    """The CPU times of the main threads of servers since it was made.
+    """The CPU times of the main threads of servers since its creation.
 
     Args:
         pids: of the servers.
@@ -80,20 +80,20 @@ class CpuTimes:
 
 
 def placement() -> str:
-    """Say where ``apart()`` keeps what."""
+    """Describe the cores that ``apart()`` uses."""
     *others, last = sorted(_cores())
     cores = ", ".join(map(str, others or [last]))
     return f"clients on core {last}, servers on {'core' if len(others) < 2 else 'cores'} {cores}"
 
 
 def _cores() -> set[int]:
-    """Return the cores that this process may use; a made-up one where the system does not say."""
+    """Return the cores that this process may use; an invented one where the system does not say."""
     return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else {0}
 
 
 @contextmanager
 def _kept(places: Places) -> Iterator[Places]:
-    """Keep processes on cores, and let them go afterwards."""
+    """Keep processes on cores, and release them afterwards."""
     if not hasattr(os, "sched_setaffinity"):
         yield {}
         return
@@ -111,10 +111,10 @@ def _kept(places: Places) -> Iterator[Places]:
 def take_noted(
     result: Result, run: Contender, server: psutil.Process, keep: bool = True, **details: Any
 ) -> float:
-    """Do the same as ``turns.take()``, and note the state of the machine.
+    """Do the same as ``turns.take()``, and record the state of the machine.
 
-    That is how often the server gave up its core to wait (``voluntary``), how often it lost it
-    (``involuntary``), and the machine's load over one minute.
+    This is the number of the server's voluntary context switches (``voluntary``), of involuntary
+    ones (``involuntary``), and the machine's load over one minute.
     """
     before = _switches(server)
     taken = take(result, run, server, keep, **details)

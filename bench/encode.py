@@ -3,7 +3,7 @@
 Every contender does the same work: 100,000 ready commands, tuples of three str, become RESP,
 joined to chunks of about 1 MiB, ready to be written and then thrown away. (``pack_many`` makes one
 piece of all; ``template, dicts`` starts from ready dicts.) Rows named ``alone`` neither join nor
-encode text: each result is thrown away at once.
+encode text: each result is thrown away immediately.
 
 The contenders take turns within a round. A value is the time per command; a fast contender repeats
 its work, so that a turn lasts 100 ms or more. Before it measures, the script checks that all
@@ -13,8 +13,8 @@ contenders make the same bytes.
     python bench/encode.py --fast                # about 1 minute
     python -m pyperf compare_to before.json after.json
 
-The tables at the end show how many times longer each contender takes than ``fastresp rows``: the
-median of the ratios of each round, and their range.
+The tables at the end show each contender's time divided by that of ``fastresp rows``: the median of
+the ratios of each round, and their range.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from fastresp.cli.demo.generators import AS_LISTED, GENERATORS, chunks
 
 COMMANDS = 100_000
 BASE = "fastresp rows"
-# As redis-py's connections set it: longer buffers are not joined.
+# The limit of redis-py's connections: longer buffers are not joined.
 REDIS_PY_CUTOFF = 6_000
 
 Encoder = Callable[[Any], Iterable[Any]]

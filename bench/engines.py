@@ -2,10 +2,10 @@
 
 A DataFrame of 2,000,000 rows and 10 columns, made by Spark in ``local[2]`` with two partitions:
 
-- written by Spark's data source to a sink that drops it, into one server on a unix socket, and into
-  a cluster of three primaries with a replica each. Spark and the servers share the cores of the
-  machine, so the goal is about wall time / (CPU time of all servers + the time of the dropping
-  sink).
+- written by Spark's data source to a sink that drops all rows, into one server on a unix socket,
+  and into a cluster of three primaries with a replica each. Spark and the servers share the
+  machine's cores, so the goal is about wall time / (CPU time of all servers + the time of the
+  dropping sink).
 - read from the server in two partitions, by the data source; and by redis-py pipelines of 1,000
   commands in mapPartitions. These work like spark-redis: each partition lists all keys, reads the
   keys of its slots, and converts the values to their types. For comparison, the pipelines also run
@@ -165,7 +165,7 @@ def read(
 
 
 def reader(spark: SparkSession, url: str, frame: DataFrame) -> DataFrame:
-    """Return the frame as the data source reads it."""
+    """Return the frame as read by the data source."""
     options = {"server": url, "pattern": "user:{id}", "partitions": str(PARTITIONS)}
     return spark.read.format("fastresp").options(**options).schema(frame.schema).load()
 
@@ -182,7 +182,7 @@ def slots(parts: int) -> list[range]:
 
 
 def keys_of(client: redis.Redis, partition: Iterator[range]) -> Iterator[bytes]:
-    """Yield the keys of the slots, as spark-redis finds them: each partition lists all keys."""
+    """Yield the keys of the slots, found as by spark-redis: each partition lists all keys."""
     for part in partition:
         for key in client.scan_iter("user:*", count=1000, _type="hash"):
             if key_slot(key) in part:
@@ -192,7 +192,7 @@ def keys_of(client: redis.Redis, partition: Iterator[range]) -> Iterator[bytes]:
 def pipelined(
     url: str, schema: Any, find: Callable[..., Iterator[bytes]] | None
 ) -> Callable[[Iterator[Any]], Iterator[tuple[Any, ...]]]:
-    """Return what reads a partition by pipelines, and converts the values to their types."""
+    """Return a reader of a partition with pipelines, which converts the values to their types."""
     kinds = {
         "string": bytes.decode, "bigint": int, "int": int, "double": float,
         "boolean": b"1".__eq__, "timestamp": lambda text: datetime.fromisoformat(text.decode()),

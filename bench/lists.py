@@ -4,7 +4,7 @@ The items have 129 bytes, as in the 2018 report; the server is started for the r
 socket. A pop starts with a full list (filling it is not timed) and ends when the client has the
 bytes of every item; a push ends with the last reply. The contenders are the C client hiredis
 (``hiredis_c.c``, which measures its time itself, without its start), redis-py with hiredis's
-parser, and fastresp. A contender that is missing here is named and left out.
+parser, and fastresp. A missing contender is named and left out.
 
 The contenders take turns within a round. A value is the wall time of one whole list; the CPU times
 of the server and the clients are in the metadata ``server_cpu`` and ``client_cpu``. redis-py uses
@@ -37,7 +37,7 @@ ITEM = PAYLOAD.encode()
 KEY = "key"
 BATCH = 1_000
 
-# By kind and name: what is timed, or why it is missing here.
+# By kind and name: the timed function, or why it is missing.
 Contenders = dict[str, dict[str, Contender | str]]
 
 

@@ -1,16 +1,16 @@
 """Time to load files and columns into a real server, whole, and to start the command line.
 
-Loads, each into a server started for it on a unix socket:
+Each load uses its own server on a unix socket:
 
 - ``parquet``: a file of 5,000,000 rows and 10 columns (integers, floats, text, times, booleans),
-  which the script makes, loaded by ``fastresp load`` into a hash per row. It prints wall time /
-  server CPU time, and the peak memory of the command with all processes that it starts.
+  made by the script, loaded by ``fastresp load`` into a hash per row. It prints wall time / server
+  CPU time, and the peak memory of the command with all its child processes.
 - ``embedding``: a column of vectors of 384 float32 into hashes, with ``mass_insert`` from an Arrow
   table, and with a redis-py pipeline of 1,000 and ``tobytes()``, in turn.
-- ``csv``: a file of 1,000,000 SETs of 129 bytes, by ``fastresp load``; whole processes.
-- ``jsonl``: a file of JSON Lines of six numbers each, all with the same keys, and files whose keys
-  rotate through 50, 300 and 3,000, by ``mass_insert``, in turn. It prints the ratios of their
-  rates.
+- ``csv``: a file of 1,000,000 SETs of 129 bytes, with ``fastresp load``; whole processes.
+- ``jsonl``: a file of JSON Lines of six numbers each, all with the same keys, and files with keys
+  that rotate through 50, 300 and 3,000, with ``mass_insert``, in turn. It prints the ratios of
+  their rates.
 - ``start``: a load of one row, ``fastresp --help`` and ``python -c pass``, in turn: whole
   processes, the median of 5.
 
@@ -49,13 +49,13 @@ DIMENSIONS = 384
 PIPELINE = 1_000
 BATCH = 250_000
 LINES = 1_000_000
-# Keys that JSON rows rotate through, and how many of them each row has.
+# The numbers of keys that JSON rows rotate through, and the number of keys in a row.
 KEYS = (50, 300, 3_000)
 ROW_KEYS = 5
-# Processes that one value of ``start`` is the median of.
+# The number of processes whose median is one value of ``start``.
 STARTS = 5
 TEMPLATE = "HSET row:{id} {**}"
-# How often the memory is sampled.
+# The interval of memory samples, in seconds.
 SAMPLE_S = 0.02
 
 
@@ -213,7 +213,7 @@ def load_csv(rows: int, rounds: int) -> Result:
 
 
 def write_json(path: Path, rows: int, keys: int) -> None:
-    """Write JSON Lines whose keys rotate."""
+    """Write JSON Lines with rotating keys."""
     with open(path, "w") as file:
         for row in range(rows):
             names = [f"key{(row * ROW_KEYS + i) % keys:04}" for i in range(ROW_KEYS)]
@@ -222,7 +222,7 @@ def write_json(path: Path, rows: int, keys: int) -> None:
 
 
 def load_json(rows: int, rounds: int) -> list[Result]:
-    """Load JSON Lines whose keys are the same, and those whose keys drift, in turn."""
+    """Load JSON Lines with the same keys, and with keys that drift, in turn."""
     kinds = {"jsonl": ROW_KEYS} | {f"jsonl, {keys:,} keys that drift": keys for keys in KEYS}
     with tempfile.TemporaryDirectory() as folder, LocalServer() as server:
 

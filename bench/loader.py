@@ -1,16 +1,16 @@
 """One loader process for ``scale.py``: load SETs from a source of any length, and report the cost.
 
 The source repeats a block of rows, so it needs no more memory for 10^8 commands than for 10^5:
-tuples that are there already, or one Arrow batch that a RecordBatchReader returns again and again.
-Each key is ``key:`` and 8 digits. A first load of 1,000 commands imports what a load needs and is
+existing tuples, or one Arrow batch that a RecordBatchReader returns repeatedly. Each key is
+``key:`` and 8 digits. A first load of 1,000 commands imports the modules that a load needs and is
 not measured. Then the program prints ``ready``, and begins when it reads a line or the end of its
 input.
 
     python bench/loader.py redis://127.0.0.1:6379 columns 1000000 --loads 3 </dev/null
 
 At the end it prints JSON of all measured loads together: ``seconds`` (wall time), ``cpu`` (seconds
-of this process, all threads), ``commands`` and ``bytes`` that were acknowledged, and where Linux
-says so, ``start`` and ``peak``, the memory before the loads and its greatest, in bytes.
+of this process, all threads), ``commands`` and ``bytes`` that were acknowledged, and on Linux
+``start`` and ``peak``, the memory before the loads and its peak, in bytes.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Loader:
         self._process.stdout.readline()
 
     def run(self) -> dict[str, Any]:
-        """Let it load; return what it reports.
+        """Start its loads; return its report.
 
         Raises:
             SystemExit: it failed.
@@ -77,7 +77,7 @@ class Loader:
 
 
 def add(result: Result, number: int, value: float, facts: dict[str, Any]) -> None:
-    """Add the value of a round, with what a loader and the CPU times of the servers say.
+    """Add the value of a round, with the reports of a loader and the servers' CPU times.
 
     Args:
         facts: of one load.
@@ -92,7 +92,7 @@ def rows(count: int, value_bytes: int) -> list[tuple[str, str]]:
 
 
 def source(kind: str, block: int, value_bytes: int) -> tuple[str, Callable[[int], Any]]:
-    """Return the template, and what makes a source of that many commands."""
+    """Return the template, and a function that makes a source of this number of commands."""
     ready = rows(block, value_bytes)
     if kind == "rows":
         return "SET {0} {1}", lambda count: islice(chain.from_iterable(repeat(ready)), count)
@@ -120,7 +120,7 @@ def memory(name: str) -> int:
 
 
 def forget_peak() -> None:
-    """Let the peak of the memory begin anew. Source: proc(5), clear_refs."""
+    """Reset the peak of the memory. Source: proc(5), clear_refs."""
     try:
         Path("/proc/self/clear_refs").write_text("5")
     except OSError:
@@ -128,7 +128,7 @@ def forget_peak() -> None:
 
 
 def main() -> None:
-    """Load, and print what it took."""
+    """Load, and print the cost."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("server", help="URL of a server, or of a node of a cluster")
     parser.add_argument("source", choices=SOURCES)

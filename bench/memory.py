@@ -1,14 +1,14 @@
-"""How much memory a client needs for 10,000,000 items: mass_insert and ListBuffer.
+"""Memory of a client for 10,000,000 items: mass_insert and ListBuffer.
 
-Table ``memory``. Each row is a Python process of its own, which reports its memory at the start and
+Table ``memory``. Each row is a separate Python process, which reports its memory at the start and
 its peak (``VmRSS`` and ``VmHWM`` of ``/proc/self/status``; ``ru_maxrss`` would include the peak of
-the process that started it).
+its parent process).
 
 - ``fastresp mass_insert, redis-cli`` and ``fastresp mass_insert, socket``: 10,000,000 LPUSHes of
   small values from a generator. The value is the growth from the start, with fastresp imported.
-  redis-cli, a process of its own with a few blocks of 16 KiB, is not included.
+  redis-cli, a separate process with a few blocks of 16 KiB, is not included.
 - ``fastresp ListBuffer, push and drain``: as many items pushed, then drained. The value is the peak
-  of the whole process, Python included. The items are counted, and their checksum compared.
+  of the whole process, including Python. The items are counted, and their checksum compared.
 
 The metadata has ``start``, ``peak`` and ``above`` in bytes, and the ``seconds``. The server's own
 memory, up to 1 GB, is not included.
@@ -101,7 +101,7 @@ def run(row: str, items: int, server: LocalServer) -> dict[str, Any]:
 
 
 def check(row: str, facts: dict[str, Any], left: int, items: int, checksum: int) -> None:
-    """End the program unless all items were pushed, and by ListBuffer popped as well."""
+    """End the program unless all items were pushed, and by ListBuffer also popped."""
     expected = (items, 0, checksum) if ROWS[row][0] is BUFFER else (items, items, 0)
     found = facts["done"], left, facts["checksum"]
     if found != expected:

@@ -1,8 +1,8 @@
-"""Past the ready-made file: merged and serialised loads beside ``redis-cli --pipe`` with a file.
+"""Past the ready-made file: merged and serialised loads compared with ``redis-cli --pipe``.
 
 1,000,000 rows become LPUSH or RPUSH on one list (values of 129 bytes), SADD of numbers to one set,
 ZADD to one sorted set, HSET of fields of one hash, or SET of 129 bytes with distinct keys; and
-200,000 rows become hashes of 3, 10 or 30 fields. The ways are redis-cli reading the file of the
+200,000 rows become hashes of 3, 10 or 30 fields. The contenders are redis-cli reading a file of the
 single commands, the server's own speed for them; a load of single commands; and merged and
 serialised loads of rows, and of Arrow columns. They take turns on one server, on a unix socket,
 that is emptied before each load. In the first round DEBUG DIGEST must be the same after each load.
@@ -58,7 +58,7 @@ KINDS: dict[str, Kind] = {
 
 
 def ways(workbench: Workbench, kind: str, count: int) -> dict[str, Callable[[], object]]:
-    """Return by name what loads the same rows."""
+    """Return by name the functions that load the same rows."""
     import pyarrow as pa
 
     template, make, modes = KINDS[kind]
@@ -96,7 +96,7 @@ def compare(workbench: Workbench, kind: str, count: int, rounds: int) -> list[Re
             return
         digests.append(client.execute_command("DEBUG", "DIGEST"))
         if digests[-1] != digests[0]:
-            raise FastrespError(f"{row.row}: the server does not hold the same data")
+            raise FastrespError(f"{row.row}: the server does not have the same data")
 
     measure(
         [*results.values()],

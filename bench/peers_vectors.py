@@ -1,13 +1,13 @@
-"""The table ``peers vectors, TCP`` of ``peers.py``: embeddings into a search index, beside RedisVL.
+"""The table ``peers vectors, TCP`` of ``peers.py``: embeddings into a search index, as RedisVL.
 
 Documents with an id, a text and a vector of 384 float32 become a hash each, over TCP, while a
 search index covers them: ``SearchIndex.load`` of RedisVL in batches of 1,000, a redis-py pipeline
-of 1,000, and ``mass_insert`` from rows and from an Arrow table. The index is FLAT, the cheapest, as
-most of the time with an HNSW graph is the server's. The first two get the bytes of each vector
-ready, as RedisVL asks for; fastresp gets NumPy arrays or a column of lists. Creating the index is
+of 1,000, and ``mass_insert`` from rows and from an Arrow table. The index is FLAT, the cheapest,
+since with an HNSW graph most of the time is the server's. The first two get the bytes of each
+vector, as RedisVL requires; fastresp gets NumPy arrays or a column of lists. Creating the index is
 not timed.
 
-The server is that of ``peers_hashes.py``. What is missing is named.
+The server is the same as in ``peers_hashes.py``. Missing packages are named.
 """
 
 from __future__ import annotations
@@ -96,11 +96,11 @@ def by_fastresp(url: str, data: Any) -> Contender:
 
 
 def vectors(count: int, rounds: int) -> list[Result]:
-    """Load the documents by each contender, in turn; return a row for each.
+    """Load the documents with each contender, in turn; return a row for each.
 
     Args:
-        count: how many documents.
-        rounds: how many values each gets.
+        count: number of documents.
+        rounds: number of values for each contender.
     """
     results = [Result(TABLE, row, parser, count) for row, (parser, _) in CONTENDERS.items()]
     with search_server(results) as found:
@@ -121,7 +121,7 @@ def vectors(count: int, rounds: int) -> list[Result]:
 
         def empty() -> None:
             # SYNC, so that old data is not freed in a thread during the next load.
-            client.execute_command("FLUSHALL", "SYNC")  # drops the index, too
+            client.execute_command("FLUSHALL", "SYNC")  # also drops the index
             client.execute_command(*CREATE.split())
 
         def check(result: Result) -> None:

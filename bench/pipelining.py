@@ -4,11 +4,11 @@
   2011. Its pipeline was redis-py's default, a transaction, which has a row of its own. It used
   ``time.clock()`` of Python 2, which counts CPU time without waiting: our ``client_cpu``.
 - Tables ``003 depth, unix`` and ``003 depth, TCP``: the rate of PINGs over the number sent before
-  their replies are read. ``socket, ready bytes`` writes ready bytes and counts the bytes that come
-  back. fastresp has no depth to choose: it reads while it writes, and bounds what is in flight.
+  their replies are read. ``socket, ready bytes`` writes ready bytes and counts the received bytes.
+  fastresp has no depth to choose: it reads while it writes, and bounds the commands in flight.
 - Table ``003 scripting``: 10,000 counters are read, changed (doubled, plus one) and written; the
   values are checked each time.
-- Table ``003 busy loop``: how many ``SET foo bar`` fit into one second, one by one, and with
+- Table ``003 busy loop``: the number of ``SET foo bar`` in one second, one by one, and with
   mass_insert, which writes the next command without waiting for a reply. A value is the time per
   SET.
 
@@ -41,7 +41,7 @@ from fastresp.cli.demo.methods import Workbench
 
 PINGS = 10_000
 COUNTERS = 10_000
-# Of shallow pipelines; deep ones do MORE times as many, since they are faster.
+# PINGs of shallow pipelines; deep ones do MORE times as many, since they are faster.
 COMMANDS = 20_000
 MORE = 5
 DEEP = 50
@@ -58,12 +58,12 @@ Contenders = list[tuple[Result, Contender]]
 
 
 class Place:
-    """Where the server is: the unix socket, or the port on the loopback."""
+    """The address of the server: the unix socket, or the port on the loopback."""
 
     def __init__(self, where: Path | int, program: Path | str) -> None:
         self.where = where
         self.url = f"unix://{where}" if isinstance(where, Path) else f"redis://127.0.0.1:{where}"
-        # The C client, or the reason why there is none.
+        # The C client, or the reason why it is missing.
         self.c = CClient(program, where) if isinstance(program, Path) else program
 
     def client(self, parser: str) -> Any:
@@ -124,7 +124,7 @@ def ping_insert(url: str, count: int) -> None:
 
 
 def c_ping(place: Place, result: Result, method: str, depth: int) -> tuple[Result, Contender]:
-    """Return a contender in C, or a result that says why there is none."""
+    """Return a contender in C, or a result with the reason why it is missing."""
     client = place.c
     if isinstance(client, str):
         result.reason = client
@@ -275,7 +275,7 @@ class Counters:
 
 
 def sets_for(seconds: float) -> Iterator[tuple[str, str, str]]:
-    """Yield commands for a time; the clock is checked every 1,000."""
+    """Yield commands for some time; the clock is checked every 1,000 commands."""
     end = perf_counter() + seconds
     while perf_counter() < end:
         yield from repeat(("SET", "foo", "bar"), 1_000)

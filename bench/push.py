@@ -37,7 +37,7 @@ from fastresp.cli.demo.methods import FASTRESP, Workbench
 
 
 def methods(workbench: Workbench, kind: str, count: int) -> dict[str, Contender]:
-    """Return by name what loads the same commands."""
+    """Return by name the functions that load the same commands."""
     ready, url = commands(kind, count), workbench.url
     dump(ready, None, workbench.ready_file)
     return workbench.plain_methods(lambda: ready) | {

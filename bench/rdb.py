@@ -1,12 +1,12 @@
-"""An RDB file from Parquet: written, and read by a server at start, beside a live load.
+"""An RDB file from Parquet: written, and read by a server at start, compared with a live load.
 
 The Parquet file of ``load.py``, 5,000,000 rows of 10 columns, becomes a hash per row in three ways,
 in turn:
 
-- ``written``: ``fastresp pack --format rdb``, as a process, up to the file on the disk. The peak
+- ``written``: ``fastresp pack --format rdb``, as a process, until the file is on disk. The peak
   memory of the process, with the interpreter, is in the metadata, ``peak_bytes``, and the size of
   the file, ``bytes``.
-- ``read at start``: a server is started with that file, up to a PONG that is not LOADING.
+- ``read at start``: a server is started with that file, until a PONG that is not LOADING.
 - ``live load``: ``fastresp load``, as a process, into an empty server.
 
 In the first round DEBUG DIGEST must be the same after the last two.
@@ -33,7 +33,7 @@ from fastresp.cli.demo.methods import debug_options
 from fastresp.server.local_server import LocalServer
 
 PROGRAM = [sys.executable, "-m", "fastresp"]
-# How often the server is asked whether it has read the file.
+# The interval at which the server is asked whether it has read the file, in seconds.
 ASKED_S = 0.01
 
 

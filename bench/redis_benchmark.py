@@ -2,8 +2,8 @@
 
 - Table ``001 redis-benchmark``: each line of ``redis-benchmark -c 1``, and the same commands with
   redis-py, one by one, with either parser. The names are redis-benchmark's. LRANGE of 450, a line
-  of 2013 that it no longer has, is given to it as a command; so are all LRANGEs and the LPUSH
-  before them, since each of its own lines for them pushes again.
+  of 2013 that it no longer has, is passed to it as a command; so are all LRANGEs and the preceding
+  LPUSH, since each of its own lines for them pushes again.
 - Tables ``000 push`` and ``000 pop``: the rows that the 2018 report left empty; values of 129
   bytes, one client, 100,000 commands, or 500,000 with ``-P 1000``. They only push or only pop; the
   other rows of these tables do both in turn. RPOP starts with a full list. The rows of LRANGE_100
@@ -86,7 +86,7 @@ SAME: dict[str, Command] = {
 RANGE = re.compile(r"LRANGE.*\(first (\d+) elements\)")
 NEEDED = "LPUSH (needed to benchmark LRANGE)"
 RANGES = [f"LRANGE_{count} (first {count} elements)" for count in (100, 300, 450, 500, 600)]
-# A line of 2013. What is now called LRANGE_500 read 450 until 2021 (redis/redis#8872).
+# A line of 2013. The current LRANGE_500 read 450 until 2021 (redis/redis#8872).
 GONE = RANGES[2]
 NO_COMMAND = {"PING_INLINE": "redis-py has no inline commands"}
 
@@ -205,7 +205,7 @@ class Lines:
             name: redis_py(server.socket, known, database)
             for database, (name, known) in enumerate(PARSERS.items(), 1)
         }
-        # The lines that it prints, in its order; without it, what redis-py can do.
+        # The lines that it prints, in its order; without it, the commands that redis-py can run.
         self.lines = [*SAME, NEEDED, *RANGES]
         if server.program:
             self.lines = list(server.rates(WARM))
@@ -296,7 +296,7 @@ class EmptyRows:
             with one_core(self.server.process.pid) if depth == 1 else nullcontext():
                 self.server.take_rate(result, keep, count, *options, **more)
             self.server.check_calls(result.row, name_of(line), count)
-            # Every pop must have got an item.
+            # Every pop must have returned an item.
             left = self.server.client.llen("mylist")
             if left != (0 if line == "RPOP" else count):
                 sys.exit(f"{result.row}: {left:,} of {count:,} items are left")

@@ -1,4 +1,4 @@
-"""What ``fastresp.redis_py`` gains: in packing a pipeline of redis-py, and in executing it.
+"""Gains of ``fastresp.redis_py``: in packing a pipeline of redis-py, and in executing it.
 
 The work is a pipeline of 10,000 SETs with distinct keys and values of 129 bytes: ``pack_commands``
 alone, and ``execute()`` with a real server on a unix socket, sync and asyncio. The packers are

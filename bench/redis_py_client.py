@@ -12,12 +12,12 @@ from redis.connection import HiredisRespSerializer, PythonRespSerializer
 __all__ = ["PARSERS", "redis_py"]
 
 PARSERS = ("PythonParser", "HiredisParser")
-# redis-py's own bound: longer arguments are not copied together.
+# redis-py's own limit: longer arguments are not joined.
 BUFFER_CUTOFF = 6000
 
 
 def redis_py(where: Path | int, parser: str, database: int = 0) -> redis.Redis:
-    """Return a connected client with a parser and the packer that belongs to it.
+    """Return a connected client with a parser and its packer.
 
     Args:
         where: a unix socket, or a port of the loopback.

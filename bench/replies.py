@@ -1,7 +1,7 @@
 """Time to read replies: fastresp's scanner, which counts them, and hiredis, which makes objects.
 
 Both read 10,000 equal replies, in pieces of 64 KiB as redis-py does. The scanner counts them and
-keeps the errors; ``hiredis.Reader.gets()`` is called until nothing is left.
+keeps the errors; ``hiredis.Reader.gets()`` is called until no reply is left.
 
 The two take turns within a round. A value is the time per reply; the work is repeated, so that a
 turn lasts 100 ms or more.

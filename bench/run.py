@@ -10,7 +10,7 @@ in pyperf's format. ``machine.json`` beside them has the facts of the machine, a
 its date, commit, versions of programs and packages, and how busy the processors were just before.
 
 Without ``--fast``, each script that has a row with a spread above 25% (greatest less smallest
-value, divided by the median) runs once more at the end. Of each such row the quieter run is kept.
+value, divided by the median) runs once more at the end. The quieter run of each such row is kept.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ MACHINE = "machine.json"
 PACKAGES = ("fastresp", "redis", "hiredis", "pyarrow", "numpy", "pyperf")
 # A script that takes longer hangs; the longest takes about 20 minutes.
 TIMEOUT_S = 3600
-# From a Ctrl-C until what is still running is killed.
+# Seconds between Ctrl-C and the kill of running processes.
 GRACE_S = 10
-# How long the load of the processors is watched before each script.
+# Seconds for which the load of the processors is measured before each script.
 BEFORE_S = 2
 
 
@@ -65,7 +65,7 @@ class Benchmark:
 
 
 TCP = "--tcp --only 'no generation,fastresp redis-cli,fastresp socket'"
-# In this order: the most important first, in case the run is cut short.
+# In this order: the most important first, in case the run is interrupted.
 BENCHMARKS = {
     "encode": Benchmark("encode", smoke="--rounds 1 --commands 2000"),
     "push": Benchmark("push", fast="--rounds 6", smoke="--rounds 1 --commands 20000"),
@@ -99,7 +99,7 @@ BENCHMARKS = {
 
 
 def machine(mode: str, names: Iterable[str]) -> dict[str, object]:
-    """Return what a reader must know about the machine; no host names."""
+    """Return the facts about the machine that a reader needs; no host names."""
     system = platform.freedesktop_os_release() if sys.platform == "linux" else {}
     kernel = platform.release().partition("-")[0]
     return {
@@ -124,7 +124,7 @@ def _processor() -> str:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of the programs and packages that take part."""
+    """Return the versions of the programs and packages used."""
     return _programs() | _packages()
 
 
@@ -158,7 +158,7 @@ def _commit() -> str:
 
 
 def run(command: list[str]) -> int | str:
-    """Run a script; return its exit code, or the reason it was ended. Nothing is left running."""
+    """Run a script; return its exit code, or the reason for ending it. Nothing is left running."""
     process = subprocess.Popen(command, cwd=HERE.parent, start_new_session=True)
     try:
         return process.wait(TIMEOUT_S)
@@ -169,7 +169,7 @@ def run(command: list[str]) -> int | str:
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """End a script and all it started: by a Ctrl-C first, so that it can clean up."""
+    """End a script and all its children: first with Ctrl-C, so that it can clean up."""
     if process.poll() is None:
         process.send_signal(signal.SIGINT)
         with suppress(subprocess.TimeoutExpired):
@@ -183,7 +183,7 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 
 def is_there(name: str, folder: Path) -> bool:
-    """Return whether a script has results; they may be only the reasons why there are none."""
+    """Return whether a script has results; these may be only the reasons for missing rows."""
     path = folder / f"{name}.json"
     return path.exists() or missing_path(path).exists()
 
@@ -196,13 +196,13 @@ def run_into(command: list[str], path: Path) -> int | str:
 
 
 def remove(path: Path) -> None:
-    """Remove a file of results, and that of the missing rows."""
+    """Remove a file of results, and the file of its missing rows."""
     for each in (path, missing_path(path)):
         each.unlink(missing_ok=True)
 
 
 def replace(new: Path, old: Path) -> None:
-    """Put new results in the place of old ones, with the file of the missing rows."""
+    """Replace old results with new ones, including the file of missing rows."""
     for each, place in ((new, old), (missing_path(new), missing_path(old))):
         if each.exists():
             each.replace(place)
@@ -235,7 +235,7 @@ def measure_noisy_again(name: str, command: list[str], first: Path) -> bool:
 
 
 def measure(name: str, mode: str, folder: Path) -> bool:
-    """Run one script; return whether it succeeded. Its results are kept only then."""
+    """Run one script; keep its results only on success; return whether it succeeded."""
     path, parts = folder / f"{name}.json", folder / f"{name}.part.json"
     command = BENCHMARKS[name].command(mode)
     print(f"\n== {name}: {shlex.join(command)}", flush=True)
@@ -257,7 +257,7 @@ def measure(name: str, mode: str, folder: Path) -> bool:
 def settle(name: str, folder: Path) -> None:
     """Measure the noisy rows of a script again, unless that was done."""
     facts = json.loads((folder / MACHINE).read_text())
-    # Without its facts a run was ended before it was whole.
+    # Without its facts a run was interrupted.
     run = facts["runs"].get(name, {"settled": True})
     if run.get("settled"):
         return
@@ -298,13 +298,13 @@ def prepare(folder: Path, mode: str, anew: Sequence[str]) -> None:
 
 
 def main() -> None:
-    """Run what has no results yet."""
+    """Run the scripts without results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--fast", action="store_true", help="fewer rounds, and no second run")
     how.add_argument("--smoke", action="store_true", help="only check that all scripts work")
     parser.add_argument("--only", type=lambda names: names.split(","), help="run only these")
-    parser.add_argument("--again", action="store_true", help="run scripts that have results, too")
+    parser.add_argument("--again", action="store_true", help="also run scripts that have results")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder for the results")
     args = parser.parse_args()
     args.results = args.results.absolute()
@@ -330,4 +330,4 @@ if __name__ == "__main__":
     try:
         main()
     except KeyboardInterrupt:
-        sys.exit("interrupted; run the same command to continue")
+        sys.exit("interrupted; run the same command to resume")

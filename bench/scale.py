@@ -1,20 +1,20 @@
-"""What key slots cost, what one loader process feeds, and loads of whole local clusters.
+"""Cost of key slots, throughput of one loader process, and loads of whole local clusters.
 
 - ``scale slots``: see ``scale_slots.py``.
 - ``scale lanes``: SETs with values of 8 and of 129 bytes, from rows and from Arrow columns, into
   sinks (``sink.c``): servers that count commands and keep nothing, so that the client is the limit.
-  They are a cluster of 1, 2, 4, 8 or 100, or a single server without a cluster. A value is the wall
-  time of a load of 5,000,000 commands, into 100 of 1,000,000.
+  They are a cluster of 1, 2, 4, 8 or 100 nodes, or a single server without a cluster. A value is
+  the wall time of a load of 5,000,000 commands, into 100 nodes of 1,000,000.
 - ``scale commands``: 10^5 to 10^8 SETs of 8 bytes, from Arrow columns, into one sink, and into one
-  real server with 100,000 keys again and again, so that its memory does not grow. A value is the
+  real server with 100,000 keys repeatedly, so that its memory does not grow. A value is the
   CPU time of the loader; small loads are repeated up to 10,000,000 commands in all (``--repeat``).
-  Loads of more take place in every third round.
+  Larger loads take place in every third round.
 - ``scale cluster``: see ``scale_cluster.py``.
 
-Each load is that of a new process, ``loader.py``. It has the last core; sinks and servers share the
-others, with two cores the first. During each load the sinks must receive exactly the commands and
-bytes that the loader counts. The memory of the loader is in the metadata, ``start`` before the load
-and ``peak``.
+Each load runs in a new process, ``loader.py``. It has the last core; sinks and servers share the
+other cores, with two cores the first. During each load the sinks must receive exactly the commands
+and bytes counted by the loader. The memory of the loader is in the metadata, ``start`` before the
+load and ``peak``.
 
     python bench/scale.py -o scale.json          # about 20 minutes, 2 GB of memory
     python bench/scale.py --fast --commands 200000 --most 1000000 --rows 20000
@@ -47,7 +47,7 @@ REPEAT = 10**7
 PARTS = ("slots", "lanes", "commands", "cluster")
 # Nodes of a cluster of sinks; 0 for a server without a cluster.
 LANES = (0, 1, 2, 4, 8, 100)
-# A load into as many takes a fifth of the commands.
+# Loads into this many nodes have a fifth of the commands.
 MANY_LANES = 100
 SHORT, LONG = 8, 129
 
@@ -55,7 +55,7 @@ SHORT, LONG = 8, 129
 def load_sinks(
     sinks: Sinks, places: Places, source: str, commands: int, **options: int
 ) -> dict[str, Any]:
-    """Load into sinks; check what they received, and return what the loader reports."""
+    """Load into sinks; check the received commands, and return the loader's report."""
     loader = Loader(sinks.url, source, commands, **options)
     before, times = sinks.received(), CpuTimes(sinks.pids, places)
     facts = loader.run() | times.since()
@@ -132,7 +132,7 @@ def measure_sizes(program: Path, most: int, repeat: int, rounds: int) -> list[Re
 def load_server(
     client: redis.Redis, url: str, times: partial[CpuTimes], commands: int, **options: int
 ) -> dict[str, Any]:
-    """Load into a real server; check what it executed, and return what the loader reports."""
+    """Load into a real server; check the executed commands, and return the loader's report."""
     client.execute_command("FLUSHALL", "SYNC")
     loader = Loader(url, "columns", commands, **options)
     client.execute_command("CONFIG", "RESETSTAT")

@@ -1,17 +1,17 @@
-"""A load of a whole local cluster beside ``redis-cli --pipe`` for each node, for ``scale.py``.
+"""Loads of a whole local cluster, and ``redis-cli --pipe`` for each node, for ``scale.py``.
 
 1,000,000 SETs with distinct keys and values of 129 bytes go into clusters of 3 to 12 primaries, and
 of 3 with a replica each, in turn:
 
 - ``fastresp``: one loader process with ``mass_insert``, from rows or from columns;
-- ``redis-cli --pipe``: one ``redis-cli --pipe`` for each primary, at the same time, each reading a
-  ready file of the commands for its node. A value is the time until the last has ended.
+- ``redis-cli --pipe``: one ``redis-cli --pipe`` for each primary, concurrently, each reading a
+  ready file of the commands for its node. A value is the time until the last one has ended.
 
-Clients have the last core; the nodes share the others, with two cores the first. So a load cannot
-take less time than the nodes of a core together take CPU time (``server_cpu``), and it takes no
-more if they never wait for the client. The CPU time of the slowest node is ``node_cpu``. With
-``--free`` the system places all. The nodes are emptied before each load. After it each primary must
-have the keys of its slots, and each replica as many; ``key_bytes`` is the memory of a key.
+Clients have the last core; the nodes share the other cores, with two cores the first. So a load
+takes at least the total CPU time of the nodes on one core (``server_cpu``), and no more if they
+never wait for the client. The CPU time of the slowest node is ``node_cpu``. With ``--free`` the
+system places all processes. The nodes are emptied before each load. After it each primary must have
+the keys of its slots, and each replica as many; ``key_bytes`` is the memory of a key.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ __all__ = ["ROWS", "Setup", "free_port", "measure_clusters"]
 ROWS = 1_000_000
 VALUE = 129
 TABLE = "scale cluster"
-# A busy machine must not make a node look dead.
+# A busy machine must not make a node seem to have failed.
 NODE_TIMEOUT_MS = 60_000
 SYNC_MS = 30_000
 
@@ -68,7 +68,7 @@ class Shares:
 
     Attributes:
         files: one for each primary.
-        keys: how many keys each has.
+        keys: the number of keys of each.
     """
 
     def __init__(self, primaries: int, count: int) -> None:
@@ -97,7 +97,7 @@ class Cluster:
     """The ways to load a running cluster.
 
     Args:
-        cluster: was started.
+        cluster: the running cluster.
         setup: its primaries and replicas.
         shares: the commands of each primary.
         places: the core of each node.
@@ -113,10 +113,10 @@ class Cluster:
             client.config_set("cluster-node-timeout", NODE_TIMEOUT_MS)
 
     def load(self, source: str) -> dict[str, Any]:
-        """Load with one loader process; return what it reports, and the CPU times of the nodes."""
+        """Load with one loader process; return its report, and the CPU times of the nodes."""
         count = sum(self._shares.keys)
         loader = Loader(self._cluster.url, source, count, value=VALUE, block=count)
-        self._empty()  # of what the loader has loaded first
+        self._empty()  # removes the keys of the loader's first load
         times = self._times()
         return loader.run() | times.since()
 
@@ -146,14 +146,14 @@ class Cluster:
         return (self._memory() - self._empty_bytes) / sum(self._shares.keys)
 
     def _empty(self) -> None:
-        """Delete all keys, on the replicas as well."""
+        """Delete all keys, including the replicas'."""
         for client in self._primaries():
             client.execute_command("FLUSHALL", "SYNC")
         self._wait()
         self._empty_bytes = self._memory()
 
     def _wait(self) -> None:
-        """Wait until the replicas have what their primaries have."""
+        """Wait until the replicas are in sync with their primaries."""
         for client in self._primaries():
             if client.execute_command("WAIT", self._setup.replicas, SYNC_MS) < self._setup.replicas:
                 raise SystemExit(f"{self._setup}: a replica has not followed for {SYNC_MS} ms")
@@ -178,7 +178,7 @@ def measure_clusters(
     Args:
         setups: the clusters, one after another.
         count: number of rows.
-        rounds: how many loads in each way.
+        rounds: number of loads in each way.
         free: let the system place nodes and clients.
     """
     return [row for setup in setups for row in _measure_cluster(setup, count, rounds, free)]
@@ -189,7 +189,7 @@ def _measure_cluster(setup: Setup, count: int, rounds: int, free: bool) -> list[
     ours = {source: Result(TABLE, f"{setup} fastresp {source}", "", count) for source in SOURCES}
     direct = Result(TABLE, f"{setup} redis-cli --pipe", "", count)
     if program is None:
-        direct.reason = "there is no redis-cli"
+        direct.reason = "redis-cli is missing"
     with Shares(setup.primaries, count) as shares, LocalCluster(*astuple(setup)) as running:
         pids = [node.process.pid for node in running.nodes]
         with nullcontext({}) if free else apart(pids) as places:

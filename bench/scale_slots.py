@@ -1,7 +1,7 @@
-"""What key slots cost an encoder, for ``scale.py``.
+"""Cost of key slots for an encoder, for ``scale.py``.
 
 1,000,000 SETs with values of 8 and of 129 bytes are encoded from rows and from Arrow columns, and
-not sent. Without slots, the chunks are used as the encoder makes them. With slots, each command is
+not sent. Without slots, the encoder's chunks are used. With slots, each command is
 copied into the chunk of its node in a cluster of 1 or 3. A value is the CPU time of this process.
 """
 

@@ -1,4 +1,4 @@
-"""The tables that ``scale.py`` prints."""
+"""The tables printed by ``scale.py``."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ COLUMNS: Mapping[str, tuple[str, Mapping[str, Cell]]] = {
 
 
 def print_tables(results: Sequence[Result]) -> None:
-    """Print the medians of each row, and the reasons of those that are missing."""
+    """Print the medians of each row, and the reasons of missing rows."""
     console = Console(width=None if sys.stdout.isatty() else 140)
     for name, (title, columns) in COLUMNS.items():
         rows = [row for row in results if row.table == name]

@@ -1,10 +1,10 @@
-"""Where a Python client's CPU time goes: the profiles of the 2018 report, and fastresp beside them.
+"""CPU time of Python clients by function class: the profiles of the 2018 report, and fastresp.
 
 The work is that of ``buffer.py``: 1,000 messages pushed and 1,000 popped, a hundred times, each
 message processed. The profiler is cProfile with the CPU clock of the process, so waiting for the
-server does not count. redis-cli is a process of its own; its CPU time is in the metadata as
-``child_cpu``. A value is the seconds of a class of functions and all they call (if they call one
-another, only the outermost counts). In the metadata, ``share`` is its percentage of the whole;
+server does not count. redis-cli is a separate process; its CPU time is in the metadata as
+``child_cpu``. A value is the seconds of a class of functions and all their callees (if they call
+one another, only the outermost counts). In the metadata, ``share`` is its percentage of the whole;
 ``wall_share`` is the same from a profile of the wall clock, where waiting for a reply counts as
 receiving it, as it probably did in the report:
 
@@ -14,11 +14,11 @@ receiving it, as it probably did in the report:
 - ``sending``: redis-py's ``send_command``, ``pack_commands`` and ``send_packed_command``, and
   writing to redis-cli; all of fastresp's ``ListBuffer.push``, with encoding and replies;
 - ``generation``: the generator of the protocol, and encoding its text to bytes;
-- ``other``: the rest, such as loops, and adding a command to a pipeline; in redis-py's ``naive``
+- ``other``: other code, such as loops, and adding a command to a pipeline; in redis-py's ``naive``
   mostly the connection pool, retries and metrics.
 
-The profiler adds time to each call, so functions that call many small ones come out too large, as
-they did in the report.
+The profiler adds time to each call, so functions that call many small ones seem too expensive, as
+in the report.
 
     python bench/shares.py -o shares.json        # about 10 minutes
     python bench/shares.py --fast --iterations 2
@@ -74,7 +74,7 @@ Function = tuple[str, int, str]
 
 
 def process_message(message: str | bytes) -> int:
-    """Stand in for what a program does with a message."""
+    """Stand in for a program's own work on a message."""
     return len(json.loads(message)) > 0
 
 
@@ -136,7 +136,7 @@ def ways(server: LocalServer) -> Iterator[tuple[str, str, Callable[[], buffer.Wa
 
 
 def profiled(way: buffer.Way, iterations: int, profiler: cProfile.Profile) -> dict[str, float]:
-    """Return the seconds of each class, by the profiler's clock."""
+    """Return the seconds of each class, measured with the profiler's clock."""
     profiler.enable()
     popped = push_and_pop(way, iterations)
     profiler.disable()

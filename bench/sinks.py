@@ -31,15 +31,15 @@ class Sinks:
 
     Args:
         program: the compiled ``sink.c``.
-        nodes: number of sinks, which are a cluster; 0 for a single one that is none.
+        nodes: number of sinks in a cluster; 0 for a single one without a cluster.
 
     Attributes:
         url: of the first.
         pids: of all.
-        printed: at the end, what each printed.
+        printed: at the end, the output of each.
 
     Raises:
-        SystemExit: at the end, if a sink has found an error in what it received.
+        SystemExit: at the end, if a sink has found an error in its input.
     """
 
     def __init__(self, program: Path, nodes: int = 0) -> None:
@@ -87,7 +87,7 @@ class Sinks:
             raise SystemExit("; ".join(complaints))
 
     def received(self) -> tuple[int, int]:
-        """Return how many commands all have received so far, and how many bytes these have."""
+        """Return the number of commands that all have received so far, and of their bytes."""
         commands = size = 0
         for port in self.ports:
             with redis.Redis(port=port, protocol=2) as client:
@@ -98,7 +98,7 @@ class Sinks:
 
 
 def main() -> None:
-    """Run sinks until a Ctrl-C, and print what they received."""
+    """Run sinks until Ctrl-C, and print the received commands."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("nodes", type=int, help="nodes of a cluster; 0 for one server without")
     nodes = parser.parse_args().nodes

@@ -1,9 +1,9 @@
-"""How long other clients wait during a load: PING, once per ms, while 1,000,000 rows are loaded.
+"""Latency of other clients during a load: PING, once per ms, while 1,000,000 rows are loaded.
 
 The loads are RPUSH on one list, SADD to one set, HSET of one hash and SET with distinct keys, as
 single commands, merged and, but for SET, serialised (the list and the hash are RESTOREd up to
 32 MiB), from rows, over a unix socket. They take turns; RPUSH, the shortest, loads the rows five
-times. The PINGs come from another process over a connection of its own. A value is the 99th
+times. The PINGs are sent by another process over its own connection. A value is the 99th
 percentile of their times in one load; the metadata has the longest as ``longest`` and their number
 as ``pings``.
 
@@ -28,19 +28,19 @@ from turns import arguments, finish, show
 from fastresp import mass_insert
 from fastresp.cli.demo.methods import Workbench
 
-# How often the rows are loaded in a row: of fewer PINGs, the 99th percentile would be chance.
+# The number of consecutive loads: with fewer PINGs, the 99th percentile would be random.
 LOADS = {"RPUSH": 5, "SADD": 1, "HSET": 1, "SET": 1}
 EVERY_S = 0.001
 
 
 def ping(path: str, end: Connection) -> None:
-    """Time PINGs until told to stop; send back the times in seconds."""
+    """Time PINGs until stopped; send back the times in seconds."""
     taken = []
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(path)
         end.send("ready")
         stopped = False
-        while not stopped:  # once at least, however short the load is
+        while not stopped:  # at least once, however short the load is
             start = perf_counter()
             connection.sendall(b"PING\r\n")
             connection.recv(16)

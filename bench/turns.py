@@ -33,7 +33,7 @@ __all__ = [
     "timed",
 ]
 
-# What is timed; if it returns a float, that is the time, measured by itself.
+# A timed function; if it returns a float, this is the time, which it has measured itself.
 Contender: TypeAlias = Callable[[], object]
 Servers: TypeAlias = psutil.Process | Sequence[psutil.Process] | None
 
@@ -41,12 +41,12 @@ Servers: TypeAlias = psutil.Process | Sequence[psutil.Process] | None
 def arguments(
     description: str, rounds: int, fast_rounds: int, *, only: bool = False
 ) -> tuple[argparse.ArgumentParser, Callable[[], argparse.Namespace]]:
-    """Return a parser with the options that all scripts have, and a function that runs it.
+    """Return a parser with the options of all scripts, and a function that runs it.
 
     Args:
         description: the first line of the script's docstring.
-        rounds: how many by default.
-        fast_rounds: how many with ``--fast``.
+        rounds: the default number of rounds.
+        fast_rounds: number of rounds with ``--fast``.
         only: add the option that chooses contenders by name.
     """
     parser = argparse.ArgumentParser(description=description)
@@ -85,7 +85,7 @@ def cpu_seconds(server: Servers) -> tuple[float, float]:
 def server_seconds(server: psutil.Process) -> float:
     """Return the CPU time of a server's main thread so far.
 
-    Linux has it in nanoseconds; psutil has clock ticks of 10 ms, and 10,000 commands take one.
+    Linux has it in nanoseconds; psutil has clock ticks of 10 ms, the duration of 10,000 commands.
     """
     try:
         return int(Path(f"/proc/{server.pid}/schedstat").read_text().split()[0]) / 1e9
@@ -107,13 +107,13 @@ def take(
     keep: bool = True,
     **details: Any,
 ) -> float:
-    """Time a contender once; add the time to its result, and the CPU times if there is a server.
+    """Time a contender once; add the time to its result, and the CPU times if a server is given.
 
     Args:
         keep: False for a warm-up run, which is not added.
-        **details: what else to note with the value.
+        **details: additional details of the value.
     """
-    gc.collect()  # the garbage of the contender before
+    gc.collect()  # the garbage of the previous contender
     before = cpu_seconds(server)
     taken = timed(run)
     after = cpu_seconds(server)
@@ -135,11 +135,11 @@ def measure(
     """Time contenders in turn, round by round, after one warm-up round.
 
     Args:
-        contenders: with the results to add to; one whose result has a reason is left out.
-        rounds: how many values each result gets.
-        server: the server, or the nodes of a cluster, whose CPU time is noted as well.
+        contenders: with the results to add to; a contender is left out if its result has a reason.
+        rounds: number of values for each result.
+        server: the server, or the nodes of a cluster, for the CPU time.
         between: called before each contender, untimed.
-        after: called after each contender with its result, untimed, to check what it did.
+        after: called after each contender with its result, untimed, to check its work.
     """
     for number in range(rounds + 1):
         for result, run in contenders:
@@ -153,13 +153,13 @@ def measure(
 
 
 def show(text: str) -> None:
-    """Show what is running, on a terminal."""
+    """Show the running contender, on a terminal."""
     if sys.stderr.isatty():
         print(f"\r\x1b[K{text[:100]}", end="", file=sys.stderr, flush=True)
 
 
 def print_results(results: Sequence[Result]) -> None:
-    """Print the worst, best and average of each row, and the reasons of those that are missing."""
+    """Print the worst, best and average of each row, and the reasons of missing rows."""
     console = Console(width=None if sys.stdout.isatty() else 120)
     for title in dict.fromkeys(result.table for result in results):
         table = Table(title=title, title_justify="left", box=None, pad_edge=False)
@@ -185,7 +185,7 @@ def print_results(results: Sequence[Result]) -> None:
 
 
 def print_goals(results: Sequence[Result]) -> None:
-    """Print the goals that these results are for."""
+    """Print the goals of these results."""
     found = Results()
     for row in results:
         found.add(row.table.partition(" ")[0], row)
@@ -200,7 +200,7 @@ def print_goals(results: Sequence[Result]) -> None:
 
 
 def finish(results: Sequence[Result], output: Path | None) -> None:
-    """Settle the results, print the tables and the goals, and write the results if asked to."""
+    """Settle the results, print the tables and the goals, and write the results on request."""
     for result in results:
         result.settle()
     print_results(results)

@@ -7,7 +7,7 @@
 
 The contenders take turns within a round, after a warm-up round. A value is the time to read all
 users. It includes connecting, except for redis-py, which stays connected. The results are compared
-once. The server's CPU time is the least that any contender can take.
+once. The server's CPU time is a lower bound for all contenders.
 
     python bench/users.py -o users.json
     python bench/users.py --fast
@@ -70,16 +70,16 @@ def contenders(server: LocalServer) -> dict[str, Run]:
 
 
 def check(runs: dict[str, Run]) -> None:
-    """End the program unless all of them read the same."""
+    """End the program unless all contenders read the same."""
     expected = runs[BASE]()
     columns, found = runs["columns"](), runs["pattern"]()
     order = sorted(range(COUNT), key=lambda index: int(found["id"][index].as_py()))
     rows = [[value.decode() for value in row] for row in expected]
     for table in (columns, found.take(order).select(FIELDS)):
         if [list(row.values()) for row in table.to_pylist()] != rows:
-            raise SystemExit("the columns differ from what redis-py reads")
+            raise SystemExit("the columns differ from redis-py's results")
     if runs["iter_replies"]() != expected:
-        raise SystemExit("iter_replies returned something else than redis-py reads")
+        raise SystemExit("the results of iter_replies differ from redis-py's")
 
 
 def main() -> None:

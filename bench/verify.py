@@ -1,8 +1,8 @@
-"""verify from columns, beside the load of the same columns.
+"""verify from columns, compared with the load of the same columns.
 
 1,000,000 rows of an Arrow table are loaded into an empty server on a unix socket by `mass_insert`,
 and then compared by `verify`, in turn. Before it measures, the script changes one byte of one value
-and checks that `verify` finds it, and nothing else.
+and checks that `verify` finds this difference, and no other.
 
 - SET: a value of 60 bytes per key;
 - SET EX: the same with a time to live, which is also compared;

@@ -1,7 +1,7 @@
-"""Ways to load the same rows that a user has at hand: the table of the README.
+"""Ways to load the same rows of a user: the table of the README.
 
 300,000 rows, dicts of text, become a SET of 129 bytes each, or a hash of 5 fields each, over a unix
-socket. The ways are those of ``fastresp demo SOURCE TEMPLATE``: a redis-py pipeline,
+socket. The ways are the same as in ``fastresp demo SOURCE TEMPLATE``: a redis-py pipeline,
 ``redis-cli --pipe`` fed by each generator or reading a ready file, and fastresp through redis-cli,
 over a socket, and from Arrow columns. fastresp fills in its template while it is timed; the others
 get complete commands. They take turns. After each load the server's DEBUG DIGEST is compared with
@@ -42,7 +42,7 @@ def data(kind: str, count: int) -> list[dict[str, str]]:
 
 
 def compare(kind: str, count: int, rounds: int) -> list[Result]:
-    """Load by each way, in turn; return a row for each."""
+    """Load in each way, in turn; return a row for each."""
     comparison = compare_rows(
         data(kind, count), Template(TEMPLATES[kind]), show, rounds=rounds, budget_s=float("inf")
     )

@@ -9,7 +9,7 @@
 hiredis. ``fastresp rows`` loads and reads dicts; ``fastresp columns`` loads and reads an Arrow
 table (``fetch_hashes``). The contenders take turns, step by step; a value is the time of a step.
 The server and all contenders share one core (``cores.py`` says why). The post repeats each step 7
-times and takes the best; we do the same, and keep all values. After each step its result is
+times and reports the best; we do the same, and keep all values. After each step its result is
 checked, untimed.
 
     python bench/workflow.py -o workflow.json        # about 1 minute
@@ -49,7 +49,7 @@ def made(count: int) -> list[User]:
 
 
 def decoded(users: list[dict[bytes, bytes]]) -> list[User]:
-    """Decode what redis-py reads."""
+    """Decode the replies that redis-py returns."""
     return [{name.decode(): value.decode() for name, value in user.items()} for user in users]
 
 
@@ -78,7 +78,7 @@ class Naive:
         self.client.delete(LIST)
 
     def as_users(self, got: Any) -> list[User]:
-        """Return what was retrieved in the form it was written."""
+        """Return the retrieved data in the form in which it was written."""
         return decoded(got)
 
 
@@ -175,7 +175,7 @@ class Check:
             "cleanup": lambda: self.client.dbsize() == 0,
         }[step]()
         if not good:
-            sys.exit(f"{step}, {name}: the data is not what it should be")
+            sys.exit(f"{step}, {name}: the data differs from the expected data")
 
     def hashes(self) -> list[User]:
         pipeline = self.client.pipeline(transaction=False)
@@ -185,7 +185,7 @@ class Check:
 
 
 def keeping(step: Callable[[], Any], got: list[Any]) -> Callable[[], None]:
-    """Return a step that puts what it reads into a list, to be checked after the timing."""
+    """Return a step that appends its result to a list, for checking after the timing."""
     return lambda: got.append(step())
 
 
