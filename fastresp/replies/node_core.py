@@ -179,7 +179,7 @@ class NodeCore(ReplyCore):
         """Whether a connection could send immediately."""
         return self.room() > self.window.sent
 
-    # When the connection is lost
+    # After the loss of the connection.
 
     def left(self) -> list[Refused]:
         """Return the unanswered commands."""

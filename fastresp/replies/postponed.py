@@ -56,7 +56,7 @@ class Postponed:
 
     @property
     def hold(self) -> int | None:
-        """The place of the first postponed and unanswered command; None for none."""
+        """The place of the first postponed and unanswered command; None if none waits."""
         places = self._places
         while places and places[0] not in self._keys:
             heapq.heappop(places)

@@ -85,7 +85,7 @@ class Recovery:
         """Return the topology; None if no node knows it.
 
         Args:
-            nodes: all nodes. Connected ones are asked first, the most recently heard first.
+            nodes: all nodes. Connected ones are asked first, the most recently heard one first.
         """
         began = time.monotonic()
         connected = [node for node in nodes if node.stream is not None and not node.over]

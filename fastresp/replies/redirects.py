@@ -230,7 +230,7 @@ class Redirects:
         pending.node.put(command, slot, asks=False)
 
     def _check(self, pending: Pending, words: str, to: Redirect) -> None:
-        """Check a command that is redirected again."""
+        """Raise if a command must not be redirected again."""
         if to.node == pending.origin:
             # A later command of the same key may have run there already.
             raise TransportError(

@@ -15,7 +15,7 @@ cdef enum:
     DEPTH = 1024
     # A length with more digits is invalid: no server has that much memory, and sums can't overflow.
     LENGTH_DIGITS = 18
-    # A length or an integer, without its type byte and CRLF. Servers write at most 20.
+    # A length or an integer, without its type byte and CRLF. Servers write at most 20 bytes.
     NUMBER_BYTES = 32
     # Big numbers and doubles of RESP3 may have thousands of digits.
     BIG_NUMBER_BYTES = 65536

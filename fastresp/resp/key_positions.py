@@ -22,7 +22,7 @@ class Positions(NamedTuple):
         first: the first key; 0 for no key.
         last: the last key; negative from the end.
         step: arguments from one key to the next.
-        number_at: the argument with the number of keys, which follow it; 0 for none.
+        number_at: the argument with the number of keys, which follow it; 0 without one.
     """
 
     first: int

@@ -56,7 +56,7 @@ cdef class Router:
         most_bytes: the size at which the commands of a lane become a chunk.
         full_bytes: after a smaller chunk the source may pause, so nothing is kept back.
         merger: returns the merger of a lane's commands; None to leave them as they are.
-        of_slots: in a cluster, the lane of each slot, -1 for none.
+        of_slots: in a cluster, the lane of each slot, -1 without an owner.
         keyless: in a cluster, the lane of commands without a key, except connection commands; -1
             to refuse them.
         rules: the key positions of commands.

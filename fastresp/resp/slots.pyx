@@ -120,7 +120,7 @@ cdef inline uint64_t two_bytes(const unsigned char *p) noexcept nogil:
 
 
 cdef inline uint64_t four_bytes(const unsigned char *p) noexcept nogil:
-    """Compiles to one load."""
+    """Return four bytes as a number. Compiles to one load."""
     return <uint64_t>p[0] << 24 | <uint64_t>p[1] << 16 | <uint64_t>p[2] << 8 | p[3]
 
 

@@ -3,7 +3,7 @@ from .grammar cimport known_length_end
 cdef enum:
     VERBS_SIZE = 18
     LONGEST_NAME = 8
-    # repr() of a float has at most 24, and no number of this length is too large or too small.
+    # repr() of a float has at most 24 characters; no number of this length is out of range.
     NUMBER_BYTES = 40
     # A number of 19 digits is below 2^64, the limit of both parts of a stream id.
     ID_DIGITS = 19

@@ -92,7 +92,7 @@ cdef bint is_score(const char *p, const char *end) noexcept nogil:
         stop = digits_end(p, end)
         if not 0 < stop - p <= 3:
             return False
-        # With two digits the number is neither too large nor too small.
+        # A number with an exponent of two digits is in range.
         if stop - p == 3 and not is_in_range(digits, p):
             return False
     return stop == end

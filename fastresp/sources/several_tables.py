@@ -61,7 +61,7 @@ def is_lazy(value: object) -> bool:
 
 
 class LazyBatches:
-    """The batches of a polars LazyFrame; each iteration runs its query, while it is read.
+    """The batches of a polars LazyFrame; each iteration runs the query while it is read.
 
     Raises:
         SourceError: this version of polars can't stream it, or loses an error of the query.

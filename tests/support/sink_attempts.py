@@ -61,7 +61,7 @@ class Plan:
         sink: the sink to write to.
         rows: number of rows; each task has other numbers.
         task: its task.
-        hold: the row before which it waits for ``go_on()``; -1 for none.
+        hold: the row before which it waits for ``go_on()``, or -1.
         pause: seconds after each batch.
         lease: see ``hurry()``.
     """

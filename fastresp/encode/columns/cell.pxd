@@ -89,7 +89,7 @@ cdef enum:
 
 # A column, or a column nested in one: how to make the text of a value, and from which memory.
 cdef struct Cell:
-    # Returns the text of a value, valid until the next call; NULL and a Fault in n for none. Never
+    # Returns the text of a value, valid until the next call; NULL and a Fault in n on error. Never
     # called for values that the validity bitmap marks as null: value() checks that.
     const char *(*text)(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil
     # Writes the text at p and returns its end, or NULL for a value out of range. NULL for types

@@ -14,7 +14,7 @@ cdef enum:
     ENTRY_ROOM = 16
     # A longer text is not written as an integer: -2^31 has 11 characters.
     INTEGER_BYTES = 11
-    # Of a listpack: its size in bytes and the number of its entries; and a last byte.
+    # A listpack begins with its size in bytes and the number of its entries, and ends with a byte.
     LISTPACK_HEADER = 6
     LISTPACK_END = 255
     # More entries are not counted: a reader then counts them itself.

@@ -79,7 +79,7 @@ cdef class Split:
         twice: the duplicate key of a row; otherwise None.
         rows: number of objects.
         line_ends: number of line ends.
-        names: the names of the columns, without ``every`` the known ones; new ones are last.
+        names: the names of the columns, or only known ones without ``every``; new ones are last.
         has_objects, has_lists: whether a value is an object or a list.
     """
 
@@ -211,7 +211,7 @@ cdef class Split:
         """Read a key and its value.
 
         Args:
-            before: the column of the previous key with a column; set to this key's column.
+            before: the last column found in this row; set to this key's column.
         """
         cdef const char *start = t.p
         cdef Py_ssize_t i = self.columns[before[0]].next

@@ -120,7 +120,7 @@ def _shown(path: str) -> str:
 
 
 def _similar(path: str) -> str:
-    """Return a file of the folder with a similar name, as a question; empty for none."""
+    """Return a file of the folder with a similar name, as a question; empty if none has."""
     folder, name = os.path.split(path)
     try:
         with os.scandir(folder or ".") as entries:

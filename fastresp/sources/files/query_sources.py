@@ -23,7 +23,7 @@ QUOTED = re.compile("""['"]([^'"]+)['"]""")
 
 
 def reads_others(sql: str) -> str:
-    """Return what a query reads besides ``source``: a table, a file or a function; "" for nothing.
+    """Return what a query reads besides ``source``: a table, file or function; "" if nothing.
 
     Random functions count, because their rows differ each time. A query with an error is left to
     DuckDB, which reports it.

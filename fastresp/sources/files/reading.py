@@ -121,7 +121,7 @@ class Need(NamedTuple):
     Attributes:
         path: the column, and the names on the way to a field in it.
         items: whether its items or pairs are arguments.
-        convert: the conversion, such as ``"json"``; empty for none.
+        convert: the conversion, such as ``"json"``, or empty.
     """
 
     path: tuple[str, ...]
@@ -155,7 +155,7 @@ class Wanted:
         needs: the needed values in these columns.
         keys: the whole text of each path, which may also be the name of a column.
         pairs: whether it needs all other fields of a row as field-value pairs.
-        positions: the number of first columns that it needs, for placeholders with a position.
+        positions: the number of leading columns that it needs, for placeholders with a position.
         every: whether each field must be a column.
     """
 

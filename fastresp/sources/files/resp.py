@@ -38,7 +38,7 @@ class RespSummary:
         names: number of commands of each name, in capitals.
         largest: bytes of the largest argument.
         largest_command: index of the command with that argument.
-        last: the last whole command, as redis-cli would show it; empty for none.
+        last: the last whole command, as redis-cli would show it, or empty.
         last_offset: the byte where it begins.
         fault: the error in the file, or None.
         truncated: whether the file ends inside a command and has no other fault.

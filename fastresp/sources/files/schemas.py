@@ -78,7 +78,7 @@ def differing(
 
 
 def one_type(kind: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    """Return a type that represents all values of two types unchanged; None for none."""
+    """Return a type that represents all values of two types unchanged; None if impossible."""
     if kind == other or types.is_null(other):
         return kind
     if types.is_null(kind):

@@ -340,7 +340,7 @@ class Loaded(Described):
         return stream
 
     def following(self) -> object:
-        """At the end of the stream, return a stream of batches with other types; None for none."""
+        """At the end of the stream, return a stream of batches with other types, or None."""
         stream = self._table.following()
         self.arrow_schema = self._table._parts and self._table._parts.schema
         return stream
@@ -369,7 +369,7 @@ class Parts:
         return stream.__arrow_c_stream__(requested_schema)
 
     def following(self) -> object:
-        """Return the stream after the one that ended; None for none."""
+        """Return the stream after the current one, which has ended; None at the end."""
         held, self._held = self._held, None
         return None if held is None else self.stream(held.schema, held)
 
