@@ -15,8 +15,8 @@ from .cell cimport (
     NULL_KEY,
     Cell,
     is_null,
+    resolve,
     span,
-    stood_for,
     value,
 )
 from .numbers_and_strings cimport VALUE_MARK
@@ -69,7 +69,7 @@ cdef char *put_items(Job *job, Cell *cell, Py_ssize_t row, char *p) noexcept nog
     cdef Py_ssize_t at, start, end, k
     cdef Cell *names
     job.written = 0
-    cell = stood_for(cell, &row)
+    cell = resolve(cell, &row)
     if cell is NULL:
         return put_null(job, BAD_INDEX if row < 0 else IS_NULL, p)
     if cell.form == FORM_STRUCT:

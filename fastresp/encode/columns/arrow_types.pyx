@@ -28,10 +28,10 @@ from .cell cimport (
     LONGEST,
     Cell,
     allocate,
-    inmost,
+    copy_properties,
+    innermost,
     number_in,
     set_name,
-    stand_for,
     text_of_dictionary,
     text_of_run,
     text_of_written,
@@ -103,7 +103,7 @@ cdef int build(Cell *cell, ArrowSchema *schema, list zones) except -1:
         cell.layout = LAYOUT_DICTIONARY
         build(&cell.children[0], schema.dictionary, zones)
         if known and holds_integers(cell.storage):
-            stand_for(cell, &cell.children[0])
+            copy_properties(cell, &cell.children[0])
             cell.text = text_of_dictionary
         return 0
     for i in range(schema.n_children):
@@ -137,7 +137,7 @@ cdef bint settle_json(Cell *cell) except -1:
         names = {cell.children[i].name[:cell.children[i].name_size] for i in range(cell.n_children)}
         cell.json = cell.json and len(names) == cell.n_children
     elif cell.form == FORM_MAP:
-        cell.json = cell.json and inmost(&cell.children.children[0]).form not in (
+        cell.json = cell.json and innermost(&cell.children.children[0]).form not in (
             FORM_LIST, FORM_STRUCT, FORM_MAP
         )
     return cell.json
@@ -231,7 +231,7 @@ cdef int choose_nested(Cell *cell, str kind) except -1:
         cell.form = FORM_MAP
     elif kind == "+r":
         cell.text = text_of_run
-        stand_for(cell, &cell.children[1])
+        copy_properties(cell, &cell.children[1])
     elif kind not in ("+l", "+L", "+vl", "+vL"):
         cell.form = FORM_NONE       # such as a union
     return 0

@@ -20,8 +20,8 @@ from .cell cimport (
     NULL_KEY,
     SAME_KEY,
     Cell,
+    resolve,
     span,
-    stood_for,
     value,
 )
 from .numbers_and_strings cimport json_value
@@ -59,7 +59,7 @@ cdef const char *text_of_json(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept 
 cdef const char *text_of_nested(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
     """Return a value of the inner cell as JSON; a null stays a null."""
     cdef Py_ssize_t at = i
-    if stood_for(cell.inner, &at) is NULL:
+    if resolve(cell.inner, &at) is NULL:
         n[0] = BAD_INDEX if at < 0 else IS_NULL
         return NULL
     return text_of_json(cell, i, n)
@@ -79,7 +79,7 @@ cdef Cell *culprit(Cell *cell, Py_ssize_t i) noexcept nogil:
 
 cdef int put_json(Out *out, Cell *cell, Py_ssize_t i, bint quoted) noexcept nogil:
     """Write a value; ``quoted`` if it is the name of a pair, which must be a string."""
-    cell = stood_for(cell, &i)
+    cell = resolve(cell, &i)
     if cell is NULL:
         return BAD_INDEX if i < 0 else put(out, b"null", 4)
     if cell.form == FORM_LIST:
@@ -172,7 +172,7 @@ cdef int put_map(Out *out, Cell *cell, Py_ssize_t i) noexcept nogil:
         return NO_MEMORY
     for at in range(start, end):
         key = at
-        if stood_for(names, &key) is NULL:
+        if resolve(names, &key) is NULL:
             fault = NULL_KEY
         fault = fault or (put(out, b",", 1) if at > start else 0)
         keys[at - start].at = own_size(out)

@@ -16,10 +16,10 @@ from .cell cimport (
     OTHER_LENGTH,
     TOO_LARGE,
     Cell,
-    inmost,
+    innermost,
     is_null,
+    resolve,
     span,
-    stood_for,
 )
 from ...resp.floats cimport half_of
 from ...resp.out cimport reserve
@@ -29,8 +29,8 @@ from .storage cimport STORAGE_OTHER, Storage, number_at
 
 cdef bint make_vector(Cell *cell, Cell *lists, str kind) except -1:
     """Set a cell to write another's lists as vectors; return False if these are not numbers."""
-    cdef Cell *items = &inmost(lists).children[0]
-    if inmost(lists).form != FORM_LIST or items.form in (FORM_NONE, FORM_OTHER):
+    cdef Cell *items = &innermost(lists).children[0]
+    if innermost(lists).form != FORM_LIST or items.form in (FORM_NONE, FORM_OTHER):
         return False
     if items.storage == STORAGE_OTHER:
         return False
@@ -58,7 +58,7 @@ cdef inline Py_ssize_t locate(
     cdef Cell *lists = cell.inner
     cdef Cell *items
     if lists.form == FORM_OTHER or is_null(lists, i):
-        lists = stood_for(lists, &i)
+        lists = resolve(lists, &i)
         if lists is NULL:
             count[0] = BAD_INDEX if i < 0 else IS_NULL
             return -1

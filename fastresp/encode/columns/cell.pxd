@@ -138,8 +138,8 @@ cdef str name_of(Cell *cell)
 cdef Py_ssize_t number_in(str text) except -2
 cdef int rename(Cell *cell, list names) except -1
 cdef int make_field(Cell *cell, Cell *over, Cell *field, bytes name) except -1
-cdef void stand_for(Cell *cell, Cell *inner) noexcept
-cdef Cell *inmost(Cell *cell) noexcept nogil
+cdef void copy_properties(Cell *cell, Cell *inner) noexcept
+cdef Cell *innermost(Cell *cell) noexcept nogil
 cdef Cell *followed(Cell *cell, Py_ssize_t *i) noexcept nogil
 cdef void span(Cell *cell, Py_ssize_t i, Py_ssize_t *start, Py_ssize_t *end) noexcept nogil
 cdef const char *text_of_written(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil
@@ -171,7 +171,7 @@ cdef inline bint is_null(Cell *cell, Py_ssize_t i) noexcept nogil:
     return cell.validity is not NULL and not cell.validity[at >> 3] >> (at & 7) & 1
 
 
-cdef inline Cell *stood_for(Cell *cell, Py_ssize_t *i) noexcept nogil:
+cdef inline Cell *resolve(Cell *cell, Py_ssize_t *i) noexcept nogil:
     """Return the cell, and set i to the index, that a value of a dictionary, run or path refers to.
 
     NULL if the value is null; the index is -1 if it is out of bounds.

@@ -37,13 +37,13 @@ cdef Py_ssize_t number_in(str text) except -2:
     return int(text) if re.fullmatch("[0-9]{1,9}", text) else -1
 
 
-cdef void stand_for(Cell *cell, Cell *inner) noexcept:
+cdef void copy_properties(Cell *cell, Cell *inner) noexcept:
     """Copy the properties of their values to a dictionary or to runs."""
     cell.form = FORM_OTHER
     cell.lasting = inner.lasting
 
 
-cdef Cell *inmost(Cell *cell) noexcept nogil:
+cdef Cell *innermost(Cell *cell) noexcept nogil:
     """Return the cell that dictionaries, runs and fields of structs finally refer to."""
     while cell.form == FORM_OTHER:
         cell = cell.inner if cell.over is not NULL else &cell.children[cell.n_children - 1]
@@ -59,7 +59,7 @@ cdef int make_field(Cell *cell, Cell *over, Cell *field, bytes name) except -1:
     """
     cell.over, cell.inner = over, field
     cell.text = text_of_field
-    stand_for(cell, field)
+    copy_properties(cell, field)
     cell.json = field.json
     set_name(cell, name)
     return 0
@@ -138,7 +138,7 @@ cdef const char *text_of_run(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept n
 
 
 cdef const char *text_of_field(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
-    if stood_for(cell.over, &i) is NULL:
+    if resolve(cell.over, &i) is NULL:
         n[0] = BAD_INDEX if i < 0 else IS_NULL
         return NULL
     return value(cell.inner, i, n)
@@ -148,7 +148,7 @@ cdef Cell *followed(Cell *cell, Py_ssize_t *i) noexcept nogil:
     """Return the cell that dictionaries, runs and paths lead to; NULL if one of them is null."""
     while cell.form == FORM_OTHER:
         if cell.over is not NULL:
-            if stood_for(cell.over, i) is NULL:
+            if resolve(cell.over, i) is NULL:
                 return NULL
             cell = cell.inner
             continue

@@ -15,7 +15,7 @@ from .cell cimport (
     Cell,
     allocate,
     destroy,
-    inmost,
+    innermost,
     make_field,
     name_of,
     rename,
@@ -187,7 +187,7 @@ cdef class Columns:
         """Return the cell that writes a column's values in field-value pairs."""
         cdef Found found = self.column(i, field)
         cdef Cell *form
-        if field.convert is None or inmost(found.cell).form not in (
+        if field.convert is None or innermost(found.cell).form not in (
             FORM_LIST, FORM_MAP, FORM_STRUCT, FORM_VALUE
         ):
             return self.check(found, field)
@@ -223,7 +223,7 @@ cdef class Columns:
             "it is binary or contains binary, a map whose keys are lists or structs, or duplicate "
             "field names; cast it to text first, or leave it out"
         )
-        if inmost(found.cell).form == FORM_NONE:
+        if innermost(found.cell).form == FORM_NONE:
             hint = "cast it to text first, or leave it out"
         raise TemplateError(
             f"{self.described(found)}, which has no JSON form: {hint}", self.text, field.at
@@ -231,7 +231,7 @@ cdef class Columns:
 
     cdef Cell *check(self, Found found, field) except NULL:
         """Refuse a column whose values don't fit the placeholder."""
-        cdef Cell *inner = inmost(found.cell)
+        cdef Cell *inner = innermost(found.cell)
         cdef str name = "0" if found.cell is &self.root else spelled(name_of(found.cell))
         if not isinstance(field, Items):
             if inner.text is not NULL:
@@ -252,7 +252,7 @@ cdef class Columns:
         if inner.form == FORM_MAP:
             inner = &inner.children[0]
         for k in range(inner.n_children):
-            if inmost(&inner.children[k]).text is NULL:
+            if innermost(&inner.children[k]).text is NULL:
                 raise TemplateError(
                     f"{self.described(found)}, whose items are not one argument each: write "
                     f"{{{name}!json}} for JSON", self.text, field.at,
@@ -295,7 +295,7 @@ cdef class Columns:
 
     cdef Found within(self, Found over, field, Py_ssize_t depth) except *:
         """Return the next field on a path of structs."""
-        cdef Cell *inner = inmost(over.cell)
+        cdef Cell *inner = innermost(over.cell)
         cdef Found found
         cdef str before = ".".join(field.path[:depth])
         cdef str name = field.path[depth]

@@ -2,19 +2,19 @@ from libc.stdint cimport uint64_t
 
 
 # The stored part of a key: 88 bits of its hash, and its row in 40 bits.
-cdef struct Print:
+cdef struct Fingerprint:
     uint64_t hashed
     uint64_t rest                       # 0: empty; otherwise 24 bits of the key, then its row + 1
 
 
 cdef class Keys:
-    cdef Print *slots
+    cdef Fingerprint *slots
     cdef Py_ssize_t room
     cdef readonly Py_ssize_t count
     cdef Py_ssize_t most
     cdef object log
-    cdef Print next
+    cdef Fingerprint next
     cdef int prepare(self, const char *key, Py_ssize_t size, long long row) noexcept
     cdef long long add(self) except -2
-    cdef long long put(self, Print print) except -2
+    cdef long long put(self, Fingerprint fingerprint) except -2
     cdef int grow(self) except -1

@@ -81,9 +81,9 @@ cdef class Keys:
         """Add the key prepared last. Return its row if it is a duplicate, otherwise -1."""
         return self.put(self.next)
 
-    cdef long long put(self, Print print) except -2:
+    cdef long long put(self, Fingerprint fingerprint) except -2:
         cdef uint64_t slot, mask
-        cdef Print *found
+        cdef Fingerprint *found
         if self.count >= self.most and self.log is not None:
             self.log(self.records())
         if 2 * self.count >= self.room and self.count < self.most:
@@ -91,22 +91,25 @@ cdef class Keys:
         if self.room == 0:
             return -1
         mask = self.room - 1
-        slot = print.hashed & mask
+        slot = fingerprint.hashed & mask
         while True:
             found = &self.slots[slot]
             if found.rest == 0:
                 if self.count < self.most:
-                    found[0] = print
+                    found[0] = fingerprint
                     self.count += 1
                 return -1
-            if found.hashed == print.hashed and (found.rest ^ print.rest) >> ROW_BITS == 0:
+            if (
+                found.hashed == fingerprint.hashed
+                and (found.rest ^ fingerprint.rest) >> ROW_BITS == 0
+            ):
                 return <long long>(found.rest & ROW_MASK) - 1
             slot = slot + 1 & mask
 
     cdef int grow(self) except -1:
         cdef Py_ssize_t room = self.room, i
-        cdef Print *slots = self.slots
-        cdef Print *larger = <Print *>table(max(2 * room, 1024) * sizeof(Print))
+        cdef Fingerprint *slots = self.slots
+        cdef Fingerprint *larger = <Fingerprint *>table(max(2 * room, 1024) * sizeof(Fingerprint))
         if larger is NULL:
             raise MemoryError(f"no memory for a table of {self.count:,} keys")
         self.slots, self.room, self.count = larger, max(2 * room, 1024), 0
@@ -118,8 +121,8 @@ cdef class Keys:
 
     def records(self):
         """Return all keys in the format of ``second_row()``, and forget them."""
-        cdef bytes found = PyBytes_FromStringAndSize(NULL, self.count * sizeof(Print))
-        cdef Print *p = <Print *>PyBytes_AS_STRING(found)
+        cdef bytes found = PyBytes_FromStringAndSize(NULL, self.count * sizeof(Fingerprint))
+        cdef Fingerprint *p = <Fingerprint *>PyBytes_AS_STRING(found)
         cdef Py_ssize_t i
         for i in range(self.room):
             if self.slots[i].rest:
@@ -131,7 +134,7 @@ cdef class Keys:
     def forget(self):
         """Forget all keys, and keep the memory."""
         if self.room:
-            memset(self.slots, 0, self.room * sizeof(Print))
+            memset(self.slots, 0, self.room * sizeof(Fingerprint))
         self.count = 0
 
     def second_row(self, bytes records not None, Py_ssize_t step, Py_ssize_t steps):
@@ -142,8 +145,8 @@ cdef class Keys:
             step: number of the share, from 0.
             steps: number of shares.
         """
-        cdef Print *p = <Print *>PyBytes_AS_STRING(records)
-        cdef Py_ssize_t i, count = <Py_ssize_t>(len(records) // sizeof(Print))
+        cdef Fingerprint *p = <Fingerprint *>PyBytes_AS_STRING(records)
+        cdef Py_ssize_t i, count = <Py_ssize_t>(len(records) // sizeof(Fingerprint))
         cdef long long row
         for i in range(count):
             if self.room and i + AHEAD < count:
@@ -157,20 +160,20 @@ cdef class Keys:
 
 def split(bytes records not None):
     """Split records over the parts of a log: equal keys are in the same part."""
-    cdef Print *p = <Print *>PyBytes_AS_STRING(records)
-    cdef Py_ssize_t count = len(records) // sizeof(Print), i, part
+    cdef Fingerprint *p = <Fingerprint *>PyBytes_AS_STRING(records)
+    cdef Py_ssize_t count = len(records) // sizeof(Fingerprint), i, part
     cdef Py_ssize_t[PARTS] sizes
-    cdef Print *places[PARTS]
+    cdef Fingerprint *places[PARTS]
     cdef list parts = []
     for part in range(PARTS):
         sizes[part] = 0
     for i in range(count):
         sizes[p[i].hashed >> PART_SHIFT] += 1
     for part in range(PARTS):
-        parts.append(PyBytes_FromStringAndSize(NULL, sizes[part] * sizeof(Print)))
-        places[part] = <Print *>PyBytes_AS_STRING(parts[part])
+        parts.append(PyBytes_FromStringAndSize(NULL, sizes[part] * sizeof(Fingerprint)))
+        places[part] = <Fingerprint *>PyBytes_AS_STRING(parts[part])
     for i in range(count):
         part = p[i].hashed >> PART_SHIFT
-        memcpy(places[part], &p[i], sizeof(Print))
+        memcpy(places[part], &p[i], sizeof(Fingerprint))
         places[part] += 1
     return parts

@@ -8,7 +8,7 @@ cdef enum:
 
 
 # A command that makes a value, or sets its time to live.
-cdef struct Making:
+cdef struct ValueCommand:
     int verb
     Word name
     Word key
@@ -17,8 +17,8 @@ cdef struct Making:
     Py_ssize_t words                    # after the key
 
 
-cdef void read_making(Making *m, const char *p, const char *end) noexcept nogil
-cdef str fault_of(const Making *m)
-cdef long long time_of(const Making *m) noexcept nogil
-cdef long long time_of_set(const Making *m, const char *p) noexcept nogil
+cdef void read_value_command(ValueCommand *m, const char *p, const char *end) noexcept nogil
+cdef str why_refused(const ValueCommand *m)
+cdef long long time_of(const ValueCommand *m) noexcept nogil
+cdef long long time_of_set(const ValueCommand *m, const char *p) noexcept nogil
 cdef str shown(const Word *word)

@@ -44,7 +44,7 @@ cdef int verb_of(const Word *name) noexcept nogil:
     return OTHER
 
 
-cdef void read_making(Making *m, const char *p, const char *end) noexcept nogil:
+cdef void read_value_command(ValueCommand *m, const char *p, const char *end) noexcept nogil:
     """Parse a command."""
     cdef long long words, size
     p = known_length_end(p + 1, &words)
@@ -60,7 +60,7 @@ cdef void read_making(Making *m, const char *p, const char *end) noexcept nogil:
     m.words = words - 2
 
 
-cdef str fault_of(const Making *m):
+cdef str why_refused(const ValueCommand *m):
     """Return why a server would refuse a command that makes a value; None if it would not."""
     cdef const char *p = m.items
     cdef const char *text
@@ -91,7 +91,7 @@ cdef long long read_time(const char *text, Py_ssize_t size) noexcept nogil:
     return n if n else -1
 
 
-cdef long long time_of(const Making *m) noexcept nogil:
+cdef long long time_of(const ValueCommand *m) noexcept nogil:
     """Return the time to live that EXPIRE or PEXPIRE sets, in ms; -1 if it can't be sent."""
     cdef const char *p = m.items
     cdef const char *text
@@ -102,7 +102,7 @@ cdef long long time_of(const Making *m) noexcept nogil:
     return n * 1000 if n > 0 and m.verb == EXPIRE else n
 
 
-cdef long long time_of_set(const Making *m, const char *p) noexcept nogil:
+cdef long long time_of_set(const ValueCommand *m, const char *p) noexcept nogil:
     """Return the time to live that SET sets by EX or PX at p, in ms; -1 if it can't be sent."""
     cdef long long size, n = -1
     cdef const char *unit = next_word(&p, &size)

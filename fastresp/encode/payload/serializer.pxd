@@ -1,6 +1,6 @@
 from ...resp.buffer cimport Buffer, Chunk
 from .keys cimport Keys
-from .making cimport Making
+from .making cimport ValueCommand
 from .pieces cimport Word
 from .serialized_chunk cimport SerializedChunk
 from .values cimport Value, ValueWriter
@@ -42,11 +42,11 @@ cdef class Serializer:
     cdef list one(self, Chunk chunk)
     cdef int fail(self, error) except -1
     cdef Chunk continued(self, Chunk chunk)
-    cdef int take(self, const Making *m, const char *start, long long row) except -1
-    cdef int pass_on(self, const Making *m, const char *start, long long row) except -1
-    cdef int check(self, const Making *m, bint joins, long long row) except -1
-    cdef int open(self, const Making *m, long long row) except -1
-    cdef int gather(self, const Making *m, long long row) except -1
+    cdef int take(self, const ValueCommand *m, const char *start, long long row) except -1
+    cdef int pass_on(self, const ValueCommand *m, const char *start, long long row) except -1
+    cdef int check(self, const ValueCommand *m, bint joins, long long row) except -1
+    cdef int open(self, const ValueCommand *m, long long row) except -1
+    cdef int gather(self, const ValueCommand *m, long long row) except -1
     cdef int close(self) except -1
     cdef int put_restore(self) except -1
     cdef int put_record(self) except -1

@@ -26,12 +26,12 @@ from .making cimport (
     EXPIRE,
     OTHER,
     PEXPIRE,
-    Making,
-    fault_of,
-    read_making,
+    ValueCommand,
+    read_value_command,
     shown,
     time_of,
     time_of_set,
+    why_refused,
 )
 from .pieces cimport Word, put_footer, put_refused
 from .serialized_chunk cimport SerializedChunk, serialized
@@ -146,7 +146,7 @@ cdef class Serializer:
         cdef Py_ssize_t i, count = len(chunk.ends), first
         cdef const char *p
         cdef const char *base = chunk.data
-        cdef Making m
+        cdef ValueCommand m
         cdef Chunk lead = self.continued(chunk)
         if lead is not None:
             chunks.append(lead)
@@ -161,7 +161,7 @@ cdef class Serializer:
             p = base + (chunk.ends.data.as_longlongs[first - 1] if first else 0)
             for i in range(first, count):
                 self.at = chunk.first_command + i
-                read_making(&m, p, base + chunk.ends.data.as_longlongs[i])
+                read_value_command(&m, p, base + chunk.ends.data.as_longlongs[i])
                 self.take(&m, p, chunk.rows.data.as_longlongs[i])
                 p = m.end
             self.at += 1
@@ -183,7 +183,7 @@ cdef class Serializer:
     cdef Chunk continued(self, Chunk chunk):
         """Return the commands that continue a large key, merged; None if there are none."""
         cdef Py_ssize_t count = 0, size
-        cdef Making m
+        cdef ValueCommand m
         cdef Chunk lead
         cdef const char *base
         if self.fence is None or self.fence.refused:
@@ -199,7 +199,7 @@ cdef class Serializer:
         try:
             while count < len(chunk.ends):
                 self.at = chunk.first_command + count
-                read_making(&m, m.end, base + chunk.ends.data.as_longlongs[count])
+                read_value_command(&m, m.end, base + chunk.ends.data.as_longlongs[count])
                 if not same(&m.key, self.fenced, len(self.fenced)):
                     self.fence = self.fenced = None
                     self.existed = False
@@ -221,7 +221,7 @@ cdef class Serializer:
         self.given = chunk.first_command + count
         return lead
 
-    cdef int take(self, const Making *m, const char *start, long long row) except -1:
+    cdef int take(self, const ValueCommand *m, const char *start, long long row) except -1:
         """Add a command to the open key, or to a new one."""
         cdef bint joins = self.gathering and same(&self.key, m.key.text, m.key.size)
         if self.gathering and not joins:
@@ -236,14 +236,14 @@ cdef class Serializer:
             self.open(m, row)
         return self.gather(m, row)
 
-    cdef int check(self, const Making *m, bint joins, long long row) except -1:
+    cdef int check(self, const ValueCommand *m, bint joins, long long row) except -1:
         """Refuse a command that the server would refuse, or that can't follow its predecessor."""
         cdef str words = None
         if m.verb == OTHER or (m.verb == STRING and not self.file):
             kinds = "string, hash, list, set or sorted set"[0 if self.file else 8:]
             words = f"{shown(&m.name)} does not make a {kinds}"
         elif m.verb != EXPIRE and m.verb != PEXPIRE:
-            words = fault_of(m)
+            words = why_refused(m)
             if words is None and joins and m.verb != <int>self.value.kind:
                 words = f"key {shown(&m.key)} is made by commands that can't be combined"
         elif joins:
@@ -254,7 +254,7 @@ cdef class Serializer:
             self.give_up(words, row)
         return 0
 
-    cdef int pass_on(self, const Making *m, const char *start, long long row) except -1:
+    cdef int pass_on(self, const ValueCommand *m, const char *start, long long row) except -1:
         """Send EXPIRE or PEXPIRE of a key that no preceding command made."""
         if self.file:
             self.give_up(f"{shown(&m.name)} must follow a command that makes its key", row)
@@ -266,7 +266,7 @@ cdef class Serializer:
             put_refused(self.out, &m.key)
         return end_command(self.out, self.at + 1 - self.given)
 
-    cdef int open(self, const Making *m, long long row) except -1:
+    cdef int open(self, const ValueCommand *m, long long row) except -1:
         """Begin a key."""
         self.anew = self.fenced is not None
         if not self.anew:
@@ -280,7 +280,7 @@ cdef class Serializer:
         self.expires_ms = -1
         return 0
 
-    cdef int gather(self, const Making *m, long long row) except -1:
+    cdef int gather(self, const ValueCommand *m, long long row) except -1:
         """Add the arguments of a command to the open key."""
         cdef Value *v = &self.value
         cdef const char *p = m.items
