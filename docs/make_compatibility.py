@@ -22,7 +22,6 @@ NOT_RUN = "-"
 # What wheels are built for, and no report was made on: the release workflow only runs .ci/smoke.py.
 UNTESTED = [
     ["3.14t", "Linux", NOT_RUN],
-    ["3.11 to 3.14", "Linux, aarch64 (ARM)", NOT_RUN],
     ["3.11 to 3.14", "Linux, musl", NOT_RUN],
     ["3.11 to 3.14", "macOS 13.3 and later, ARM and x86-64", NOT_RUN],
 ]
