@@ -70,7 +70,7 @@ def in_package(name: str, inside: str) -> Path | None:
 
 @contextmanager
 def search_server(results: Sequence[Result]) -> Iterator[tuple[LocalServer, int] | None]:
-    """Start a server with Search on a free port; None if this machine has none.
+    """Start a server with Search on a free port; None if this machine lacks one.
 
     Args:
         results: rows that get the reason.

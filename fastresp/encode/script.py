@@ -45,7 +45,7 @@ class Script:
     EVALSHA. If the server forgets the script during a load (SCRIPT FLUSH, a restart behind a
     proxy), it answers NOSCRIPT without running the command, which is resent: no row is lost or
     run twice. Neither that reply nor the resent command is counted, but its bytes are. A resent
-    command runs after the commands that were sent behind it, even those of the same row;
+    command runs after the commands that were sent behind it, even commands of the same row;
     ``iter_replies`` sends nothing more until it has run. The script itself must not return the
     error ``NOSCRIPT No matching script``, which means that it has not run.
 

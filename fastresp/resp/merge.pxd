@@ -15,7 +15,7 @@ cdef struct Open:
     Py_ssize_t item_bytes
     Py_ssize_t first                    # index of the first command in it
     bint small
-    int slot                            # of its keys, if only those of one slot are merged
+    int slot                            # of its keys, if only keys of one slot are merged
     char tail[TAIL_BYTES]
     Py_ssize_t tail_size
 

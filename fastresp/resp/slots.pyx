@@ -199,7 +199,7 @@ cdef long long read_name(Walk *walk, LastRule *last) noexcept nogil:
 
 
 cdef int slot_of(Walk *walk, LastRule *last) noexcept nogil:
-    """Return the slot of a command's first key, or why it has none.
+    """Return the slot of a command's first key, or why it has no slot.
 
     Args:
         walk: at the command; moves into it.

@@ -144,7 +144,7 @@ cdef double number(object item, Py_ssize_t i) except? -1:
         return PyFloat_AS_DOUBLE(item)
     if item is None:
         raise EncodeError(f"item {i} is None: a vector can't contain nulls")
-    # NumPy's bools and dates have __float__, too; types without a dtype count as "f".
+    # NumPy's bools and dates also have __float__; types without a dtype count as "f".
     kind = getattr(getattr(item, "dtype", None), "kind", "f")
     if not hasattr(item, "__float__") or isinstance(item, bool) or kind not in "fiu":
         raise EncodeError(f"item {i} is {shown(item)} (a {type(item).__name__}), not a number")

@@ -52,7 +52,7 @@ cdef bint is_word(const char *text, long long size, const char *capitals) noexce
 
 
 cdef const Verb *find_verb(const char *name, long long size, Last *last) noexcept nogil:
-    """Return the verb of a command's name; NULL if it has none."""
+    """Return the verb of a command's name; NULL without one."""
     cdef int i
     if size > LONGEST_NAME:
         return NULL

@@ -71,7 +71,7 @@ def read_now(file: Any, size: int) -> bytes | None:
     """Read at most ``size`` bytes in one call; empty at the end, None without data so far."""
     try:
         if isinstance(file, (io.BufferedReader, io.BufferedRWPair)) and not file.seekable():
-            # Of the methods that do one read, only this one distinguishes "nothing yet" and "end".
+            # Only this method with one read distinguishes "nothing yet" from "end".
             block = bytearray(size)
             count = file.readinto1(block)
             return None if count is None else bytes(memoryview(block)[:count])

@@ -148,7 +148,7 @@ cdef const char *text_of_run(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept n
 
 
 cdef inline const char *value(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
-    """Return the text of a value; NULL and a Fault if it has none."""
+    """Return the text of a value; NULL and a Fault without one."""
     cdef Py_ssize_t at
     cdef const int32_t *offsets
     if cell.validity is not NULL:

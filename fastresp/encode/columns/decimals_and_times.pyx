@@ -191,7 +191,7 @@ cdef int look_up_span(Zone *zone, int64_t span) noexcept nogil:
 
 
 cdef int look_up(Zone *zone, int64_t second) noexcept with gil:
-    """Ask Python for an offset; return CHANGES if it has none."""
+    """Ask Python for an offset; return CHANGES without one."""
     try:
         there = (EPOCH + timedelta(seconds=second)).astimezone(<object>zone.zone)
         return int(there.utcoffset().total_seconds())

@@ -363,7 +363,7 @@ class Parts:
 
         self.schema = schema
         batches = _Batches(self, schema, first)
-        # At exit, too: an interpreter that ends while a thread is inside Arrow is aborted.
+        # Even at exit: an interpreter that ends while a thread is inside Arrow is aborted.
         weakref.finalize(batches, self._released)
         stream = pa.RecordBatchReader.from_batches(schema, batches)
         return stream.__arrow_c_stream__(requested_schema)
