@@ -254,7 +254,7 @@ def random_events(seed: int, template: str, keys: int, kinds: list[str]) -> None
             check(everyone, template, keys, len(rows))
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(("template", "keys"), TEMPLATES)
 def test_random_events(template: str, keys: int) -> None:
     """Replicas that lag behind take over, slots are moved: every row runs exactly once."""

@@ -64,7 +64,7 @@ def load(
     return report
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_random_events(seed: int) -> None:
     need("server")

@@ -228,7 +228,7 @@ def test_slow_reader_is_not_a_timeout(replicated: LocalCluster) -> None:
             break
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_random_events(seed: int) -> None:
     """Reading never fails: no reply is missing or wrong."""
