@@ -116,7 +116,7 @@ def arrow(folder: Path) -> Any:
 
 
 SOURCES: dict[str, list[Source]] = {
-    "CSV, TSV, JSON Lines, a JSON array, lines; also compressed, or in another encoding": [
+    "CSV, TSV, JSON Lines, a JSON array, lines; even compressed, or in another encoding": [
         file("users.csv", CSV),
         file("users.tsv", CSV.replace(",", "\t")),
         file("users.jsonl", f"{JSON[0]}\n\n{JSON[1]}"),

@@ -282,7 +282,9 @@ def test_a_duplicate_key_is_an_error_of_its_row(
 ) -> None:
     """Every reader of the object refuses it, since JSON readers differ in the value they use."""
     good = json.dumps(json.loads(row))
-    with pytest.raises(fastresp.SourceError, match=r"row 1, line 2: .* (is duplicated|twice)") as caught:
+    with pytest.raises(
+        fastresp.SourceError, match=r"row 1, line 2: .* (is duplicated|twice)"
+    ) as caught:
         made(lines(good, row), template, **options)
     assert caught.value.line == 2
     assert len(made(lines(good, row), template, bad_rows="skip", **options)) == 1
