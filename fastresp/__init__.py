@@ -91,8 +91,8 @@ __all__ = [
     "LeaseError",
 ]
 
-# The module of each public name. Importing them all takes 150 ms, most of it for redis-py, and
-# `fastresp --help` needs none of them.
+# The module of each public name. Importing all of them takes 150 ms, mostly for redis-py, and
+# `fastresp --help` needs none.
 MODULES = {
     "encode.row_writer": "Writer pack_many",
     "encode.script": "Script",

@@ -21,11 +21,12 @@ Client = TypeVar("Client")
 class CommandPacker:
     """Pack single commands; pass it to a redis-py or valkey-py connection as ``command_packer=``.
 
-    With it alone, a pipeline is still packed command by command; ``speed_up()`` packs it in one
-    call. One packer serves any number of connections and threads.
+    It packs the commands of a pipeline one by one; ``speed_up()`` packs them in one call. One
+    packer serves any number of connections and threads.
 
     Args:
-        encoding, encoding_errors: the client's settings for text.
+        encoding: text encoding, as in the client.
+        encoding_errors: error handler of the encoding, as in the client.
     """
 
     _data_error: type[Exception] = redis.DataError
@@ -34,7 +35,10 @@ class CommandPacker:
         self._encode = _encoder(encoding, encoding_errors)
 
     def pack(self, *args: Any) -> list[bytes]:
-        """Pack one command, name first.
+        """Pack one command, given as its name and arguments, as RESP.
+
+        Returns:
+            A list of one bytes object, as connections expect it.
 
         Raises:
             redis.DataError: an argument is not bytes, str, int, float or a buffer of bytes.
@@ -45,11 +49,11 @@ class CommandPacker:
 class _Packing:
     """The packing methods of a fast connection.
 
-    This class comes right before the library's own base class in the MRO. So a method that a user's
-    class overrides is called first, and its ``super()`` call arrives here.
+    This class directly precedes the library's base class in the MRO, so that methods overridden by
+    a user's class are called first, and their ``super()`` calls arrive here.
 
     Attributes:
-        library: redis-py or valkey-py; set by the class of each.
+        library: redis-py or valkey-py; set by the subclasses.
     """
 
     __slots__ = ()
@@ -64,7 +68,7 @@ class _Packing:
         return _packer_for(self, replaced)
 
     def pack_commands(self, commands: Iterable[Iterable[Any]]) -> list[bytes]:
-        # _command_packer is private to the library; if it is gone, that packs as before.
+        # _command_packer is private to the library; without it, the library packs.
         packer = getattr(self, "_command_packer", None)
         if type(packer) is CommandPacker:
             return _pack(commands, packer._encode, self.library.data_error)
@@ -73,7 +77,7 @@ class _Packing:
 
 
 class _AsyncPacking:
-    """The same for asyncio, where commands are packed in methods; overrides come first, too."""
+    """The packing methods of a fast asyncio connection; overrides are called first."""
 
     __slots__ = ()
     library: _Library
@@ -94,11 +98,11 @@ class _AsyncPacking:
 
 
 class _Library:
-    """The classes of redis-py, or of valkey-py, which was copied from it.
+    """The classes of redis-py or its fork valkey-py.
 
     Args:
-        name: of the package, which is imported.
-        client: name of its client class; that for clusters begins with it.
+        name: name of the package, which is imported.
+        client: name of its client class, and the prefix of its cluster client's name.
     """
 
     def __init__(self, name: str, client: str) -> None:
@@ -107,13 +111,13 @@ class _Library:
         module, connection = sys.modules[name], sys.modules[f"{name}.connection"]
         self.data_error: type[Exception] = module.DataError
         self.encoder: type[Any] = connection.Encoder
-        # Its own packers, which ours replaces; a user's packer is kept.
+        # The library's packers, which ours replaces; a user's packer is kept.
         names = ("HiredisRespSerializer", "LibvalkeyRespSerializer", "PythonRespSerializer")
         self.packers = [getattr(connection, each) for each in names if hasattr(connection, each)]
 
     @property
     def forms(self) -> list[tuple[Any, type[Any], type[Any]]]:
-        """For the package and its asyncio form: the module, a base of connections, the packing."""
+        """For the package and its asyncio form: module, connection base class, packing class."""
         found: list[tuple[Any, type[Any], type[Any]]] = []
         for name, packing in ((self.name, _Packing), (f"{self.name}.asyncio", _AsyncPacking)):
             if name in sys.modules:
@@ -134,14 +138,19 @@ def _libraries() -> list[_Library]:
 
 
 def fast(connection_class: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a subclass of a connection class of redis-py or valkey-py that packs fast.
+    """Return a subclass of a connection class of redis-py or valkey-py that packs with fastresp.
 
     For your own pool: ``ConnectionPool(connection_class=fast(redis.Connection))``. Methods that
-    your class overrides are called as before, and so is your own ``command_packer``. Given a
-    function that makes connections, return one that makes fast connections.
+    your class overrides, and your own ``command_packer``, are called as before.
+
+    Args:
+        connection_class: a connection class, or a function that returns connections.
+
+    Returns:
+        A subclass, or a function that returns fast connections.
 
     Raises:
-        TypeError: the class is not a subclass of a connection class of these.
+        TypeError: the class is not a subclass of redis-py's or valkey-py's connection classes.
     """
     if isinstance(connection_class, type):
         return _fast_class(connection_class)
@@ -167,7 +176,7 @@ def _fast_class(connection_class: type[Any]) -> type[Any]:
 
 
 class _Factory:
-    """Wrap a function that makes connections; make each connection fast."""
+    """Wrap a function that returns connections; speed up each connection."""
 
     def __init__(self, make: Callable[..., Any]) -> None:
         update_wrapper(self, make)
@@ -180,7 +189,7 @@ class _Factory:
 
 
 def _speed_up_connection(connection: Any) -> None:
-    """Make an existing connection fast; keep a packer that the user set."""
+    """Speed up an existing connection; keep a packer that the user set."""
     kind: Any = type(connection)
     connection.__class__ = _fast_class(kind)
     packer = getattr(connection, "_command_packer", None)
@@ -189,9 +198,9 @@ def _speed_up_connection(connection: Any) -> None:
 
 
 def _packer_for(connection: Any, replaced: Any) -> CommandPacker:
-    """Return a packer that sends the same bytes as the library's own one.
+    """Return a packer that sends the same bytes as the library's own packer.
 
-    With hiredis or libvalkey, the library sends text as UTF-8, whatever its ``encoding`` is.
+    With hiredis or libvalkey, the library sends text as UTF-8 and ignores ``encoding``.
     """
     if type(replaced).__name__ == "PythonRespSerializer":
         packer = CommandPacker(connection.encoder.encoding, connection.encoder.encoding_errors)
@@ -209,18 +218,20 @@ def _encoder_of(connection: Any) -> Callable[[str], bytes] | None:
 def speed_up(client: Client) -> Client:
     """Make a client of redis-py or valkey-py pack its commands and pipelines with fastresp.
 
+    All clients that share the client's pool become faster. If your connection class or
+    ``command_packer`` overrides packing, it is called as before, and fastresp packs the commands
+    that it passes to the library.
+
     Args:
         client: a ``Redis`` or ``RedisCluster`` of ``redis`` or ``redis.asyncio``, a ``Valkey`` or
             ``ValkeyCluster`` of ``valkey`` or ``valkey.asyncio``, including Sentinel's clients, or
-            a ``ConnectionPool`` of these. Clients that share its pool become fast too. If your
-            connection class or ``command_packer`` overrides packing, it is called as before; what
-            it passes on to the library is packed by fastresp.
+            a ``ConnectionPool`` of these.
 
     Returns:
         The same client.
 
     Raises:
-        TypeError: it is not one of these, or its connections are not the library's.
+        TypeError: the client has another type, or its connections are not the library's.
     """
     for library in _libraries():
         for module, _, packing in library.forms:
@@ -242,7 +253,7 @@ def speed_up(client: Client) -> Client:
 
 
 def _speed_up_pool(pool: Any) -> None:
-    """Make existing and future connections of a pool fast; pools differ in attribute names."""
+    """Speed up existing and future connections of a pool; pools differ in attribute names."""
     pool.connection_class = fast(pool.connection_class)
     for name in ("_available_connections", "_in_use_connections", "_connections"):
         for connection in list(getattr(pool, name, ())):
@@ -251,7 +262,7 @@ def _speed_up_pool(pool: Any) -> None:
 
 
 def _speed_up_cluster(client: Any, library: str) -> None:
-    """Speed up the nodes known now and those discovered later."""
+    """Speed up the known nodes and the nodes discovered later."""
     manager, name = client.nodes_manager, f"create_{library}_node"
     create = getattr(manager, name)
     setattr(manager, name, lambda *args, **kwargs: speed_up(create(*args, **kwargs)))
@@ -265,7 +276,7 @@ def _speed_up_async_cluster(client: Any, default: type[Any]) -> None:
     settings = client.connection_kwargs
     settings["connection_class"] = fast(settings.get("connection_class", default))
     manager = client.nodes_manager
-    # Not a set: a startup node and the node that took its place are equal.
+    # Not a set: a startup node and the node that replaced it are equal.
     for node in (*manager.startup_nodes.values(), *manager.nodes_cache.values()):
         _speed_up_pool(node)
 

@@ -1,4 +1,4 @@
-"""Spark: ``df.write``, ``df.writeStream`` and ``spark.read`` of the format ``fastresp``."""
+"""Spark: the format ``fastresp`` for ``df.write``, ``df.writeStream`` and ``spark.read``."""
 
 from __future__ import annotations
 
@@ -26,26 +26,29 @@ StreamWriter: Any = getattr(datasource, "DataSourceStreamArrowWriter", object)  
 
 
 def register(spark: SparkSession, listener: Callable[..., object] | None = None) -> None:
-    """Let a session know the format ``fastresp``.
+    """Register the format ``fastresp`` in a Spark session.
 
     Args:
-        spark: its setting ``spark.fastresp.password`` is the password of the server.
-        listener: called here with the Totals of each job that ends, and ``epoch=``, the number of
-            its batch in a stream, else None; also of one that failed (``totals.job_failed``). Not
-            with Spark Connect, whose driver is elsewhere.
+        spark: the session. Its setting ``spark.fastresp.password`` is the server's password.
+        listener: called in this process at the end of each job with its Totals and ``epoch=``, the
+            number of the batch in a stream, or None. Failed jobs have ``totals.job_failed`` set.
+            Not supported by Spark Connect, whose driver is another process.
+
+    Raises:
+        ValueError: a listener was given for Spark Connect.
     """
-    context = getattr(spark, "sparkContext", None)  # Spark Connect does not have it
+    context = getattr(spark, "sparkContext", None)  # missing in Spark Connect
     if context is None and listener is not None:
         raise ValueError("Spark Connect can't call a listener; the totals are in its driver's log")
     found = {"password": spark.conf.get("spark.fastresp.password", None)}
     found["tasks"] = None if context is None else context.defaultParallelism
     found["address"] = None if listener is None else listen(listener)
-    # Spark copies a class that it can't import: so the password is in no plan.
+    # Spark pickles a class that it can't import, which keeps the password out of query plans.
     spark.dataSource.register(type("Registered", (FastrespDataSource,), found))
 
 
 class FastrespDataSource(datasource.DataSource):
-    """The format ``fastresp``; its options are those of ``Sink`` and ``Reading``, as text."""
+    """The format ``fastresp``; it has the options of ``Sink`` and ``Reading``, as text."""
 
     password, tasks, address = None, None, None
 
@@ -84,7 +87,7 @@ class Message(datasource.WriterCommitMessage):
 
 @dataclass
 class Writer(datasource.DataSourceArrowWriter, StreamWriter):
-    """Writes a frame, or a stream: each of its batches, an epoch, is then a job of its own."""
+    """Writes a DataFrame, or a stream, in which each batch (epoch) is a separate job."""
 
     sink: Sink
     address: Address | None
@@ -102,7 +105,7 @@ class Writer(datasource.DataSourceArrowWriter, StreamWriter):
         end_job(self.sink, [each.totals for each in messages], self.address, query, batchId)
 
     def abort(self, messages: list[Any], batchId: int | None = None) -> None:  # noqa: N803
-        # There is None for each task that has not committed.
+        # None for each task that has not committed.
         give_up_job([each.totals for each in messages if each], self.address, batchId)
 
 

@@ -1,1 +1,1 @@
-"""``mass_insert`` and ``dump``: encode a source, send or write it, and report the outcome."""
+"""``mass_insert`` and ``dump``: encode a source, send or write it, report the outcome."""

@@ -1,4 +1,4 @@
-"""COMMAND INFO: how many arguments a command has, where its keys are, and what it may do."""
+"""COMMAND INFO: a command's number of arguments, key positions and flags."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from ..server.settings import Server, ServerLike, one_server
 
 __all__ = ["CommandInfo", "command_info", "deleting"]
 
-# Commands that delete data or change the server itself. No flag of COMMAND INFO marks them all:
-# that of CONFIG SET belongs to the subcommand.
+# Commands that delete data or change the server itself. No flag of COMMAND INFO marks all of them:
+# for CONFIG SET, only the subcommand has the flag.
 DELETING = frozenset((
     "DEL", "UNLINK", "GETDEL", "FLUSHALL", "FLUSHDB", "SWAPDB", "HDEL", "HGETDEL", "SREM", "ZREM",
     "ZREMRANGEBYLEX", "ZREMRANGEBYRANK", "ZREMRANGEBYSCORE", "LREM", "LTRIM", "XDEL", "XDELEX",
@@ -25,11 +25,11 @@ DELETING = frozenset((
 
 @dataclass(frozen=True)
 class CommandInfo:
-    """COMMAND INFO's answer about one command.
+    """COMMAND INFO's reply about one command.
 
     Attributes:
         arity: number of arguments, including the name; if negative, the minimum.
-        flags: such as ``"write"``.
+        flags: flags such as ``"write"``.
         first_key: index of the argument that is the first key; 0 if there is none.
         last_key: index of the last key, from the end if negative.
         key_step: number of arguments from one key to the next.
@@ -46,10 +46,10 @@ class CommandInfo:
 
     @classmethod
     def of(cls, reply: Any) -> CommandInfo | None:
-        """Parse the part of the reply about one command; None for an unknown command.
+        """Parse the reply about one command; return None for an unknown command.
 
         Raises:
-            ValueError: it is not an answer to COMMAND INFO.
+            ValueError: it is not a reply to COMMAND INFO.
         """
         match reply:
             case None:
@@ -76,10 +76,10 @@ class CommandInfo:
 def command_info(
     names: Iterable[str], server: ServerLike | Server, *, timeout: float | None
 ) -> dict[str, CommandInfo | None] | None:
-    """Ask a server about commands; None if it does not say.
+    """Ask a server about commands; return None if COMMAND INFO fails.
 
     Returns:
-        The answers by name; None for a command that the server does not know.
+        A CommandInfo for each name; None for a command that the server does not know.
 
     Raises:
         TransportError: the server can't be used.
@@ -103,7 +103,7 @@ def _are_words(value: Any) -> bool:
 
 
 def deleting(names: Iterable[str], server: ServerLike, *, timeout: float | None) -> list[str]:
-    """Return those of the commands that delete data or that the server calls dangerous.
+    """Return the commands that delete data, or that the server marks as dangerous.
 
     Raises:
         TransportError: the server can't be used.

@@ -1,4 +1,4 @@
-"""Which commands a load sends, if known beforehand, and whether connections may share them."""
+"""The command names of a load, if known in advance, and whether connections may share them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ __all__ = ["check_connection_state", "check_spread", "command_names"]
 
 CONNECTIONS = Hint("connections", ...)
 
-# The commands of a row between these stay together.
+# The commands between these stay on one connection.
 TRANSACTION = frozenset(("MULTI", "EXEC", "DISCARD"))
-# All commands before or after these depend on them.
+# All earlier and later commands depend on these.
 OF_ALL = frozenset(("FLUSHALL", "FLUSHDB", "SWAPDB", "SCRIPT", "FUNCTION"))
 
 
 def command_names(source: object, template: Template | None) -> list[str] | None:
-    """Return the names of a load's commands in capitals; None if they depend on the data."""
+    """Return the command names of a load in capitals; None if they depend on the data."""
     if template is None and isinstance(source, RejectsFile):
         return source.names()
     if template is None:
@@ -38,12 +38,12 @@ def command_names(source: object, template: Template | None) -> list[str] | None
 def check_connection_state(
     source: object, template: Template | None, options: Options, answers: Answers | None
 ) -> None:
-    """Refuse commands that depend on their connection, if another one may take its place.
+    """Refuse commands that change connection state, if their connection may be replaced.
 
-    In a cluster they are refused with their row.
+    A cluster load refuses them later, and names their row.
 
     Raises:
-        ValueError: there is such a command, or the names of the commands depend on the data.
+        ValueError: the load has such a command, or its command names depend on the data.
     """
     option = Hint("retry", options.retry)
     if options.durability != ACKNOWLEDGED:
@@ -68,11 +68,11 @@ def check_connection_state(
 def check_spread(source: object, template: Template | None, connections: int) -> None:
     """Refuse several connections for commands that may depend on each other.
 
-    A template may have MULTI and EXEC: the commands of a transaction share a connection.
+    MULTI and EXEC in a template are allowed: the commands of a transaction share a connection.
 
     Raises:
-        ValueError: a command changes its connection or all data, or the names of the commands
-            depend on the data.
+        ValueError: a command changes its connection or all data, or the command names depend on
+            the data.
         ProtocolError, EncodeError: the source is a RESP file that can't be sent.
     """
     if connections == 1:

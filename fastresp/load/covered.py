@@ -1,4 +1,4 @@
-"""Which search indexes cover what a template writes."""
+"""Which search indexes cover the keys that a template writes."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from ..server.indexes import Index
 
 __all__ = ["Written", "written_by"]
 
-# Commands that write fields of a hash; those of JSON documents begin with JSON.
+# Commands that write hash fields. The names of commands for JSON documents begin with JSON.
 OF_HASHES = frozenset((
     b"HSET", b"HSETNX", b"HMSET", b"HSETEX", b"HINCRBY", b"HINCRBYFLOAT",
 ))  # fmt: skip
-# These may write anything.
+# Commands that may write any key.
 ANY = frozenset((b"EVAL", b"EVALSHA", b"FCALL", b"RESTORE"))
 
 
@@ -23,14 +23,14 @@ class Written(NamedTuple):
 
     Attributes:
         kind: ``"HASH"`` or ``"JSON"``; empty for either.
-        beginning: what all of them begin with.
+        beginning: their common prefix.
     """
 
     kind: str
     beginning: bytes
 
     def covered_by(self, index: Index) -> bool:
-        """Return whether an index may have some of the keys."""
+        """Return whether an index may cover some of the keys."""
         begins = self.beginning
         return self.kind in ("", index.kind) and any(
             begins.startswith(prefix) or prefix.startswith(begins) for prefix in index.prefixes
@@ -38,11 +38,11 @@ class Written(NamedTuple):
 
 
 def written_by(template: Template | None, *, unknown: bool) -> list[Written]:
-    """Return the keys that the commands of a template write, as far as an index may have them.
+    """Return the keys that a template writes and that a search index may cover.
 
     Args:
-        template: of the load; None for any commands.
-        unknown: whether to return those of commands that are not known beforehand, too.
+        template: the load's template; None for any commands.
+        unknown: whether commands that may write any key are included.
     """
     anything = [Written("", b"")] if unknown else []
     if template is None:
@@ -61,7 +61,7 @@ def written_by(template: Template | None, *, unknown: bool) -> list[Written]:
 
 
 def _beginning(argument: Iterable[object]) -> bytes:
-    """Return what an argument of a template begins with for any row."""
+    """Return the constant prefix of a template's argument."""
     found = b""
     for part in argument:
         if not isinstance(part, bytes):

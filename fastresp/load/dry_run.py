@@ -1,4 +1,4 @@
-"""Find out what a load would do, without changing anything on the server."""
+"""Predict what a load would do, without changing anything on the server."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from .spread import Command, Spread, spread
 __all__ = ["DryRun", "Inquiry", "Node", "Sample", "dry_run", "take_sample"]
 
 SAMPLE_ROWS = 1_000
-# The sample is held in memory, so it ends earlier if it reaches this size.
+# The sample is kept in memory, so it ends early at this size.
 SAMPLE_BYTES = 16 << 20
 # How long to count rows if the source does not know its number of rows.
 COUNT_SECONDS = 0.5
@@ -58,8 +58,8 @@ class Sample:
         row_of: the row of each command.
         size: bytes of RESP.
         shown: the first commands, as redis-cli would show them.
-        fault: the error of a row after the sample, or of one that can't be serialised; empty if
-            none was found.
+        fault: the error of the row after the sample, or of a row that can't be serialised; empty
+            if there is none.
     """
 
     rows: int = 0
@@ -84,10 +84,10 @@ class Node:
     """What a load would do to one primary of a cluster.
 
     Attributes:
-        server: its host and port.
-        inquiry: its answers about its commands of the sample.
-        share: of the load's commands, from 0 to 1.
-        memory: bytes that its part of the load needs: see DryRun.estimate.
+        server: host and port.
+        inquiry: the node's answers about its commands of the sample.
+        share: share of the load's commands, from 0 to 1.
+        memory: bytes that the node's part of the load needs; see DryRun.estimate.
     """
 
     server: str
@@ -102,11 +102,11 @@ class DryRun:
 
     Attributes:
         sample: the first commands of the load.
-        inquiry: the server's answers about them; of a cluster, those of all nodes together.
-        estimate: the memory that the whole load needs; that of the sample alone if the number of
-            rows is unknown.
+        inquiry: the server's answers about them; in a cluster, the answers of all nodes combined.
+        estimate: the memory that the whole load needs; if the number of rows is unknown, the
+            memory that the sample needs.
         problems: the problems found, one sentence each.
-        nodes: the primaries of a cluster; empty if the server is no node of one.
+        nodes: the primaries of a cluster; empty for a single server.
         refused_rows: rows of the sample that can't be sent to a cluster.
     """
 
@@ -119,7 +119,7 @@ class DryRun:
 
     @property
     def rights_unknown(self) -> bool:
-        """Whether the server was reached but did not say if its ACL allows the commands."""
+        """Whether the server was reached, but the user's permissions could not be checked."""
         asked = not self.inquiry.unreachable and bool(self.sample.commands)
         return asked and self.inquiry.allowed is None
 
@@ -146,11 +146,11 @@ def dry_run(
     mode: Literal["commands", "merge", "serialize"] = "commands",
     exists: Literal["error", "replace", "skip"] = "error",
 ) -> DryRun:
-    """Encode the first 1,000 rows and ask the server about them, without changing anything there.
+    """Encode the first 1,000 rows and check them against the server, without changing it.
 
     Args:
-        data, template, server, nulls, timeout, mode, exists: as for ``mass_insert``. Rows are
-            consumed from the source.
+        data, template, server, nulls, timeout, mode, exists: as for ``mass_insert``. The dry run
+            consumes rows from the source.
 
     Raises:
         EncodeError, TemplateError: a row of the sample can't be encoded, or the template can't be
@@ -197,7 +197,7 @@ def dry_run(
 def _ask_nodes(
     server: Server, answers: Answers, parts: Spread, timeout: float | None
 ) -> list[Node]:
-    """Ask each primary of a cluster about its commands; the first also about those refused."""
+    """Ask each primary about its commands, and the first one about commands without a node."""
     assert answers.topology is not None
     servers = server.nodes_of(answers.topology.nodes, 1)
     commands = [*parts.commands]
@@ -219,7 +219,7 @@ def _ask_nodes(
 def _share(
     nodes: list[Node], parts: Spread, topology: Topology, estimate: Estimate, times: float
 ) -> None:
-    """Share out the commands and the memory of a load among the nodes."""
+    """Divide the commands and the memory of a load among the nodes."""
     counts = [float(len(commands)) for commands in parts.commands]
     sizes = [
         float(Model(node.inquiry.limits).run(commands, times).memory)
@@ -241,7 +241,7 @@ def take_sample(
     """Encode the first rows of a source; with ``serialize``, check that they can be serialised."""
     encoder, source = encoding(data, template, Options(nulls=nulls))
     sample = Sample(whole=True, total_rows=known_rows(data))
-    # The values are not used, so their version does not matter.
+    # The payloads are discarded, so their version does not matter.
     serializer = Serializer(Format(10), most_bytes=SAMPLE_BYTES, merger=Merger(1, 1))
     with released(source), naming_place(data):
         chunks = encoder.chunks(source)
@@ -266,7 +266,7 @@ def take_sample(
 
 
 def _check_serialized(serializer: Serializer, template: Template | None) -> None:
-    """Raise what is wrong with the commands that were serialised."""
+    """Raise the error of the commands that can't be serialised, if any."""
     serializer.finish()
     error = RowKeys(template).of_failing(serializer)
     if error is not None:
@@ -276,9 +276,9 @@ def _check_serialized(serializer: Serializer, template: Template | None) -> None
 def _count_on(chunks: Iterable[Chunk], encoder: Encoder, data: Any) -> int | None:
     """Count rows for COUNT_SECONDS more, and estimate the total from them.
 
-    If the source can estimate it from the lengths of its lines, use that. Otherwise compare the
-    share of the source read between two moments with the rows counted between them. Not from the
-    start: a source reads ahead of the rows it yields, by 15 MB for CSV.
+    Use the source's estimate from the lengths of its lines, if it has one. Otherwise divide the
+    rows counted between two moments by the share of the source read between them. The first
+    moment is not the start: a source reads ahead of the rows it yields, by 15 MB for CSV.
     """
     begin = time.monotonic() + COUNT_SECONDS / 2
     deadline = begin + COUNT_SECONDS
@@ -317,7 +317,7 @@ def _take(chunk: Chunk, index: int, sample: Sample) -> None:
 def _rehearsed(
     template: Template | None, server: ServerLike, timeout: float | None, serialize: bool
 ) -> str:
-    """Check whether the server accepts the template's commands; needs no extra ACL rights."""
+    """Check whether the server accepts the template's commands; needs no extra permissions."""
     where = Server(server, template=template, nodes=True)
     if serialize:
         where = where.changed(rehearsal=[*where.rehearsal, RESTORE])
@@ -384,7 +384,7 @@ def _problems(
 
 
 def _full(data: str, server: str, inquiry: Inquiry, memory: int) -> list[str]:
-    """Return a sentence if a server has less memory free than its data needs."""
+    """Describe the problem if a server has less free memory than its data needs; else None."""
     if not inquiry.maxmemory or inquiry.used_memory is None:
         return []
     free = inquiry.maxmemory - inquiry.used_memory

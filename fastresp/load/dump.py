@@ -1,4 +1,4 @@
-"""``dump()``: encode a source, and write it to a file."""
+"""``dump()``: encode a source and write it to a file."""
 
 from __future__ import annotations
 
@@ -31,42 +31,42 @@ def dump(
     format: Literal["resp", "rdb"] = "resp",  # noqa: A002
     rdb_version: Literal[9, 10, 11] = 10,
 ) -> int:
-    """Write the RESP that mass_insert would send, or an RDB file of the keys it would make.
+    """Write the RESP that mass_insert would send, or an RDB file of the keys it would create.
 
-    RESP is for ``redis-cli --pipe`` or a later load. Each command of a script is written as EVAL
-    with the whole script, so the script need not be loaded before the file is sent.
+    Send RESP with ``redis-cli --pipe`` or a later load. Each command of a script is written as EVAL
+    with the whole script, so the script need not be loaded first.
 
-    An RDB file is read by a server when it starts, or by the import of a managed service. It holds
-    whole keys: the strings, hashes, lists, sets and sorted sets that adjacent SET, HSET, RPUSH,
-    LPUSH, SADD or ZADD commands of a key make. EX, PX, and a following EXPIRE or PEXPIRE of the key
-    count from the call. At each moment there is the old file or the whole new one at the path. The
-    commands of a key are held in memory, which is refused for more than 512 MiB of values.
+    A server reads an RDB file when it starts; managed services import it. It contains whole keys:
+    the strings, hashes, lists, sets and sorted sets that adjacent SET, HSET, RPUSH, LPUSH, SADD or
+    ZADD commands of a key create. EX, PX, and a following EXPIRE or PEXPIRE of the key count from
+    the time of the call. The file is replaced atomically. The commands of a key are kept in memory,
+    so a key with more than 512 MiB of values is an error.
 
     Args:
         data, template, nulls, default: as for ``mass_insert``.
-        file: a path, or for RESP a file object open for writing bytes. If an error occurs, the
-            file of RESP at a path is cut to the whole commands before it, and an RDB file is not
+        file: a path, or, for RESP, a file object open for writing bytes. After an error, a RESP
+            file at a path is truncated after its last whole command, and an RDB file is not
             written.
         format: ``"resp"`` or ``"rdb"``.
-        rdb_version: of the RDB file: 9 is read by Redis 6.2 and later, 10 by Redis 7.0 and later
-            and all versions of Valkey, 11 by Redis 7.2 and later and Valkey. Servers that read 11
-            store what they read from 10 as compactly, so 10 fits most servers.
+        rdb_version: version of the RDB file: 9 is read by Redis 6.2 and later, 10 by Redis 7.0 and
+            later and by Valkey, 11 by Redis 7.2 and later and by Valkey. Servers that read 11
+            store values from 10 just as compactly, so 10 fits most servers.
 
     Returns:
-        The number of commands written; in an RDB file, of those that made the keys.
+        The number of commands written; for an RDB file, the number of commands in its keys.
 
     Raises:
-        EncodeError, TemplateError: as ``mass_insert``; for an RDB file also if a command makes no
-            such value, or two rows that are not adjacent make the same key.
+        EncodeError, TemplateError: as in ``mass_insert``; for an RDB file, also if a command does
+            not create such a value, or if rows that are not adjacent create the same key.
         OSError: the file can't be written.
-        TypeError: an RDB file is not given as a path.
-        ValueError: the file is also the source; or an option is not one of its values.
+        TypeError: the RDB file is not a path.
+        ValueError: the file is also the source, or an option has an invalid value.
     """
     template = as_template(template)
     if format != "resp":
         _check_rdb(template, file, format, rdb_version)
         if nulls == "delete":
-            raise ValueError("an RDB file makes whole keys; leave out nulls='delete'")
+            raise ValueError("an RDB file contains whole keys; leave out nulls='delete'")
     elif isinstance(file, (str, os.PathLike)) and os.fspath(file).endswith(".rdb"):
         raise ValueError(f"{os.fspath(file)} would hold RESP; add format='rdb', or name it .resp")
     elif template is not None and template.scripts:
@@ -92,14 +92,14 @@ def dump(
 
 
 def _check_rdb(template: Template | None, file: object, format: str, rdb_version: int) -> None:  # noqa: A002
-    """Refuse what can't be written as an RDB file, before it is opened."""
+    """Check the options of an RDB file before opening it."""
     from .rdb_file import check_version
 
     if format != "rdb":
         raise ValueError(f"format must be 'resp' or 'rdb', not {format!r}")
     if not isinstance(file, (str, os.PathLike)):
         raise TypeError(
-            "an RDB file needs a path, where it appears when it is complete, not a "
+            "an RDB file needs a path, where it is placed once complete, not a "
             f"{type(file).__name__}"
         )
     check_version(rdb_version)

@@ -1,4 +1,4 @@
-"""Search indexes during a load: how far they are behind, and waiting for them."""
+"""Search indexes during a load: report their backlog, and wait for them."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from .covered import written_by
 
 __all__ = ["Indexing"]
 
-# How often to ask.
+# Interval between questions to the server.
 ASKED_S = 0.1
-# How long a load that asks for no more than its report waits for each answer.
+# Timeout of each question, if only the report needs the answer.
 ANSWERED_S = 5.0
 
 Show = Callable[[Report], object] | None
 
 
 class Indexing:
-    """What a load does for the search indexes that cover its keys, in a ``with`` statement.
+    """Watches the search indexes that cover a load's keys; a context manager.
 
-    It asks over connections of its own.
+    It asks over its own connections.
     """
 
     def __init__(self, template: Template | None, options: Options) -> None:
@@ -48,7 +48,7 @@ class Indexing:
         self._carrier: Transport | None = None
         self._before: dict[str, Index] = {}  # the indexes at the beginning
         self._keys: dict[str, int] = {}  # the number of keys before the scan of each
-        # About a backlog: the commands that had been answered when it was asked for.
+        # Commands answered before the server was last asked for the backlog.
         self._question: Future[list[Index]] | None = None
         self._asked_at = 0.0
         self._answered = 0
@@ -64,12 +64,12 @@ class Indexing:
     def beginning(self, server: Server, carrier: Transport) -> Steps[None]:
         """Find the indexes that cover the keys of the load.
 
-        Without the options for indexes, a server that does not have any is not asked, and what
-        can't be found out is not reported.
+        Without ``wait_index`` and ``index_backlog``, a server without indexes is not asked, and
+        errors are ignored.
 
         Raises:
-            TransportError: the options need indexes, and the user may not ask for them, or none
-                covers the keys.
+            TransportError: an option needs indexes, and the user lacks the permission to list them,
+                or no index covers the keys.
         """
         written = written_by(self._template, unknown=self._asked_for)
         if not self._asked_for and (not written or not _may_have_indexes(carrier.answers)):
@@ -95,16 +95,16 @@ class Indexing:
     def holding(
         self, chunk: Chunk, drain: Callable[[], Steps[None]], meanwhile: Callable[[], Steps[None]]
     ) -> Steps[None]:
-        """Before a chunk is sent, wait while too many documents are not indexed.
+        """Wait before a chunk is sent while too many documents are not indexed.
 
         Args:
             chunk: the chunk.
-            drain: waits until all that was sent is answered.
-            meanwhile: done from time to time while this waits.
+            drain: waits until every sent command is answered.
+            meanwhile: called periodically during the wait.
 
         Raises:
-            TransportError: the server does not say how many they are.
-            TransportTimeout: they do not become fewer.
+            TransportError: the server does not return the size of the backlog.
+            TransportTimeout: the backlog does not shrink.
         """
         most = self._options.index_backlog
         if most is None or self._carrier is None:
@@ -117,9 +117,9 @@ class Indexing:
             self._admitted = self._answered + most - self._carrier.so_far.index_waiting
 
     def admits(self, commands: int = 1) -> bool:
-        """Return whether as many commands may be sent now; ask the server in a thread.
+        """Return whether this many commands may be sent now; ask the server in a thread.
 
-        All that were not answered when the server was asked may have to wait for the index, too.
+        Commands unanswered at the time of the last question count as backlog.
         """
         most, carrier = self._options.index_backlog, self._carrier
         if most is None or carrier is None or self._indexes is None:
@@ -138,17 +138,17 @@ class Indexing:
         return carrier.made + commands <= self._admitted
 
     def gate(self, lanes: Carrier | None) -> Carrier | None:
-        """Return the connections for a source that pauses: they accept what the index allows."""
+        """Limit the connections of a source that pauses to what the backlog allows."""
         if lanes is None or self._options.index_backlog is None:
             return lanes
         return _Gate(self, lanes)
 
     def ending(self, show: Show) -> Steps[None]:
-        """At the end of a load, put into the report how far the indexes are, and wait for them.
+        """At the end, report the state of the indexes; with ``wait_index``, wait for them.
 
         Raises:
-            TransportError: the server does not say it, although the load has to wait.
-            TransportTimeout: they make no progress.
+            TransportError: the load has to wait, and the server does not return the state.
+            TransportTimeout: the indexes make no progress.
         """
         if self._carrier is None or self._indexes is None or not self._before:
             return
@@ -175,7 +175,7 @@ class Indexing:
         while not self._carrier.so_far.stopped:
             lost: TransportError | None = None
             try:
-                # All of them, since one may have to wait for the scan of another.
+                # Any index counts as progress, since one may wait for the scan of another.
                 found: list[Index] = yield Blocking(self._indexes.ask, self._indexes.interrupt)
             except TransportError as error:
                 lost = error
@@ -203,7 +203,7 @@ class Indexing:
         )
 
     def _note(self, found: Sequence[Index]) -> None:
-        """Put into the report how far the indexes of the load are."""
+        """Store the state of the load's indexes in the report."""
         assert self._carrier is not None
         self._note_keys(found)
         self._carrier.so_far.indexes = [
@@ -228,7 +228,7 @@ class Indexing:
 
 
 class _Gate:
-    """Connections that accept only what the backlog of an index allows."""
+    """Connections that accept only as many commands as the index backlog allows."""
 
     def __init__(self, indexing: Indexing, lanes: Carrier) -> None:
         self._indexing, self._lanes = indexing, lanes
@@ -249,7 +249,7 @@ class _Gate:
 
 
 def _may_have_indexes(answers: Answers | None) -> bool:
-    """Return whether a server may have indexes; each node of a cluster may have others."""
+    """Return whether a server may have indexes; in a cluster, indexes differ by node."""
     if answers is None:
         return False
     return answers.searches and (bool(answers.indexes) or answers.topology is not None)
@@ -267,13 +267,13 @@ def _option(options: Options) -> Hint:
 
 
 def _needs_indexes(options: Options, error: TransportError) -> TransportError:
-    words = f" needs a server with search indexes, and the right to FT._LIST and FT.INFO: {error}"
+    words = f" needs a server with search indexes, and permission for FT._LIST and FT.INFO: {error}"
     return TransportError(Message(_option(options), words, " (nothing was sent)"))
 
 
 def _covers_none(options: Options, server: Server, found: Sequence[Index]) -> TransportError:
     names = ", ".join(index.name for index in found[:10])
-    there = f"the indexes are {names}" if found else "there is no index"
+    there = f"the indexes are {names}" if found else "the server has no index"
     words = f" has nothing to wait for: no search index of {server} covers the keys of this load"
     advice = f" (nothing was sent; {there}; create one with FT.CREATE, or leave out the option)"
     return TransportError(Message(_option(options), words, advice))

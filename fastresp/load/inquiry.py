@@ -21,7 +21,7 @@ from .spread import Command
 
 __all__ = ["Inquiry", "inquire", "merged"]
 
-# Larger commands are not sent to ACL DRYRUN: the answer is not worth the traffic.
+# Larger commands are not checked with ACL DRYRUN: the reply is not worth the traffic.
 DRYRUN_BYTES = 1 << 16
 # The key type of the commands of an ACL category. Source: server.c of Redis 7.0.
 TYPES = {
@@ -35,7 +35,7 @@ TYPES = {
     "@geo": "zset",
     "@stream": "stream",
 }
-# These overwrite a key of any type, or leave an existing key alone.
+# Commands that overwrite a key of any type, or keep an existing key.
 ANY_TYPE = frozenset(("SET", "SETEX", "PSETEX", "SETNX", "MSET", "MSETNX", "MGET", "BITOP"))
 
 
@@ -44,20 +44,21 @@ class Inquiry:
     """A server's answers about the commands of a sample.
 
     Attributes:
-        unreachable: why the server could not be asked; empty if it could.
-        used_memory, maxmemory: bytes; None if the server does not say. maxmemory 0 means no limit.
+        unreachable: why the server could not be asked; empty if it answered.
+        used_memory: bytes; None if the server does not return it.
+        maxmemory: bytes; None if the server does not return it; 0 means no limit.
         policy: the server's maxmemory-policy.
-        limits: limits of the compact encodings: see memory_estimate.LIMITS.
+        limits: limits of the compact encodings; see memory_estimate.LIMITS.
         user: the ACL user of the load; None if unknown.
         allowed: whether the ACL allows that user to run the commands; None if unknown.
         refused: the ACL's error messages for the commands that it does not allow.
-        unknown: names of commands that the server does not have.
+        unknown: names of commands that the server does not know.
         wrong_arity: commands with too many or too few arguments, formatted for display.
         wrong_types: a message for each key of another type than the command expects.
         existing: the keys that exist, in quotes.
         checked_keys: number of keys whose type was checked.
-        rehearsed: why the server would reject every row of a template command; empty if it
-            would not.
+        rehearsed: why the server would reject a command of the template in every row; empty if it
+            accepts them.
     """
 
     unreachable: str = ""
@@ -77,7 +78,7 @@ class Inquiry:
 
 
 def inquire(commands: Sequence[Command], server: Server, *, timeout: float | None) -> Inquiry:
-    """Ask a server about commands, in a way that changes nothing.
+    """Ask a server about commands, without changing anything on it.
 
     Raises:
         TransportError: the server can't be used.
@@ -108,7 +109,7 @@ def inquire(commands: Sequence[Command], server: Server, *, timeout: float | Non
 
 
 def merged(inquiries: Sequence[Inquiry]) -> Inquiry:
-    """Return the answers of all nodes of a cluster together; their memory as sums."""
+    """Combine the answers of all nodes of a cluster; memory sizes are summed."""
     first = inquiries[0]
     used = [each.used_memory for each in inquiries if each.used_memory is not None]
     most = [each.maxmemory for each in inquiries if each.maxmemory]
@@ -117,7 +118,7 @@ def merged(inquiries: Sequence[Inquiry]) -> Inquiry:
     return Inquiry(
         unreachable=next((each.unreachable for each in inquiries if each.unreachable), ""),
         used_memory=sum(used) if len(used) == len(inquiries) else None,
-        # If one has no limit, all together have none.
+        # If one node has no limit, the sum has none.
         maxmemory=sum(most) if len(most) == len(inquiries) else 0 if used else None,
         policy=", ".join(policies) or None,
         limits=first.limits,
@@ -137,7 +138,7 @@ def _once(lists: Iterable[list[str]]) -> list[str]:
 
 
 def _number(text: Any) -> int | None:
-    """Parse a number from the server; None if it is not one."""
+    """Parse a number from the server; return None for anything else."""
     try:
         return int(text)
     except (TypeError, ValueError):
@@ -192,7 +193,7 @@ def _types(info: CommandInfo) -> set[str]:
 def _look_at_rights(
     commands: Sequence[Command], inquiry: Inquiry, server: Server, timeout: float | None
 ) -> None:
-    """Ask ACL DRYRUN; servers have it since Redis 7.0, and the user needs the right to run it."""
+    """Check permissions with ACL DRYRUN, which needs Redis 7.0 and permission to run it."""
     user = inquiry.user or ""
     asked = [c for c in commands if sum(map(len, c)) <= DRYRUN_BYTES]
     replies = _ask([("ACL", "DRYRUN", user, *redacted(c)) for c in asked], server, timeout)
@@ -205,7 +206,7 @@ def _look_at_rights(
 def _ask(
     questions: Sequence[Sequence[bytes | str]], server: Server, timeout: float | None
 ) -> list[Any]:
-    """Send the questions in one pipeline and return the answers; None for an error reply."""
+    """Send the questions in one pipeline, and return the replies; None for an error reply."""
     replies = iter_replies(
         questions, server=server, on_error="collect", decode=True, timeout=timeout
     )

@@ -1,4 +1,4 @@
-"""``mass_insert()``: encode a source, and send it."""
+"""``mass_insert()``: encode a source and send it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from .watching import Watch
 
 __all__ = ["loading", "mass_insert"]
 
-# Returns the transport for a load: see choose().
+# Returns the transport of a load; see choose().
 Choose: TypeAlias = Callable[[Options, Server, ErrorPolicy, Resending | None], Transport]
 
 
@@ -80,123 +80,124 @@ def mass_insert(
         data: one of:
 
             - an iterable of rows for a template (dicts, tuples, objects with named fields, single
-              values) or of commands (lists or tuples of arguments). It is read once, never held
-              in memory.
+              values) or of commands (lists or tuples of arguments). It is iterated once and never
+              loaded into memory as a whole.
             - columns: an object with ``__arrow_c_stream__`` or ``__arrow_c_array__`` (pandas or
               polars DataFrame, pyarrow table or reader, DuckDB relation), a list of these, a
               pyarrow Dataset or Scanner, a polars LazyFrame, or the result of pandas'
-              ``read_csv(chunksize=)``. Columns are never turned into Python objects.
+              ``read_csv(chunksize=)``. Values of columns never become Python objects.
             - a path, a list of Path objects, or a query: see ``read``.
         template: a command template such as ``"HSET user:{id} {**}"``, a Template, the result of
             ``Script.command()``, a list of these, or None if ``data`` is commands.
         server: a URL (``redis://``, ``rediss://``, ``valkey://``, ``valkeys://``, ``unix://``), a
-            redis-py or valkey-py client, or None for the environment variable ``REDIS_URL``, else
-            localhost.
-        transport: ``"redis-cli"``: a ``redis-cli --pipe`` process; ``"socket"``: fastresp's own
-            connection, which knows the row of each error; ``"auto"`` is the socket.
-        on_error: ``"raise"`` raises at the end if there were error replies; ``"collect"`` only
-            reports them; ``"stop"`` stops the load at the first one (commands in flight still
-            run). redis-cli does not see errors inside a reply, such as EXEC's. A reply such as OOM,
-            BUSY or READONLY stops a load to one server in any case, unless ``retry`` or
-            ``max_errors`` is given.
+            redis-py or valkey-py client, or None for the environment variable ``REDIS_URL`` or, if
+            it is not set, localhost.
+        transport: ``"socket"``: fastresp's own connection, which knows the row of each error;
+            ``"redis-cli"``: a ``redis-cli --pipe`` process; ``"auto"``: the socket.
+        on_error: ``"raise"`` raises LoadErrors at the end if the server returned error replies;
+            ``"collect"`` only reports them; ``"stop"`` stops the load at the first one (commands in
+            flight still run). redis-cli does not see errors nested in a reply, such as EXEC's. A
+            reply such as OOM, BUSY or READONLY always stops a load to a single server, unless
+            ``retry`` or ``max_errors`` is given.
         max_errors: stop when more commands than this have failed: a number, or a percentage of
             the replies such as ``"1%"`` (checked from the 100th reply on).
-        rejects: where failed commands go as they happen: the path of a JSON lines file, which
-            ``read_rejects()`` reads back, or a callable that is called with each CommandError.
-        rate_limit: send at most this many commands per second; or, as a text such as ``"50MB"``,
-            ``"800KB"`` or ``"64MiB"``, bytes per second. For all connections together.
-        connections: number of connections, 1 to 64. With more than one, the socket is used, and
-            only the commands of a key stay in order; if a command has several, its first key
-            counts. This helps if one connection is the limit: high latency, or a server with
-            several I/O threads. In a cluster, the number of connections to each primary.
-        nulls: what to do with None, or a key missing from a dict. ``"auto"`` leaves out the field
-            in a field-value pair of ``{**}``, and raises anywhere else, as in a key or a score.
-            ``"skip"`` leaves out the field-value pair, item or command; ``"empty"`` sends an empty
-            string; ``"error"`` raises. A field that is left out keeps the value of an earlier load:
-            ``"delete"`` is ``"auto"`` with an HDEL of these fields after the row's HSET. To replace
+        rejects: where to write failed commands during the load: the path of a JSON Lines file,
+            which ``read_rejects()`` reads, or a callable that receives each CommandError.
+        rate_limit: maximum rate of all connections together: commands per second, or bytes per
+            second as a text such as ``"50MB"``, ``"800KB"`` or ``"64MiB"``.
+        connections: number of connections, 1 to 64; in a cluster, to each primary. More than one
+            needs the socket and keeps only the commands of each key in order; a command with
+            several keys counts for its first. Helps if one connection is the limit: high latency,
+            or a server with several I/O threads.
+        nulls: what to do with None, or a key missing from a dict. ``"auto"`` omits the field
+            of a field-value pair of ``{**}``, and raises anywhere else, such as in a key or score.
+            ``"skip"`` omits the field-value pair, item or command; ``"empty"`` sends an empty
+            string; ``"error"`` raises. An omitted field keeps the value of an earlier load:
+            ``"delete"`` is ``"auto"`` plus an HDEL of these fields after the row's HSET. To replace
             whole keys, use ``mode="serialize", exists="replace"``.
         timeout: give up after this many seconds without progress; None to wait forever.
-        progress: True for a progress bar on the terminal, or a callable that is called with the
-            Report so far.
+        progress: True for a progress bar on the terminal, or a callable that receives the live
+            Report.
         default: a function that converts any object other than str, bytes, int, float or buffer
             into one of the first four. Without it, Decimal, date, time and UUID objects are sent
-            as the text that ``pack`` returns for them, and all others are errors. It is not called
-            for None, nor for columns, which contain no Python objects.
-        mode: ``"commands"`` sends the commands as they are. ``"merge"`` sends adjacent commands
-            as one where this changes neither the data nor the report: several RPUSH on one key
-            become one, and several SET an MSET. ``"serialize"`` makes whole new keys: it writes the
-            value of adjacent HSET, RPUSH, LPUSH, SADD or ZADD commands of one key, with an
-            EXPIRE or PEXPIRE of it, as the server stores it, and sends it with RESTORE.
-        merge_items: a merged command has at most this many items (elements, members, field-value
-            pairs, keys); None for 1,000. With a rate limit, at most the commands of 10 ms.
-        merge_bytes: and at most this many bytes; None for 65,536. The server serves nobody else
-            while it runs a command, so larger ones delay other clients.
-        exists: what ``"serialize"`` does with a key that exists: ``"error"`` leaves it, and its
-            commands fail with BUSYKEY; ``"skip"`` leaves it, too, and counts them in the report's
+            as the text that ``pack`` returns for them, and all others are errors. Not called for
+            None or for columns, which contain no Python objects.
+        mode: ``"commands"`` sends the commands unchanged. ``"merge"`` combines adjacent commands
+            if that changes neither the data nor the report: RPUSH commands of one key become one,
+            and SET commands become an MSET. ``"serialize"`` creates whole keys: it encodes adjacent
+            HSET, RPUSH, LPUSH, SADD or ZADD commands of one key, and its EXPIRE or PEXPIRE, in the
+            server's storage format, and sends the value with RESTORE.
+        merge_items: maximum items (elements, members, field-value pairs, keys) of a merged command;
+            None for 1,000. With a rate limit, at most the commands of 10 ms.
+        merge_bytes: maximum bytes of a merged command; None for 65,536. Other clients wait while
+            the server runs a command, so larger ones delay them.
+        exists: what ``"serialize"`` does with a key that exists: ``"error"`` keeps it, and its
+            commands fail with BUSYKEY; ``"skip"`` keeps it, and counts its commands in the report's
             ``existing``; ``"replace"`` replaces it.
-        max_payload_bytes: a key whose items have more bytes is begun with RESTORE and continued
-            with merged commands; None for 33,554,432 (32 MiB). Gathering a key needs up to about
-            eight times as much memory.
-        retry: which commands to send again if their connection was lost before they were answered,
-            so that they may have run: ``"never"``; ``"idempotent"``: those that change nothing more
-            if they run twice, such as SET, HSET, SADD, ZADD and DEL, but not RPUSH or INCR; or
-            ``"always"``. The others are in doubt, and the load continues. None for ``"idempotent"``
-            in a cluster; for one server, a lost connection ends the load unless this is given. A
-            server or its successor is waited for up to ``timeout`` seconds. So is one that refuses
-            commands because of its state, such as OOM, BUSY or READONLY: they have not run.
-        wait_replicas: the same as a number for ``durable``.
-        durable: when commands count as acknowledged: ``"acknowledged"``, when the server has
-            answered; ``"fsync"``, when it has also synced its append-only file (WAITAOF: Redis 7.2
-            and later, Valkey), so that they survive a crash; or a number, when this many replicas
-            have them (WAIT), so that they survive a failover. The report counts them as
-            ``durable``; what is not confirmed is in doubt. A checkpoint waits for it, too.
-        checkpoint: a name under which the server keeps how far the load has come, so that it can go
-            on there after any failure: no row is lost, and none runs twice. Commands that may run
-            twice, such as SET or HSET, may be sent again; all others are sent in transactions. For
-            a template, and a source that can be read again.
-        resume: resume at the checkpoint, if there is one. Without it, there may be none.
-        take_over: as ``resume``, also if another loader is at work, which is then cut off.
-        checkpoint_clear: forget the checkpoint, and begin with the first row.
-        source_id: for a source that can be read only once: what it is, such as a date. You promise
-            that it yields the same rows in the same order.
-        metrics: the path of a file that is replaced once a second, and at the end, or a callable
-            that is called with its text: counters and gauges of the load in the OpenMetrics format.
-            Another file than one of metrics is not replaced.
+        max_payload_bytes: a key with more bytes of items than this is created with RESTORE and
+            continued with merged commands; None for 33,554,432 (32 MiB). Buffering a key needs up
+            to about eight times as much memory.
+        retry: which commands to resend if the connection was lost before their replies, so that
+            they may have run: ``"never"``; ``"idempotent"``: only idempotent ones (SET, HSET, SADD,
+            ZADD, DEL, but not RPUSH or INCR); ``"always"``. Commands that are not resent are in
+            doubt, and the load continues. None means ``"idempotent"`` in a cluster; on a single
+            server, it lets a lost connection end the load. A retry waits up to ``timeout`` seconds
+            for the server or its successor. Commands that a server refuses because of its state,
+            such as OOM, BUSY or READONLY, have not run and are retried in the same way.
+        wait_replicas: the same as ``durable=N``.
+        durable: when commands count as acknowledged: ``"acknowledged"``: the server has replied;
+            ``"fsync"``: it has also synced its append-only file (WAITAOF: Redis 7.2 and later,
+            Valkey), so they survive a crash; a number: this many replicas have them (WAIT), so they
+            survive a failover. The report counts them as ``durable``; unconfirmed commands are in
+            doubt. A checkpoint only covers durable rows.
+        checkpoint: a name under which the server stores the progress of the load, so that it can
+            resume after any failure: no row is lost or applied twice. Idempotent commands such as
+            SET or HSET may be resent; all others are sent in transactions. Needs a template, and a
+            source that can be read again or a ``source_id``.
+        resume: resume at the checkpoint; if none exists, start the load. By default, an existing
+            checkpoint is an error.
+        take_over: resume even if another loader is active, which is then fenced off.
+        checkpoint_clear: delete the checkpoint and start with the first row.
+        source_id: an ID, such as a date, asserting that a source that can be read only once yields
+            the same rows in the same order.
+        metrics: where to write counters and gauges of the load in the OpenMetrics format, once a
+            second and at the end: the path of a file, which is replaced, or a callable that
+            receives the text. A file with other content is not replaced.
             Needs ``pip install 'fastresp[metrics]'``.
-        import_source: for a copy of a server that is still written to: keys that have expired are
-            there for this load until the import ends (CLIENT IMPORT-SOURCE). Needs Valkey 8.1 with
+        import_source: let this load see expired keys until the import ends (CLIENT IMPORT-SOURCE),
+            for a copy of a server that still receives writes. Needs Valkey 8.1 with
             ``import-mode yes``.
         wait_index: at the end, wait until the search indexes that cover the keys have indexed all
-            of them; not if the load was stopped.
-        index_backlog: pause while more than about this many documents are not indexed yet.
+            of them. A load that was stopped does not wait.
+        index_backlog: pause while more than about this many documents are waiting to be indexed.
 
     Returns:
         The report: commands, replies, error replies, bytes, rates.
 
     Raises:
-        CheckpointError: the load can't begin, or resume at its checkpoint (nothing was sent).
+        CheckpointError: the load can't start or resume (nothing was sent), or lost its checkpoint.
         CommandError: the server refuses a script, does not know a command of the template, or
-            does not accept that number of arguments (nothing was sent).
-        LoadErrors: the server answered a command with an error; the load ran to its end, or
+            does not accept its number of arguments (nothing was sent).
+        LoadErrors: the server returned an error for a command; the load ran to its end, or
             was stopped by ``on_error="stop"`` or ``max_errors``.
-        EncodeError: a value can't be encoded, or is larger than the server accepts, or a command
-            can't be serialised. The rows before it were loaded, but in mode ``"serialize"`` not
-            those of the same key.
+        EncodeError: a value can't be encoded or is larger than the server accepts, or a command
+            can't be serialised. The rows before it were loaded, except, in mode ``"serialize"``,
+            earlier rows of the same key.
         TemplateError: the template is invalid, a row lacks a field that it names, or a column has
             a type that the template can't send.
-        TransportError: the server can't be used, the user may not run a command of the template
-            (nothing was sent), or the connection was lost; at the end, if commands are in doubt
-            that ``retry`` does not send again, or if a server came back and may have lost data, and
-            ``on_error`` is not ``"collect"``.
+        TransportError: the server can't be used, the user lacks the permission for a command of the
+            template (nothing was sent), or the connection was lost. Also raised at the end, unless
+            ``on_error`` is ``"collect"``, if commands that ``retry`` does not resend are in doubt,
+            or if a server restarted and may have lost data.
         TransportTimeout: no progress for ``timeout`` seconds.
         TypeError: the data is not an iterable of rows, or is columns and ``default`` was given.
         SourceError: the source of the columns failed.
-        OSError: the rejects file can't be opened (nothing was sent) or written, or the file of
-            metrics can't be written (nothing was sent; if it happens later, that is only logged).
+        OSError: the rejects file can't be opened (nothing was sent) or written, or the metrics file
+            can't be created (nothing was sent; later failures are only logged).
 
         KeyboardInterrupt and the source's exceptions propagate unchanged, after the commands
-        before them were loaded. An exception during the load has the report so far as its
-        ``report`` attribute; exceptions of other packages also have it as a note.
+        before them were loaded. An exception during the load has the report as its ``report``
+        attribute; exceptions of other packages also have it as a note.
 
     Thread-safe: each call opens its own connections.
     """
@@ -235,7 +236,7 @@ def mass_insert(
 
 
 def loading(chunks: Chunks, choose: Choose) -> Steps[Report]:
-    """Run a load without waiting itself: yield whatever the driver has to wait for.
+    """Run a load as a core: yield what the driver has to wait for.
 
     Args:
         chunks: the source; closed at the end.
@@ -252,7 +253,7 @@ def loading(chunks: Chunks, choose: Choose) -> Steps[Report]:
 
 
 def _loading(chunks: Chunks, choose: Choose, watch: Watch, resuming: Resuming) -> Steps[Report]:
-    """Do what ``loading()`` does, while it is watched."""
+    """Run the load itself, without its observers."""
     data, template, options = chunks.data, chunks.template, chunks.options
     policy = ErrorPolicy(
         options.on_error, options.max_errors, options.rejects, place_of(data), RowKeys(template)
@@ -261,7 +262,7 @@ def _loading(chunks: Chunks, choose: Choose, watch: Watch, resuming: Resuming) -
         watch.row = resuming.reached
         watch.begin()
         try:
-            # This may read a whole RESP file.
+            # In a thread: this may read a whole RESP file.
             yield Asking(partial(check_spread, data, template, options.connections), chunks.blocks)
             yield from resuming.claiming()
             if resuming.ended:
@@ -313,7 +314,7 @@ def _loading(chunks: Chunks, choose: Choose, watch: Watch, resuming: Resuming) -
 
 
 def _server_of(template: Template | None, options: Options) -> Server:
-    """Return the settings of the server, with what a load asks it for."""
+    """Return the server's settings, including the capabilities that the load needs."""
     server = as_server(options.server, template, nodes=True).changed(
         fsync=options.durability == FSYNC,
         import_source=options.import_source,
@@ -367,8 +368,8 @@ def _sending(
 
 
 def _tending(carrier: Transport, resuming: Resuming) -> None:
-    """Send, receive, and renew the lease, while a source that others push pauses."""
-    # What is raised here is raised again when the load is resumed; Arrow would lose its type.
+    """Send, receive and renew the lease while a pushed source pauses."""
+    # An exception recurs when the load continues; raised here, Arrow would lose its type.
     with suppress(Exception):
         assert carrier.lanes is not None
         carrier.lanes.tend()
@@ -381,7 +382,7 @@ def _levelling(
     show: Callable[[Report], object] | None,
     resuming: Resuming,
 ) -> Steps[None]:
-    """Wait until all that was made is answered, and write down the row."""
+    """Send all ready chunks, wait for their replies, and record the row in the checkpoint."""
     for chunk in chunks.made():
         yield from carrier.writing(chunk)
     yield from _draining(chunks, carrier, show)
@@ -392,7 +393,7 @@ def _levelling(
 def _draining(
     chunks: Chunks, carrier: Transport, show: Callable[[Report], object] | None
 ) -> Steps[None]:
-    """Wait until all that was sent is answered."""
+    """Wait until every sent command is answered."""
     yield from _following(chunks, carrier, show, end=True)
     yield from carrier.finishing()
 
@@ -400,7 +401,7 @@ def _draining(
 def _pausing(
     carrier: Transport, show: Callable[[Report], object] | None, resuming: Resuming
 ) -> Steps[None]:
-    """Do what is due while nothing is sent."""
+    """Renew the lease and report progress while nothing is sent."""
     yield from resuming.renewing()
     if show is not None:
         show(carrier.report)
@@ -413,13 +414,13 @@ def _following(
     *,
     end: bool = False,
 ) -> Steps[None]:
-    """Send the commands again that nodes refused, or did not answer before they were lost.
+    """Resend commands that nodes refused, or left unanswered when they were lost.
 
-    What was made for the old nodes is sent together with them, so that no command overtakes an
-    earlier one of its key.
+    Ready chunks that were routed to the old nodes are sent with them, so that no command overtakes
+    an earlier one of its key.
 
     Args:
-        end: whether to continue until all is answered.
+        end: whether to continue until every command is answered.
     """
     lanes = carrier.lanes
     if carrier.retries is None or lanes is None:
@@ -436,11 +437,11 @@ def _following(
 
 
 def _locating_at_the_end(data: Any, carrier: Transport, error: BaseException) -> Steps[None]:
-    """After an exception, find the places of the rows that failed."""
+    """After an exception, find the file and line of the rows that failed."""
     yield from locating(data, [*carrier.report.errors, error])
 
 
 def _following_at_the_end(chunks: Chunks, carrier: Transport) -> Steps[None]:
-    """After an exception of the source, do what ``_following()`` does for all that was sent."""
+    """After an exception of the source, drain the commands that were sent."""
     chunks.forget()
     yield from _following(chunks, carrier, end=True)

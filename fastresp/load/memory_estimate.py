@@ -1,9 +1,9 @@
 """Estimate how much server memory commands will need, from a sample of them.
 
-The sizes are those of Redis 7.0 on a 64-bit machine: a dictEntry of 24 bytes, a robj of 16, sds
-headers of 1 to 9, listpack entries as in listpack.c, all rounded up to jemalloc's size classes with
-its usual quantum of 16. Measured there with 100,000 commands: the estimate is 0.91 to 1.00 of the
-real memory. Valkey 8 stores keys next to their values and needs up to a third less than estimated.
+The sizes are from Redis 7.0 on a 64-bit machine: a dictEntry of 24 bytes, a robj of 16, sds headers
+of 1 to 9, listpack entries as in listpack.c, all rounded up to jemalloc's size classes with its
+usual quantum of 16. With 100,000 commands on Redis 7.0, the estimate was 0.91 to 1.00 of the
+measured memory. Valkey 8 stores keys next to their values and needs up to a third less.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ LIMITS = {
     "hash-max-listpack-value": 64,
     "list-max-listpack-size": -2,
     "set-max-intset-entries": 512,
-    "set-max-listpack-entries": 0,  # none before 7.2
+    "set-max-listpack-entries": 0,  # not before 7.2
     "set-max-listpack-value": 64,
     "zset-max-listpack-entries": 128,
     "zset-max-listpack-value": 64,
 }
-# The meaning of list-max-listpack-size from -1 to -5.
+# Node sizes in bytes for a list-max-listpack-size from -1 to -5.
 NODE_BYTES = {-1: 4096, -2: 8192, -3: 16384, -4: 32768, -5: 65536}
 INTEGER = re.compile(rb"-?[1-9][0-9]{0,18}|0")
 ZADD_OPTIONS = frozenset((b"NX", b"XX", b"GT", b"LT", b"CH", b"INCR"))
 
 
 def size_class(size: float) -> int:
-    """Return the bytes that jemalloc allocates: four classes per doubling, at least 16 apart."""
+    """Round up to jemalloc's size classes: four per doubling, at least 16 bytes apart."""
     whole = math.ceil(size)
     if whole <= 8:
         return 8
@@ -86,7 +86,7 @@ def table_size(entries: float) -> int:
 
 @dataclass
 class Value:
-    """The elements of one key, as sums, so that they can be scaled.
+    """The elements of one key, as sums that can be scaled.
 
     Attributes:
         kind: the key's type, as TYPE returns it.
@@ -142,7 +142,7 @@ def _zset_size(value: Value, times: float, limits: Mapping[str, int]) -> float:
     if _compact(value, times, limits):
         return size_class(LISTPACK + value.packed * times)
     count = value.count * times
-    # The score is a number in the node; it is text in listpacks only.
+    # The node stores the score as a number; only listpacks store it as text.
     each = size_class(DICT_ENTRY) + size_class(ZSKIPLIST_NODE)
     return DICT + ZSKIPLIST + table_size(count) + each * count + value.loose * times
 
@@ -173,12 +173,12 @@ SIZES: dict[str, Callable[[Value, float, Mapping[str, int]], float]] = {
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a load will add to an empty server.
+    """The memory that a load will use on an empty server.
 
     Attributes:
         keys: number of keys.
         memory: bytes.
-        unknown: names of commands without a formula; ``memory`` does not include theirs.
+        unknown: names of commands without a formula, which ``memory`` does not include.
     """
 
     keys: int
@@ -206,8 +206,8 @@ class Model:
     def run(self, commands: Sequence[Sequence[bytes]], times: float) -> Estimate:
         """Run a sample, and return the estimate for ``times`` as many commands.
 
-        The share of new keys and elements in the second half of the sample predicts the share in
-        the rest: none if all commands add to one list or the same keys repeat.
+        The share of new keys and elements in the second half of the sample predicts their share in
+        the rest of the load. It is 0 if the same keys repeat.
         """
         middle = len(commands) // 2
         self._take(commands[:middle])
@@ -249,7 +249,7 @@ class Model:
             self._expiring.add(key)
 
     def _add(self, key: bytes, kind: str, *parts: bytes) -> None:
-        """Add an element of a hash, set or zset, unless it is already there."""
+        """Add an element of a hash, set or zset, unless it exists."""
         value = self._value(key, kind)
         if (key, parts[0]) not in self._elements:
             self._elements.add((key, parts[0]))
@@ -306,7 +306,7 @@ class Model:
 
 
 def growth(half: int, whole: int, more: float) -> float:
-    """Return the growth factor if new items keep coming as in the second half of the sample."""
+    """Return the growth factor, if new items stay as frequent as in the sample's second half."""
     return 1 + (whole - half) * more / whole if whole else 1.0
 
 

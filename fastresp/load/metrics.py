@@ -24,23 +24,23 @@ __all__ = ["Metrics"]
 
 # The package that writes the text, and the extra that installs it.
 PACKAGE, EXTRA = "prometheus_client", "fastresp[metrics]"
-# What a file of metrics begins with.
+# Prefixes of a metrics file.
 BEGINNINGS = (b"# HELP fastresp_", b"# TYPE fastresp_")
 
 
 class Metrics(Observer):
     """Writes counters and gauges of a load once a second, and at its end.
 
-    After the load has begun, it continues even if they can't be written: that is logged once, as a
-    warning of the logger ``fastresp``.
+    A write that fails after the start does not stop the load: the logger ``fastresp`` logs one
+    warning.
 
     Args:
-        options: where to, and the name of the checkpoint.
-        sources: the files that are read.
+        options: the load's options, with the target and the name of the checkpoint.
+        sources: the source files.
 
     Raises:
-        ImportError: the package that writes the text is not installed.
-        TypeError: there is no such target.
+        ImportError: the package that formats the metrics is not installed.
+        TypeError: the target is neither a path nor a plain function.
         ValueError: the file is also the source.
     """
 
@@ -69,19 +69,19 @@ class Metrics(Observer):
         except ImportError as error:
             words = f" needs {PACKAGE}, which is not installed: pip install '{EXTRA}'"
             raise ImportError(Message(Hint("metrics"), words)) from error
-        # Two loads whose files one collector reads must differ in a label.
+        # A collector that reads the files of two loads needs a different label in each.
         self._labels = {} if name is None else {"load": name}
         self._began = time.time()
         self._warned = False
-        # What counters have reached: commands that are sent again must not set them back.
+        # Highest values so far: resent commands must not decrease counters.
         self._most: dict[tuple[str, str], float] = {}
 
     def begin(self, watch: Watch) -> None:
         """Write the file for the first time.
 
         Raises:
-            OSError: that fails, for example because its folder is missing or the disk is full.
-            ValueError: there is something else than a file at the path.
+            OSError: writing failed, for example because the folder is missing or the disk is full.
+            ValueError: the path is not a file.
         """
         if self._file is not None:
             rejects = self._rejects
@@ -126,7 +126,7 @@ class Metrics(Observer):
             file.add(text.encode(errors="replace"))
 
     def _text(self, watch: Watch) -> str:
-        # The package asks a registry for what it writes; this one has nothing else.
+        # The package writes the metrics of a registry; this one has only those of the load.
         registry = _Registry([*self._counters(watch.report), *self._gauges(watch)])
         text: str = self._generate(registry).decode()
         return text
@@ -142,7 +142,7 @@ class Metrics(Observer):
         yield counter("errors", "Errors in replies, by their first word.", codes, by="code")
         if report.waited_for:
             yield counter(
-                "node_waited_seconds", "Time for which the load waited for a node of a cluster.",
+                "node_waited_seconds", "Time that the load waited for a node of a cluster.",
                 dict(report.waited_for), by="node", unit="seconds",
             )  # fmt: skip
 
@@ -153,9 +153,9 @@ class Metrics(Observer):
         yield gauge("connections", "Connections of the load.", report.connections)
         waiting = {index.name: index.waiting for index in report.indexes}
         if waiting:
-            words = "Documents that a search index does not have yet, an estimate."
+            words = "Estimated documents that a search index has not indexed yet."
             yield gauge("index_waiting_documents", words, waiting, by="index")
-            words = "Writes since the load began that a search index could not index."
+            words = "Writes since the start of the load that a search index could not index."
             failures = {index.name: index.failures for index in report.indexes}
             yield gauge("index_failures", words, failures, by="index")
         nodes = _in_flight_by_node(watch)
@@ -166,12 +166,12 @@ class Metrics(Observer):
         if row is not None:
             yield gauge("checkpoint_row", "Rows up to which all commands were answered.", row)
         start, now = self._began, time.time()
-        yield gauge("start_time_seconds", "When the load began.", start, unit="seconds")
-        yield gauge("update_time_seconds", "When this was written.", now, unit="seconds")
+        yield gauge("start_time_seconds", "When the load started.", start, unit="seconds")
+        yield gauge("update_time_seconds", "When these metrics were written.", now, unit="seconds")
         failed = watch.error is not None and not isinstance(watch.error, LoadErrors)
         yield gauge("ended", "1 if the load has ended.", int(watch.ended))
         stopped = int(bool(report.stopped) or failed)
-        yield gauge("stopped", "1 if it has not loaded the whole source.", stopped)
+        yield gauge("stopped", "1 if the load has ended without loading the whole source.", stopped)
 
     def _counter(self, name: str, words: str, value: Any, *, by: str = "", unit: str = "") -> Any:
         values = value if by else {"": value}
@@ -195,7 +195,7 @@ class Metrics(Observer):
 
 
 class _Registry:
-    """What prometheus_client writes; its own registry is global."""
+    """A registry for prometheus_client, which has only a global one."""
 
     def __init__(self, families: Iterable[Any]) -> None:
         self._families = families
@@ -205,7 +205,7 @@ class _Registry:
 
 
 def _in_flight_by_node(watch: Watch) -> dict[str, int]:
-    """Return how many commands each node of a cluster has not answered; empty for one server."""
+    """Return the unanswered commands of each node of a cluster; empty for a single server."""
     found: dict[str, int] = {}
     lanes = watch.carrier.lanes if watch.carrier is not None else None
     for lane in () if lanes is None else lanes.lanes:

@@ -1,4 +1,4 @@
-"""Write a file beside its place, and put it there when it is complete."""
+"""Write a temporary file, and rename it to its path when it is complete."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ if TYPE_CHECKING:
 
 __all__ = ["Output", "Place", "new_file", "replacing", "told"]
 
-# The system is asked to begin writing to the disk whenever it has this many bytes, so that the end
-# does not wait for all of them.
+# The system is asked to write back to disk after every this many bytes, so that the final fsync()
+# has little to wait for.
 BEGUN_BYTES = 8 << 20
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Displaced(FileExistsError):
-    """Something else has come to the place of a new file, which is complete, and stays."""
+    """The target path was replaced meanwhile; the complete new file keeps its temporary name."""
 
 
 class Place:
-    """Where a file is to be: what a path names now, whatever becomes of the path later.
+    """The target of a new file, resolved once, even if the path changes later.
 
     Args:
-        path: of the file; a symbolic link stays, and what it points to is replaced.
-        beginnings: replace only a file that begins with one of these, or is empty.
-        what: they are the beginnings of, in a message.
+        path: path of the file; a symbolic link is kept, and its target is replaced.
+        beginnings: replace only a file that starts with one of these, or is empty.
+        what: the kind of such files, for messages.
 
     Raises:
-        FileExistsError: it begins with something else.
-        ValueError: there is something else than a file at the path.
+        FileExistsError: the file starts with something else.
+        ValueError: the path is not a file.
     """
 
     def __init__(
@@ -64,26 +64,26 @@ class Place:
             return None
 
     def check(self, new: str) -> None:
-        """Check that what is at the path now may be replaced.
+        """Check that the file now at the path may be replaced.
 
         Args:
-            new: the file that is to replace it.
+            new: path of the new file, for messages.
 
         Raises:
-            Displaced: it is another file than at the beginning.
-            FileExistsError: it is a symbolic link, or begins with something else than it may.
+            Displaced: it is not the file that was at the path at the start.
+            FileExistsError: it is a symbolic link, or does not start with one of ``beginnings``.
         """
         found = self._look()
         ours = found is None or stat.S_ISREG(found.st_mode)
         ours = ours and os.path.realpath(self.path) == self.path
         if self._beginnings:
             if not ours:
-                raise self._refusal("has become a symbolic link, or is no file any more")
+                raise self._refusal("has become a symbolic link, or is no longer a file")
             self._check_beginning()
         elif not ours or (found is not None and version(found) != self._before):
             raise Displaced(
-                f"{self.path!r} has become something else meanwhile, and stays as it is: the new "
-                f"file is {new}"
+                f"{self.path!r} was replaced meanwhile, and is left unchanged; the new file is "
+                f"{new}"
             )
 
     def _check_beginning(self) -> None:
@@ -92,33 +92,33 @@ class Place:
         with open(os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
             beginning = file.read(max(map(len, self._beginnings)))
         if beginning and not beginning.startswith(self._beginnings):
-            raise self._refusal(f"is not a file of {self._what}")
+            raise self._refusal(f"is not a {self._what} file")
 
     def _refusal(self, why: str) -> FileExistsError:
-        words = "would be replaced; move it, or name another file"
+        words = "was not replaced; move it, or name another file"
         return FileExistsError(f"{self.path!r} {why}, and {words}")
 
 
 def version(found: os.stat_result) -> tuple[int, ...]:
-    """Return what differs for another file, or another content: an inode may be used again."""
+    """Return what identifies a file and its content; inodes alone are reused."""
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 @contextmanager
 def new_file(path: str | os.PathLike[str] | Place, *, durable: bool = True) -> Iterator[Output]:
-    """Open a file that takes the place of ``path`` at the end, or is removed after an exception.
+    """Open a file that atomically replaces ``path`` at the end, or is removed after an exception.
 
-    At each moment there is the old file or the whole new one at the path. A symbolic link stays,
-    and what it points to is replaced. A file that appears at its path meanwhile is not.
+    A symbolic link is kept, and its target is replaced. A file that appears at the path meanwhile
+    is kept.
 
     Args:
         path: where the file will be.
-        durable: whether that holds after a crash of the machine, too, which costs two fsync().
+        durable: whether the replacement survives a crash of the machine, which costs two fsync().
 
     Raises:
-        FileExistsError: there is another file at the path than at the beginning.
+        FileExistsError: the file at the path was replaced meanwhile.
         OSError: the file can't be created or written.
-        ValueError: there is something else than a file at the path.
+        ValueError: the path is not a file.
     """
     with replacing(path, durable=durable) as (file, place):
         yield Output(file, place)
@@ -128,7 +128,7 @@ def new_file(path: str | os.PathLike[str] | Place, *, durable: bool = True) -> I
 def replacing(
     path: str | os.PathLike[str] | Place, *, durable: bool = False
 ) -> Iterator[tuple[io.FileIO, str]]:
-    """Do what ``new_file()`` does; yield the file, and where it will be."""
+    """Like ``new_file()``, but yield the raw file and its final path."""
     place = path if isinstance(path, Place) else Place(path)
     folder = os.path.dirname(place.path)
     temporary = os.path.join(folder, f".fastresp-{os.urandom(8).hex()}")
@@ -163,7 +163,7 @@ class Output:
 
     Attributes:
         place: where the file will be.
-        size: bytes so far.
+        size: bytes written.
         crc: their checksum.
     """
 
@@ -184,20 +184,20 @@ class Output:
         self.size += memoryview(data).nbytes
         fresh = self.size - self._begun
         if fresh >= BEGUN_BYTES and hasattr(os, "posix_fadvise"):
-            # Linux begins to write what is not on the disk yet, and forgets only what is.
+            # Linux starts to write back dirty pages, and drops only clean ones.
             with suppress(OSError):
                 os.posix_fadvise(self._file.fileno(), self._begun, fresh, os.POSIX_FADV_DONTNEED)
             self._begun = self.size
 
     def patch(self, at: int, data: bytes) -> None:
-        """Replace bytes; the checksum is not changed."""
+        """Replace bytes, without updating the checksum."""
         with told(self.place):
             os.pwrite(self._file.fileno(), data, at)
 
 
 @contextmanager
 def told(place: str) -> Iterator[None]:
-    """Say in an OSError which file can't be written, and that nothing is left of it."""
+    """Add to an OSError which file could not be written, and that no file was written."""
     try:
         yield
     except OSError as error:
@@ -208,7 +208,7 @@ def told(place: str) -> Iterator[None]:
 
 
 def _sync_folder(folder: str) -> None:
-    """Have the folder's entries on the disk, too; some file systems have no such call."""
+    """Sync the folder's entries to disk; some file systems do not support it."""
     with suppress(OSError):
         number = os.open(folder, os.O_RDONLY)
         try:

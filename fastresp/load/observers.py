@@ -1,4 +1,4 @@
-"""What looks at a load: metrics, a span, and progress that is not called for each chunk."""
+"""The observers of a load: metrics, a span, and progress at intervals."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["observers"]
 
 
 def observers(chunks: Chunks) -> list[Observer]:
-    """Return what looks at the load of a source; most loads have nothing.
+    """Return the observers of a load; most loads have none.
 
     Raises:
         ImportError, TypeError, ValueError: the metrics can't be written.
@@ -27,9 +27,9 @@ def observers(chunks: Chunks) -> list[Observer]:
         from .metrics import Metrics
 
         found.append(Metrics(options, files_of(chunks.data)))
-    # A program that has configured spans has imported this; so has redis-py, if it is installed.
+    # Imported by programs that configure tracing, and by redis-py if it is installed.
     trace: Any = sys.modules.get("opentelemetry.trace")
-    # It may be configured wrongly, or be imported at this moment.
+    # It may be misconfigured, or be half imported.
     with suppress(Exception):
         if trace is not None and not isinstance(
             trace.get_tracer_provider(), trace.ProxyTracerProvider

@@ -15,7 +15,7 @@ from .watching import Observer
 
 __all__ = ["counting", "fraction_read", "known_rows", "reporting"]
 
-# Interval between updates of the bar. The speed shown is that of the last 1,000 updates or of 30
+# Interval between updates of the bar, which shows the speed of the last 1,000 updates or of 30
 # seconds.
 SHOWN_SECONDS = 0.1
 # The length of the bar.
@@ -24,7 +24,7 @@ WHOLE = 1_000_000
 
 @contextmanager
 def reporting(progress: Progress, data: Any) -> Iterator[Callable[[Report], object] | None]:
-    """Yield a function to call with the report so far, or None if no progress is wanted.
+    """Yield a function to call with the live report, or None without progress.
 
     Args:
         progress: True for a bar on the terminal, or a callable that is called with the Report.
@@ -42,7 +42,7 @@ def reporting(progress: Progress, data: Any) -> Iterator[Callable[[Report], obje
 
 @contextmanager
 def counting(shown: bool) -> Iterator[Callable[[int, int], object]]:
-    """Yield a function to call with the rows and bytes so far; show them if ``shown``."""
+    """Yield a function that shows the numbers of rows and bytes, if ``shown``."""
     if not shown:
         yield lambda rows, size: None
         return
@@ -58,7 +58,7 @@ def counting(shown: bool) -> Iterator[Callable[[int, int], object]]:
 
 
 def known_rows(data: Any) -> int | None:
-    """Return a source's number of rows, or None; call this before any row is consumed."""
+    """Return a source's number of rows, or None; call it before any row is consumed."""
     # Look at the type: a data frame may have a column named "rows".
     rows = data.rows if hasattr(type(data), "rows") else None
     return rows if isinstance(rows, int) else operator.length_hint(data) or None
@@ -73,8 +73,8 @@ def fraction_read(data: Any) -> float | None:
 def fraction_done(data: Any, total: int | None, report: Report) -> float | None:
     """Return the share of a source that the server has answered, from 0 to 1; None if unknown.
 
-    The share read or sent would be too high: a source is read megabytes ahead. Rows that were
-    loaded before, which a resumed load leaves out, count, too.
+    The share read or sent would be too high: a source is read megabytes ahead. The rows that a
+    resumed load skips count as done.
 
     Args:
         total: the source's number of rows, or None.
@@ -114,7 +114,7 @@ def _bar(data: Any) -> Iterator[Callable[[Report], object]]:
     total = known_rows(data)
     last: Report | None = None
     shown, begun = 0.0, False
-    # On stderr: stdout may be piped somewhere.
+    # On stderr, since stdout may be redirected.
     bar = Progress(*columns, console=Console(stderr=True), refresh_per_second=5)
     own(bar)
     bar.start()
@@ -148,6 +148,6 @@ def _bar(data: Any) -> Iterator[Callable[[Report], object]]:
             shown = 0.0
             update(last)  # count the replies since the last chunk
     finally:
-        # Not in a forked child: the bar's thread is not there, and may have held a lock.
+        # Not in a forked child: the bar's thread does not exist there, and may have held a lock.
         if is_own(bar):
             bar.stop()

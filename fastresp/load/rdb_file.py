@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
 __all__ = ["RDB_VERSIONS", "check_version", "write_rdb"]
 
-# The versions that can be written, and the first server of each.
+# The versions that can be written, and the first server that reads each.
 RDB_VERSIONS = {9: "6.2.0", 10: "7.0.0", 11: "7.2.0"}
-# A larger key is refused: the commands of a key are held in memory until the last of them.
+# A larger key is refused: all commands of a key are kept in memory.
 MOST_KEY_BYTES = 512 << 20
 # Source: rdb.h.
 AUX, RESIZE_DB, SELECT_DB, EOF = b"\xfa", b"\xfb", b"\xfe", b"\xff"
 LENGTH_32 = b"\x80"
 MOST_COUNT = (1 << 32) - 1
-# Bytes of a key in a log.
+# Bytes per key in the log.
 RECORD_BYTES = 16
 
 
@@ -56,20 +56,20 @@ def write_rdb(
     rdb_version: int,
     row_keys: RowKeys,
 ) -> None:
-    """Write the values that commands make to an RDB file.
+    """Write the values that commands create to an RDB file.
 
     Args:
         writer: the encoder of the source.
-        source: what it encodes.
-        path: of the file; see ``new_file()``.
+        source: the source.
+        path: path of the file; see ``new_file()``.
         rdb_version: a key of RDB_VERSIONS.
-        row_keys: of the source's rows.
+        row_keys: keys of the source's rows.
 
     Raises:
-        EncodeError: a command does not make a value, or two rows that are not adjacent make the
-            same key. Servers exit when they read a key twice.
+        EncodeError: a command does not create a value, or rows that are not adjacent create the
+            same key. Servers exit when they read a duplicate key.
         OSError: the file can't be written.
-        ValueError: there is something else than a file at the path.
+        ValueError: the path is not a file.
     """
     with new_file(path) as output, KeyLog(output.place) as log:
         serializer = Serializer(
@@ -94,7 +94,7 @@ def _add(output: Output, records: Iterable[Buffer], error: BaseException | None)
 
 
 def _header(rdb_version: int) -> bytes:
-    """Return what comes before the number of keys: the version, facts, and the database."""
+    """Return the header up to the number of keys: version, auxiliary fields and database."""
     facts = {"redis-ver": RDB_VERSIONS[rdb_version], "redis-bits": "64", "ctime": int(time.time())}
     fields = [_text(text) for fact in facts.items() for text in fact]
     pairs = zip(fields[::2], fields[1::2], strict=True)
@@ -103,20 +103,20 @@ def _header(rdb_version: int) -> bytes:
 
 
 def _text(text: object) -> bytes:
-    """Return a text of less than 64 bytes, with its length."""
+    """Encode a string of less than 64 bytes."""
     data = str(text).encode()
     return bytes([len(data)]) + data
 
 
 def _counts(keys: int, expiring: int) -> bytes:
-    """Return the numbers of keys and of those that expire, for which a server makes room."""
+    """Encode the numbers of keys and of expiring keys, which let a server size its tables."""
     numbers = (LENGTH_32 + pack(">I", min(count, MOST_COUNT)) for count in (keys, expiring))
     return RESIZE_DB + b"".join(numbers)
 
 
 def _end(output: Output, at: int, counts: bytes) -> None:
     """Fill in the numbers of keys, and write the checksum."""
-    # The numbers were 0, so that their bytes differ only where the new ones are not 0.
+    # The CRC is linear: XOR in the checksum of the bytes that the numbers change.
     changed = bytes(a ^ b for a, b in zip(counts, _counts(0, 0), strict=True))
     crc = output.crc ^ shifted(checksum(changed), output.size - at - len(counts))
     output.patch(at, counts)
@@ -124,34 +124,34 @@ def _end(output: Output, at: int, counts: bytes) -> None:
 
 
 class KeyLog:
-    """Find keys that come twice, in bounded memory: those that do not fit go to a file.
+    """Finds duplicate keys in bounded memory; keys that do not fit are spilled to a file.
 
     Args:
-        place: of the RDB file; the log is beside it, without a name.
+        place: path of the RDB file; the log is an unnamed file in its folder.
 
     Attributes:
-        keys: what the keys are added to.
+        keys: the set to which keys are added.
     """
 
     def __init__(self, place: str) -> None:
         self.keys = Keys(MOST_KEYS, self._add)
         self._place = place
         self._file: Any = None
-        self._sizes: list[list[int]] = []  # of the parts, each time that keys were added
+        self._sizes: list[list[int]] = []  # sizes of the parts of each spill
 
     def __enter__(self) -> KeyLog:
         return self
 
     def __exit__(self, *error: object) -> None:
-        del self.keys  # they refer to this object, and would stay until garbage is collected
+        del self.keys  # break the reference cycle
         if self._file is not None:
             self._file.close()
 
     def check(self) -> None:
-        """Check all keys, if they were not all in memory together.
+        """Check all keys, unless they were in memory together.
 
         Raises:
-            EncodeError: two rows make the same key.
+            EncodeError: two rows create the same key.
         """
         if self._file is None:
             return
@@ -159,7 +159,7 @@ class KeyLog:
         parts = list(zip(*self._sizes, strict=True))
         keys = Keys()
         for number, sizes in enumerate(parts):
-            # Keys are spread by chance, so a step is planned for half of what may be in memory.
+            # The distribution of keys is random, so a step is planned for half of the limit.
             steps = 2 * sum(sizes) // RECORD_BYTES // MOST_KEYS + 1
             for step in range(steps):
                 keys.forget()

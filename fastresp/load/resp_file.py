@@ -1,4 +1,4 @@
-"""Write a file of RESP: whole commands, also after an error."""
+"""Write a RESP file that contains only whole commands, even after an error."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["write_chunk", "write_whole"]
 
 
 def write_whole(writer: Encoder, source: Iterable[Any], file: io.FileIO) -> None:
-    """Write to a file that we opened; after an error, cut it to the last whole command."""
+    """Write to a file that we opened; after an error, truncate it after its last whole command."""
     commands = size = 0
     own(file, io.FileIO.close)
     try:
@@ -37,6 +37,6 @@ def write_whole(writer: Encoder, source: Iterable[Any], file: io.FileIO) -> None
 
 
 def write_chunk(file: Any, chunk: Chunk) -> None:
-    """Write a chunk to a file object for bytes."""
+    """Write a chunk to a binary file object."""
     for piece in chunk.pieces():
         write_all(file, piece)

@@ -1,4 +1,4 @@
-"""A load with a checkpoint: begin where the one before has stopped, and write down the row."""
+"""A load with a checkpoint: resume at the stored row, and store progress."""
 
 from __future__ import annotations
 
@@ -38,29 +38,28 @@ from .command_names import command_names
 
 __all__ = ["Resuming", "check_possible"]
 
-# A transaction has about this many commands, or bytes: the server runs nothing else meanwhile, for
-# about a millisecond.
+# Approximate commands, or bytes, of a transaction, which blocks the server for about a millisecond.
 BATCH_COMMANDS = 2000
 BATCH_BYTES = 1 << 17
 # Room for the commands of a chunk and its transactions.
 BATCHED_BYTES = 2 * CHUNK_BYTES
-# How often the row is written down, and how often the lease is renewed.
+# Seconds between writes of the row, and between renewals of the lease.
 NOTED_S = 1.0
 RENEWED_S = 5.0
-# How often all is waited for, so that the row can be written down where there are several markers.
+# With several markers, the load is drained at this interval to write the row.
 LEVELLED_S = 20.0
 # Commands that change or end the connection, or remove the marker with all other keys.
 REFUSED = OF_A_CONNECTION | {"QUIT", "RESET", "HELLO", "FLUSHALL", "FLUSHDB", "SWAPDB"}
 
 
 class Resuming:
-    """What a load does for its checkpoint, if it has one.
+    """Claims, advances and releases the checkpoint of a load, if it has one.
 
     Args:
-        chunks: the source, which begins at the row that was reached.
+        chunks: the source; its first row is set to the stored row.
 
     Attributes:
-        ended: whether all was loaded before.
+        ended: whether the whole source was loaded earlier.
     """
 
     def __init__(self, chunks: Chunks) -> None:
@@ -71,14 +70,14 @@ class Resuming:
         self._batched = False
         self._done = Done()
         self._renewed = self._noted = time.monotonic()
-        self._levelled = 0  # up to which row all had run, when that was last known
+        self._levelled = 0  # last known row up to which all commands have run
         self.ended = False
 
     def over(self, steps: Steps[Report]) -> Steps[Report]:
-        """Run the steps of a load, and give up the checkpoint at the end.
+        """Run the steps of a load, and release the checkpoint at the end.
 
         Raises:
-            CheckpointError: another loader has taken over: a script has found that out.
+            CheckpointError: a script found that another loader has taken over.
         """
         return wrap(steps, self._end)
 
@@ -86,7 +85,7 @@ class Resuming:
         if self._checkpoint is None:
             return
         try:
-            if not isinstance(error, GeneratorExit):  # after which an event loop awaits nothing
+            if not isinstance(error, GeneratorExit):  # after it, an event loop awaits nothing
                 yield Blocking(self._close)
         finally:
             self._close()
@@ -98,7 +97,7 @@ class Resuming:
             self._checkpoint.close(self._repeatable_row, self._seen)
 
     def _explain(self, checkpoint: Checkpoint, error: TransportError) -> None:
-        """Explain an error that only means that another loader has taken over."""
+        """Raise CheckpointError if the error means that another loader has taken over."""
         if self._carrier is None or self._carrier.lanes is None:
             return
         causes = [lane.window.refused_at for lane in self._carrier.lanes.lanes]
@@ -108,16 +107,16 @@ class Resuming:
             raise explained from error
 
     def reached(self) -> int | None:
-        """Return up to which row all have run, as far as is known; None before it is."""
+        """Return the row up to which all commands are known to have run; None if unknown."""
         if self._checkpoint is None or self._carrier is None:
             return self._levelled if self.ended else None
         return self._row if self._one_lane else self._levelled
 
     def claiming(self) -> Steps[None]:
-        """Become the only loader of the checkpoint, and find out where to begin.
+        """Become the owner of the checkpoint, and set the row to resume at.
 
         Raises:
-            CheckpointError: that is not possible; nothing was sent.
+            CheckpointError: the checkpoint can't be claimed; nothing was sent.
         """
         options, chunks = self._options, self._chunks
         if options.checkpoint is None:
@@ -141,7 +140,7 @@ class Resuming:
                 chunks.most_merged = MERGED_ITEMS
             ask = partial(self._checkpoint.lacking, without_items(chunks.template))
             lacking: dict[bytes, int] = {} if self.ended else (yield Blocking(ask))
-            # With a rate limit, what a moment allows: a transaction is sent as a whole.
+            # A transaction is sent whole, so a rate limit bounds its commands.
             moment = None if options.rate is None else options.rate.commands_in(PORTION_S)
             chunks.batcher = Batcher(
                 markers.keys, markers.prefix, BATCH_COMMANDS, BATCH_BYTES, BATCHED_BYTES, lacking,
@@ -158,13 +157,13 @@ class Resuming:
             resume=options.resume or options.take_over,
             take_over=options.take_over,
             clear=options.checkpoint_clear,
-            # Who pushes batches is an engine, as far as we know.
+            # Batches are pushed by an engine, which may repeat attempts.
             attempts=isinstance(self._chunks.data, Pushed),
         )
 
     @property
     def report(self) -> Report:
-        """The report of a load that has nothing to do."""
+        """The report of a load whose source was fully loaded earlier."""
         ended = datetime.fromtimestamp(int(self._done.ended), UTC)
         report = Report("socket")
         report.resumed_at, report.failed_before = self._done.rows, self._done.failed
@@ -175,7 +174,7 @@ class Resuming:
 
     @property
     def keeps(self) -> Callable[[dict[str, Any]], bool] | None:
-        """Returns whether a reject of an earlier load stays, as its row does not run again."""
+        """Returns whether to keep an earlier load's reject, since its row does not run again."""
         if not self._done.going_on:
             return None
         checkpoint, rows = self._checkpoint, self._done.rows
@@ -184,7 +183,7 @@ class Resuming:
         return partial(has_run, checkpoint.markers, self._done.ran)
 
     def prepare(self, carrier: Transport) -> None:
-        """Let a transport begin at the row."""
+        """Make a transport start at the resumed row."""
         self._carrier = carrier
         if self._checkpoint is not None:
             assert carrier.lanes is not None
@@ -196,7 +195,7 @@ class Resuming:
                 carrier.so_far.errors_unknown = self._done.unseen
 
     def registering(self) -> Steps[None]:
-        """Write down the connections, before anything is sent.
+        """Store the connections' IDs in the server, before anything is sent.
 
         Raises:
             CheckpointError: another loader has taken over, or the cluster has changed.
@@ -214,19 +213,19 @@ class Resuming:
 
     @property
     def levels(self) -> bool:
-        """Whether it is time to wait until all is answered, and then to call ``levelling()``."""
+        """Whether it is time to drain the load and call ``levelling()``."""
         if self._checkpoint is None or self._one_lane:
             return False
         return time.monotonic() - self._noted >= LEVELLED_S
 
     @property
     def _one_lane(self) -> bool:
-        """Whether commands are answered in the order of the source, and there is one marker."""
+        """Whether replies arrive in the order of the source, and there is a single marker."""
         assert self._checkpoint is not None
         return not self._checkpoint.markers.several and self._options.connections == 1
 
     def levelling(self) -> Steps[None]:
-        """Write down that all rows so far have run, as all is answered."""
+        """Store the current row, once every sent command is answered."""
         assert self._checkpoint is not None
         self._noted = self._renewed = time.monotonic()
         rows = self._chunks.writer.rows
@@ -236,7 +235,7 @@ class Resuming:
         self._levelled = rows
 
     def renewing(self) -> Steps[None]:
-        """Renew the lease, and write down the row, from time to time."""
+        """Renew the lease and store the row, if the interval has passed."""
         if self._checkpoint is None:
             return
         alone = self._one_lane
@@ -248,7 +247,7 @@ class Resuming:
 
     @property
     def _seen(self) -> int | None:
-        """Up to which row replies were seen, at the end of the load; None if that is unknown."""
+        """The row up to which replies were received, at the end of the load; None if unknown."""
         if self._carrier is None or self._carrier.lanes is None:
             return None
         if self._one_lane:
@@ -257,7 +256,7 @@ class Resuming:
 
     @property
     def _repeatable_row(self) -> int | None:
-        """The row for the marker, at the end of a load; None if that is not for us to set."""
+        """The row to store in the marker at the end; None if transactions have set it."""
         if self._batched or self._carrier is None or self._carrier.lanes is None:
             return None
         return self._row if self._one_lane else None
@@ -267,18 +266,18 @@ class Resuming:
         """The number of rows up to which all commands were answered."""
         assert self._carrier is not None and self._carrier.lanes is not None
         [lane] = self._carrier.lanes.lanes
-        # When a load has stopped, it counts what is answered, but is not durable.
+        # A stopped load also counts answered commands that are not durable.
         if not (self._carrier.so_far.stopped and lane.window.confirmation is not None):
             self._levelled = lane.window.answered_row(self._done.rows)
         return self._levelled
 
     def finishing(self) -> Steps[None]:
-        """Write down that all was loaded, if it was.
+        """Mark the checkpoint as complete, if the whole source was loaded.
 
         Raises:
-            CheckpointError: the source has fewer rows than were loaded before, or another loader
-                has taken over.
-            TransportTimeout: what was loaded before is not durable.
+            CheckpointError: the source has fewer rows than an earlier run loaded, or another
+                loader has taken over.
+            TransportTimeout: rows of an earlier run are not durable.
         """
         if self._checkpoint is None:
             return
@@ -291,27 +290,27 @@ class Resuming:
         if rows < self._done.most:
             raise CheckpointError(
                 f"the source has {rows:,} rows, but {self._done.most:,} were loaded before: it is "
-                "another source (use another name for another load)"
+                "another source (use another checkpoint name for it)"
             )
         confirmation = confirmation_of(self._options.durability)
         if confirmation is not None and self._batched and self._done.going_on:
-            # The marker of rows that ran before was set with them, durable or not.
+            # The markers of earlier rows were set with them, durable or not.
             yield Blocking(partial(self._checkpoint.confirm, rows, confirmation))
         yield Blocking(partial(self._checkpoint.finish, report, rows))
         self._levelled = rows
 
 
 def check_possible(data: Any, template: Template | None, options: Options) -> None:
-    """Check that a load can have a checkpoint, as far as that can be said without a server.
+    """Check that a load can have a checkpoint, without asking a server.
 
     Raises:
-        CheckpointError: it can't.
+        CheckpointError: the source, the template or an option rules it out.
     """
     assert options.checkpoint is not None
     check_name(options.checkpoint, "checkpoint")
     source_id = options.source_id
     if source_id is not None and not (isinstance(source_id, str) and _is_text(source_id)):
-        words = f" must be a text that is not empty, not {source_id!r}"
+        words = f" must be a non-empty text, not {source_id!r}"
         raise CheckpointError(Message(Hint("source_id"), words))
     refused = ""
     if isinstance(data, AsyncIterable):
@@ -321,26 +320,26 @@ def check_possible(data: Any, template: Template | None, options: Options) -> No
     else:
         refused = _refused_names(command_names(data, template))
     if refused:
-        raise CheckpointError(Message(Hint("checkpoint"), f" is not for {refused}"))
+        raise CheckpointError(Message(Hint("checkpoint"), f" can't be used with {refused}"))
     if options.mode == "serialize":
-        words = " is not for serialised loads; if one ends early, load all again with "
+        words = " can't be used with serialised loads; if one ends early, repeat it with "
         raise CheckpointError(Message(Hint("checkpoint"), words, Hint("exists", "replace")))
     if options.retry not in (None, "never"):
         raise CheckpointError(
-            Message(Hint("checkpoint"), " is not for retry; resume the load instead")
+            Message(Hint("checkpoint"), " can't be used with retry; resume the load instead")
         )
 
 
 def _is_text(value: str) -> bool:
-    """Return whether there is something that UTF-8 can hold."""
+    """Return whether a string is not empty and can be encoded as UTF-8."""
     return bool(value) and not any(0xD800 <= ord(character) < 0xE000 for character in value)
 
 
 def _refused_names(names: Sequence[str] | None) -> str:
-    """Return which commands can't be used with a checkpoint, and what to do; "" if all can."""
+    """Describe the commands that can't be used with a checkpoint; empty if all can."""
     if names is None:
         return "command names that depend on the rows; begin the template with the name"
     if "MULTI" in names:
-        return "MULTI and EXEC; leave them out: it makes transactions itself"
+        return "MULTI and EXEC; leave them out, since it creates the transactions"
     found = ", ".join(sorted(REFUSED.intersection(names)))
     return f"commands that change the connection or remove all keys: {found}" if found else ""

@@ -1,4 +1,4 @@
-"""Which commands of a sample go to which node of a cluster, and which can't be sent."""
+"""Route the commands of a sample to the nodes of a cluster, and find those that can't be sent."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ __all__ = ["Command", "Spread", "spread"]
 
 Command: TypeAlias = tuple[bytes, ...]
 
-# Instead of a slot: that of a command for all nodes.
+# The slot number of a command for all nodes.
 EVERY = SLOTS
 # Commands that end a transaction.
 ENDS = (b"EXEC", b"DISCARD")
-# The most bytes of a command's name in a message.
+# Maximum bytes of a command's name in a message.
 NAME_SHOWN = 40
 
 
 @dataclass
 class Spread:
-    """The commands of a sample, by the node of a cluster that they go to.
+    """The commands of a sample, grouped by the cluster node that they are routed to.
 
     Attributes:
-        commands: for each node.
-        slots: of the commands, in order, without those that can't be sent.
+        commands: the commands of each node.
+        slots: the slots of all commands that can be sent, in order.
         refused: the commands of rows that can't be sent.
-        refused_rows: how many rows can't be sent.
-        refusals: why, for the first of them.
+        refused_rows: number of rows that can't be sent.
+        refusals: the reasons for the first of these rows.
     """
 
     commands: list[list[Command]]
@@ -48,15 +48,15 @@ class Spread:
     refusals: list[str] = field(default_factory=list)
 
     def shares(self, topology: Topology, sizes: Sequence[float], times: float) -> list[float]:
-        """Return the share of each node of the whole load.
+        """Estimate the share of each node of the whole load.
 
-        The slots of the sample have the same share as in the sample. New slots are spread as the
-        slots of the cluster are; as many come as the second half of the sample predicts, which are
-        few if all keys have one of a few hash tags.
+        Slots of the sample keep their share. New slots are distributed like the slots of the
+        cluster; the second half of the sample predicts their number, which is small if all keys
+        have one of a few hash tags.
 
         Args:
-            topology: of the cluster.
-            sizes: what each node has of the sample, in commands or in bytes.
+            topology: topology of the cluster.
+            sizes: size of each node's part of the sample, in commands or bytes.
             times: rows of the source / rows of the sample.
         """
         middle = len(self.slots) // 2
@@ -84,12 +84,12 @@ def spread(
     """Find the node of each command, by the rules of a load.
 
     Args:
-        commands: of the sample, each with its arguments.
-        rows: the source row of each.
-        topology: of the cluster.
-        rules: where commands have their keys.
-        kept: how many reasons to keep.
-        keys: of the rows.
+        commands: the arguments of each command of the sample.
+        rows: the source row of each command.
+        topology: topology of the cluster.
+        rules: the key positions of commands.
+        kept: maximum number of reasons to keep.
+        keys: keys of the rows.
     """
     found = Spread([[] for _ in topology.nodes])
     for row, group in groupby(range(len(commands)), key=rows.__getitem__):
@@ -117,7 +117,7 @@ def spread(
 def _slots_of_row(
     commands: Sequence[Command], row: int, first: int, topology: Topology, rules: Rules
 ) -> list[int]:
-    """Return the slot of each command of a row, or EVERY, as the Router of a load chooses it.
+    """Return the slot of each command of a row, or EVERY, as the Router of a load does.
 
     Args:
         first: the index of the row's first command in the source.
@@ -151,7 +151,7 @@ def _slots_of_row(
 
 
 def is_for_all(command: Command) -> bool:
-    """Return whether a command without a key goes to all nodes."""
+    """Return whether a command without a key is sent to all nodes."""
     return tuple(word.upper() for word in command[:2]) in FOR_ALL
 
 

@@ -1,4 +1,4 @@
-"""A load as a span of OpenTelemetry, with the attributes of its conventions for databases.
+"""A load as an OpenTelemetry span, with the attributes of its database conventions.
 
 See https://opentelemetry.io/docs/specs/semconv/database/redis/, version 1.33.
 """
@@ -31,12 +31,12 @@ SCHEMA = "https://opentelemetry.io/schemas/1.33.0"
 class Span(Observer):
     """One span for a load.
 
-    It has no values, no text of errors, and no URL: these could contain data or passwords.
+    It has no values, error texts or URLs, which could contain data or passwords.
 
     Args:
         trace: the module ``opentelemetry.trace``.
-        template: of the load.
-        options: those of the load.
+        template: the load's template.
+        options: the load's options.
     """
 
     every_s = float("inf")
@@ -50,7 +50,7 @@ class Span(Observer):
     def begin(self, watch: Watch) -> None:
         """Start the span, as a child of the current one."""
         with suppress(Exception):
-            # The names are not asked of a file of RESP, which would be read for it.
+            # Not for a RESP file, which would have to be read for its command names.
             names = command_names(None, self._template) if self._template is not None else None
             operation = f"PIPELINE {names[0]}" if names and len(names) == 1 else "PIPELINE"
             place = _place(self._options)
@@ -98,25 +98,25 @@ class Span(Observer):
 
 
 def known(code: str) -> str:
-    """Return the code of an error, but nothing that a script may have made up from data."""
+    """Return the code of an error; hide codes that a script may have built from data."""
     return code if not code or code in CODES else "_OTHER"
 
 
 def _place(options: Options) -> dict[str, str | int]:
-    """Return where the server is, without its credentials."""
+    """Return the server's address and database, without credentials."""
     settings = as_server(options.server, nodes=True).settings
     place: dict[str, str | int] = {}
     if settings.get("path"):
         place["server.address"] = str(settings["path"])
-    elif "connection_pool" not in settings:  # of Sentinel
+    elif "connection_pool" not in settings:  # unless from Sentinel
         place["server.address"] = str(settings.get("host") or "localhost")
         place["server.port"] = int(settings.get("port") or 6379)
     return place | {"db.namespace": str(settings.get("db") or 0)}
 
 
 def _counts(report: Report) -> dict[str, str | int]:
-    """Return the numbers of a report as attributes."""
-    # The conventions want no batch of one.
+    """Return the counts of a report as attributes."""
+    # The conventions forbid a batch size of 1.
     batch = {"db.operation.batch.size": report.commands} if report.commands > 1 else {}
     return {
         **batch,
@@ -133,7 +133,7 @@ def _counts(report: Report) -> dict[str, str | int]:
 
 
 def _failure(report: Report, error: BaseException | None) -> str:
-    """Describe why the load has not done all that it should; empty if it has."""
+    """Describe why the load is incomplete; empty if it succeeded."""
     if error is None or isinstance(error, LoadErrors):
         return counted(report.failed, "command") + " failed" if report.failed else report.stopped
     return type(error).__name__

@@ -1,4 +1,4 @@
-"""Look at a load from time to time, also while it waits, and at its end."""
+"""Call observers periodically during a load, even while it waits, and at its end."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ __all__ = ["Observer", "Watch"]
 
 
 class Observer:
-    """Looks at a load.
+    """Observes a load.
 
     Attributes:
-        every_s: how often ``look()`` is called, in seconds, at most. A source that blocks, or
-            redis-cli, may delay it.
+        every_s: minimum seconds between calls of ``look()``. A source that blocks, or redis-cli,
+            may delay them.
     """
 
     every_s = 1.0
 
     def begin(self, watch: Watch) -> None:
-        """Begin, before anything is sent; what it raises ends the load."""
+        """Start, before anything is sent; an exception ends the load."""
 
     def look(self, watch: Watch) -> Callable[[], object] | None:
-        """Look at the load; return what has to be called that may block. Must not raise."""
+        """Observe the load; return a callable for work that may block, or None. Must not raise."""
 
     def end(self, watch: Watch) -> None:
-        """Look for the last time, at ``watch.error`` too. Must not raise."""
+        """Observe the ended load and ``watch.error``. Must not raise."""
 
 
 class Watch:
-    """Has observers look at a load.
+    """Calls the observers of a load.
 
     Args:
-        observers: what looks.
+        observers: the observers.
 
     Attributes:
-        carrier: the transport, as soon as there is one.
-        row: returns up to which row a load with a checkpoint has come; None if that is not known.
-        error: what ended the load, at its end; None if nothing did.
+        carrier: the transport; None before it is chosen.
+        row: returns the row that a load with a checkpoint has reached; None if unknown.
+        error: the exception that ended the load; set only while observers handle the end.
         ended: whether the load has ended.
     """
 
@@ -53,35 +53,35 @@ class Watch:
         self.error: BaseException | None = None
         self.ended = False
         self._observers = observers
-        self._begun: list[tuple[Observer, float]] = []  # and when each looked last
+        self._begun: list[tuple[Observer, float]] = []  # with the time of the last look
         self._report: Report | None = None
         own(self)
 
     @property
     def report(self) -> Report:
-        """The report so far."""
+        """The live report, or at the end the final one."""
         if self._report is None and self.carrier is not None:
             return self.carrier.report
         return self._report or Report("")
 
     def begin(self) -> None:
-        """Have the observers begin; raises what they raise."""
+        """Start the observers; their exceptions propagate."""
         for observer in self._observers:
             observer.begin(self)
             self._begun.append((observer, time.monotonic()))
 
     def over(self, steps: Steps[Report]) -> Steps[Report]:
-        """Run the steps of a load, and have it looked at before each wait, and at the end."""
+        """Run the steps of a load, and call the observers before each wait and at the end."""
         return wrap(steps, self._end, self._waiting)
 
     def _waiting(self, wanted: Wanted) -> Steps[Any]:
-        """Have the load looked at, then wait."""
+        """Call the observers that are due, then wait."""
         for work in self._due():
             yield Blocking(work)
         return (yield self._meanwhile(wanted))
 
     def _end(self, error: BaseException | None, report: Report | None) -> Iterable[Wanted]:
-        """Have the load looked at for the last time."""
+        """Call the observers for the last time."""
         found = getattr(error, "report", report)
         if isinstance(found, Report) and (error is None or self.carrier is not None):
             self._report = found
@@ -96,7 +96,7 @@ class Watch:
         return ()
 
     def _due(self) -> Iterator[Callable[[], object]]:
-        """Have those look whose time has come; yield what they have to do that may block."""
+        """Call the observers that are due; yield their work that may block."""
         now = time.monotonic()
         for number, (observer, last) in enumerate(self._begun):
             if now >= last + observer.every_s and is_own(self):
@@ -106,7 +106,7 @@ class Watch:
                     yield work
 
     def _meanwhile(self, wanted: Wanted) -> Wanted:
-        """Have the load looked at while an async source pauses, too."""
+        """Call the observers while an async source pauses."""
         if not isinstance(wanted, Asking) or wanted.meanwhile is None:
             return wanted
         meanwhile = wanted.meanwhile

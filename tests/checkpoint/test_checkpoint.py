@@ -481,7 +481,7 @@ class TestRefused:
         return options
 
     def test_without_resume(self, begun: dict[str, Any], client: redis.Redis) -> None:
-        with pytest.raises(fastresp.CheckpointError, match="has ended, 20,000 rows: resume=True"):
+        with pytest.raises(fastresp.CheckpointError, match="ended after 20,000 rows: resume=True"):
             fastresp.mass_insert(ROWS, PUSH, **begun)
         fastresp.mass_insert(ROWS, PUSH, checkpoint_clear=True, **begun)
         assert client.llen("list:0") == 4_000
@@ -499,7 +499,7 @@ class TestRefused:
     def test_another_load(
         self, begun: dict[str, Any], rows: Any, template: str, options: Any, what: str
     ) -> None:
-        with pytest.raises(fastresp.CheckpointError, match=f"is of another {what}"):
+        with pytest.raises(fastresp.CheckpointError, match=f"has a different {what}"):
             fastresp.mass_insert(rows, template, resume=True, **(begun | options))
 
     def test_other_nulls(self, server: LocalServer, client: redis.Redis) -> None:
@@ -514,13 +514,13 @@ class TestRefused:
             assert (report.resumed_at, report.resumed_at + report.rows) == (2_998, 6_000)
             if template.startswith("RPUSH"):
                 assert (client.llen("list"), client.get("sum")) == (6_000, b"5998")
-            with pytest.raises(fastresp.CheckpointError, match="is of another nulls: 'skip'"):
+            with pytest.raises(fastresp.CheckpointError, match="has a different nulls: it was 'skip'"):
                 fastresp.mass_insert(rows, template, nulls="empty", **options)
         # EXPIRE without its SET can't run twice.
         options["checkpoint"] = "other"
         with pytest.raises(fastresp.EncodeError, match=r"row 2,998"):
             fastresp.mass_insert(rows, "SET {0} {1}; EXPIRE {0} 9", **options)
-        with pytest.raises(fastresp.CheckpointError, match="another way of sending: 'single comm"):
+        with pytest.raises(fastresp.CheckpointError, match="a different way of sending: it was 'single comm"):
             fastresp.mass_insert(rows, "SET {0} {1}; EXPIRE {0} 9", nulls="skip", **options)
 
     def test_file_that_has_changed(self, server: LocalServer, tmp_path: Path) -> None:
@@ -529,7 +529,7 @@ class TestRefused:
         options: dict[str, Any] = {"server": server.url, "checkpoint": NAME, "resume": True}
         fastresp.mass_insert(path, "RPUSH {k} {v}", **options)
         path.write_text("k,v\n" + "a,2\n" * 100)
-        with pytest.raises(fastresp.CheckpointError, match="is of another source"):
+        with pytest.raises(fastresp.CheckpointError, match="has a different source"):
             fastresp.mass_insert(path, "RPUSH {k} {v}", **options)
 
     @pytest.mark.parametrize(
@@ -604,7 +604,7 @@ def test_command_line(server: LocalServer, client: redis.Redis, tmp_path: Path) 
     assert done < len(ROWS)
     refused = preloaded.run(named, capture_output=True, text=True)
     assert refused.returncode == 64
-    assert "--resume continues it, --checkpoint-clear begins anew" in refused.stderr
+    assert "--resume continues it, --checkpoint-clear starts over" in refused.stderr
     for _ in range(2):
         resumed = preloaded.run([*named, "--resume"], capture_output=True, text=True)
         assert resumed.returncode == 0, resumed.stderr

@@ -146,7 +146,7 @@ def test_started_again_after_its_markers_were_read(
         return before(chunks)
 
     monkeypatch.setattr(Chunks, "open", open_late)
-    with pytest.raises(fastresp.CheckpointError, match="was started again") as caught:
+    with pytest.raises(fastresp.CheckpointError, match="was restarted") as caught:
         load(server.url, connections=connections)
     assert caught.value.again
     monkeypatch.undo()

@@ -148,7 +148,7 @@ class TestTwoLoaders:
         server.process.kill()
         server.process.wait()
         server.start()
-        with pytest.raises(fastresp.CheckpointError, match="was started again"):
+        with pytest.raises(fastresp.CheckpointError, match="was restarted"):
             checkpoint.finish(fastresp.Report("socket"), 7)
         with redis.Redis.from_url(server.url) as client:
             assert client.get(MARKER) in (None, b"0")

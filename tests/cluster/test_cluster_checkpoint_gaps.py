@@ -281,7 +281,7 @@ class TestNodeIsRestarted:
             return before(chunks)
 
         monkeypatch.setattr(Chunks, "open", open_late)
-        with pytest.raises(fastresp.CheckpointError, match="was started again"):
+        with pytest.raises(fastresp.CheckpointError, match="was restarted"):
             load(nodes)
         monkeypatch.undo()
         with redis.RedisCluster("127.0.0.1", nodes.ports[0]) as client:

@@ -100,7 +100,7 @@ def test_second_run(server: LocalServer, client: redis.Redis) -> None:
         other()
     before = total(client)
     assert before > total_of(1000)
-    with pytest.raises(fastresp.CheckpointError, match=r"'other' was begun with run .* of Ray"):
+    with pytest.raises(fastresp.CheckpointError, match=r"'other' was started with run .* of Ray"):
         other()
     assert total(client) == before
 

@@ -68,7 +68,7 @@ def test_epoch_does_not_run_again(place: Any, later: int) -> None:
         sink.finish_epoch("query", number, totals)
     again = sink.epoch("query", 0)
     for _ in range(2):
-        with pytest.raises(CheckpointError, match=f"epoch 0 .* has ended before, and {later} is"):
+        with pytest.raises(CheckpointError, match=f"epoch 0 .* has already ended, and {later} is"):
             load(again, 0)
     assert counts(client, 1 + later) == {b"1"}
     # The last one finds what it has done; the next one runs.

@@ -293,7 +293,7 @@ def test_path_that_changes(tmp_path: Path, before: str | None, becomes: str) -> 
         else:
             path.write_text("other")
 
-    with pytest.raises(FileExistsError, match="has become something else meanwhile") as caught:
+    with pytest.raises(FileExistsError, match="was replaced meanwhile") as caught:
         fastresp.dump(rows(), "SET {0} {1}", path, format="rdb")
     assert path.read_text() == other.read_text() == "other"
     [new] = tmp_path.glob(".fastresp-*")

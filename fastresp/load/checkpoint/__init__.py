@@ -1,1 +1,1 @@
-"""Resume a load where it stopped: what it had done is written down in the server."""
+"""Checkpoints: store a load's progress in the server, so that the load can resume."""

@@ -1,9 +1,9 @@
-"""Remove half a transaction from the append-only file of a server that has crashed.
+"""Remove a truncated transaction from the append-only file of a server that has crashed.
 
-A crash may cut the last transaction in the file. The server does not run that half when it starts,
-but leaves it in the file, if the cut is within a command; when it starts once more, it runs the
-half together with the next transaction. So rows would run twice. Found with Redis 6.2 to 8.2 and
-Valkey 8.1, not with Valkey 9.1. Writing the file anew removes the half.
+A crash may truncate the last transaction in the file. If it ends within a command, the server skips
+the transaction when it restarts, but leaves it in the file; on the second restart, it runs it
+together with the next transaction, so rows run twice. Seen with Redis 6.2 to 8.2 and Valkey 8.1,
+not with Valkey 9.1. Rewriting the file removes the truncated transaction.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from .links import Link, Links, possible_later, response_error
 __all__ = ["remove_halves"]
 
 LOOK_S = 0.05
-# One is under way, and will do; or the user may not run it, or nobody may.
+# A rewrite is in progress, which suffices; the user lacks permission; the command is disabled.
 HARMLESS = ("in progress", "permissions", "unknown command")
 UNDER_WAY = ("aof_rewrite_in_progress", "aof_rewrite_scheduled")
-# The first version of Valkey that cuts the file before the transaction.
+# The first version of Valkey that truncates the file before the transaction.
 VALKEY = 9, 1
 
 
 def remove_halves(links: Links, clients: str) -> None:
-    """Let each server that was started since the loader before write its append-only file anew.
+    """Rewrite the append-only file of each server that has restarted since the previous loader.
 
-    Without the right to BGREWRITEAOF nothing is done.
-
-    Raises:
-        CheckpointError: a server could not.
-        TransportError: a server can't be reached.
+    Does nothing without permission for BGREWRITEAOF.
 
     Args:
         links: our connections.
         clients: as for ``former.are_alive()``.
+
+    Raises:
+        CheckpointError: a server could not rewrite its file.
+        TransportError: a server can't be reached.
     """
     former = {run for _, run, _ in json.loads(clients or "[]")}
     for link in links.all:
@@ -45,7 +45,7 @@ def remove_halves(links: Links, clients: str) -> None:
 
 
 def _rewrite(link: Link) -> None:
-    """Write the append-only file anew, if there is one, and wait until it is written."""
+    """Rewrite the append-only file, if it is enabled, and wait until that is done."""
     info = link.info()
     version = tuple(int(part) for part in info.get("valkey_version", "0.0").split(".")[:2])
     if info.get("aof_enabled") != "1" or version >= VALKEY:
@@ -63,7 +63,7 @@ def _rewrite(link: Link) -> None:
 
 def _failed(link: Link, words: str = "") -> CheckpointError:
     return possible_later(
-        f"the server at {link.server} could not write its append-only file anew{words}; half a "
-        "transaction may be in it since the server was started again: look at its log and its "
-        "disk, then resume the load"
+        f"the server at {link.server} could not rewrite its append-only file{words}; the file may "
+        "contain a truncated transaction since the server restarted: check its log and its disk, "
+        "then resume the load"
     )

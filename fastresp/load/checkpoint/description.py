@@ -1,4 +1,4 @@
-"""The description of a checkpoint: what is loaded, by whom, and whether that is still so."""
+"""The description of a checkpoint: the source, the owner, and its lease."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from .markers import Markers
 
 __all__ = ["Description"]
 
-# A loader that is alive renews its lease more often than this many seconds.
+# Seconds of a lease; a live loader renews it more often.
 LEASE_S = 30
 
 
 class Description:
-    """The hash ``fastresp:{NAME}``: what is loaded, by whom, and the numbers of its connections.
+    """The hash ``fastresp:{NAME}``: the source, the owner and the IDs of its connections.
 
-    The lease is in it, too: a key that expires would cost the server 2% for each command, if it has
-    no others. See Markers for the other keys.
+    The lease is a field of it: a key that expires would cost the server 2% of each command, if no
+    other key expires. See Markers for the other keys.
 
     Args:
-        server: where the load goes.
-        name: of the checkpoint.
+        server: the server of the load.
+        name: name of the checkpoint.
         timeout: seconds to connect, and to wait for each reply.
 
     Raises:
-        CheckpointError: the name has other characters than letters, digits, and ``-_.:``.
+        CheckpointError: the name has characters other than letters, digits, and ``-_.:``.
     """
 
     def __init__(self, server: Server, name: str, timeout: float | None) -> None:
@@ -50,13 +50,13 @@ class Description:
         self._links: Links | None = None
         self.markers: Markers
         self._connections: Sequence[tuple[str, int]] = ()
-        # The servers' processes at the beginning.
+        # The run IDs of the servers at the start.
         self._runs: frozenset[str] = frozenset()
         # Whether the load is fenced by scripts: see fencing.
         self.fenced = False
-        # Whether nothing was there before, and nothing was sent yet.
+        # Whether the checkpoint is new, and nothing was sent yet.
         self._unused = False
-        # Returns how many commands have failed, of the rows whose replies were seen.
+        # Returns the number of failed commands of the rows whose replies were received.
         self.failed: Callable[[], int] = int
 
     def _connect(self) -> Links:
@@ -83,14 +83,14 @@ class Description:
         """Connect to the server, or to all primaries of its cluster.
 
         Args:
-            connections: of the load.
-            batched: whether its commands go in transactions.
-            names: of these, if there will be any.
-            links: connections to use; they stay open. None to open them.
+            connections: number of connections of the load.
+            batched: whether its commands are sent in transactions.
+            names: names of the commands in transactions.
+            links: connections to use, which stay open; None to open new ones.
 
         Raises:
-            CheckpointError: a server can't keep a checkpoint.
-            TransportError: one can't be reached.
+            CheckpointError: a server can't store a checkpoint.
+            TransportError: a server can't be reached.
         """
         links = self._connect() if links is None else links.at_home_of(self._hash)
         self._links = links
@@ -103,7 +103,7 @@ class Description:
             self.fenced = self.markers.fenced = may_fence(links, names)
 
     def _let_go(self) -> None:
-        """Leave the checkpoint to the parent, after a fork."""
+        """After a fork, leave the checkpoint to the parent."""
         self._links = None
 
     @property
@@ -111,10 +111,10 @@ class Description:
         return array("q", bytes(8 * len(self.markers.keys)))
 
     def _look_again(self) -> None:
-        """Connect to the cluster as it is now.
+        """Reconnect to the current primaries of the cluster.
 
         Raises:
-            CheckpointError: a node was started again, or replaced, and may lack rows.
+            CheckpointError: a node was restarted or replaced, and may lack rows.
         """
         assert self._links is not None
         links = self._connect()
@@ -124,7 +124,7 @@ class Description:
             if link.run not in self._runs:
                 raise may_lack_rows(
                     f"the node at {link.server} has become a primary since the load began, or was "
-                    f"started again, and may lack rows; resume checkpoint {self.name!r}"
+                    f"restarted, and may lack rows; resume checkpoint {self.name!r}"
                 )
 
     def _state(self) -> dict[str, str]:
@@ -145,18 +145,18 @@ class Description:
 
     def _damaged(self, why: str = "") -> CheckpointError:
         return CheckpointError(
-            f"{self._hash.decode()} is not a description of a checkpoint that fastresp has "
-            f"written{why}: look whose it is, and use another name, or delete it"
+            f"{self._hash.decode()} is not a checkpoint description written by fastresp{why}: "
+            "find out who uses the key, then use another checkpoint name or delete the key"
         )
 
     def _done(self, found: Mapping[str, str]) -> Done:
-        """Return what was done, by the hash; the markers are not read yet."""
+        """Return the progress stored in the hash, before the markers are read."""
         if not found or not (self.markers.several or self.markers.exist()):
             what = "marker" if found else "description"
             raise CheckpointError(
                 Message(
                     f"the {what} of checkpoint {self.name!r} is gone, so it is unknown which rows "
-                    "were loaded: look at the data, and begin anew with ",
+                    "were loaded: check the data, and start over with ",
                     Hint("checkpoint_clear", True),
                 )
             )
@@ -183,17 +183,17 @@ class Description:
         return int(seconds[0])
 
     def _lease(self) -> int:
-        """Return until when another loader takes us for alive without seeing our connections."""
+        """Return the end of the lease, in seconds since 1970."""
         return self._now() + LEASE_S
 
     def _exists(self, done: Done) -> Message:
-        where = f"is at row {done.rows:,}" if not done.ended else f"has ended, {done.rows:,} rows"
+        where = f"is at row {done.rows:,}" if not done.ended else f"ended after {done.rows:,} rows"
         return Message(
-            f"there is a checkpoint {self.name!r}, which {where}: ",
+            f"checkpoint {self.name!r} exists and {where}: ",
             Hint("resume", True),
             " continues it, ",
             Hint("checkpoint_clear", True),
-            " begins anew",
+            " starts over",
         )
 
     def taken_over(self) -> CheckpointError:
@@ -202,25 +202,23 @@ class Description:
             f"another loader has taken over checkpoint {self.name!r}, or it was deleted"
         )
 
-    # As the owner.
-
     def _as_owner(self, *commands: tuple[Any, ...]) -> bool:
-        """Run commands together, unless another loader has taken over; return whether they ran."""
+        """Run commands in one transaction, unless we lost ownership; return whether they ran."""
         if self._is_owner():
             return self._transaction(*commands)
         self._home.call("UNWATCH")
         return False
 
     def _is_owner(self) -> bool:
-        """Return whether no other loader has taken over; watch whether one does."""
+        """Return whether this loader is the owner; WATCH the hash for a change."""
         _, owner = self._home.together(("WATCH", self._hash), ("HGET", self._hash, "owner"))
         return bool(owner == self._token)
 
     def _transaction(self, *commands: tuple[Any, ...]) -> bool:
-        """Run commands together, unless what is watched has changed; return whether they ran.
+        """Run commands in one transaction; return False if a watched key has changed.
 
         Raises:
-            CheckpointError: one of them has failed; the others have run.
+            CheckpointError: a command has failed; the others have run.
         """
         replies = self._home.together(("MULTI",), *commands, ("EXEC",))[-1]
         if not isinstance(replies, list | None):
@@ -228,7 +226,7 @@ class Description:
         for reply in replies or ():
             if isinstance(reply, Exception):
                 raise CheckpointError(
-                    f"checkpoint {self.name!r} can't be written: {reply} (remove what stands in "
-                    "the way, such as a missing right, then resume the load)"
+                    f"checkpoint {self.name!r} can't be written: {reply} (fix the cause, such as "
+                    "a missing permission, then resume the load)"
                 ) from reply
         return replies is not None

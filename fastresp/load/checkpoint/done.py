@@ -1,4 +1,4 @@
-"""What the loads under a name have done so far."""
+"""The progress stored in a checkpoint."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ __all__ = ["Done", "damaged_field"]
 
 @dataclass
 class Done:
-    """What the loads under a name have done so far.
+    """The progress of all loads that have used a checkpoint.
 
     Attributes:
-        ran: for each marker how many rows have run.
-        seen: up to which row the replies were seen.
-        failed: commands among these that failed.
-        going_on: whether a load before had begun.
-        ended: when all had run, in seconds since 1970; empty if they have not.
-        total: how many rows there were then.
-        unknown: as ``unseen``, of the loads before the last one.
+        ran: number of rows that have run, for each marker.
+        seen: row up to which replies were received.
+        failed: failed commands of these rows.
+        going_on: whether an earlier load has started.
+        ended: when the whole source had been loaded, in seconds since 1970; empty before.
+        total: number of rows at that time.
+        unknown: as ``unseen``, for the loads before the last one.
     """
 
     ran: array[int] = field(default_factory=lambda: array("q", [0]))
@@ -36,17 +36,17 @@ class Done:
 
     @property
     def rows(self) -> int:
-        """Up to which row all have run."""
+        """The row up to which all rows have run."""
         return self.total if self.ended else min(self.ran)
 
     @property
     def most(self) -> int:
-        """How many rows the source has at least, as these have run somewhere."""
+        """Minimum number of rows of the source, from the markers."""
         return max(self.rows, *self.ran)
 
     @property
     def unseen(self) -> tuple[int, int] | None:
-        """The rows, from the first to the end, that ran without all their replies being seen."""
+        """The range of rows, as (start, stop), that may have run without their replies received."""
         end = max(self.ran)
         if self.ended or end <= self.seen:
             return self.unknown
@@ -55,7 +55,7 @@ class Done:
 
     @property
     def seen_now(self) -> int:
-        """What ``seen`` is for a load that is resumed: a server may have lost rows since."""
+        """``seen`` for a resumed load, since a server may have lost rows."""
         return self.rows if max(self.ran) < self.seen else self.seen
 
 
@@ -97,7 +97,7 @@ def are_clients(text: str) -> bool:
     )
 
 
-# What can be in each field of a description that is read again.
+# The check of each field of a description.
 FIELDS: dict[str, Callable[[str], object]] = {
     "seen": is_number,
     "failed": is_number,
@@ -110,5 +110,5 @@ FIELDS: dict[str, Callable[[str], object]] = {
     "fence": re.compile("([0-9a-f]{16})?").fullmatch,
     "markers": re.compile("(complete)?").fullmatch,
 }
-# Fields that are written when a load begins.
+# Fields that are written when a load starts.
 NEEDED = frozenset(("lease", "ended", "clients", "generation", "fence", "markers"))

@@ -1,8 +1,8 @@
-"""Fence off the loader before by scripts, for users who may not close its connections.
+"""Fence off the previous loader by scripts, for users without permission for CLIENT KILL.
 
-Each transaction is a call of a script that compares the marker first. A marker begins with a random
-text, which the next loader replaces: so whatever the loader before has sent, and is still under
-way, finds another value and does nothing.
+Each transaction is a call of a script that compares the marker first. A marker starts with a random
+token, which the next loader replaces. So the previous loader's scripts that are still in flight
+find another value and do nothing.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from .links import Link, Links, response_error
 
 __all__ = ["FENCE", "FENCE_BYTES", "LEVEL", "MERGED_ITEMS", "RUN", "may_fence"]
 
-# Of the random text, which has two characters for each.
+# Bytes of the random token, written as hexadecimal digits.
 FENCE_BYTES = 8
-# A merged command has at most three times as many arguments, and a few more, and so less than
+# A merged command has at most three times as many arguments plus a few, which is less than
 # SCRIPTED_WORDS of resp/batches.pyx.
 MERGED_ITEMS = 2_000
-# No connection has this CLIENT ID. Not 0: Redis 6.2 closes all others then.
+# A CLIENT ID that no connection has. Not 0, with which Redis 6.2 closes all other connections.
 NOBODY = (1 << 63) - 1
 
-# Runs commands if the marker has the value that it must have before them; see Batcher for the
-# arguments. Its reply is an array up to the last error; empty if there is none. A reply of several
-# elements, such as that of BF.MADD, is in it if one of them is an error.
+# Runs commands if the marker has the expected value; see Batcher for the arguments. Returns an
+# array up to the last error; empty without errors. An array reply, such as BF.MADD's, is included
+# if one of its elements is an error.
 #
 # The marker is set first: a server that refuses writes (OOM, READONLY, MISCONF ...) refuses this
-# one, and nothing has run. After a write it refuses no others of the script, and SCRIPT KILL does
-# nothing. Source: luaRedisGenericCommand() in scripting.c of Redis 6.2, script.c of Redis 7.
-# Redis 6.2 puts the place in the script before errors of its own.
+# write, and nothing has run. After a script's first write, the server refuses no others, and SCRIPT
+# KILL does nothing. Source: luaRedisGenericCommand() in scripting.c of Redis 6.2, script.c of Redis
+# 7. Redis 6.2 prefixes its own errors with the position in the script.
 RUN = (
     b"""redis.replicate_commands()
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then
@@ -81,10 +81,10 @@ return errors
     % TAKEN_OVER
 )
 
-# Puts another text before the rows of each marker, then changes the description: if it can't do the
-# first, the loader before stays the owner. The last key is that of the description. Arguments: what
-# markers of this load begin with, whoever has set them; the new text; and the fields of the
-# description. A marker that is missing, or begins with something else, stays as it is.
+# Replaces the token in each marker, then changes the description: if the first part fails, the
+# previous loader stays the owner. Keys: the markers, then the description. Arguments: the prefix of
+# this load's markers, the new prefix, and the fields of the description. A marker that is missing,
+# or has another prefix, is left unchanged.
 FENCE = b"""for number = 1, #KEYS - 1 do
   local key = KEYS[number]
   local value = redis.call('GET', key)
@@ -95,7 +95,7 @@ end
 redis.call('HSET', KEYS[#KEYS], unpack(ARGV, 3))
 """
 
-# Sets the markers that begin with a text; returns how many do not. Arguments: the text, the values.
+# Sets the markers with a prefix; returns the number of others. Arguments: the prefix, the values.
 LEVEL = b"""local others = 0
 for number, key in ipairs(KEYS) do
   if string.sub(redis.call('GET', key) or '', 1, #ARGV[1]) == ARGV[1] then
@@ -107,20 +107,20 @@ end
 return others
 """
 
-# Does what a batch needs, and changes nothing: other servers may not know a function, or may want
-# each key to be declared.
+# Uses the features that a batch needs, without changing anything: other servers may lack a function
+# or require each key to be declared.
 PROBE = "redis.replicate_commands() return redis.call('EXISTS', ARGV[1])"
 
 
 def may_fence(links: Links, names: Iterable[str]) -> bool:
-    """Return whether a load is to be fenced by scripts: it may run them, but not CLIENT KILL.
+    """Return whether to fence by scripts: the user may run them, but not CLIENT KILL.
 
-    Not in a cluster. Only the marker's key could be declared, so while a slot is moved, a node
-    would run a script, and refuse some of its commands.
+    Not in a cluster: a script can only declare the marker's key, so a node whose slot is being
+    moved would run the script and refuse some of its commands.
 
     Args:
         links: our connections.
-        names: of its commands.
+        names: names of the load's commands.
 
     Raises:
         TransportError: the server can't be reached.
@@ -138,7 +138,7 @@ def may_fence(links: Links, names: Iterable[str]) -> bool:
 
 
 def _answer(link: Link, *words: Any) -> Any:
-    """Return the reply to a command; None if the server refuses it."""
+    """Return the reply to a command; None for an error reply."""
     try:
         return link.call(*words)
     except response_error():
@@ -146,7 +146,7 @@ def _answer(link: Link, *words: Any) -> Any:
 
 
 def _runs_in_scripts(info: Any) -> bool:
-    """Return whether a script may run a command, and all its subcommands."""
+    """Return whether scripts may run a command and all its subcommands."""
     if not isinstance(info, list) or len(info) < 3 or not isinstance(info[2], list):
         return False
     flags, subcommands = info[2], info[9] if len(info) > 9 else []

@@ -1,4 +1,4 @@
-"""The connections of the loader that had a checkpoint before: whether they live, and their end."""
+"""Detect and close the connections of a checkpoint's previous owner."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from .links import Link, Links, possible_later, response_error
 
 __all__ = ["AtWork", "check_alone", "close_all"]
 
-# How long the connections of a dead loader may stay, if we may not close them.
+# Seconds to wait for a dead loader's connections to end, without permission to close them.
 GONE_S = 10.0
 LOOK_S = 0.05
 
 
 class AtWork(CheckpointError):
-    """Another loader is at work."""
+    """Another loader is active."""
 
     again = True
 
@@ -26,18 +26,18 @@ class AtWork(CheckpointError):
 def check_alone(
     links: Links, name: str, found: Mapping[str, str], now: Callable[[], int], *, by_lease: bool
 ) -> None:
-    """Refuse to begin while another loader is at work.
+    """Refuse to start while another loader is active.
 
     Args:
         links: our connections.
-        name: of the checkpoint.
+        name: name of the checkpoint.
         found: its description.
         now: returns the server's time in seconds since 1970.
-        by_lease: whether a loader that does not renew its lease is not at work, although it has
+        by_lease: whether a loader with an expired lease counts as inactive, even if it has open
             connections: its process may be frozen.
 
     Raises:
-        AtWork: one is.
+        AtWork: another loader is active.
     """
     if found.get("ended"):
         return
@@ -49,14 +49,14 @@ def check_alone(
         raise AtWork(
             Message(
                 f"another loader is at work on checkpoint {name!r} ({found.get('loader')}): wait "
-                "until it has ended, or cut it off with ",
+                "until it has ended, or take over with ",
                 Hint("take_over", True),
             )
         )
 
 
 def are_alive(links: Links, clients: str) -> bool | None:
-    """Return whether one of the connections exists; None if the user may not know.
+    """Return whether one of the connections exists; None without permission to see them.
 
     Args:
         links: our connections.
@@ -69,21 +69,21 @@ def are_alive(links: Links, clients: str) -> bool | None:
 
 
 def close_all(links: Links, clients: str, timeout: float | None) -> None:
-    """Close the connections; what came over them and was not run is lost.
+    """Close the connections; commands that the server has received but not run are dropped.
 
     Args:
         links, clients: as for ``are_alive()``.
-        timeout: seconds to wait for the end of one that we may not close; at most 10.
+        timeout: seconds to wait for connections that we may not close; at most 10.
 
     Raises:
-        CheckpointError: one that we may not close does not end.
+        CheckpointError: a connection that we may not close does not end.
     """
     for link, numbers, sure in _by_link(links, clients):
         with link.explained():
             for number in numbers:
-                # After a restart that we may not know of, others have these numbers.
+                # After an unnoticed restart, other clients may have these IDs.
                 lives = link.lives([number], named=not sure)
-                error = "it is unknown whose they are"
+                error = "their owner is unknown"
                 try:
                     if lives or (sure and lives is None):
                         link.call("CLIENT", "KILL", "ID", number)
@@ -98,7 +98,7 @@ def close_all(links: Links, clients: str, timeout: float | None) -> None:
 def _wait_for_end(link: Link, number: int, sure: bool, error: str, seconds: float) -> None:
     """Wait until a connection that we may not close has ended.
 
-    That of a loader that has died does, after the server has run all that came over it.
+    A dead loader's connection ends when the server has run all commands that it received.
     """
     until = time.monotonic() + seconds
     while (lives := link.lives([number], named=not sure)) is not False:
@@ -107,17 +107,17 @@ def _wait_for_end(link: Link, number: int, sure: bool, error: str, seconds: floa
         time.sleep(LOOK_S)
     if lives is not False:
         raise possible_later(
-            "can't close the connections of the loader before, which may still have commands "
-            f"under way: {error} (allow it with ACL SETUSER ... +client|kill +client|list +info, "
-            f"end that loader, or end them: CLIENT KILL ID {number})"
+            "can't close the connections of the previous loader, which may still have commands in "
+            f"flight: {error} (allow it with ACL SETUSER ... +client|kill +client|list +info, stop "
+            f"that loader, or close them yourself: CLIENT KILL ID {number})"
         )
 
 
 def _by_link(links: Links, clients: str) -> Iterator[tuple[Link, list[int], bool]]:
-    """Yield the connections by server, and whether it is surely still the same process.
+    """Yield the connections by server, and whether its process is certainly unchanged.
 
-    Those of a server that was started since are left out. So are those of a node that is no primary
-    and can't be reached: what it may still run is not kept, as another one has its slots.
+    Connections to a restarted server are omitted. So are connections to an unreachable node that is
+    no longer a primary: another node owns its slots, so its writes are discarded.
     """
     for address, run, numbers in json.loads(clients or "[]"):
         for link in links.at(address, run):

@@ -1,4 +1,4 @@
-"""What a source, a template and options are, so that a load resumes only with the same."""
+"""Identify a source, a template and options, so that only the same load can resume."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from ...sources.source import encoding, released
 
 __all__ = ["check_same", "identity"]
 
-# How much of the beginning and of the end of a file is read.
+# Bytes read from the start and from the end of a file.
 SAMPLE_BYTES = 1 << 20
-# How many rows of the beginning and of the end of a sequence, or of columns.
+# Rows read from the start and from the end of a sequence or columns.
 SAMPLE_ROWS = 100
 NULLS: tuple[Nulls, ...] = ("skip", "empty")
 
 
 def identity(data: Any, template: Template | None, options: Options) -> dict[str, str]:
-    """Return what must be the same when a load is resumed, by name.
+    """Return the properties, by name, that must be unchanged when a load is resumed.
 
     Raises:
-        CheckpointError: the source can't be read a second time.
+        CheckpointError: the source can be read only once.
         OSError: a file can't be read.
     """
     found = {
@@ -46,22 +46,24 @@ def identity(data: Any, template: Template | None, options: Options) -> dict[str
 def check_same(checkpoint: str, identity: Mapping[str, str], found: Mapping[str, str]) -> None:
     """Refuse to resume with another source, template or options.
 
+    ``nulls`` may change if nulls were errors, since the rows that ran had none, and from "auto" to
+    "skip", which omits the same fields.
+
     Args:
-        checkpoint: its name.
-        identity: of the load that is to be resumed.
-        found: what was written down when the load began.
+        checkpoint: name of the checkpoint.
+        identity: properties of the load that is to be resumed.
+        found: properties stored when the load started.
 
     Raises:
-        CheckpointError: something differs. It may be ``nulls`` if these were errors: then the rows
-            that ran had none. After "auto" it may be "skip", which leaves out the same fields.
+        CheckpointError: a property differs.
     """
     for name, value in identity.items():
         before = found.get(name)
         same_so_far = name == "nulls" and (before == "error" or (before, value) == ("auto", "skip"))
         if before != value and not same_so_far:
             raise CheckpointError(
-                f"checkpoint {checkpoint!r} is of another {name}: {before!r}, and this is "
-                f"{value!r} (use another name for another load)"
+                f"checkpoint {checkpoint!r} has a different {name}: it was {before!r}, and is now "
+                f"{value!r} (use another checkpoint name for another load)"
             )
 
 
@@ -79,11 +81,11 @@ def source_of(data: Any, template: Template | None, options: Options) -> str:
         length, samples = len(data), [data[:SAMPLE_ROWS], data[-SAMPLE_ROWS:]]
     else:
         words = (
-            f"a load from a {type(data).__name__} can't resume where it stopped, because it can be "
-            "read only once: pass a file, a query, a table or a list, or say with "
+            f"a load from a {type(data).__name__} can't resume, because it can be read only once: "
+            "pass a file, a query, a table or a list, or identify it with "
         )
-        raise CheckpointError(Message(words, Hint("source_id", ...), " what it is"))
-    # Nulls may become something else when the load is resumed, but must be in the same places.
+        raise CheckpointError(Message(words, Hint("source_id", ...)))
+    # Nulls may be handled differently by the resumed load, but must be in the same places.
     commands = (
         commands_of(sample, template, Options(nulls=nulls, default=options.default))
         for sample in samples
@@ -95,8 +97,8 @@ def source_of(data: Any, template: Template | None, options: Options) -> str:
 def commands_of(sample: Any, template: Template | None, options: Options) -> bytes:
     """Return the commands of some rows, up to the first that can't be encoded.
 
-    Their text would not do: that of an object may have its address in memory, and that of columns
-    depends on the width of the terminal.
+    A repr would not identify them: it may contain a memory address, or depend on the width of the
+    terminal.
     """
     made: list[bytes] = []
     encoder, source = encoding(sample, template, options)
@@ -109,7 +111,7 @@ def commands_of(sample: Any, template: Template | None, options: Options) -> byt
 
 
 def file_of(path: str) -> str:
-    """Return the size, the time, and a digest of the beginning and the end of a file."""
+    """Return the size, the mtime, and a digest of the start and the end of a file."""
     if isinstance(path, RemotePath):
         return f"{path.identity}, {path.state.size} bytes, {path.state.version}"
     found = os.stat(path)
@@ -122,17 +124,17 @@ def file_of(path: str) -> str:
 
 
 def samples_of(data: Any) -> tuple[int, list[Any]]:
-    """Return the number of rows of columns, and the first and the last of them.
+    """Return the number of rows of columns, and the first and last rows.
 
     Raises:
-        CheckpointError: it is a stream, which can be read only once.
+        CheckpointError: the columns are a stream, which can be read only once.
     """
     kind = type(data)  # a data frame may have columns of these names
     if not (hasattr(kind, "slice") or hasattr(kind, "iloc")):
         what = "stream of tables" if isinstance(data, Frames) else type(data).__name__
-        words = f"a {what} can be read only once, so a load of it can't resume: "
+        words = f"a {what} can be read only once, so its load can't resume: "
         raise CheckpointError(
-            Message(words, "pass a table, or say with ", Hint("source_id", ...), " what it is")
+            Message(words, "pass a table, or identify it with ", Hint("source_id", ...))
         )
     length = data.num_rows if hasattr(kind, "num_rows") else len(data)
     if hasattr(kind, "slice"):

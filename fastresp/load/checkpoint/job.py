@@ -1,4 +1,4 @@
-"""A job of several loads, each with a checkpoint of its own: what they have done, when all have."""
+"""A job of several loads, each with its own checkpoint, and their totals when all have ended."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from .marker import Checkpoint
 
 __all__ = ["Epoch", "Job", "Part"]
 
-# A field of the hash that is no task.
+# A field of the hash that is not a task.
 TEMPLATE = "(template)"
-# The field of a task: its rows, and the commands that failed.
+# The field of a task: its number of rows, and its number of failed commands.
 PART = re.compile(rb"([0-9]{1,18}) ([0-9]{1,18})")
 
 
 class Part(NamedTuple):
-    """What the load of one task has done.
+    """The outcome of one task's load.
 
     Attributes:
-        rows: the rows of its source.
-        failed: commands that failed, as far as their replies were seen.
+        rows: number of rows of its source.
+        failed: failed commands whose replies were received.
     """
 
     rows: int
@@ -39,11 +39,11 @@ class Part(NamedTuple):
 
 
 class Epoch(NamedTuple):
-    """One of the jobs of a stream, which end in the order of their numbers.
+    """A job of a stream; the jobs end in the order of their numbers.
 
     Attributes:
-        stream: its name.
-        number: of the job.
+        stream: name of the stream.
+        number: number of the job.
     """
 
     stream: str
@@ -51,22 +51,22 @@ class Epoch(NamedTuple):
 
     @property
     def key(self) -> bytes:
-        """The key with the highest number of a job that has ended."""
+        """The key with the highest number of an ended job."""
         return f"fastresp:{{{self.stream}}}:epoch".encode()
 
 
 class Job:
     """The hash ``fastresp:{NAME}:job``, which has a field for each task when the job has ended.
 
-    It takes the place of the checkpoints of the tasks. A task that still begins finds it. The hash
-    of an epoch is deleted when the next one has ended; then only its number says that it has.
+    It replaces the checkpoints of the tasks, and a task that starts late finds it. The hash of an
+    epoch is deleted when the next epoch has ended; after that, only its number shows that it ended.
 
     Args:
-        name: of the job.
-        template: of the tasks.
-        options: of the load of each task.
-        split: what divides the rows between the tasks; None if that is unknown.
-        epoch: which of a stream it is, if it is one.
+        name: name of the job.
+        template: template of the tasks.
+        options: load options of each task.
+        split: an ID of how the rows are divided between the tasks; None if unknown.
+        epoch: the epoch, for a job of a stream.
     """
 
     def __init__(
@@ -94,17 +94,17 @@ class Job:
         """Check the names of the job and of a task.
 
         Raises:
-            CheckpointError: one has other characters than letters, digits, and ``-_.:``.
+            CheckpointError: a name has characters other than letters, digits, and ``-_.:``.
         """
         check_name(self.name, "exactly_once")
         check_name(self.checkpoint(task), "task_id")
 
     def begin(self) -> None:
-        """Write down the split, if this is the first task of the job.
+        """Store the split, if this is the first task of the job.
 
         Raises:
-            CheckpointError: the job was begun with another split. Rows that one task has loaded may
-                be those of another task now.
+            CheckpointError: the job was started with another split, so rows may have moved from one
+                task to another.
             TransportError: the server can't be reached.
         """
         if self._split is None:
@@ -117,17 +117,16 @@ class Job:
         begun = bytes_of("GET", found).decode(errors="backslashreplace")
         if begun != self._split:
             raise CheckpointError(
-                f"job {self.name!r} was begun with {begun}, and this is "
-                f"{self._split}: its tasks may have other rows now (load the rows under another "
-                "name, after removing what was loaded)"
+                f"job {self.name!r} was started with {begun}, and this is {self._split}: its tasks "
+                "may have other rows now (remove the loaded rows, and load them under another name)"
             )
 
     def part(self, task: str) -> Part | None:
-        """Return what a task of an ended job has done; None if the job has not ended.
+        """Return the outcome of a task of an ended job; None if the job has not ended.
 
         Raises:
-            CheckpointError: the job has ended without such a task, or with another template; or
-                it is an epoch before the last one.
+            CheckpointError: the job has ended without this task or with another template, or a
+                later epoch has ended.
             TransportError: the server can't be reached.
         """
         with self._home() as home:
@@ -157,7 +156,7 @@ class Job:
     def _check_epoch(self) -> None:
         """Refuse to load an epoch that has ended.
 
-        An attempt may have waited for another one, or slept, while the epochs after it ended.
+        Later epochs may have ended while this attempt was waiting or suspended.
         """
         if self._epoch is None:
             return
@@ -165,12 +164,12 @@ class Job:
             last = _last_epoch(home, self._epoch)
         if last is not None and last >= self._epoch.number:
             raise CheckpointError(
-                f"epoch {self._epoch.number:,} of stream {self._epoch.stream!r} has ended before, "
-                f"and {last:,} is the last that has: nothing was loaded"
+                f"epoch {self._epoch.number:,} of stream {self._epoch.stream!r} has already ended, "
+                f"and {last:,} is the last ended epoch: nothing was loaded"
             )
 
     def forget(self) -> None:
-        """Delete what was written down at the end.
+        """Delete the hash of the ended job.
 
         Raises:
             TransportError: the server can't be reached.
@@ -179,12 +178,12 @@ class Job:
             home.call("DEL", self._hash)
 
     def end(self, parts: Mapping[str, Part]) -> None:
-        """Write down what the tasks have done, and delete their checkpoints.
+        """Store the outcome of the tasks, and delete their checkpoints.
 
-        It may be called again, for example after a crash in the middle of it.
+        Idempotent, so it can be repeated after a crash.
 
         Raises:
-            CheckpointError: the server has lost rows of a task since it has committed.
+            CheckpointError: the server has lost rows of a task since its commit.
             TransportError: the server can't be reached.
         """
         if parts:
@@ -216,18 +215,18 @@ class Job:
             if kept < part.rows:
                 raise possible_later(
                     f"task {task} of job {self.name!r} has loaded {part.rows:,} rows, but the "
-                    f"server has only the first {kept:,} for sure: it was started again, or "
-                    "another one took its place, and lost some (run the job again with the same "
-                    "partitions: each task loads what is missing)"
+                    f"server certainly has only the first {kept:,}: it was restarted or replaced, "
+                    "and lost some (run the job again with the same partitions: each task loads "
+                    "its missing rows)"
                 )
 
         self._with_each(parts, check)
 
     def check_empty(self, task: str) -> None:
-        """Check that no attempt of a task without rows has had any.
+        """Check that no earlier attempt of a task without rows has loaded any.
 
         Raises:
-            CheckpointError: one has.
+            CheckpointError: an earlier attempt has loaded rows.
             TransportError: the server can't be reached.
         """
         self.begin()
@@ -240,7 +239,7 @@ class Job:
             )
 
     def _ran(self, task: str) -> array[int]:
-        """Return for each marker of a task how many rows have run."""
+        """Return how many rows have run, for each marker of a task."""
         checkpoint = self._checkpoint_of(task)
         try:
             return checkpoint.ran()
@@ -248,9 +247,9 @@ class Job:
             checkpoint.close()
 
     def _with_each(self, tasks: Iterable[str], act: Callable[[str, Checkpoint], object]) -> None:
-        """Call a function with the checkpoint of each task, all over the same connections.
+        """Call a function with the checkpoint of each task, over shared connections.
 
-        If these were lost since, or a slot has moved, it is called again over new ones.
+        After a lost connection or a moved slot, reconnect and call it again.
         """
         links: Links | None = None
         try:
@@ -268,7 +267,7 @@ class Job:
                 links.close()
 
     def _checkpoint_of(self, task: str, links: Links | None = None) -> Checkpoint:
-        """Return a task's checkpoint, connected; by default over connections of its own."""
+        """Return a task's connected checkpoint; by default, it has its own connections."""
         options = self._options
         checkpoint = Checkpoint(self._server, self.checkpoint(task), options.timeout)
         batched = not may_run_twice(self._template, options.nulls)
@@ -280,7 +279,7 @@ class Job:
 
     @contextmanager
     def _home(self, key: bytes | None = None) -> Iterator[Link]:
-        """Connect to the server, or to the node of a key; by default of the job's hash."""
+        """Connect to the server, or to the node of a key (default: the job's hash)."""
         links = self._connect(key or self._hash)
         try:
             with links.home.explained():
@@ -291,15 +290,15 @@ class Job:
                         raise
                     what = (key or self._hash).decode()
                     raise CheckpointError(
-                        f"{what}, or another key of job {self.name!r}, is of another type: look "
-                        "whose it is, and use another name, or delete it"
+                        f"{what}, or another key of job {self.name!r}, has another type: find out "
+                        "who uses it, then use another name or delete it"
                     ) from error
         finally:
             links.close()
 
 
 def _last_epoch(home: Link, epoch: Epoch) -> int | None:
-    """Return the number of the last epoch that has ended; None if none has."""
+    """Return the number of the last ended epoch; None if no epoch has ended."""
     found = home.call("GET", epoch.key)
     if found is not None and not re.fullmatch(rb"[0-9]{1,18}", bytes_of("GET", found)):
         raise _damaged(epoch.key, "value", found)
@@ -308,6 +307,6 @@ def _last_epoch(home: Link, epoch: Epoch) -> int | None:
 
 def _damaged(key: bytes, what: str, found: bytes) -> CheckpointError:
     return CheckpointError(
-        f"the {what} of {key.decode()} is {found[:40]!r}, which fastresp has not written: look "
-        "whose it is, and use another name, or delete it"
+        f"the {what} of {key.decode()} is {found[:40]!r}, which fastresp did not write: find out "
+        "who uses the key, then use another name or delete it"
     )

@@ -1,4 +1,4 @@
-"""Which templates are idempotent: their loads need no transactions."""
+"""Which templates are idempotent, so that their loads need no transactions."""
 
 from __future__ import annotations
 
@@ -9,23 +9,24 @@ from ...encode.template import Template
 
 __all__ = ["may_run_twice"]
 
-# Commands without options, which write what their arguments say, and the number of their arguments
-# after the key; 0 for any. A field of a row could otherwise be an option, such as INCR of ZADD.
+# Idempotent commands without options, and the number of their arguments after the key; 0 for any.
+# With another number, a field of a row could be an option, such as INCR of ZADD.
 PLAIN = {
     b"HSET": 0, b"HMSET": 0, b"SADD": 0, b"PFADD": 0, b"MSET": 0, b"DEL": 0, b"UNLINK": 0,
     b"SETEX": 2, b"PSETEX": 2, b"JSON.SET": 2, b"SET": 1, b"ZADD": 2,
 }  # fmt: skip
-# Of the same key, after one of those.
+# Allowed after a command of PLAIN for the same key.
 TIMES = {b"EXPIRE": 1, b"PEXPIRE": 1, b"EXPIREAT": 1, b"PEXPIREAT": 1}
-# Options that change nothing the second time.
+# Idempotent options of SET.
 OPTIONS = (b"EX", b"PX", b"EXAT", b"PXAT")
 
 
 def may_run_twice(template: Template | None, nulls: str = "auto") -> bool:
-    """Return whether rows may be loaded a second time: all of them twice is as once.
+    """Return whether a template is idempotent, so that its rows may be loaded again.
 
     Args:
-        nulls: what happens to commands with a null.
+        template: the template.
+        nulls: as for ``mass_insert``.
     """
     if template is None or template.scripts or nulls == "delete":
         return False
@@ -34,7 +35,7 @@ def may_run_twice(template: Template | None, nulls: str = "auto") -> bool:
         return False
     if len(names) > 1 and not DELETES.isdisjoint(names):
         return False
-    # A time for a key that is made later would be set only the second time.
+    # An EXPIRE before the command that creates its key would have an effect only the second time.
     if nulls == "skip" and len(names) > 1 and not TIMES.keys().isdisjoint(names):
         return False
     made: set[tuple[object, ...]] = set()
@@ -46,7 +47,7 @@ def may_run_twice(template: Template | None, nulls: str = "auto") -> bool:
     return True
 
 
-# A row deletes what another one sets.
+# Not idempotent among other commands: a row may delete what another row sets.
 DELETES = frozenset((b"DEL", b"UNLINK"))
 
 
@@ -63,7 +64,7 @@ def _fixed(parts: Sequence[object]) -> bool:
 
 
 def _is_plain(name: bytes, command: Sequence[Sequence[object]]) -> bool:
-    """Return whether a command has no option that depends on what is there."""
+    """Return whether a command is idempotent, whatever the server contains."""
     count = PLAIN.get(name, TIMES.get(name))
     if count is None:
         return False
@@ -78,9 +79,9 @@ def _is_plain(name: bytes, command: Sequence[Sequence[object]]) -> bool:
 
 
 def _is_place(path: Sequence[object]) -> bool:
-    """Return whether a path finds the same places the second time.
+    """Return whether a JSON path matches the same places the second time.
 
-    One with a condition may not; nor one for any depth, as a value may have such a name, too.
+    A path with a filter may not; nor one for any depth, since a new value may contain the name.
     """
     text = _text(path)
     return _fixed(path) and b"?" not in text and b".." not in text

@@ -1,4 +1,4 @@
-"""A checkpoint's own connections: to the server of a load, or to all primaries of its cluster."""
+"""The connections of a checkpoint: to the server, or to all primaries of a cluster."""
 
 from __future__ import annotations
 
@@ -26,34 +26,34 @@ __all__ = [
 
 NAMES = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:")
 MOST_NAME = 200
-# The longest wait for a reply, and for a node that is no primary any more.
+# Maximum seconds to wait for a reply, and for a node that is no longer a primary.
 MOST_S = 5.0
 FORMER_S = 1.0
-# How long what a full server refuses at the end of a load is tried again.
+# Seconds to retry writes that a full server refuses at the end of a load.
 FREED_S = 0.5
-# How long a server waits for its replicas, or its disk, before it is asked again.
+# Timeout in ms of WAIT and WAITAOF, which are then repeated.
 CONFIRMED_MS = 200
-# How many commands to send before their replies are read.
+# Number of commands to send before reading their replies.
 PORTION = 2000
 
 
 def may_lack_rows(words: str) -> CheckpointError:
-    """Return the error for a server that was started again, or that took another one's place."""
+    """Return the error for a server that was restarted or replaced."""
     return possible_later(words)
 
 
 def possible_later(words: str | Message) -> CheckpointError:
-    """Return an error after which the load can be resumed later."""
+    """Return an error with ``again`` set: the load can be resumed later."""
     error = CheckpointError(words)
     error.again = True
     return error
 
 
 def until_freed(write: Callable[[], object]) -> None:
-    """Write to a server, and try it again for a moment if it refuses that.
+    """Write to a server, and retry for a moment if it refuses.
 
-    When a full server has ended a load, the buffers of its connections take memory until the server
-    notices that these are closed.
+    When a full server has ended a load, the buffers of the load's connections use memory until the
+    server notices that they are closed.
     """
     end = time.monotonic() + FREED_S
     while True:
@@ -69,19 +69,19 @@ def until_freed(write: Callable[[], object]) -> None:
 class Link:
     """A connection of a checkpoint.
 
-    It is never opened again by itself: while it lives, so does the server's process.
+    It never reconnects by itself, so as long as it is open, the server has not restarted.
 
     Args:
-        server: where to.
+        server: the server.
         connection: a redis-py connection.
-        address: of the node of a cluster; empty for the one server.
-        name: to give it, so that it can be told from those of others.
+        address: address of the cluster node; empty for a single server.
+        name: CLIENT SETNAME, which distinguishes it from connections of others.
 
     Attributes:
         number: its CLIENT ID.
-        run: of the server's process; empty if the user may not know it.
-        policy: what the server does when its memory is full; empty if it has no limit.
-        lost: whether the connection can't be used any more.
+        run: run ID of the server; empty without permission for INFO.
+        policy: the server's maxmemory-policy; empty without a memory limit.
+        lost: whether the connection can no longer be used.
     """
 
     def __init__(self, server: Server, connection: Any, address: str, name: str) -> None:
@@ -97,32 +97,32 @@ class Link:
         self.policy = info.get("maxmemory_policy", "") if info.get("maxmemory", "0") != "0" else ""
 
     def info(self) -> dict[str, str]:
-        """Return what INFO says; nothing if the user may not run it."""
+        """Return the fields of INFO; empty without permission."""
         with suppress(response_error()):
             return parse_info(self.call("INFO"))
         return {}
 
     def check_keeps(self) -> None:
-        """Check that the server does not delete a checkpoint when its memory is full.
+        """Check that the server does not evict a checkpoint.
 
         Raises:
-            CheckpointError: it may.
+            CheckpointError: its maxmemory-policy may evict keys without a time to live.
         """
         if self.policy.startswith("allkeys"):
             raise CheckpointError(
-                f"the server at {self.server} may delete the checkpoint when its memory is full "
+                f"the server at {self.server} may evict the checkpoint when its memory is full "
                 f"(maxmemory-policy {self.policy}); set noeviction, or one of the volatile policies"
             )
 
     @contextmanager
     def explained(self) -> Iterator[None]:
-        """Turn errors of redis-py into a TransportError that says what to do."""
+        """Convert errors of redis-py to a TransportError that says what to do."""
         with self.server.explained():
             yield
 
     @contextmanager
     def _once(self) -> Iterator[None]:
-        """Use the connection; after an error, do not let redis-py open it again."""
+        """Use the connection; after an error, keep redis-py from reconnecting."""
         if self.lost:
             raise connection_error()("the connection was lost")
         self.lost = True
@@ -140,7 +140,7 @@ class Link:
             return self._connection.read_response()
 
     def together(self, *commands: tuple[Any, ...]) -> list[Any]:
-        """Send commands at once, and return their replies; raise the first error among them."""
+        """Send commands in one pipeline, and return their replies; raise the first error reply."""
         replies = self.replies(commands)
         for reply in replies:
             if isinstance(reply, Exception):
@@ -148,7 +148,7 @@ class Link:
         return replies
 
     def replies(self, commands: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """Send commands, and return their replies, errors too."""
+        """Send commands in one pipeline, and return their replies, including error replies."""
         connection, found = self._connection, list[Any]()
         with self._once():
             for first in range(0, len(commands), PORTION):
@@ -162,17 +162,18 @@ class Link:
         return found
 
     def confirmed(self, confirmation: Confirmation) -> int:
-        """Return how many copies of what was written are durable, after a short wait at most."""
+        """Return the number of durable copies of the last writes, after a short wait at most."""
         *words, _ = arguments(confirmation.piece.data)
         reply = self.call(*words, CONFIRMED_MS)
         name = words[0].decode()
         return integer_of(name, reply[0] if isinstance(reply, list) and reply else reply)
 
     def lives(self, numbers: Iterable[int], *, named: bool = False) -> bool | None:
-        """Return whether any of these connections exists; None if the user may not know.
+        """Return whether any of these connections exists; None without permission to see them.
 
         Args:
-            named: whether it must also have our name, as the numbers may be those of others.
+            numbers: their CLIENT IDs.
+            named: whether they must have our name, since the IDs may belong to others.
         """
         for number in numbers:
             exists: bool | None
@@ -181,15 +182,15 @@ class Link:
                 exists = bool(found) and (not named or b" name=%s " % self.name.encode() in found)
             except response_error():
                 exists = self._is_there(number)
-                exists = None if named and exists else exists  # it may be that of another
+                exists = None if named and exists else exists  # it may belong to another client
             if exists or exists is None:
                 return exists
         return False
 
     def _is_there(self, number: int) -> bool | None:
-        """Return what ``lives()`` does, for a user without the right to CLIENT LIST.
+        """Return as ``lives()``, without permission for CLIENT LIST.
 
-        A connection that is not there can't be named by CLIENT TRACKING.
+        CLIENT TRACKING refuses to redirect to a connection that does not exist.
         """
         try:
             self.call("CLIENT", "TRACKING", "ON", "REDIRECT", number)
@@ -207,14 +208,14 @@ class Links:
     """The connections of a checkpoint.
 
     Args:
-        server: of the load.
-        timeout: seconds to connect, and for each read; at most 5 are waited.
-        key: whose node is ``home``.
-        name: of the connections.
+        server: the server of the load.
+        timeout: seconds to connect, and for each read; at most 5.
+        key: the key whose node is ``home``.
+        name: name of the connections.
 
     Attributes:
-        home: the connection to the server that has the checkpoint's description.
-        topology: of a cluster; None for one server.
+        home: the connection to the server with the checkpoint's description.
+        topology: topology of a cluster; None for a single server.
 
     Raises:
         TransportError: a server can't be reached or used.
@@ -241,9 +242,9 @@ class Links:
         return self.all[0] if self.topology is None else self.link_of(slot_of(key))
 
     def at_home_of(self, key: bytes) -> Links:
-        """Return the same connections for another key, whose node is ``home``.
+        """Return Links that share these connections, with the node of another key as ``home``.
 
-        Only these links close the connections, not what is returned.
+        Only the original closes the connections.
         """
         other = copy(self)
         other.home = self._home_of(key)
@@ -254,7 +255,7 @@ class Links:
         return "" if self.topology is None else address_of(server)
 
     def link_of(self, slot: int) -> Link:
-        """Return the connection to the node that has a slot.
+        """Return the connection to the owner of a slot.
 
         Raises:
             TransportError: no node serves it.
@@ -264,18 +265,18 @@ class Links:
         return self.all[self.topology.slots[slot]]
 
     def check(self) -> None:
-        """Check that each server's process is still the same, after any pause.
+        """Check that no server has restarted, even after a long pause.
 
-        A server with a ``timeout`` closes connections that are idle: these are opened again.
+        Reopens connections that a server with a ``timeout`` closed as idle.
 
         Raises:
-            CheckpointError: a server was started again, as far as is known.
-            TransportError: it can't be reached.
+            CheckpointError: a server was restarted, or that is unknown.
+            TransportError: a server can't be reached.
         """
         for at, link in enumerate(self.all):
             with link.explained():
                 try:
-                    link.call("CLIENT", "ID")  # the user may lack the right to PING
+                    link.call("CLIENT", "ID")  # the user may lack permission for PING
                     continue
                 except connection_error():
                     if not link.run:
@@ -285,21 +286,19 @@ class Links:
                     link.server, link.server.connect(self._timeout), link.address, self.name
                 )
             if again.run != link.run:
-                raise may_lack_rows(
-                    f"the server at {link.server} was started again; resume the load"
-                )
+                raise may_lack_rows(f"the server at {link.server} was restarted; resume the load")
             self.all[at] = again
             if self.home is link:
                 self.home = again
 
     def check_places(self, connections: Iterable[tuple[str, int]]) -> None:
-        """Check that a load is connected to the servers that we are connected to.
+        """Check that the load and the checkpoint are connected to the same servers.
 
         Args:
-            connections: the address of a node, empty for the one server, and the CLIENT ID.
+            connections: address of the node (empty for a single server) and CLIENT ID of each.
 
         Raises:
-            CheckpointError: it is not, for example after a failover.
+            CheckpointError: the servers differ, for example after a failover.
         """
         for link in self.all:
             numbers = [number for address, number in connections if address == link.address]
@@ -309,10 +308,10 @@ class Links:
                 raise may_lack_rows(f"the server at {link.server} was replaced; resume the load")
 
     def clients(self, connections: Iterable[tuple[str, int]]) -> str:
-        """Return the connections of a load, and our own, as JSON.
+        """Return the connections of the load and of the checkpoint, as JSON.
 
         Raises:
-            CheckpointError: it is connected to a server to which we are not.
+            CheckpointError: the load is connected to a server that the checkpoint is not.
         """
         numbers = {link.address: [link.number] for link in self.all}
         for address, number in connections:
@@ -324,13 +323,13 @@ class Links:
         return json.dumps([(link.address, link.run, numbers[link.address]) for link in self.all])
 
     def at(self, address: str, run: str) -> Iterator[Link]:
-        """Yield the connection to a server, if it is there.
+        """Yield the connection to a server, if it can be reached.
 
-        One that is no primary now gets a new connection.
+        A server that is no longer a primary gets a new connection.
 
         Args:
-            address: as another loader knows it; nodes can have other addresses elsewhere.
-            run: of its process; empty if it is unknown.
+            address: address of the server as seen by another loader, which may differ from ours.
+            run: its run ID; empty if unknown.
         """
         same = [link for link in self.all if run and link.run == run]
         found = same or [link for link in self.all if link.address == address]
@@ -350,7 +349,7 @@ class Links:
                 connection.disconnect()
 
     def close(self) -> None:
-        """Close all connections, unless they are those of other links."""
+        """Close all connections, unless they are shared from other Links."""
         if not self._shared:
             for link in self.all:
                 link.close()
@@ -388,13 +387,14 @@ def connection_error() -> type[Exception]:
 
 
 def check_name(name: str, option: str) -> None:
-    """Check the name of a checkpoint, or of a job.
+    """Check the name of a checkpoint or a job.
 
     Args:
-        option: that the user gave it as.
+        name: the name.
+        option: the option that it was passed as, for the message.
 
     Raises:
-        CheckpointError: it has other characters than letters, digits, and ``-_.:``.
+        CheckpointError: it has characters other than letters, digits, and ``-_.:``.
     """
     if not isinstance(name, str) or not 1 <= len(name) <= MOST_NAME or not NAMES.issuperset(name):
         words = f" must be 1 to {MOST_NAME} letters, digits, or -_.: characters, not {name!r}"
@@ -402,5 +402,5 @@ def check_name(name: str, option: str) -> None:
 
 
 def name_of(checkpoint: str) -> str:
-    """Return the name of the connections of a load."""
+    """Return the CLIENT SETNAME of a load's connections."""
     return f"fastresp:{checkpoint}"

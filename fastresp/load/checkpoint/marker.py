@@ -40,22 +40,22 @@ class Checkpoint(Description):
         clear: bool,
         attempts: bool = False,
     ) -> Done:
-        """Become the only loader of the name; return what was done before.
+        """Become the owner of the checkpoint, and return its progress.
 
-        The connections of the loader before are closed, so that nothing of what it has sent can run
-        after the markers were read.
+        The connections of the previous loader are closed first, so that its commands in flight
+        can't run after the markers are read.
 
         Args:
-            identity: what is loaded; it must be what was loaded before.
-            resume: whether to resume if the name has a checkpoint; else there may be none.
-            take_over: also if another loader is at work.
-            clear: forget what was done before.
-            attempts: the loads are attempts of a task. One that does not renew its lease is cut
-                off, and the source of one that has ended may have had too few rows.
+            identity: properties of the source and options; they must match the checkpoint's.
+            resume: whether an existing checkpoint is resumed; if not, it is an error.
+            take_over: whether to resume even if another loader is active.
+            clear: delete an existing checkpoint.
+            attempts: the loads are attempts of a task. An attempt with an expired lease is fenced
+                off, and the source of an ended attempt may have been incomplete.
 
         Raises:
-            AtWork: another loader is at work.
-            CheckpointError: another load has the name.
+            AtWork: another loader is active.
+            CheckpointError: the checkpoint exists, or belongs to another load.
             TransportError: the server can't be reached.
         """
         identity = identity | {"kind of markers": self.markers.kind}
@@ -66,7 +66,7 @@ class Checkpoint(Description):
                 if not self.markers.exist():
                     self._enter(identity, {}, fresh=True)
                     return Done(self._nothing)
-                found = self._state()  # another loader may have begun in between
+                found = self._state()  # another loader may have started in between
             if clear:
                 self._replace(identity, found, take_over=take_over, fresh=True, by_lease=attempts)
                 return Done(self._nothing)
@@ -77,7 +77,7 @@ class Checkpoint(Description):
                 raise CheckpointError(self._exists(done))
             check_same(self.name, identity, found)
             if done.ended:
-                # A server may have lost its last seconds since.
+                # A server may since have lost its last seconds of writes.
                 done.ran = self.markers.read()
                 if min(done.ran) >= done.total and not attempts:
                     self._home.call("UNWATCH")
@@ -88,9 +88,9 @@ class Checkpoint(Description):
             return done
 
     def lacking(self, commands: Sequence[tuple[bytes, ...]]) -> dict[bytes, int]:
-        """Return which commands have too few arguments to be queued, and how many these are.
+        """Return the commands with too few arguments to be queued, and their numbers of arguments.
 
-        Nothing of them runs: they are queued and dropped, as for other loads before they begin.
+        The commands are queued in a MULTI and discarded, so none runs.
         """
         found: dict[bytes, int] = {}
         for words in commands:
@@ -110,11 +110,11 @@ class Checkpoint(Description):
         fresh: bool,
         by_lease: bool,
     ) -> None:
-        """Become the owner instead of the loader before.
+        """Replace the previous loader as the owner.
 
-        Its connections are closed first: whoever finds our name there need not know its numbers. It
-        can't have written down others meanwhile, because of WATCH. If they may stay, as scripts do
-        nothing after this, its own commands do neither, because it watches its name.
+        Its connections are closed before our ID replaces its own, so later loaders need not know
+        them. Because of WATCH, it can't register new ones meanwhile. With script fencing they may
+        stay open: its scripts do nothing, and it watches the owner field itself.
         """
         assert self._links is not None
         if not take_over:
@@ -125,7 +125,7 @@ class Checkpoint(Description):
         self._enter(identity, found, fresh=fresh)
 
     def _enter(self, identity: Mapping[str, str], found: Mapping[str, str], *, fresh: bool) -> None:
-        """Write down who loads what, unless another loader did so since WATCH."""
+        """Store the owner and the source, unless the hash has changed since WATCH."""
         assert self._links is not None
         generation = token_hex(4) if fresh else found.get("generation", "")
         fence = token_hex(FENCE_BYTES) if self.fenced else "" if fresh else found.get("fence", "")
@@ -142,7 +142,7 @@ class Checkpoint(Description):
         commands: list[tuple[Any, ...]] = [("HSET", self._hash, *words)]
         self.markers.begin(generation, fence)
         if fresh:
-            # The scripts of a loader that had other markers would find what they expect.
+            # Delete all possible markers, or scripts of a loader with other markers could match.
             commands = [("DEL", self._hash, *self.markers.of_all), *commands]
             if not self.of_slots:
                 commands += self.markers.setting(0)
@@ -150,18 +150,18 @@ class Checkpoint(Description):
             commands = [self.markers.fencing(words)]
         if not self._transaction(*commands):
             raise AtWork(
-                f"another loader has just begun or ended checkpoint {self.name!r}; look whether "
-                "it is still at work, and resume"
+                f"another loader has just started or ended checkpoint {self.name!r}; check whether "
+                "it is still running, then resume"
             )
         self._unused = fresh
 
     def register(self, connections: Sequence[tuple[str, int]], done: Done) -> None:
-        """Write down the connections of the load, and our own, before anything is sent.
+        """Store the connections of the load and of the checkpoint, before anything is sent.
 
         Args:
-            connections: the address of a node, empty for the one server, and the CLIENT ID.
-            done: what was done before. The rows whose replies nobody saw are written down, too: it
-                may be another load that reports them.
+            connections: address of the node (empty for a single server) and CLIENT ID of each.
+            done: the earlier progress. Its rows without replies are stored for the loads that
+                resume this one.
 
         Raises:
             CheckpointError: another loader has taken over, or the cluster has changed.
@@ -180,7 +180,7 @@ class Checkpoint(Description):
                 self._complete_markers()
 
     def _complete_markers(self) -> None:
-        """Set all markers before anything is sent, so that one that is removed later is missed."""
+        """Set all markers before anything is sent, so that a later removal is detected."""
         if not self.markers.level(0):
             raise self._unset_markers()
         if not self._as_owner(("HSET", self._hash, "markers", "complete")):
@@ -193,7 +193,7 @@ class Checkpoint(Description):
         )
 
     def _write_clients(self, *words: Any) -> None:
-        """Write down the connections, and other fields of the description."""
+        """Store the connections and other fields of the description."""
         assert self._links is not None
         clients = self._links.clients(self._connections)
         if not self._as_owner(("HSET", self._hash, "clients", clients, *words)):
@@ -203,18 +203,18 @@ class Checkpoint(Description):
         """Renew the lease. Does nothing if the server can't be reached.
 
         Args:
-            row: also set the markers to it; None if the load does.
-            seen: up to which row replies were seen; None if that is unknown.
+            row: row to set the markers to; None if transactions set them.
+            seen: row up to which replies were received; None if unknown.
 
         Returns:
-            Whether all is written down.
+            Whether everything was stored.
 
         Raises:
-            CheckpointError: another loader has taken over, or the server was started again.
+            CheckpointError: another loader has taken over, or the server was restarted.
         """
         assert self._links is not None
         with suppress(TransportError), self._home.explained():
-            if self._home.lost:  # it did not answer for a while
+            if self._home.lost:  # after a reply was late
                 self._links.check()
                 self._write_clients()
             words: list[Any] = ["lease", self._lease()]
@@ -227,27 +227,27 @@ class Checkpoint(Description):
                 raise self.taken_over()
             if row is None or not self.markers.several or self.markers.level(row):
                 return True
-            if self.fenced:  # which values they have now is unknown
+            if self.fenced:  # their values are now unknown
                 raise self._unset_markers()
-            self._look_again()  # the next time all may be set
+            self._look_again()  # the next call may set all markers
             self._write_clients()
         return False
 
     def confirm(self, rows: int, confirmation: Confirmation) -> None:
-        """Wait until what the loads before have run is durable, too.
+        """Wait until the rows of earlier loads are durable.
 
         Args:
-            rows: all of the source; they have run.
-            confirmation: what to ask.
+            rows: number of rows of the source, which have all run.
+            confirmation: the command to confirm them with.
 
         Raises:
             CheckpointError: another loader has taken over.
-            TransportTimeout: it is not within the timeout.
-            TransportError: a server can't be reached, or can't say it.
+            TransportTimeout: they are not durable within the timeout.
+            TransportError: a server can't be reached, or can't confirm writes.
         """
         assert self._links is not None
         until = time.monotonic() + (self._timeout or math.inf)
-        # A server waits for all before the last write of the connection that asks.
+        # WAIT covers all writes before the last write of its own connection.
         if self.markers.several:
             self.markers.level(rows)
         else:
@@ -259,16 +259,16 @@ class Checkpoint(Description):
                 while link.confirmed(confirmation) < confirmation.least:
                     if time.monotonic() > until:
                         raise TransportTimeout(
-                            f"what was loaded before is not durable after {self._timeout:g} s: "
+                            f"rows of earlier loads are not durable after {self._timeout:g} s: "
                             f"{confirmation.likely}the server at {link.server} is slow; resume "
                             "the load later"
                         )
 
     def finish(self, report: Report, rows: int) -> None:
-        """Write down that all was loaded, and the totals.
+        """Mark the checkpoint as complete, and store the totals.
 
         Raises:
-            CheckpointError: another loader has taken over, or a server was started again.
+            CheckpointError: another loader has taken over, or a server was restarted.
             TransportError: a server can't be reached.
         """
         totals = {
@@ -277,10 +277,10 @@ class Checkpoint(Description):
         if self.of_slots:
             self._look_again()
         assert self._links is not None
-        # After a restart some of the rows may be gone.
+        # A restarted server may have lost rows.
         self._links.check()
         with self._home.explained():
-            # So that a loader which takes over now can close new connections.
+            # Lets a loader that takes over now close our new connections.
             self._write_clients()
             self._finish(totals, rows)
 
@@ -291,8 +291,8 @@ class Checkpoint(Description):
             if not self.markers.level(rows):
                 raise self._unset_markers()
         assert self._links is not None
-        # Without numbers: a load that resumes because a server has lost rows can see which one
-        # has crashed.
+        # Run IDs without CLIENT IDs: a load that resumes after lost rows can see which server has
+        # restarted.
         clients = json.dumps([(link.address, link.run, ()) for link in self._links.all])
         words = {
             "ended": self._now(), "totals": json.dumps(totals), "clients": clients, "lease": 0,
@@ -307,9 +307,10 @@ class Checkpoint(Description):
             raise self.taken_over()
 
     def close(self, row: int | None = None, seen: int | None = None) -> None:
-        """Give up the lease if it is ours, and close the connections.
+        """Release the lease if it is ours, and close the connections.
 
-        If nothing was sent, for example because of a mistake in the template, nothing is left.
+        Deletes a new checkpoint if nothing was sent, for example because of an error in the
+        template.
 
         Args:
             row, seen: as for ``renew()``; errors of later rows are counted again.
@@ -328,10 +329,10 @@ class Checkpoint(Description):
             self._links = None
 
     def ran(self) -> array[int]:
-        """Return for each marker how many rows have run, for now; 0 without a checkpoint.
+        """Return how many rows have run so far, for each marker; 0 without a checkpoint.
 
         Raises:
-            CheckpointError: its marker is gone.
+            CheckpointError: a marker is missing.
             TransportError: the server can't be reached.
         """
         with self._home.explained():

@@ -1,4 +1,4 @@
-"""The markers of a checkpoint: keys that say how many rows have run, of all, or of each part."""
+"""The markers of a checkpoint: keys with the number of rows that have run."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from .links import Link, Links, redis_error
 __all__ = ["Markers", "has_run"]
 
 
-# The text of a loader, if it has one, and the number of rows, which has 64 bits.
+# The loader's token, if any, and the 64-bit number of rows.
 ROWS = re.compile(rb"(?:[0-9a-f]{%d}:)?([0-9]{1,18})" % (2 * FENCE_BYTES))
 
 
 class Markers:
     """The markers of a checkpoint.
 
-    One is enough for commands of one connection, since they run in order. Each connection has one
-    if there are several, and each slot of a cluster, where it lies beside its data: so it is moved,
-    persisted, copied and lost together with them.
+    One marker is enough for one connection, whose commands run in order. Several connections have
+    one marker each. A cluster has one marker per slot, stored in the slot: so it is moved,
+    persisted, replicated and lost together with its data.
 
     Args:
-        name: of the checkpoint.
+        name: name of the checkpoint.
         hash_key: the key of its description.
-        links: to all servers.
-        connections: of the load.
-        batched: whether transactions set the markers, which are then those of their commands.
+        links: connections to all servers.
+        connections: number of connections of the load.
+        batched: whether the transactions of the commands set the markers.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Markers:
         self.kind = "one"
         self.keys = [hash_key + b":row"]
         of_connections = [b"%s:row:%d" % (hash_key, number) for number in range(MOST_CONNECTIONS)]
-        # Those that a load of this name may have had, with other connections, too.
+        # All markers that a load of this name may have, with any number of connections.
         self.of_all = self.keys + of_connections
         if links.topology is not None:
             self.kind = "of slots"
@@ -54,15 +54,17 @@ class Markers:
         elif batched and connections > 1:
             self.kind = f"of {connections} connections"
             self.keys = of_connections[:connections]
-        # What those of this load begin with; others are of a load that was forgotten.
+        # The prefix of this load's markers; other markers are from a deleted checkpoint.
         self._generation = b""
-        # Whether all were set when the load began: then one that is missing was removed.
+        # Whether the load started by setting all markers, so that a missing marker was removed.
         self.complete = links.topology is None
-        # The run IDs of the servers when the load before began.
+        # The run IDs of the servers at the start of the previous load.
         self._runs: Collection[str] = ()
-        # Written before each number: the generation, and the text of the loader, if it has one.
+        # Prefix of each value: the generation, and the loader's token, if any.
         self.prefix = b""
-        self.fenced = False  # whether scripts set them, so that they have one from the beginning
+        self.fenced = (
+            False  # whether scripts set the markers, which then have a prefix from the start
+        )
         self._ran = array("q", bytes(8 * len(self.keys)))
         self.links = links
         self._name = name
@@ -70,19 +72,19 @@ class Markers:
 
     @property
     def several(self) -> bool:
-        """Whether there are several: then each begins with the generation."""
+        """Whether there are several markers, whose values start with the generation."""
         return len(self.keys) > 1
 
     def begin(self, generation: str, fence: str) -> None:
-        """Count only the markers of this generation; set them with this fence, if there is one."""
+        """Use the markers of this generation, with this fence token, if any."""
         self._generation = f"{generation}:".encode() if self.several else b""
         self.prefix = self._generation + (f"{fence}:".encode() if fence else b"")
 
     def expect(self, complete: bool, runs: Collection[str]) -> None:
-        """Expect the markers of the loads before.
+        """Set what earlier loads have left.
 
         Args:
-            complete: whether these had set all of them.
+            complete: whether they had set all markers.
             runs: the run IDs of their servers.
         """
         self.complete, self._runs = complete, runs
@@ -92,7 +94,7 @@ class Markers:
         return [("SET", key, self.prefix + str(row).encode()) for key in self.keys]
 
     def fencing(self, words: Sequence[Any]) -> tuple[Any, ...]:
-        """Return the command after which the scripts of the loader before do nothing.
+        """Return the command that fences off the scripts of the previous loader.
 
         Args:
             words: fields and values to set in the description.
@@ -101,14 +103,14 @@ class Markers:
         return ("EVAL", FENCE, len(keys), *keys, self._generation, self.prefix, *words)
 
     def reached(self, row: int) -> array[int]:
-        """Return for each marker the row that ``level()`` sets it to."""
+        """Return the row that ``level()`` sets each marker to."""
         return array("q", [max(row, ran) for ran in self._ran])
 
     def read(self) -> array[int]:
-        """Return for each marker how many rows have run.
+        """Return how many rows have run, for each marker.
 
         Raises:
-            CheckpointError: one is missing, or is no such number.
+            CheckpointError: a marker is missing, or is not a number of rows.
             TransportError: a server does not answer.
         """
         rows = array("q", bytes(8 * len(self.keys)))
@@ -123,28 +125,28 @@ class Markers:
         return rows
 
     def _check_missing(self, link: Link, numbers: list[int], found: list[int | None]) -> None:
-        """Check that no marker of a server is missing, unless nothing of the load has run there.
+        """Check that a server has all its markers, unless none of the load's rows have run there.
 
-        A node that has lost its data, or its last second, has lost the first markers with it, and
-        then all that came later.
+        A node that has lost its data or last second of writes may have lost the initial markers; it
+        has then lost all later rows.
         """
         most = max((row or 0 for row in found), default=0)
         if None not in found or (most == 0 and self._may_lack(link)):
             return
-        raise self._damaged(numbers[found.index(None)], "is missing or is that of another load")
+        raise self._damaged(numbers[found.index(None)], "is missing or belongs to another load")
 
     def _may_lack(self, link: Link) -> bool:
-        """Return whether a server has not got the first markers, or has lost them with its data."""
+        """Return whether a server never got the initial markers, or lost them with its data."""
         if not self.complete:
             return True
-        if self.links.topology is None:  # it has lost the description, too
+        if self.links.topology is None:  # it would have lost the description
             return False
         self.complete = False  # so that they are set again
         replaced = bool(link.run and all(self._runs)) and link.run not in self._runs
         return replaced or link.call("DBSIZE") == 0
 
     def exist(self) -> bool:
-        """Return whether there is a marker, of any generation."""
+        """Return whether a marker of any generation exists."""
         for link, numbers in self._by_link():
             with link.explained():
                 if any(link.together(*[("EXISTS", self.keys[number]) for number in numbers])):
@@ -152,7 +154,7 @@ class Markers:
         return False
 
     def _row(self, number: int, value: Any) -> int | None:
-        """Return the row of a marker; None if it is missing, or that of another load."""
+        """Return the row of a marker; None if it is missing or belongs to another load."""
         if isinstance(value, Exception):
             if str(value).startswith("WRONGTYPE"):
                 raise self._damaged(number)
@@ -168,16 +170,16 @@ class Markers:
         return CheckpointError(
             Message(
                 f"the marker {self.keys[number].decode()} of checkpoint {self._name!r} {how}, so "
-                "it is unknown which rows were loaded: look at the data, and begin anew with ",
+                "it is unknown which rows were loaded: check the data, and start over with ",
                 Hint("checkpoint_clear", True),
             )
         )
 
     def level(self, row: int) -> bool:
-        """Set all markers to a row up to which all have run; return whether all could be set.
+        """Set all markers to a row up to which all have run; return whether that succeeded.
 
-        One that could not be set only makes a resumed load begin earlier. One that was further
-        already, when the load began, stays there.
+        A marker that can't be set only makes a resumed load start earlier. A marker that was ahead
+        of the row when the load started is kept.
         """
         values = [self.prefix + str(each).encode() for each in self.reached(row)]
         if self.fenced:
@@ -222,14 +224,15 @@ class Markers:
 
 
 def has_run(markers: Markers, ran: array[int], fields: dict[str, Any]) -> bool:
-    """Return whether a failed command is of a row that does not run again.
+    """Return whether the row of a rejected command does not run again.
 
     Args:
-        ran: for each marker how many rows have run.
-        fields: of a reject.
+        markers: the markers of the checkpoint.
+        ran: how many rows have run, for each marker.
+        fields: the fields of the reject.
 
     Raises:
-        LookupError, TypeError, ValueError: it is none.
+        LookupError, TypeError, ValueError: the fields are not a reject.
     """
     number = 0
     if markers.several:
