@@ -1,4 +1,4 @@
-"""The public functions and ``ListBuffer`` for asyncio; both forms share one implementation."""
+"""The public functions and ``ListBuffer`` for asyncio, with the same implementation."""
 
 from __future__ import annotations
 
@@ -86,12 +86,12 @@ async def mass_insert(
         data: may also be an async iterable. The event loop is blocked at most while one chunk is
             encoded (512 KiB, or 2 ms plus one row); columns are encoded in another thread.
         server: may also be a ``redis.asyncio.Redis`` client.
-        transport: ``"socket"``; ``"auto"`` is the same here.
+        transport: ``"socket"``, or ``"auto"``, which means the same here.
 
     Raises:
-        asyncio.CancelledError: the load was cancelled. The connections are closed at once; the
-            exception's ``report`` covers what was sent and answered until then.
-        others: as ``fastresp.mass_insert``.
+        asyncio.CancelledError: the load was cancelled. The connections are closed immediately; the
+            exception's ``report`` counts the commands sent and answered before that.
+        others: as in ``fastresp.mass_insert``.
     """
     if transport not in ("auto", "socket"):
         raise ValueError(f"transport must be 'auto' or 'socket' in asyncio, not {transport!r}")
@@ -163,7 +163,7 @@ async def verify(
     default: Callable[[Any], Any] | None = None,
     max_reply_bytes: int | None = None,
 ) -> VerifyReport:
-    """Compare what is in a server with what a source says, from an event loop.
+    """Compare the data in a server with its source, from an event loop.
 
     Like ``fastresp.verify``; ``data`` may also be an async iterable, and ``server`` a
     ``redis.asyncio.Redis`` client.
@@ -205,7 +205,7 @@ def iter_replies(
     """Run commands and yield their replies, in order, as they arrive.
 
     Like ``fastresp.iter_replies``; ``data`` may also be an async iterable, and ``server`` a
-    ``redis.asyncio.Redis`` client. To stop before the end, close the iterator, with
+    ``redis.asyncio.Redis`` client. To stop early, close the iterator with
     ``contextlib.aclosing()`` or ``aclose()``.
     """
     template = as_template(template)
@@ -224,7 +224,7 @@ async def execute(
     timeout: float | None = 30.0,
     max_reply_bytes: int | None = None,
 ) -> Any:
-    """Run one command and return its reply, like ``fastresp.execute``."""
+    """Run one command and return its reply; see ``fastresp.execute``."""
     command = one_command(arguments)
     with one_reply():
         replies = iter_replies(
@@ -249,10 +249,10 @@ def fetch_hashes(
     batch_rows: int = BATCH_ROWS,
     slots: range | None = None,
 ) -> Hashes:
-    """Fetch fields of hashes as columns, like ``fastresp.fetch_hashes``, in an event loop.
+    """Fetch fields of hashes as columns, from an event loop; see ``fastresp.fetch_hashes``.
 
-    ``keys`` may also be an async iterable, and ``server`` an asyncio client. Use ``async for`` on
-    the result for rows, each a dict, or on its ``batches()`` for columns.
+    ``keys`` may also be an async iterable, and ``server`` a ``redis.asyncio.Redis`` client. Use
+    ``async for`` on the result for rows, as dicts, or on its ``batches()`` for columns.
     """
     checked = [] if isinstance(keys, AsyncIterable) else keys
     hashes = fetch.fetch_hashes(
@@ -268,7 +268,7 @@ def fetch_hashes(
 
 
 class Hashes:
-    """Hashes as columns, fetched while you iterate; returned by ``fetch_hashes``.
+    """Fetches hashes as columns while you iterate; returned by ``fetch_hashes``.
 
     Attributes:
         names: names of the columns.
@@ -284,7 +284,7 @@ class Hashes:
 
     @property
     def rows(self) -> int:
-        """Rows read by the last iteration."""
+        """Number of rows read by the last iteration."""
         return self._hashes.rows
 
     @property
@@ -301,7 +301,7 @@ class Hashes:
     async def batches(self) -> AsyncGenerator[StringBatch, None]:
         """Yield batches of columns, each an object with ``__arrow_c_array__``.
 
-        To stop before the end, close the iterator, with ``contextlib.aclosing()`` or ``aclose()``.
+        To stop early, close the iterator with ``contextlib.aclosing()`` or ``aclose()``.
         """
         core, found, keys = self._hashes.begin()
         source = keys if self._keys is None else self._keys
@@ -315,7 +315,7 @@ class Hashes:
 
 
 async def _scanned(found: Found) -> AsyncGenerator[bytes, None]:
-    """Yield the keys that match a pattern; pages are read in a thread since redis-py blocks."""
+    """Yield the keys that match a pattern; a thread reads the pages, since redis-py blocks."""
     pages = found.pages()
     page: list[bytes] | None = []
     try:

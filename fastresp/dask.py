@@ -1,4 +1,4 @@
-"""Dask: ``to_redis()`` loads a DataFrame, each partition in a task of its own."""
+"""Dask: ``to_redis()`` loads a DataFrame, with one task per partition."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["to_redis"]
 
 CONVERTED = (
     "fastresp: Dask turns lists and dicts into text; to keep them, call "
-    "dask.config.set({'dataframe.convert-string': False}) before the frame is made"
+    "dask.config.set({'dataframe.convert-string': False}) before creating the frame"
 )
 
 
@@ -42,32 +42,33 @@ def to_redis(
     tasks: int | None = None,
     **options: Any,
 ) -> Totals | Delayed:
-    """Load a Dask DataFrame into Redis or Valkey; return what became of its rows.
+    """Load a Dask DataFrame into Redis or Valkey.
 
-    Each partition is a task, which loads while others are computed. It works with all schedulers.
+    Each partition is a task, which loads while others are computed. All schedulers are supported.
 
     Args:
-        ddf: the DataFrame, of pandas partitions.
+        ddf: the DataFrame, with pandas partitions.
         template: as for ``fastresp.mass_insert``.
         server: a URL; None for the environment variable ``REDIS_URL`` of each worker.
-        index: whether an index with a name is a column. One without a name never is.
-        compute: whether to load now. If not, the result is a ``Delayed``, whose ``compute()`` does.
+        index: whether a named index becomes a column. An unnamed index is never loaded.
+        compute: True to load now; False to return a ``Delayed``, which loads in ``compute()``.
         compute_kwargs: options of ``dask.compute()``, such as ``scheduler`` or ``retries``.
-        tasks: how many partitions are loaded at the same time, to share ``rate_limit``. By default
-            as many as there are, but at most the threads of the workers that exist now.
-        options: as for ``fastresp.sink.Sink``, such as ``exactly_once`` and ``rejects``.
+        tasks: number of partitions loaded at the same time, among which ``rate_limit`` is divided.
+            By default, the number of partitions, but at most the current worker threads.
+        options: options of ``fastresp.sink.Sink``, such as ``exactly_once`` and ``rejects``.
 
     Returns:
-        The totals of all partitions.
+        The Totals of all partitions, or a ``Delayed`` of them.
 
     Raises:
-        TypeError: the server is no URL, an option is unknown, or the data is no DataFrame of Dask.
-        others: as ``fastresp.sink.Sink`` and ``fastresp.mass_insert``.
+        TypeError: the server is not a URL, an option is unknown, or the data is not a Dask
+            DataFrame.
+        others: as in ``fastresp.sink.Sink`` and ``fastresp.mass_insert``.
     """
     if getattr(ddf, "ndim", 0) != 2 or not hasattr(ddf, "npartitions"):
         raise TypeError(
-            f"to_redis loads a DataFrame of Dask, not a {type(ddf).__name__} of "
-            f"{type(ddf).__module__.partition('.')[0]} (fastresp.mass_insert loads one of pandas)"
+            f"to_redis loads a Dask DataFrame, not a {type(ddf).__name__} of "
+            f"{type(ddf).__module__.partition('.')[0]} (use fastresp.mass_insert for pandas)"
         )
     chosen = dict(compute_kwargs or {})
     sink = Sink(
@@ -85,7 +86,7 @@ def to_redis(
     if not compute:
         return loaded
     (totals,) = dask.compute(loaded, **chosen)
-    totals.log("Dask")  # here, not at the worker
+    totals.log("Dask")  # in this process, not in the worker
     return totals
 
 
@@ -100,7 +101,7 @@ def as_table(frame: pd.DataFrame, index: bool) -> pa.Table:
 
 
 def end_job(sink: Sink, parts: list[Totals], *, logged: bool) -> Totals:
-    """End the job, when all partitions are loaded."""
+    """End the job when all partitions are loaded."""
     totals = sink.finish(parts)
     if logged:
         totals.log("Dask")
@@ -108,7 +109,7 @@ def end_job(sink: Sink, parts: list[Totals], *, logged: bool) -> Totals:
 
 
 def threads_of(ddf: DataFrame, scheduler: Any = None, num_workers: int = 0, **_: Any) -> int:
-    """Return how many tasks the scheduler runs at the same time."""
+    """Return the number of tasks that the scheduler runs at the same time."""
     get = get_scheduler(scheduler=scheduler, collections=[ddf])
     client = getattr(get, "__self__", None)
     if client is not None and hasattr(client, "nthreads"):

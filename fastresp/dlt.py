@@ -1,4 +1,4 @@
-"""dlt: ``redis()`` is a destination, which loads the Parquet files of a load package."""
+"""dlt: ``redis()`` returns a destination that loads the Parquet files of a load package."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ Templates = TemplateLike | Mapping[str, TemplateLike] | Callable[[TTableSchema],
 
 
 def by_primary_key(table: TTableSchema) -> str:
-    """Return the template for a hash of each row, such as ``HSET users:{id} {**!json}``.
+    """Return a template that loads each row as a hash, such as ``HSET users:{id} {**!json}``.
 
     Args:
-        table: a table as dlt describes it.
+        table: the table's schema, as a dlt dict.
 
     Raises:
-        ValueError: it has no primary key.
+        ValueError: the table has no primary key.
     """
     key = [name for name, column in table["columns"].items() if column.get("primary_key")]
     if not key:
@@ -50,29 +50,30 @@ def redis(
     name: str = "redis",
     **options: Any,
 ) -> dlt.destinations.destination:
-    """Return a destination for ``dlt.pipeline(destination=...)``, which loads into Redis or Valkey.
+    """Return a destination for ``dlt.pipeline(destination=...)`` that loads into Redis or Valkey.
 
-    The write dispositions ``append`` and ``merge`` both load the rows that came; what is there is
-    replaced if the template does that, as with HSET. ``replace`` is refused.
+    The write dispositions ``append`` and ``merge`` both load the new rows; the template decides
+    whether they replace existing data, as with HSET. ``replace`` is refused.
 
     Args:
-        template: as for ``fastresp.mass_insert``: one for all tables, or one for each name of a
-            table, or a function of the table as dlt describes it. By default a hash for each row.
-        server: a URL. By default ``destination.redis.server`` of dlt's secrets; without that the
-            environment variable ``REDIS_URL``.
-        exactly_once: whether each file is loaded once, even if dlt loads it again after a crash.
-            For each file, a small hash ``fastresp:{dlt:LOAD_ID:FILE_ID}:job`` stays.
-        tasks: how many files are loaded at the same time, which share ``rate_limit``.
-        name: of the destination, also in dlt's configuration.
-        options: as for ``fastresp.sink.Sink``; by default ``nulls="skip"``.
+        template: as for ``fastresp.mass_insert``: one for all tables, a dict of them by table name,
+            or a function that receives the table's schema as a dlt dict. By default, each row
+            becomes a hash.
+        server: a URL. By default, ``destination.redis.server`` in dlt's secrets or, if it is not
+            set, the environment variable ``REDIS_URL``.
+        exactly_once: whether each file is loaded exactly once, even if dlt retries it after a
+            crash. Each file leaves a small hash ``fastresp:{dlt:LOAD_ID:FILE_ID}:job``.
+        tasks: number of files loaded at the same time, among which ``rate_limit`` is divided.
+        name: name of the destination, also in dlt's configuration.
+        options: options of ``fastresp.sink.Sink``; the default of ``nulls`` is ``"skip"``.
 
     Raises:
-        CheckpointError: the commands may not run twice, and ``exactly_once`` is not given.
+        CheckpointError: the commands are not idempotent, and ``exactly_once`` is not set.
         TypeError: ``exactly_once`` is neither True nor False.
-        others: as ``fastresp.sink.Sink``.
+        others: as in ``fastresp.sink.Sink``.
     """
     options.setdefault("nulls", "skip")
-    given = server  # dlt would show it, if it were an argument of the destination
+    given = server  # as an argument of the destination, dlt would show it
 
     def sink(server: str | None, template: TemplateLike, load_id: str) -> SinkOfNamedJob:
         where, job = given or server, f"dlt:{load_id}"
@@ -90,7 +91,7 @@ def redis(
             job.finish([totals]).log(f"table {table['name']}, file {file.file_id}")
         except (FastrespError, ValueError, TypeError) as error:
             if isinstance(error, TransportError) or getattr(error, "again", False):
-                raise  # dlt tries again
+                raise  # dlt retries
             raise DestinationTerminalException(f"{type(error).__name__}: {error}") from error
 
     for each in template.values() if isinstance(template, Mapping) else [template]:
@@ -103,7 +104,7 @@ def template_of(template: Templates, table: TTableSchema) -> TemplateLike:
     """Return the template of a table.
 
     Raises:
-        ValueError: there is no template for it, or its write disposition is refused.
+        ValueError: it has no template, or its write disposition is refused.
     """
     if table.get("write_disposition") == "replace":
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Ray Data: ``RedisDatasink`` loads a dataset, each of its write tasks in a task of a sink."""
+"""Ray Data: ``RedisDatasink`` loads a dataset, with one sink task per write task."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ ADVICE = (
 
 
 class RedisDatasink(Datasink[Totals]):
-    """Loads a Ray dataset into Redis or Valkey: ``dataset.write_datasink(RedisDatasink(...))``.
+    """Load a Ray dataset into Redis or Valkey: ``dataset.write_datasink(RedisDatasink(...))``.
 
     Args:
         server: a URL; None for the environment variable ``REDIS_URL`` of each worker.
         template: as for ``fastresp.mass_insert``.
-        tasks: how many write tasks run at the same time, to share ``rate_limit``. By default as
-            many as the cluster has CPUs now.
-        min_rows_per_write: the least number of rows of a task, if there are as many.
-        options: as for ``fastresp.sink.Sink``, such as ``exactly_once`` and ``rejects``.
+        tasks: number of write tasks that run at the same time, among which ``rate_limit`` is
+            divided. By default, the current number of CPUs of the cluster.
+        min_rows_per_write: minimum rows per task, if the dataset has enough.
+        options: options of ``fastresp.sink.Sink``, such as ``exactly_once`` and ``rejects``.
 
     Attributes:
-        totals: what became of all rows, when ``write_datasink()`` has returned; None before.
+        totals: the Totals of all tasks, once ``write_datasink()`` has returned; None before.
 
     Raises:
-        TypeError: the server is no URL, or an option is unknown.
-        others: as ``fastresp.sink.Sink``.
+        TypeError: the server is not a URL, or an option is unknown.
+        others: as in ``fastresp.sink.Sink``.
     """
 
     def __init__(
@@ -60,20 +60,20 @@ class RedisDatasink(Datasink[Totals]):
         self.totals: Totals | None = None
 
     def on_write_start(self, schema: pa.Schema | None = None) -> None:
-        """Begin a run. Another one may divide the rows between its tasks in another way."""
+        """Start a run. Another run may divide the rows between its tasks differently."""
         self._sink.split = f"run {uuid4()} of Ray"
         self.totals = None
 
     def write(self, blocks: Iterable[Block], ctx: TaskContext) -> Totals:
         """Load the rows of a write task."""
         tables = [BlockAccessor.for_block(block).to_arrow() for block in blocks]
-        # One without rows may have no columns.
+        # A block without rows may have no columns.
         whole = [without_tensors(table) for table in tables if table.num_rows]
         table = joined(whole or [pa.table({})], ADVICE)
         return load_whole(self._sink, table, ctx.task_idx)
 
     def on_write_complete(self, write_result: WriteResult[Totals]) -> None:
-        """End the job, when all tasks have ended."""
+        """End the job when all tasks have ended."""
         self.totals = self._sink.finish(write_result.write_returns)
         self.totals.log("Ray")
 
@@ -83,12 +83,12 @@ class RedisDatasink(Datasink[Totals]):
 
     @property
     def min_rows_per_write(self) -> int | None:
-        """The least number of rows that Ray passes to a task."""
+        """The minimum number of rows that Ray passes to a task."""
         return self._min_rows
 
 
 def without_tensors(table: pa.Table) -> pa.Table:
-    """Return a table whose tensors are the lists of numbers that Ray stores."""
+    """Convert tensor columns of a table to the lists of numbers that Ray stores."""
     for index, field in enumerate(table.schema):
         if getattr(field.type, "extension_name", "").startswith("ray.data.arrow_tensor"):
             chunks = [chunk.storage for chunk in table.column(index).chunks]

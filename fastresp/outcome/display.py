@@ -1,4 +1,4 @@
-"""What results look like at a prompt and in a notebook."""
+"""Display results at a prompt and in a notebook."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 
 __all__ = ["Displayed", "as_html"]
 
-# Lines of a list or dict in a cell.
+# Maximum lines of a list or dict in a cell.
 LINES_SHOWN = 10
 
 
 class Displayed:
-    """A dataclass that is shown as its text, and in a notebook as a table of what was counted."""
+    """A dataclass that is displayed as its text, and in a notebook as a table of its counts."""
 
     def __repr__(self) -> str:
         return f"<fastresp.{type(self).__name__}: {self}>"
@@ -33,7 +33,7 @@ def as_html(name: str, title: str, pairs: Iterable[tuple[str, Any]]) -> str:
     Args:
         name: the name of the class.
         title: a line above the table.
-        pairs: names and values: a number, a text, bytes, a list or a dict.
+        pairs: names and values, which are numbers, texts, bytes, lists or dicts.
     """
     rows = "".join(
         f'<tr><th style="text-align:left">{escape(key)}</th>'

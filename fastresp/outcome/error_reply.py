@@ -23,7 +23,7 @@ class FastrespError(Exception):
         return visible(super().__str__())
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle all attributes, whatever ``__init__`` accepts and an engine has put into args."""
+        """Pickle all attributes, independent of the arguments of ``__init__`` and of ``args``."""
         return _made, (type(self), self.args), vars(self)
 
     @property
@@ -47,27 +47,27 @@ def _made(kind: type[FastrespError], args: tuple[Any, ...]) -> FastrespError:
 
 
 class CommandError(Placed, FastrespError, redis_errors.ResponseError):
-    """An error reply: the server answered a command with an error.
+    """The server returned an error reply to a command.
 
     Attributes:
         text: the server's message, such as ``WRONGTYPE Operation against a key ...``.
         code: its first word, such as ``WRONGTYPE``, ``OOM``, ``ERR``.
-        index: index of the command in the load, or None if the transport does not know it
-            (``redis-cli --pipe`` does not).
+        index: index of the command in the load, counted from 0; None if the transport does not know
+            it, such as ``redis-cli --pipe``.
         row: index of the source row in the whole load, counted from 0, or None.
-        file, row_in_file: if the source is files, the file of the row, and the row's index in it,
-            counted from 0. Else None.
+        file: the file of the row, if the source is files; else None.
+        row_in_file: the row's index in its file, counted from 0; else None.
         line: the physical line of the file in which the row begins, counted from 1. It is found at
-            the end of the load, in a file of text that is still as it was. Else None.
+            the end of the load, if the file is text and has not changed; else None.
         row_key: the placeholder in the key of the command, or of another command of its row, and
             its value, such as ``id=17``, shortened to 40 characters. Empty if no key has exactly
             one placeholder.
-        arguments: the command as it was sent, a tuple of bytes, or None; also None if the
-            arguments of earlier errors already fill 8 MiB. Possible passwords, such as those of
-            AUTH or CONFIG SET requirepass, are replaced by ``(redacted)``, as in SLOWLOG.
+        arguments: the command as it was sent, as a tuple of bytes, or None; None once the
+            arguments of earlier errors exceed 8 MiB. Possible passwords, such as in AUTH or CONFIG
+            SET requirepass, are replaced by ``(redacted)``, as in SLOWLOG.
         redacted: whether an argument was replaced.
-        node: the host and port of the node of a cluster that answered; None for one server.
-        nested: whether the error is inside a reply, such as EXEC's, rather than the whole reply.
+        node: host and port of the cluster node that replied; None for a single server.
+        nested: whether the error is nested in a reply, such as EXEC's.
     """
 
     redacted = False

@@ -26,12 +26,12 @@ __all__ = [
     "TransportTimeout",
 ]
 
-# Characters of the message of a TemplateError.
+# Maximum characters of the message of a TemplateError.
 MOST_WORDS = 1000
 
 
 def with_line(text: str, error: Placed) -> str:
-    """Return a text that begins with a file, and maybe a row, with the line behind it."""
+    """Insert the line into a text, after the file and the row at its start."""
     words = str(error.file)
     if error.line is None or not text.startswith(words):
         return text
@@ -44,17 +44,17 @@ def with_line(text: str, error: Placed) -> str:
 
 
 class EncodeError(Placed, FastrespError, TypeError, ValueError):
-    """A value can't be encoded, or a command may not be sent in a pipeline.
+    """A value can't be encoded, or a command can't be sent in a pipeline.
 
-    Its command is removed whole; the commands before it are intact.
+    No part of the command is sent; the commands before it are not affected.
 
     Attributes:
-        command: index of the command, counted from 0, or None outside a load.
-        row: index of the source row in the whole load, counted from 0, or None if the commands
-            are passed one by one.
+        command: index of the command, counted from 0; None outside a load.
+        row: index of the source row in the whole load, counted from 0; None if commands are passed
+            one by one.
         file, row_in_file, line: as in CommandError.
-        argument: index of the argument in its command, 0 being the command's name, or None
-            if the error is about the whole command.
+        argument: index of the argument in its command, where 0 is the command's name; None if the
+            error is about the whole command.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class EncodeError(Placed, FastrespError, TypeError, ValueError):
 
     @property
     def message(self) -> str:
-        """The text, in which the row is named with all that is known of its place."""
+        """The text, including all that is known of the row's place."""
         text: str = self.args[0] if self.args else ""
         index = "" if self.row is None else f"row {self.row:,}"
         if index and text.startswith(index):
@@ -93,8 +93,8 @@ class TemplateError(Placed, FastrespError, ValueError):
     Attributes:
         template: the text of the template.
         position: index of the character that the caret points at.
-        row: index of the source row in the whole load, counted from 0, or None if the template
-            itself is wrong.
+        row: index of the source row in the whole load, counted from 0; None if the template itself
+            is invalid.
         file, row_in_file, line: as in CommandError.
     """
 
@@ -112,7 +112,7 @@ class TemplateError(Placed, FastrespError, ValueError):
         start = self.template.rfind("\n", 0, self.position) + 1
         end = self.template.find("\n", start)
         end = len(self.template) if end < 0 else end
-        # A part of a long line, with the position in it.
+        # Of a long line, show the part around the position.
         first = max(start, min(self.position - LINE_SHOWN // 2, end - LINE_SHOWN))
         line = self.template[first : min(end, first + LINE_SHOWN)].replace("\t", " ")
         cut, more = "..." * (first > start), "..." * (end > first + LINE_SHOWN)
@@ -125,10 +125,10 @@ class SourceError(Placed, FastrespError, ValueError):
     """The source of a load can't be read.
 
     Attributes:
-        row_in_file: for a row with another number of fields, or that is no JSON, its index in its
-            file, counted from 0. Else None.
-        file, line: the file of this row, or of a quote that is not closed, and its physical line,
-            as in CommandError.
+        row_in_file: index in its file, counted from 0, of a row with the wrong number of fields or
+            invalid JSON; else None.
+        file: the file of this row, or of an unclosed quote; else None.
+        line: the physical line of the row or quote, as in CommandError.
     """
 
     def __init__(
@@ -147,13 +147,13 @@ class SourceError(Placed, FastrespError, ValueError):
 
     @property
     def message(self) -> str:
-        """The text, with the line if it is known."""
+        """The text, with the line if known."""
         text: str = self.args[0] if self.args else ""
         return with_line(text, self)
 
 
 class DecodeError(FastrespError, ValueError):
-    """A value from the server should be text but is not UTF-8.
+    """A value from the server is not valid UTF-8, but text was requested.
 
     Attributes:
         key: the key of the value; empty for a reply.
@@ -167,14 +167,14 @@ class DecodeError(FastrespError, ValueError):
 
 
 class CheckpointError(FastrespError, ValueError):
-    """A load can't begin, or be resumed, under the name of its checkpoint.
+    """A load can't start or resume with its checkpoint.
 
-    Nothing was sent, unless it happened meanwhile: another loader took over, the checkpoint was
-    deleted, or a server was started again.
+    Nothing was sent, unless this happened during the load: another loader took over, the checkpoint
+    was deleted, or a server was restarted.
 
     Attributes:
-        again: whether the same load may be resumed later, with ``resume``: another loader is at
-            work, or a server was started again, or another one took its place.
+        again: whether the load can be resumed later, with ``resume``, because another loader is
+            active, or a server was restarted or replaced.
     """
 
     again = False
@@ -184,8 +184,8 @@ class ProtocolError(FastrespError, ValueError):
     """The input is not valid RESP.
 
     Attributes:
-        offset: byte position in the stream, from 0; None for a server's reply to a question.
-        before: what is known of the whole commands before it; empty if nothing is.
+        offset: byte position in the stream, counted from 0; None for a reply outside a stream.
+        before: a description of the whole commands before it; empty if unknown.
     """
 
     def __init__(self, message: str, offset: int | None, before: str = "") -> None:
@@ -207,7 +207,7 @@ class TransportError(FastrespError, redis_errors.ConnectionError, ConnectionErro
     """The server or redis-cli can't be used, or the connection was lost.
 
     Attributes:
-        report: the report of the load so far; None if nothing was sent.
+        report: the report of the load; None if nothing was sent.
     """
 
     def __init__(self, message: str, report: Report | None = None) -> None:
@@ -220,7 +220,7 @@ class TransportError(FastrespError, redis_errors.ConnectionError, ConnectionErro
 
 
 class TransportTimeout(TransportError, redis_errors.TimeoutError, TimeoutError):
-    """No progress for ``timeout`` seconds; the load was ended."""
+    """The server made no progress for ``timeout`` seconds."""
 
 
 class LeaseError(FastrespError):

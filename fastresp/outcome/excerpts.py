@@ -1,4 +1,4 @@
-"""Arguments and replies as text for messages, cut to fit a line."""
+"""Show arguments and replies in messages, shortened to fit a line."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ __all__ = [
 ]
 
 BYTES_SHOWN = 48
-# Characters of a server's message; its own errors have about 100.
+# Maximum characters of a server's message; its own errors have about 100.
 WORDS_SHOWN = 500
-# Characters of a template, or of a query.
+# Maximum characters of a template or a query.
 LINE_SHOWN = 200
-# The escapes of redis-cli in double quotes; any other byte that is not printable ASCII is \xHH.
+# The escapes of redis-cli in double quotes; other bytes that are not printable ASCII become \xHH.
 ESCAPES = {
     ord("\\"): "\\\\",
     ord('"'): '\\"',
@@ -32,7 +32,7 @@ ESCAPES = {
     ord("\b"): "\\b",
 }
 
-# A server's words are untrusted: escape sequences would command the terminal. Shown as \x1b.
+# A server's text is untrusted: it could contain escape sequences for the terminal. Shown as \x1b.
 CONTROL_CHARACTERS = {
     code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n"
 }
@@ -65,7 +65,7 @@ def shown_reply(reply: Any) -> str:
 
 
 def shortened(words: str, most: int = WORDS_SHOWN) -> str:
-    """Return the first ``most`` characters of a text, with a mark if it was cut."""
+    """Return the first ``most`` characters of a text, with a note if it was cut."""
     return words if len(words) <= most else f"{words[:most]}... ({len(words):,} characters)"
 
 

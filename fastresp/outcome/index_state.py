@@ -1,4 +1,4 @@
-"""How far a search index is behind the keys that it covers."""
+"""The state of a search index: its documents, backlog and failures."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ __all__ = ["IndexState"]
 
 @dataclass(frozen=True, repr=False)
 class IndexState(Displayed):
-    """A search index at the end of a load, or while the load waits for it.
+    """The state of a search index at the end of a load, or while the load waits for it.
 
     Attributes:
-        name: of the index.
-        documents: those that it has.
-        waiting: about how many documents are not indexed yet; 0 if it is up to date.
-        failures: writes since the load began that could not be indexed, such as a vector of another
-            length. Searches do not find these documents. Those of other clients count, too.
-        last_error: the server's words about the last failure; empty if there was none.
+        name: name of the index.
+        documents: number of indexed documents.
+        waiting: approximate number of documents not indexed yet; 0 if it is up to date.
+        failures: writes since the start of the load, including other clients' writes, that could
+            not be indexed, such as a vector of another length. Searches do not find these
+            documents.
+        last_error: the server's message about the last failure; empty without failures.
         last_error_key: the key of that document.
     """
 

@@ -1,4 +1,4 @@
-"""Messages that name options, as Python or another interface such as the command line does."""
+"""Messages that name options, in the words of Python or of the command line."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Hint:
-    """An option that a message names.
+    """An option named in a message.
 
     Attributes:
         option: the name of the argument, such as ``"nulls"``.
-        value: the recommended value, such as ``"skip"``; ``...`` if the user has to choose it;
-            None if the message is about the option itself.
-        preposition: the word before an option that has several values.
+        value: the recommended value, such as ``"skip"``; ``...`` for any value; None if the message
+            is about the option itself.
+        preposition: the word before an option with several values.
     """
 
     option: str
@@ -54,9 +54,9 @@ class InPython:
 
 
 class Message(str):
-    """A text for Python that keeps its parts, so that another interface can reword the options.
+    """A text for Python that keeps its parts, so that another interface can rename the options.
 
-    Text from a server or a user is passed as a plain str part, and is never reworded.
+    Text from a server or a user is a plain str part, and is never changed.
 
     Args:
         parts: str, Hint, InPython, and other Messages.
@@ -84,7 +84,7 @@ class Message(str):
         return found
 
     def worded(self, option_words: Callable[[Hint], str]) -> str:
-        """Return the text with other words for options, and without the InPython parts."""
+        """Return the text with other names of options, and without the InPython parts."""
         texts = []
         for part in self._parts:
             if isinstance(part, Message):
@@ -96,7 +96,7 @@ class Message(str):
         return "".join(texts)
 
 
-# Recommendations of several messages.
+# Advice used in several messages.
 DEFAULT = Hint("default", ...)
 SKIP_OR_EMPTY = Message(Hint("nulls", "skip"), " or ", Hint("nulls", "empty"))
 WITHOUT_NULLS = Message(
@@ -108,7 +108,7 @@ WITHOUT_NULLS = Message(
 
 
 def above_zero(option: str, unit: str, value: object) -> Message:
-    """Say that an option must be a number above 0 or, in Python, None."""
+    """Return the message that an option must be a number above 0 or, in Python, None."""
     words = f" must be a number of {unit} above 0"
     return Message(Hint(option), words, InPython(", or None"), f", not {value!r}")
 
@@ -120,7 +120,7 @@ def message_of(error: BaseException) -> str:
 
 
 def begun(message: str, words: str, size: int) -> str:
-    """Return a message with other words in place of its first ``size`` characters."""
+    """Replace the first ``size`` characters of a message."""
     if not isinstance(message, Message):
         return words + message[size:]
     first, *others = message._parts
@@ -146,8 +146,8 @@ def iterator_of(data: Any, name: str, items: str) -> Iterator[Any]:
     """Return an iterator over an argument of a public function.
 
     Args:
-        name: of the argument.
-        items: what it must be an iterable of.
+        name: name of the argument.
+        items: the expected items, for the message.
 
     Raises:
         TypeError: it is not iterable.

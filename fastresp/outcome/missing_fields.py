@@ -1,4 +1,4 @@
-"""Messages about a missing field: which fields exist, and which one was probably meant."""
+"""Messages about a missing field: the existing fields, and a suggestion."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ FORMAT = re.compile(r"(.?[<>=^])?[-+ ]?#?0?[0-9]*[,_]?(\.[0-9]+)?[bcdeEfFgGnosxX
 
 
 def spelled(name: str) -> str:
-    """Return a name as a placeholder needs it: in quotes if it would be ambiguous without."""
+    """Return a name for a placeholder, in quotes if it would be ambiguous without them."""
     plain = name and name == name.strip() and not set(name).intersection('{}!,"')
     return name if plain and name[0] != "*" else f'"{name}"'
 
 
 def listed(names: Sequence[str]) -> str:
-    """List the first names, and how many more there are."""
+    """List the first names, and the number of the others."""
     text = ", ".join([spelled(name) for name in names[:NAMES_SHOWN]])
     more = len(names) - NAMES_SHOWN
     return f"{text} and {more} more" if more > 0 else text
@@ -32,11 +32,11 @@ def is_format(name: str, names: Sequence[object]) -> bool:
 
 
 def meant(path: Sequence[str], depth: int, names: Sequence[str]) -> str:
-    """Suggest what a placeholder was meant to be; empty if no name is similar.
+    """Suggest a correct placeholder; empty if no name is similar.
 
     Args:
         path: the names in the placeholder.
-        depth: index in ``path`` of the name that is missing.
+        depth: index in ``path`` of the missing name.
         names: the names that exist at this depth.
     """
     before = "".join([f"{name}." for name in path[:depth]])

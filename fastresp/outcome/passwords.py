@@ -1,4 +1,4 @@
-"""What may be a password, in commands, URLs and queries: it is never shown or stored."""
+"""Mask possible passwords in commands, URLs and queries, before they are shown or stored."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = [
 # Replaces an argument, as in SLOWLOG and MONITOR.
 REDACTED = b"(redacted)"
 NAMES = frozenset((b"AUTH", b"ACL", b"CONFIG", b"HELLO", b"MIGRATE", b"SENTINEL"))
-# The endings of secret settings: requirepass, masterauth, primaryuser, tls-key-file-pass,
+# Suffixes of secret settings: requirepass, masterauth, primaryuser, tls-key-file-pass,
 # sentinel-pass. Source: SENSITIVE_CONFIG in config.c of Redis and of Valkey.
 SETTINGS = (b"pass", b"password", b"auth", b"user", b"secret")
 # Error replies that quote such an argument. The argument may contain quotes, or be cut off.
@@ -39,8 +39,8 @@ QUOTED = {
 
 # Replaces credentials in a text.
 MASK = "***"
-# What follows a scheme. It begins with a literal, so that a search takes linear time.
-# A password, which is no port, may contain quotes and spaces.
+# The part of a URL after its scheme. It starts with a literal, so that a search takes linear time.
+# A password, but not a port, may contain quotes and spaces.
 URL = re.compile(r"://(?:[^\s/?#@:'\"\[]*:\d*[^\s\d/?#,;:)\]}'\"][^\n@]{0,200}@)?[^\s'\"<>\\]*")
 SCHEME = re.compile(r"[A-Za-z0-9+.-]*$")
 SCHEME_CHARACTERS = 20
@@ -48,24 +48,24 @@ SCHEME_CHARACTERS = 20
 CONTAINERS = ("abfs", "wasb")
 # The punctuation of a sentence after a URL.
 PUNCTUATION = ",;:)]}"
-# The end of the name of a secret setting, such as x_password, X-Amz-Signature and apiKey.
+# The suffix of the name of a secret setting, such as x_password, X-Amz-Signature and apiKey.
 NAME = (
     r"(?:password|passwd|passphrase|pwd|secret|token|signature|credentials?|authorization|"
     r"(?:api|access|account|private|encryption)[_-]?key(?:[_-]?id)?|key_id|connection_string|"
     r"(?<![a-z])(?:pass|sig))"
 )
-# Parameters of a URL with credentials; of the others, only short values are shown.
+# URL parameters with credentials; long values of other parameters are also masked.
 SECRET_PARAMETER = re.compile(rf"(?i)^x-(?:amz|goog)-|(?:{NAME}|key|auth|policy)$")
 PARAMETER = re.compile(r"(?P<name>[^#&=]*=)?(?P<value>[^#&]+)")
 SHOWN_VALUE = re.compile(r"[\w.,:+%/ -]{1,20}")
 STRING = r"""(?:\bE'(?:[^'\\]|\\.|'')*'|(?<!\w)'(?:[^']|'')*'|"(?:[^"]|"")*"|\$\$.*?\$\$)"""
 VALUE = rf"(?:{STRING}|(?:(?:basic|bearer)\s+)?[^\s,;)}}\]'\"]+)"
-# Texts in quotes within texts in quotes are searched to this depth; what is deeper is masked.
+# Nested quoted texts are searched to this depth; deeper texts are masked.
 MOST_QUOTES = 8
-# Columns of a schema, such as "id: int64, token: string", are no settings.
+# Columns of a schema, such as "id: int64, token: string", are not settings.
 TYPE = r"(?:string|large_string|varchar|text|u?int\d*|bigint|binary|bytes|str|null|none)\b"
-# A setting, or a text in quotes, which may contain settings. From the left to the right, so that
-# a closing quote is not taken for an opening one.
+# A setting, or a quoted text, which may contain settings. Matched from left to right, so that a
+# closing quote is not mistaken for an opening one.
 SETTING = re.compile(
     rf"(?is)(?P<name>(?<!\w)(?P<quote>['\"])[\w.-]{{0,40}}{NAME}(?P=quote)\s*(?:=|:)\s*|"
     rf"{NAME}(?:\s*(?::=|=[=>]?(?![=>])|:(?![:=/]|\s*{TYPE}))\s*|\s*(?={STRING})))"
@@ -76,14 +76,14 @@ SETTING = re.compile(
 def masked(text: str) -> str:
     """Replace the credentials in a text by ``***``.
 
-    These are the user and the password of each URL, the secret or long values of its query, and the
-    values of settings such as ``password=``. A file of a URL is called by its masked URL.
+    Credentials are the user and the password of a URL, secret or long values in its query, and the
+    values of settings such as ``password=``. Messages name a remote file by its masked URL.
     """
     return _masked_settings(URL.sub(_masked_in_text, text))
 
 
 def _masked_settings(text: str, depth: int = 0) -> str:
-    """Mask the settings in a text, and those in its texts in quotes."""
+    """Mask the settings in a text and in its quoted parts."""
 
     def masked_setting(found: re.Match[str]) -> str:
         if found["name"]:
@@ -100,10 +100,10 @@ def _masked_in_text(url: re.Match[str]) -> str:
 
 
 def cause_shown(error: BaseException) -> BaseException:
-    """Return an exception as the cause of another, which a traceback shows.
+    """Return an exception that is safe to show as the cause of another.
 
-    If its text, its notes or its own cause have credentials, it is a copy without them, of the
-    same type, or of a base if the type can't be made from one text.
+    If its text, notes or causes have credentials, return a copy without them, of the same type, or
+    of a base class if the type can't be created from one text.
     """
     inner = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     cause = inner and cause_shown(inner)
@@ -119,7 +119,7 @@ def cause_shown(error: BaseException) -> BaseException:
 
 
 def _made(kind: type, text: str) -> BaseException | None:
-    """Return an exception with a text; None if this type has another."""
+    """Return an exception of a type with this text; None if the type changes the text."""
     try:
         made = kind(text)
         return made if str(made) == text else None
@@ -128,22 +128,22 @@ def _made(kind: type, text: str) -> BaseException | None:
 
 
 def masked_url(url: str) -> str:
-    """Return a URL with ``***`` in place of its user and password, and of values of its query."""
+    """Replace the user, the password and secret query values of a URL by ``***``."""
     scheme, separator, rest = url.partition("://")
     return scheme + separator + _without_credentials(scheme, rest)
 
 
 def _without_credentials(scheme: str, rest: str) -> str:
-    """Return what follows ``://`` in a URL, masked."""
+    """Mask the part of a URL after ``://``."""
     scheme = scheme.lower()
     end = re.search("[/?#]", rest)
     host = rest[: end.start()] if end else rest
-    # A "/", "?" or "#" in a password ends what looks like the host.
+    # A "/", "?" or "#" in a password ends the apparent host.
     in_password = re.search(r":\D", host) or scheme.startswith(("redis", "valkey"))
     user, at, _ = (rest if in_password and "@" not in host else host).rpartition("@")
     if at and (":" in user or not scheme.startswith(CONTAINERS)):
         rest = MASK + rest[len(user) :]
-    # In the URLs of object stores, a "?" without "=" is part of a pattern.
+    # In object store URLs, a "?" without "=" is part of a pattern.
     if scheme.startswith("http") or re.search(r"\?[^?]*=", rest):
         rest = _masked_query(rest)
     return rest
@@ -166,12 +166,12 @@ def _masked_parameter(parameter: re.Match[str]) -> str:
 
 
 def is_secret(name: str) -> bool:
-    """Return whether the value of a parameter of a URL is a credential, by its name."""
+    """Return whether a URL parameter with this name is a credential."""
     return SECRET_PARAMETER.search(name) is not None
 
 
 def holds_passwords(name: bytes) -> bool:
-    """Return whether commands of this name may have a password among their arguments."""
+    """Return whether commands with this name may have a password as an argument."""
     return name.upper() in NAMES
 
 
@@ -186,7 +186,7 @@ def hidden_arguments(words: Sequence[bytes]) -> list[int]:
     if name == b"ACL":
         return list(after[1:]) if second == b"SETUSER" else []
     if name in (b"CONFIG", b"SENTINEL"):
-        # SENTINEL SET has a master's name before the settings, SENTINEL CONFIG the word SET.
+        # SENTINEL SET has the master's name before the settings, SENTINEL CONFIG has the word SET.
         shift = {b"SET": 2, b"CONFIG": 3}.get(second, len(words)) if name == b"SENTINEL" else 2
         shift += name == b"SENTINEL" and second == b"SET"
         return [i + 1 for i in range(shift, len(words) - 1, 2) if _is_secret(words[i])]
@@ -203,7 +203,7 @@ def hidden_arguments(words: Sequence[bytes]) -> list[int]:
 
 
 def redacted(words: tuple[bytes, ...]) -> tuple[bytes, ...]:
-    """Replace passwords by ``(redacted)``; return the same tuple if there are none."""
+    """Replace passwords by ``(redacted)``; return the same tuple if it has none."""
     hidden = hidden_arguments(words)
     if not hidden:
         return words
@@ -215,8 +215,8 @@ def without_passwords(text: str, words: Sequence[bytes] = ()) -> str:
 
     Args:
         text: the error reply.
-        words: its command, if known. In a transaction it is EXEC, and with redis-cli it is
-            unknown, so replies that are known to quote passwords are always cleaned.
+        words: its command, if known. In a transaction, it is EXEC, and with redis-cli, it is
+            unknown, so errors that are known to quote passwords are always cleaned.
     """
     for i in hidden_arguments(words):
         text = text.replace(f"'{words[i].decode(errors='backslashreplace')}'", "'(redacted)'")

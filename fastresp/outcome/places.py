@@ -1,4 +1,4 @@
-"""Where the row of an error is: its index, its key, its file, and its line there."""
+"""The place of an error's row: its index, key, file and line."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from typing import TypeAlias
 
 __all__ = ["Place", "Placed", "place_text"]
 
-# Maps a row of a source of files to its file and its row there.
+# Maps a row of a source of files to its file, and its index in that file.
 Place: TypeAlias = Callable[[int], tuple[str, int]]
 
 
 class Placed:
-    """What an exception for a row knows of its place.
+    """The place of the row that an exception is about.
 
     Attributes:
         row: index of the source row in the whole load, counted from 0, or None.
-        file, row_in_file: if the source is files, the file of the row, and the row's index in it,
-            counted from 0. Else None.
-        line: the physical line of the file in which the row begins, counted from 1; that of the
-            text, if the file is compressed. None if it is unknown.
+        file: the file of the row, if the source is files; else None.
+        row_in_file: the row's index in its file, counted from 0; else None.
+        line: the physical line in which the row begins, counted from 1, in the uncompressed text of
+            the file; None if unknown.
         row_key: the placeholder in the key of the command, or of another command of its row, and
             its value, such as ``id=17`` or ``{0}=17``, shortened to 40 characters. Empty if no key
             has exactly one placeholder.
@@ -40,7 +40,7 @@ class Placed:
         self.line = line
 
     def key_is(self, row_key: str) -> None:
-        """Set the placeholder in the key, and its value."""
+        """Set the placeholder in the key and its value."""
         self.row_key = row_key
 
     @property
@@ -53,7 +53,7 @@ class Placed:
 
 
 def place_text(row: int, file: str | None, line: int | None, key: str = "") -> str:
-    """Name a row; ``row`` is its index in the file if there is one."""
+    """Describe the place of a row; ``row`` is its index in the file, if any."""
     where = f"row {row:,} ({key})" if key else f"row {row:,}"
     if line is not None:
         where += f", line {line:,}"

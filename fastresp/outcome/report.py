@@ -14,16 +14,16 @@ from .passwords import without_passwords
 
 __all__ = ["ERRORS_KEPT", "LoadErrors", "PushError", "Report", "counted", "size_text"]
 
-# Error replies kept with their text; all are counted.
+# Maximum error replies kept with their text; all are counted.
 ERRORS_KEPT = 100
 KINDS_SHOWN = 5
-# Codes counted separately, in case a server invents them; a code is one word.
+# Maximum codes counted separately, in case a server invents them; a code is one word.
 CODES_KEPT = 100
 CODE_CHARACTERS = 40
-# Characters kept of one example of each code.
+# Maximum characters of the example of each code.
 EXAMPLE_CHARACTERS = 200
 OTHER_CODES = "(other)"
-# The part of the wall time from which on it is told which node the load waited for.
+# The share of the wall time from which the report names the node that the load waited for.
 LEAST_WAITED = 0.1
 
 
@@ -35,40 +35,40 @@ class Report(Displayed):
         transport: ``"redis-cli"`` or ``"socket"``.
         program: the path of the redis-cli that was used; empty for a socket.
         connections: number of connections.
-        rows: source rows whose commands were sent or left out (``skipped``), also those to be
-            resent.
-        commands: whole commands sent. One that was sent again after NOSCRIPT or MOVED counts once.
-        replies: commands whose reply is known to have arrived, including error replies. A merged
-            command's reply counts for each command in it.
-        durable: commands among the replies that are on disk, or at replicas, as ``durable=`` or
-            ``wait_replicas=`` asks; a reply counts only when that is confirmed. None if neither was
-            given: the server has only said that it ran them.
+        rows: source rows whose commands were sent or skipped, including commands to be resent.
+        commands: whole commands sent. A command that was resent, for example after NOSCRIPT or
+            MOVED, counts once.
+        replies: commands whose replies, including error replies, were received. The reply to a
+            merged command counts for each command in it.
+        durable: answered commands that are confirmed to be on disk or on replicas, as requested by
+            ``durable=`` or ``wait_replicas=``. ``replies`` then counts only these. None if neither
+            option was given.
         failed: commands answered with an error, or with a reply that contains one, such as EXEC's.
         errors: the first 100 errors.
-        errors_by_code: number of errors of each code, such as ``{"WRONGTYPE": 5}``; errors inside
-            a reply are counted one by one. After 100 codes, further ones count as ``"(other)"``.
-        skipped: commands left out, in the rows encoded so far: those with a null in a key or value
-            (``nulls="skip"``), and those with nothing to send: no item in their lists, or no field
-            that is not null. If all was sent, ``rows`` times the commands of the template, less
-            ``skipped``, is ``commands``; ``nulls="delete"`` adds its HDEL commands to ``commands``.
-        nulls_skipped: null fields, and null items of lists, that the commands were sent without. A
-            key that a dict or a JSON object lacks is not one of them.
-        existing: commands that would have made keys that exist, which stayed as they are
-            (``exists="skip"``).
+        errors_by_code: number of errors of each code, such as ``{"WRONGTYPE": 5}``; errors nested
+            in a reply are counted individually. After 100 codes, others count as ``"(other)"``.
+        skipped: commands that were not sent because of a null in a key or value
+            (``nulls="skip"``), or because they had nothing to send: no list item, or only null
+            fields. After a complete load, ``commands`` is ``rows`` times the template's commands,
+            minus ``skipped``, plus the HDEL commands of ``nulls="delete"``.
+        nulls_skipped: null fields, and null list items, omitted from commands that were sent. Keys
+            missing from a dict or JSON object do not count.
+        existing: commands for existing keys, which were kept (``exists="skip"``).
         unsent: commands that were encoded but not sent, for example because the load failed.
-        rows_in_doubt: rows of the commands whose connection was lost before their reply, and that
-            were not sent again (``retry``), in a load that continued; the first 1,000,000.
-        restarts: servers that were restarted or replaced during the load, and may have lost what
-            they had acknowledged, in words.
-        waited_for: seconds for which the load waited for nodes of a cluster, by node: each has a
-            share of what may be in flight.
-        resumed_at: rows that were loaded before, under the same checkpoint.
-        failed_before: commands that failed then, as far as their replies were seen.
-        errors_unknown: the first of the rows that ran before without their replies being seen, so
-            that no report counts their errors, and the row after the last; None if there are none.
-        ended_before: when all was loaded before, so that nothing was sent; else empty.
+        rows_in_doubt: rows of commands that lost their connection before their reply and were not
+            resent (``retry``), in a load that continued; at most the first 1,000,000.
+        restarts: descriptions of servers that were restarted or replaced during the load, and may
+            have lost acknowledged commands.
+        waited_for: seconds that the load waited for each node of a cluster because its share of
+            the commands in flight was full.
+        resumed_at: rows loaded earlier, under the same checkpoint.
+        failed_before: commands that failed in earlier loads, if their replies were received.
+        errors_unknown: (start, stop) of the rows that may have run in earlier loads without their
+            replies received, so that no report counts their errors; None without such rows.
+        ended_before: when an earlier load completed the source, so that nothing was sent; else
+            empty.
         stopped: why the load was stopped early; empty if it was not.
-        indexes: for each search index that covers keys of the load, how far it is behind.
+        indexes: the state of each search index that covers keys of the load.
         bytes_sent: bytes of RESP sent.
         seconds: wall time from the first byte sent to the last reply.
     """
@@ -98,12 +98,12 @@ class Report(Displayed):
     indexes: list[IndexState] = field(default_factory=list)
     bytes_sent: int = 0
     seconds: float = 0.0
-    # The beginning of the first error of each code.
+    # The start of the first error of each code.
     _examples: dict[str, str] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def acknowledged(self) -> int:
-        """Commands that the server has answered, with success or an error."""
+        """Commands that the server has answered, including with errors."""
         return self.replies
 
     @property
@@ -113,7 +113,7 @@ class Report(Displayed):
 
     @property
     def index_waiting(self) -> int:
-        """Documents that are not in a search index yet: in that which is furthest behind."""
+        """Documents that the search index with the largest backlog has not indexed yet."""
         return max((index.waiting for index in self.indexes), default=0)
 
     @property
@@ -127,7 +127,7 @@ class Report(Displayed):
         return self.bytes_sent / self.seconds if self.seconds else 0.0
 
     def count_error(self, text: str, count: int = 1) -> None:
-        """Count errors of this text by their code; the beginning of the text is enough."""
+        """Count errors by their code; the start of their text is enough."""
         codes = self.errors_by_code
         code = text[:CODE_CHARACTERS].partition(" ")[0]
         if code not in codes:
@@ -138,7 +138,7 @@ class Report(Displayed):
         codes[code] = codes.get(code, 0) + count
 
     def uncount_error(self, text: str) -> None:
-        """Subtract an error reply that turned out not to answer a command of the load."""
+        """Subtract an error reply that does not answer a command of the load."""
         codes = self.errors_by_code
         code = text[:CODE_CHARACTERS].partition(" ")[0]
         code = code if code in codes else OTHER_CODES
@@ -147,7 +147,11 @@ class Report(Displayed):
             del codes[code]
 
     def raise_for_errors(self) -> None:
-        """Raise LoadErrors if the server answered any command with an error, now or before."""
+        """Raise LoadErrors if the server answered any command with an error, now or earlier.
+
+        Raises:
+            LoadErrors: commands failed in this load, or in earlier loads that it resumed.
+        """
         if self.failed or self.failed_before:
             raise LoadErrors(self)
 
@@ -156,7 +160,7 @@ class Report(Displayed):
 
     @property
     def message(self) -> Message:
-        """The report as text; the options in it can be reworded."""
+        """The report as text; its option names can be replaced."""
         lines = [
             f"{counted(self.commands, 'command')} ({size_text(self.bytes_sent)}, "
             f"{counted(self.rows, 'row')}) "
@@ -175,8 +179,8 @@ class Report(Displayed):
         if self.errors_unknown is not None:
             first_row, end = self.errors_unknown
             lines.append(
-                f"of the rows from {first_row:,} to {end - 1:,} some ran before, and their replies "
-                "were not seen: which of them failed is unknown"
+                f"some of the rows {first_row:,} to {end - 1:,} ran before, and their replies were "
+                "not received: it is unknown which of them failed"
             )
         if self.in_doubt:
             first = f", first of row {min(self.rows_in_doubt):,}" if self.rows_in_doubt else ""
@@ -192,7 +196,7 @@ class Report(Displayed):
         if self.existing:
             existing = f"{counted(self.existing, 'command')} skipped because the key exists ("
             lines.append(Message(existing, Hint("exists", "skip"), ")"))
-        lines += [f"{words}: what it acknowledged may be lost" for words in self.restarts]
+        lines += [f"{words}: acknowledged commands may be lost" for words in self.restarts]
         if self.waited_for:
             node, seconds = max(self.waited_for.items(), key=lambda each: each[1])
             if seconds > LEAST_WAITED * self.seconds:
@@ -210,8 +214,8 @@ class Report(Displayed):
     def _kinds(self) -> list[str]:
         """Describe the errors, counted by text, with the first row of each.
 
-        If there are many texts, for example because they quote arguments, or if not all texts
-        were kept, count by code instead.
+        With many texts, for example because they quote arguments, or if not all texts were kept,
+        count by code.
         """
         if not self.errors:
             return []
@@ -245,7 +249,7 @@ class Report(Displayed):
         return lines
 
     def _words_of(self, code: str, kept: list[str]) -> str:
-        """Return the text of a code's errors if all kept ones are equal, else an example."""
+        """Return the text of a code's errors if all kept texts are equal, else an example."""
         if len(set(kept)) == 1 and (len(kept) > 1 or self.errors_by_code[code] == 1):
             return kept[0]
         example = kept[0] if kept else self._examples.get(code, "")
@@ -256,7 +260,7 @@ class LoadErrors(FastrespError):
     """The server answered some commands with errors; the load ran to its end or was stopped.
 
     Attributes:
-        report: the whole report; ``report.errors`` has the first 100 error replies.
+        report: the report; ``report.errors`` has the first 100 error replies.
     """
 
     def __init__(
@@ -273,7 +277,7 @@ class LoadErrors(FastrespError):
         return f"{self.report}\n{self._hint}".rstrip()
 
     def __repr__(self) -> str:
-        """Return the text, which engines log; the whole report would be a hundred errors."""
+        """Return the text, since engines log the repr, which could contain a hundred errors."""
         return f"{type(self).__name__}({str(self)!r})"
 
 
@@ -281,12 +285,11 @@ class PushError(LoadErrors):
     """The server refused items of ``ListBuffer.push()``, which then stopped.
 
     Attributes:
-        items: the items that are not in the list, in order, as bytes: those of the commands that
-            the server refused, and those read from the source and not sent.
-        taken: how many items were read from the source. All of them are in the list, except
-            ``items``.
-        later: how many items are in the list that come after a refused one: their commands were
-            on the way when the first refusal came.
+        items: the items that are not in the list, in order, as bytes: items of refused commands,
+            and items that were read from the source but not sent.
+        taken: number of items read from the source. All of them are in the list, except ``items``.
+        later: number of items in the list that follow a refused item in the source, because their
+            commands were in flight at the first refusal.
     """
 
     def __init__(self, report: Report, items: list[bytes], taken: int, later: int) -> None:
@@ -310,7 +313,7 @@ class PushError(LoadErrors):
 
 
 def _first_row(error: CommandError | None) -> str:
-    """Name the first row with an error, if known."""
+    """Describe the place of the first error, if known."""
     return "" if error is None or not error.place else f", first for {error.place}"
 
 

@@ -1,4 +1,4 @@
-"""Tracebacks that show the user's code, and not the generators between it and the fault."""
+"""Shorten tracebacks to the user's code, without the generators between it and the fault."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["public", "shorten"]
 
 Public = TypeVar("Public", bound=Callable[..., Any])
 
-# Their frames say nothing about the user's program.
+# Modules whose frames say nothing about the user's program.
 OURS = ("fastresp",)
 CONNECTING = ("fastresp", "redis", "valkey", "socket", "ssl", "contextlib")
 # The statement ``raise``.
@@ -26,8 +26,8 @@ RAISE = bytes([opmap["RAISE_VARARGS"]])
 def public(function: Public) -> Public:
     """Make a public function, or the methods of a public class, raise with a short traceback.
 
-    It has the user's frames and that of the function. Generators are not changed, nor methods that
-    would lose what they return if a Ctrl-C came in between: they call ``shorten()``.
+    The traceback has the user's frames and the function's own. Generators are not wrapped, nor
+    methods that could lose their result to a Ctrl-C in the wrapper: they call ``shorten()``.
     """
     if isinstance(function, type):
         for name, method in list(vars(function).items()):
@@ -63,14 +63,14 @@ def public(function: Public) -> Public:
 def shorten(error: BaseException, kept: CodeType | None = None) -> None:
     """Remove internal frames from the traceback of an error that leaves a public function.
 
-    Frames of the user's code stay, such as those of a generator of rows; causes stay, too, without
-    internal frames, and so does the error that the user's code was handling. An error that fastresp
-    itself may have caused keeps all frames but those of ``public()``, as does every error with
+    Frames of the user's code are kept, such as a generator of rows. Causes, and the error that the
+    user's code was handling, are kept without internal frames. An error that may be a bug in
+    fastresp keeps all frames except those of ``public()``, as does every error with
     ``python -X dev``.
 
     Args:
-        error: caught, and then raised again by a ``raise`` without arguments.
-        kept: the code of the public function, whose frame stays.
+        error: a caught error, which the caller raises again by a ``raise`` without arguments.
+        kept: the code of the public function, whose frame is kept.
     """
     error.__traceback__ = _without(error.__traceback__, __name__)
     if error.__traceback__ is None:  # the arguments don't fit the function
@@ -94,10 +94,10 @@ def shorten(error: BaseException, kept: CodeType | None = None) -> None:
 
 
 def _handled(error: BaseException, otherwise: BaseException | None = None) -> BaseException | None:
-    """Show of the errors that were being handled only the first of the user's code; return it.
+    """Return the first error of the user's code that was being handled; hide the others.
 
     Args:
-        otherwise: it, if the error does not know it, such as a cause from another thread.
+        otherwise: the error to return if none is known, such as a cause from another thread.
     """
     hiding, context = error, error.__context__
     while context is not None and (_is_internal(context) or _is_replaced(context, hiding)):
@@ -105,13 +105,13 @@ def _handled(error: BaseException, otherwise: BaseException | None = None) -> Ba
     context = context or otherwise
     if context is not None:
         error.__context__, error.__suppress_context__ = context, False
-    elif error.__context__ is not None:  # else asyncio may set it later
+    elif error.__context__ is not None:  # or asyncio may set it later
         error.__suppress_context__ = True
     return context
 
 
 def _is_internal(error: BaseException) -> bool:
-    """Return whether no frame of an error is the user's."""
+    """Return whether an error has no frame of the user's code."""
     return all(_within(each, CONNECTING) for each in _entries(error.__traceback__))
 
 
@@ -122,9 +122,9 @@ def _is_replaced(error: BaseException, by: BaseException) -> bool:
 
 
 def _is_raised(error: BaseException) -> bool:
-    """Return whether it is an error, such as a ValueError, that a statement of fastresp raised.
+    """Return whether a ``raise`` statement of fastresp raised an error, such as a ValueError.
 
-    Compiled modules don't show the statement: only for a FastrespError it must be a ``raise``.
+    Compiled modules don't show the statement: there, only a FastrespError is known to be raised.
     """
     entries = [*_entries(error.__traceback__)]
     if not entries or isinstance(error, AssertionError) or not _within(last := entries[-1], OURS):
@@ -134,7 +134,7 @@ def _is_raised(error: BaseException) -> bool:
 
 
 def _is_expected(error: BaseException) -> bool:
-    """Return whether an error is no fault in the code of fastresp."""
+    """Return whether an error is not a bug in fastresp."""
     if not isinstance(error, Exception) or isinstance(error, OSError):
         return True
     *_, last = _entries(error.__traceback__)
@@ -156,7 +156,7 @@ def _within(entry: TracebackType, modules: tuple[str, ...]) -> bool:
 def _without(
     traceback: TracebackType | None, *modules: str, but: CodeType | None = None
 ) -> TracebackType | None:
-    """Return a traceback without the frames of these modules, but for those of one function."""
+    """Return a traceback without the frames of these modules, except for one function's."""
     kept: TracebackType | None = None
     for each in reversed([*_entries(traceback)]):
         if each.tb_frame.f_code is but or not _within(each, modules):

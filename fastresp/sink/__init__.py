@@ -1,4 +1,4 @@
-"""Writing from engines such as Spark: their tasks push Arrow batches into a ``Sink``."""
+"""Write from engines such as Spark: their tasks push Arrow batches into a ``Sink``."""
 
 from .sink import Sink
 from .task import Task

@@ -10,15 +10,14 @@ if TYPE_CHECKING:
 
 __all__ = ["digest"]
 
-# How many rows are copied at a time. 1,000,000 rows of 43 MB take 0.05 s.
+# Rows copied at a time. 1,000,000 rows of 43 MB take 0.05 s.
 PART_ROWS = 1 << 16
 
 
 def digest(table: pa.Table) -> str:
-    """Return the number of rows and a short digest of them, in their order.
+    """Return the number of rows and a short digest of them, in order.
 
-    The same rows have the same digest, however they are divided into batches, and whatever is
-    under their nulls.
+    The digest depends neither on the batches nor on the bytes under nulls.
     """
     import pyarrow as pa
 
@@ -27,7 +26,7 @@ def digest(table: pa.Table) -> str:
     for first in range(0, table.num_rows, PART_ROWS):
         part = table.slice(first, PART_ROWS)
         try:
-            # What is taken has zeros under its nulls, and no more than is taken.
+            # take() leaves zeros under nulls, and no unused bytes.
             part = part.take(pa.array(range(part.num_rows), pa.int64())).combine_chunks()
             stream = pa.BufferOutputStream()
             with pa.ipc.new_stream(stream, part.schema) as writer:

@@ -18,11 +18,12 @@ def check_early(sink: Sink, columns: pa.Table, of_text: str = "") -> None:
     """Check that the template of a sink fits the columns, as far as their types are known.
 
     Args:
-        columns: without rows. One of type null may have any type later, such as lists.
-        of_text: a note for the error if a column is text and must not be.
+        sink: the sink.
+        columns: the columns, without rows. A column of type null may later have any type.
+        of_text: a note for the error about a text column that must have another type.
 
     Raises:
-        TemplateError: it does not.
+        TemplateError: the template does not fit.
     """
     try:
         sink.check(columns)

@@ -1,4 +1,4 @@
-"""The end of a job in the engine's driver: what became of its rows is announced."""
+"""The end of a job in the engine's driver: announce its totals."""
 
 from __future__ import annotations
 
@@ -21,12 +21,14 @@ def end_job(
     """End a job, or an epoch of a stream, whose tasks have committed, and announce its totals.
 
     Args:
-        totals: of each task.
-        address: of the listener, if there is one.
-        query, epoch: the stream, and the number of its epoch.
+        sink: the sink.
+        totals: the Totals of each task.
+        address: address of the listener, if any.
+        query: the stream of an epoch.
+        epoch: number of the epoch.
 
     Raises:
-        CheckpointError, TransportError: as ``Sink.finish()``.
+        CheckpointError, TransportError: as in ``Sink.finish()``.
     """
     if epoch is None:
         sink.finish(totals)
@@ -38,10 +40,10 @@ def end_job(
 def give_up_job(
     totals: Sequence[Totals], address: Address | None, epoch: int | None = None
 ) -> None:
-    """Announce what the tasks of a job that failed have loaded.
+    """Announce the totals of a failed job.
 
     Args:
-        totals: of each task that has committed.
+        totals: the Totals of each committed task.
         address, epoch: as for ``end_job()``.
     """
     announce(Totals.sum(totals, job_failed=True), address, epoch=epoch)

@@ -1,4 +1,4 @@
-"""Joins the blocks of a task without changing their values."""
+"""Join the blocks of a task without changing their values."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ __all__ = ["joined"]
 def joined(blocks: Iterable[pa.Table], advice: str) -> pa.Table:
     """Return blocks with the same columns as one table.
 
-    A column of only nulls, or of empty lists, may have any type. Else a value would depend on which
-    blocks come together: with floats, an integer becomes one.
+    Only columns of nulls or empty lists may differ in type. With other types, values would depend
+    on which blocks are joined: with floats, an integer becomes a float.
 
     Args:
         blocks: at least one.
-        advice: how to get columns of one type.
+        advice: how to make the types of columns equal, for the message.
 
     Raises:
         SourceError: a name or a type differs.
@@ -34,14 +34,14 @@ def joined(blocks: Iterable[pa.Table], advice: str) -> pa.Table:
 
 
 def with_types(schema: pa.Schema, other: pa.Schema) -> pa.Schema:
-    """Return a schema with the types of another one where its own are those of nulls."""
+    """Return a schema whose null types are replaced by the types of another one."""
     fields = {field.name: field.type for field in other}
     kinds = [with_type(field.type, fields.get(field.name, field.type)) for field in schema]
     return pa.schema(list(zip(schema.names, kinds, strict=True)))
 
 
 def with_type(kind: pa.DataType, other: pa.DataType) -> pa.DataType:
-    """Return a type, or another one if it is that of nulls; also in lists."""
+    """Return a type, with null types in it replaced by another type's, including in lists."""
     if pa.types.is_null(kind):
         return other
     if pa.types.is_list(kind) and pa.types.is_list(other):

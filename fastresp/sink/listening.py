@@ -1,4 +1,4 @@
-"""Totals for functions in the engine's driver, from another process of the same machine."""
+"""Pass totals to functions in the engine's driver from another process on its machine."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ from .totals import Totals
 
 __all__ = ["Address", "announce", "listen"]
 
-# How long to wait for the functions of the driver.
+# Seconds to wait for the driver's functions.
 TOLD_S = 60.0
 
 
 @dataclass(frozen=True)
 class Address:
-    """Where a function is told of totals.
+    """The address of a listener function.
 
     Attributes:
-        host, port: of a socket that only this machine reaches.
-        key: which both sides must know; never shown.
-        number: of the function.
+        host: host of a socket that only this machine can reach.
+        port: its port.
+        key: secret that both sides know; never shown.
+        number: number of the function.
     """
 
     host: str
@@ -37,24 +38,26 @@ class Address:
     number: int
 
     def tell(self, totals: Totals, **names: Any) -> None:
-        """Pass totals on, unless the driver has ended.
+        """Call the function with totals, unless the driver has ended.
 
         Args:
-            names: arguments for the function besides the totals.
+            totals: the totals.
+            names: keyword arguments of the function.
         """
         with suppress(OSError, EOFError), Client((self.host, self.port)) as connection:
             connection.send_bytes(self.key)
             connection.send((self.number, totals, names))
-            connection.poll(TOLD_S)  # it has returned
+            connection.poll(TOLD_S)  # the function has returned
 
 
 def announce(totals: Totals, address: Address | None, **names: Any) -> None:
-    """Write the totals of a job to the driver's log, and pass them to its function.
+    """Write the totals of a job to the driver's log, and call its listener with them.
 
-    Those of a job that failed are a warning.
+    The totals of a failed job are logged as a warning.
 
     Args:
-        address: of the function; None if there is none.
+        totals: the totals.
+        address: address of the listener; None without one.
         names: as for ``Address.tell()``.
     """
     warning = "WARNING: the job failed; its committed tasks loaded " if totals.job_failed else ""
@@ -64,11 +67,11 @@ def announce(totals: Totals, address: Address | None, **names: Any) -> None:
 
 
 def listen(listener: Callable[..., object]) -> Address:
-    """Call a function with the totals of each job that ends; return where.
+    """Register a function that is called with the totals of each ended job; return its address.
 
     Args:
-        listener: called in a thread with the Totals, and what else ``Address.tell()`` gets. What it
-            raises is printed as from any thread.
+        listener: called in a thread with the Totals and the keyword arguments of
+            ``Address.tell()``. Its exceptions are printed, as in any thread.
     """
     driver = _driver()
     driver.functions.append(listener)
@@ -77,7 +80,7 @@ def listen(listener: Callable[..., object]) -> Address:
 
 
 class _Driver:
-    """One socket for all functions of this process."""
+    """The socket for all listeners of this process."""
 
     def __init__(self) -> None:
         self.key = token_bytes(32)
@@ -89,12 +92,12 @@ class _Driver:
         while True:
             with suppress(ConnectionError):
                 connection = self.socket.accept()
-                # One that says nothing holds up nobody but itself.
+                # A silent client blocks only its own thread.
                 Thread(target=self._pass_on, args=(connection,), daemon=True).start()
 
     def _pass_on(self, connection: Connection) -> None:
         with suppress(EOFError, OSError), connection:
-            # What others send is not unpickled.
+            # Data of clients without the key is not unpickled.
             if not compare_digest(connection.recv_bytes(len(self.key)), self.key):
                 return
             number, totals, names = connection.recv()

@@ -1,4 +1,4 @@
-"""A sink for an engine whose jobs have names, so that the user only says whether to use them."""
+"""A sink for engines that name their jobs, so that ``exactly_once`` is True or False."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ class SinkOfNamedJob(Sink):
     """A sink whose job the engine has named.
 
     Args:
-        job: its name.
-        exactly_once: whether each row is loaded once, even if a task runs again.
+        job: name of the job.
+        exactly_once: whether each row is loaded exactly once, even if a task runs again.
         server, template, options: as for ``Sink``.
 
     Raises:
         TypeError: ``exactly_once`` is neither True nor False.
-        others: as ``Sink``.
+        others: as in ``Sink``.
     """
 
     how_once = "exactly_once=True"
@@ -35,8 +35,8 @@ class SinkOfNamedJob(Sink):
     ) -> None:
         if not isinstance(exactly_once, bool):
             raise TypeError(
-                f"exactly_once must be True or False here, not {exactly_once!r}: the job has a "
-                "name already"
+                f"exactly_once must be True or False here, not {exactly_once!r}: the engine names "
+                "the job"
             )
         name = job if exactly_once else None
         super().__init__(server, template, exactly_once=name, **options)

@@ -1,4 +1,4 @@
-"""Reading hashes in parts, one for each task of an engine, as columns of given types."""
+"""Read hashes in parts, one for each task of an engine, as columns of given types."""
 
 from __future__ import annotations
 
@@ -21,20 +21,21 @@ __all__ = ["Reading"]
 
 @dataclass
 class Reading:
-    """Which hashes to read, in how many parts, and their columns.
+    """The hashes to read, their columns, and the number of parts.
 
     Attributes:
-        schema: the columns; each field of a hash is read as the type of its column. The column that
-            the pattern names is that part of the key, or the column ``key``.
+        schema: the columns; each field of a hash is read as the type of its column. The placeholder
+            of the pattern is a column with that part of the key; without one, the column ``key`` is
+            the key.
         pattern: as for ``fetch_hashes``, such as ``"user:{id}"`` or ``"user:*"``.
         server: a URL; None for the environment variable ``REDIS_URL`` of each task.
-        password: of the server, instead of one in the URL.
-        partitions: number of parts. Each has the keys of a range of slots, also without a cluster,
-            where each part looks through all keys.
+        password: the server's password, instead of one in the URL.
+        partitions: number of parts, each with the keys of a range of slots. On a single server,
+            each part scans all keys.
         timeout: as for ``fetch_hashes``.
 
     Raises:
-        ValueError: the pattern names a column that the schema lacks, or a number is wrong.
+        ValueError: the pattern names a column that the schema lacks, or a number is invalid.
     """
 
     schema: pa.Schema
@@ -48,7 +49,7 @@ class Reading:
         column = as_pattern(self.pattern).column
         if column not in self.schema.names:
             raise ValueError(
-                f"the pattern {self.pattern!r} makes a column {column!r}, which the schema lacks"
+                f"the pattern {self.pattern!r} needs a column {column!r}, which the schema lacks"
             )
         if len(self.schema) == 1:
             raise ValueError(f"the schema has only {column!r}; add a field of the hashes")
@@ -69,7 +70,7 @@ class Reading:
 
         Raises:
             ValueError: a value does not fit the type of its column.
-            others: as ``fetch_hashes``.
+            others: as in ``fetch_hashes``.
         """
         column = as_pattern(self.pattern).column
         binary = [each.name for each in self.schema if pa.types.is_binary(each.type)]

@@ -1,4 +1,4 @@
-"""The failed commands of a task, as a file of JSON lines in a folder or an object store."""
+"""Write the failed commands of a task as JSON Lines in a folder or an object store."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ __all__ = ["RejectsOfTask", "check_folder"]
 
 
 def check_folder(folder: str) -> None:
-    """Check that rejects can go to such a folder, as far as that is known without a connection.
+    """Check that rejects can be written to a folder, without connecting to it.
 
     Raises:
-        ImportError: it is a URL, and fsspec, or what it needs for that, is not installed.
-        ValueError: fsspec does not know such URLs.
+        ImportError: it is a URL, and fsspec or its package for the scheme is not installed.
+        ValueError: fsspec does not know the URL's scheme.
     """
     if "://" in folder:
         _fsspec().get_filesystem_class(folder.partition("://")[0])
@@ -41,14 +41,14 @@ def _fsspec() -> Any:
 class RejectsOfTask:
     """Writes failed commands to ``FOLDER/TASK-ATTEMPT.jsonl``, which ``read_rejects()`` reads.
 
-    The file is made with the first of them, and has another number if there is one of that name:
-    its rows may have been loaded by an attempt before. An object store has it when the task has
-    ended.
+    The file is created for the first failed command. If the name exists, it gets another number:
+    the rows of that file may have been loaded by an earlier attempt. In an object store, the file
+    appears when the task has ended.
 
     Args:
         folder: a path, or a URL that fsspec knows, such as ``s3://bucket/rejects``.
-        name: of the file, without its ending. Other characters than letters, digits and ``_.-~``
-            are written as in URLs.
+        name: name of the file, without its extension. Characters other than letters, digits and
+            ``_.-~`` are percent-encoded.
     """
 
     def __init__(self, folder: str | os.PathLike[str], name: str) -> None:
@@ -61,7 +61,7 @@ class RejectsOfTask:
         """Write a command.
 
         Raises:
-            OSError: that is not possible.
+            OSError: writing failed.
             ImportError: the folder is a URL, and fsspec is not installed.
         """
         if self._file is None:
@@ -77,7 +77,7 @@ class RejectsOfTask:
             folder.mkdir(parents=True, exist_ok=True)
             for name in names:
                 with suppress(FileExistsError):
-                    # Each line is written at once: its row may not be loaded again.
+                    # Each line is written immediately, since its row may not be loaded again.
                     file = (folder / f"{name}.jsonl").open("x", buffering=1)
                     return self._open_files.enter_context(file)
         raise AssertionError
@@ -93,6 +93,6 @@ class RejectsOfTask:
         """Complete the file.
 
         Raises:
-            OSError: that is not possible.
+            OSError: writing failed.
         """
         self._open_files.close()

@@ -1,4 +1,4 @@
-"""``Sink``: what an engine sends to its tasks, so that they load their rows."""
+"""``Sink``: the target that an engine sends to its tasks, which load their rows."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Sink"]
 
-# What a task does itself, or can't do.
+# Options that a task sets itself or does not support.
 NOT_FOR_TASKS = frozenset((
     "checkpoint", "checkpoint_clear", "default", "metrics", "progress", "resume", "source_id",
     "take_over", "transport",
@@ -39,35 +39,38 @@ OPTIONS = sorted({each.name for each in fields(Options)} - NOT_FOR_TASKS - {"ser
 
 @public
 class Sink:
-    """Where the tasks of an engine load their rows. It can be pickled, and opens no connection.
+    """Describe where and how the tasks of an engine load their rows.
+
+    A Sink opens no connection and can be pickled.
 
     Args:
         server: a URL, as for ``mass_insert``, or None for the environment variable ``REDIS_URL`` of
             each task. A client can't be sent to other machines.
         template: as for ``mass_insert``.
-        exactly_once: the name of the job. Engines run a task again after a failure, and sometimes
-            twice at once: with this, each row is loaded once all the same. An attempt finds out
-            what those before have loaded, by the markers of a checkpoint for each task, and resumes
-            there. For that, a task must have the same rows in the same order each time. Without it,
-            only idempotent commands are accepted, such as SET, HSET or SADD. If a key comes
-            twice within a task, its older row may then stay: a second attempt can end between them.
-        tasks: how many tasks load at the same time, to share ``rate_limit`` and ``index_backlog``.
-        password: of the server, instead of one in the URL.
-        split: what divides the rows between the tasks, such as ``"8 partitions"``. With
-            ``exactly_once``, tasks of another split are refused before they send anything, until
+        exactly_once: the name of the job, so that each row is loaded exactly once, although engines
+            rerun failed tasks, sometimes in parallel. An attempt resumes where earlier attempts
+            stopped, with a checkpoint for each task, so a task must have the same rows in the same
+            order each time. Without it, only idempotent commands are accepted, such as SET, HSET or
+            SADD. If a key is written twice within a task, its older row may then remain, because a
+            second attempt can end between the two.
+        tasks: number of tasks that load at the same time, among which ``rate_limit`` and
+            ``index_backlog`` are divided.
+        password: the server's password, instead of one in the URL.
+        split: an ID of how rows are divided between tasks, such as ``"8 partitions"``. With
+            ``exactly_once``, tasks with another split are refused before they send anything, until
             the job has ended.
-        rejects: a folder, or a URL of one that fsspec knows. Each attempt that has failed commands
-            writes a file ``TASK-ATTEMPT.jsonl``, for ``read_rejects()``; with another number if
-            there is one of that name.
-        options: all others of ``mass_insert`` that make sense for a task.
+        rejects: a folder, or a folder's URL for fsspec. Each attempt with failed commands writes a
+            file ``TASK-ATTEMPT.jsonl`` for ``read_rejects()``, with another number if the name
+            exists.
+        options: the other options of ``mass_insert`` that tasks support.
 
     Raises:
-        CheckpointError: the commands may not run twice, and ``exactly_once`` is not given.
-        ImportError: ``rejects`` is a URL, and what fsspec needs for it is not installed.
+        CheckpointError: the commands are not idempotent, and ``exactly_once`` is not given.
+        ImportError: ``rejects`` is a URL, and fsspec or its package for the scheme is missing.
         TemplateError, ValueError, TypeError: an argument is invalid.
     """
 
-    # What to pass so that each row is loaded once.
+    # The advice for loading each row exactly once.
     how_once = "exactly_once='NAME-OF-THE-JOB'"
 
     def __init__(
@@ -116,46 +119,48 @@ class Sink:
         return f"<fastresp.sink.Sink of {shortened(self.template.text, LINE_SHOWN)!r} to {where}>"
 
     def _check_attempts(self) -> None:
-        """Refuse what a second attempt of a task would do twice, or could not do."""
+        """Refuse commands and options that a second attempt of a task could not repeat safely."""
         options = self._options
         if self.exactly_once is not None:
             if options.mode == "serialize":
                 raise CheckpointError(
-                    "exactly_once is not for mode='serialize'; use exists='replace' instead"
+                    "exactly_once can't be used with mode='serialize'; use exists='replace' instead"
                 )
             if options.retry not in (None, "never"):
-                raise CheckpointError("exactly_once is not for retry; the engine tries again")
+                raise CheckpointError(
+                    "exactly_once can't be used with retry; the engine retries the task"
+                )
         elif not self._again:
             how = self.how_once
             if options.mode == "serialize":
                 how = "exists='replace'"
             raise CheckpointError(
-                "an engine may run a task twice, and these commands would then change more than "
-                f"once: {shortened(self.template.text, LINE_SHOWN)!r}; pass {how}"
+                "an engine may run a task twice, and these commands are not idempotent: "
+                f"{shortened(self.template.text, LINE_SHOWN)!r}; pass {how}"
             )
 
     @property
     def _again(self) -> bool:
-        """Whether its commands are idempotent."""
+        """Whether the commands are idempotent."""
         if self._options.mode == "serialize":
             return self._options.exists == "replace"
         return may_run_twice(self.template, self._options.nulls)
 
     def check_rewrites(self) -> None:
-        """Check that the commands may run for all rows again, with new values, in each batch.
+        """Check that each batch may write all rows again, with new values.
 
         Raises:
-            ValueError: they may not.
+            ValueError: the commands are not idempotent.
         """
         if not self._again:
             raise ValueError(
                 "outputMode('complete') writes all rows again in each batch, and these commands "
-                f"would then change more than once: "
-                f"{shortened(self.template.text, LINE_SHOWN)!r}; use a command such as SET or HSET"
+                f"are not idempotent: {shortened(self.template.text, LINE_SHOWN)!r}; use a command "
+                "such as SET or HSET"
             )
 
     def _share(self, tasks: int | None) -> None:
-        """Divide the rate limit, and the backlog of indexes, between the tasks."""
+        """Divide the rate limit and the index backlog between the tasks."""
         rate, backlog = self._options.rate, self._options.index_backlog
         if tasks is not None and (not isinstance(tasks, int) or tasks < 1):
             raise ValueError(f"tasks must be a number of 1 or more, not {tasks!r}")
@@ -179,10 +184,10 @@ class Sink:
         return with_password(self._server, self._password)
 
     def part(self, *names: object) -> Sink:
-        """Return a sink with the same options for a part of the job, which ends by itself.
+        """Return a sink with the same options for a part of the job, which ends separately.
 
         Args:
-            names: follow the name of the job, such as the number of an epoch.
+            names: appended to the name of the job, such as the number of an epoch.
         """
         other = copy(self)
         if self.exactly_once is not None:
@@ -190,7 +195,7 @@ class Sink:
         return other
 
     def epoch(self, query: str, number: int) -> Sink:
-        """Return a sink for an epoch of a stream: another run may end it than has begun it."""
+        """Return a sink for an epoch of a stream, which another run may end."""
         other = self.part(query, number)
         other.split = None
         if self.exactly_once is not None:
@@ -204,7 +209,7 @@ class Sink:
             data: Arrow data as for ``Task.write()``; it may have no rows.
 
         Raises:
-            TemplateError: it does not.
+            TemplateError: the template does not fit.
         """
         with closing(Chunks(data, self.template, self._options)) as chunks:
             chunks.open()
@@ -213,13 +218,13 @@ class Sink:
         """Open a task. Nothing is sent before its first batch.
 
         Args:
-            task_id: the number or name of the task, or of its partition: the same for each attempt.
-            attempt: its number, for the name of a rejects file.
-            rows: what identifies the rows of the task. With ``exactly_once``, an attempt is refused
-                if an attempt before had others.
+            task_id: number or name of the task or its partition, the same for each attempt.
+            attempt: number of the attempt, for the name of a rejects file.
+            rows: an ID of the task's rows. With ``exactly_once``, an attempt is refused if an
+                earlier attempt had another ID.
 
         Raises:
-            CheckpointError: the name has other characters than letters, digits, and ``-_.:``.
+            CheckpointError: the name has characters other than letters, digits, and ``-_.:``.
         """
         number, options, job = str(task_id), replace(self._options, server=self._url), None
         if self.exactly_once is not None:
@@ -238,13 +243,13 @@ class Sink:
         return Task(Load(self.template, options, number, job, rejects))
 
     def load(self, batches: Iterable[Any], task_id: int | str, attempt: int = 0) -> Totals:
-        """Open a task, write all its batches, and commit it; return what became of the rows.
+        """Open a task, write all its batches, and commit it; return its Totals.
 
         Args:
             batches, task_id, attempt: as for ``Task.write()`` and ``open()``.
 
         Raises:
-            others: as ``Task.write()``, ``Task.commit()`` and ``open()``.
+            others: as in ``Task.write()``, ``Task.commit()`` and ``open()``.
         """
         with self.open(task_id, attempt) as task:
             for batch in batches:
@@ -252,17 +257,17 @@ class Sink:
             return task.commit()
 
     def finish_epoch(self, query: str, number: int, totals: Iterable[Totals]) -> None:
-        """End the job of an epoch, and forget that of the one before, which can't run again.
+        """End the job of an epoch, and delete the previous epoch's, which can't run again.
 
         Raises:
-            CheckpointError: as ``finish()``.
+            CheckpointError: as in ``finish()``.
             TransportError: the server can't be reached.
         """
         self.epoch(query, number).finish(totals)
         self.epoch(query, number - 1).forget()
 
     def forget(self) -> None:
-        """Delete what ``finish()`` has kept of the job, since it can't run again.
+        """Delete the hash that ``finish()`` has left, since the job can't run again.
 
         Raises:
             TransportError: the server can't be reached.
@@ -271,17 +276,17 @@ class Sink:
             self._job(self.exactly_once).forget()
 
     def load_table(self, table: pa.Table, task_id: int | str, attempt: int = 0) -> Totals:
-        """Load all rows of a task, and commit it; return what became of them.
+        """Load all rows of a task, and commit it; return its Totals.
 
-        With ``exactly_once``, this is refused if an attempt before had other rows.
+        With ``exactly_once``, refused if an earlier attempt had other rows.
 
         Args:
             table: all rows of the task.
             task_id, attempt: as for ``open()``.
 
         Raises:
-            CheckpointError: the rows differ from those before; nothing was sent.
-            others: as ``Task.write()``, ``Task.commit()`` and ``open()``.
+            CheckpointError: the rows differ from an earlier attempt's; nothing was sent.
+            others: as in ``Task.write()``, ``Task.commit()`` and ``open()``.
         """
         rows = "" if self.exactly_once is None else digest(table)
         with self.open(task_id, attempt, rows) as task:
@@ -289,17 +294,17 @@ class Sink:
             return task.commit()
 
     def finish(self, totals: Iterable[Totals]) -> Totals:
-        """End the job, when each task has committed; return the sum of their totals.
+        """End the job when all tasks have committed; return the sum of their totals.
 
-        With ``exactly_once``, this replaces the tasks' checkpoints with one hash,
-        ``fastresp:{JOB}:job``, so that the job can't run a second time.
+        With ``exactly_once``, one hash ``fastresp:{JOB}:job`` replaces the tasks' checkpoints, so
+        that the job can't run again.
 
         Args:
-            totals: what each task's ``commit()`` has returned.
+            totals: the results of each task's ``commit()``.
 
         Raises:
-            CheckpointError: the server has lost rows of a task since, as it was started again or
-                another one took its place. Run the tasks again: each loads what is missing.
+            CheckpointError: the server was restarted or replaced, and has lost rows of a task. Run
+                the tasks again: each loads its missing rows.
             TransportError: the server can't be reached.
         """
         every = list(totals)
@@ -313,11 +318,11 @@ def _checked(options: dict[str, Any]) -> Options:
     """Return the options of a load.
 
     Raises:
-        TypeError: one is unknown, or not for tasks.
-        ValueError: one is invalid.
+        TypeError: an option is unknown, or not supported for tasks.
+        ValueError: an option is invalid.
     """
     for name in options:
         if name not in OPTIONS:
-            what = "is not for tasks" if name in NOT_FOR_TASKS else "is unknown"
-            raise TypeError(f"the option {name} {what}; there are {', '.join(OPTIONS)}")
+            what = "is not supported for tasks" if name in NOT_FOR_TASKS else "is unknown"
+            raise TypeError(f"the option {name} {what}; the options are {', '.join(OPTIONS)}")
     return Options(transport="socket", **options)

@@ -31,9 +31,9 @@ from .totals import Totals
 
 __all__ = ["Load", "Task"]
 
-# How often to look whether another attempt of the task is still at work.
+# Seconds between checks whether another attempt of the task is active.
 LOOK_S = 0.5
-# How long to wait for the end of a load that was aborted: it may wait for a server just then.
+# Seconds to wait for an aborted load to end, since it may be waiting for a server.
 ABORT_S = 10.0
 
 
@@ -42,7 +42,7 @@ class Aborted(FastrespError):
 
 
 class Ended(Exception):
-    """The job has ended, with this task."""
+    """The job has ended, and included this task."""
 
     def __init__(self, part: Part) -> None:
         super().__init__(part)
@@ -53,14 +53,14 @@ class Ended(Exception):
 class Task:
     """One attempt of a task, opened by ``Sink.open()``. Use it in a ``with`` statement.
 
-    The load runs in a thread: while the engine makes a batch, the one before is encoded and sent,
-    and replies are read. Leaving the statement without ``commit()`` aborts the task; so does
-    dropping the task, or the end of the program.
+    The load runs in a thread: while the engine computes a batch, the previous batch is encoded and
+    sent, and replies are read. Leaving the ``with`` statement without ``commit()`` aborts the task,
+    as does dropping the task or ending the program.
 
-    One thread at a time may use a task. After a fork, only the parent can use it.
+    Only one thread at a time may use a task. After a fork, only the parent can use it.
 
     Attributes:
-        number: of the task, as text.
+        number: number or name of the task, as text.
     """
 
     def __init__(self, load: Load) -> None:
@@ -71,20 +71,20 @@ class Task:
         own(self, lambda inherited: inherited._aborting.detach())
 
     def write(self, batch: Any) -> None:
-        """Load the rows of a batch, after those of the batches before.
+        """Load a batch after the previous batches.
 
-        Returns as soon as no other batch waits to be encoded: at most two are held.
+        Returns when no earlier batch waits to be encoded, so at most two are in memory.
 
         Args:
             batch: Arrow data: an object with ``__arrow_c_array__`` or ``__arrow_c_stream__``, such
                 as a pyarrow RecordBatch or Table, or a polars or pandas DataFrame. It is read after
-                this returns, so do not change it.
+                this method returns, so do not change it.
 
         Raises:
-            TypeError: it is something else.
+            TypeError: the batch is not Arrow data.
             ValueError: the task has ended.
             LoadErrors: the load was stopped by ``on_error="stop"`` or ``max_errors``.
-            others: as ``fastresp.mass_insert``, also for the batches before.
+            others: as in ``fastresp.mass_insert``, for this or an earlier batch.
         """
         self._check()
         check_batch(batch)
@@ -95,13 +95,13 @@ class Task:
             self._load.check()
 
     def commit(self) -> Totals:
-        """Load what is left, wait for all replies, and return what became of the rows.
+        """Load the remaining batches, wait for all replies, and return the task's Totals.
 
         Raises:
-            CheckpointError: an attempt before has had more rows.
-            LoadErrors: commands failed, in this attempt or one before, and ``on_error`` is not
+            CheckpointError: an earlier attempt had more rows.
+            LoadErrors: commands failed, in this or an earlier attempt, and ``on_error`` is not
                 ``"collect"``; or the load was stopped.
-            others: as ``write()``.
+            others: as in ``write()``.
         """
         self._check()
         self._load.pushed.end()
@@ -119,10 +119,10 @@ class Task:
         return totals
 
     def abort(self) -> None:
-        """Load no more, and close the connections. Does nothing after ``commit()``.
+        """Stop loading, and close the connections. Does nothing after ``commit()``.
 
-        Batches that were written before may be loaded, or not. Waits up to 10 s for a server that
-        does not answer.
+        Written batches may or may not be loaded. Waits up to 10 s for a server that does not
+        answer.
         """
         if is_own(self):
             self._aborting()
@@ -142,18 +142,18 @@ class Task:
 
 
 class Load:
-    """The load of a task, run by its thread. It must not refer to the task, which may be dropped.
+    """The load of a task, in its own thread. It must not refer to the task, which may be dropped.
 
     Args:
-        number: of the task.
-        job: of the task, with ``exactly_once``.
+        number: number of the task.
+        job: job of the task, with ``exactly_once``.
         rejects: closed at the end.
 
     Attributes:
-        pushed: its source.
-        totals: what became of the rows.
-        begun: whether it has begun.
-        of_ended: whether the job of the task has ended before, so that nothing was loaded.
+        pushed: the source.
+        totals: the outcome.
+        begun: whether it has started.
+        of_ended: whether the job had already ended, so that nothing was loaded.
     """
 
     def __init__(
@@ -176,19 +176,19 @@ class Load:
         self._error: BaseException | None = None
 
     def begin(self) -> None:
-        """Begin to load in a thread, unless that was done."""
+        """Start the load in a thread, unless it has started."""
         if not self.begun:
             self.begun = True
             own(self)
             running.add(self)
-            # A thread that is no daemon would keep the program from ending.
+            # A non-daemon thread would keep the program from ending.
             self._thread = Thread(target=self.run, name=f"fastresp-{self.totals.task}", daemon=True)
             try:
                 self._thread.start()
             except RuntimeError as error:
                 self._error = TransportError(
-                    f"task {self.totals.task} can't begin to load: {error} (the process, or its "
-                    "container, may have too many threads)"
+                    f"task {self.totals.task} can't start its load: {error} (the process or its "
+                    "container may have too many threads)"
                 )
                 running.discard(self)
                 self.pushed.drop()
@@ -199,13 +199,13 @@ class Load:
         """Wait until the load has ended.
 
         Args:
-            seconds: at most; None for no limit.
+            seconds: maximum seconds; None for no limit.
         """
-        # Its ident is missing if an interruption came while it was started.
+        # The ident is missing if starting the thread was interrupted.
         if self._thread is None or self._thread.ident is None:
             return
         until = inf if seconds is None else time.monotonic() + seconds
-        # After an interruption in its join(), Python 3.11 takes a thread for ended.
+        # After an interrupted join(), Python 3.11 reports a thread as ended.
         while (left := until - time.monotonic()) > 0 and not self._ended.wait(min(left, TICK_S)):
             pass
 
@@ -222,44 +222,44 @@ class Load:
             self._ended.set()
 
     def abort(self) -> None:
-        """End the load, at its next wait."""
+        """End the load at its next wait."""
         self._aborted.set()
         self.pushed.end(Aborted("the task was aborted"))
 
     def _waiting(self) -> None:
-        """Do what is due while the load waits for its connections."""
+        """Renew the lease, or abort, while the load waits for its connections."""
         if self._aborted.is_set():
             raise Aborted("the task was aborted")
         self.pushed.waiting()
 
     def check(self) -> None:
-        """Raise what ended the load, if something did."""
+        """Raise the error that ended the load, if any."""
         if self._error is not None:
             raise self._error
 
     def check_empty(self) -> None:
-        """Check that no attempt of a task without batches has had rows.
+        """Check that no earlier attempt of a task without batches had rows.
 
         Raises:
-            CheckpointError: one has.
+            CheckpointError: an earlier attempt had rows.
             TransportError: the server can't be reached.
         """
         if self._job is not None:
             self._job.check_empty(self.totals.task)
 
     def _run(self) -> None:
-        """Load all batches, as soon as no other attempt is at work."""
+        """Load all batches, once no other attempt is active."""
         if self._job is not None:
             self._job.begin()
         while not self._aborted.is_set():
             chunks = Chunks(self.pushed, self._template, self._options)
             try:
-                # Before the claim, which would begin a checkpoint anew.
+                # Before the claim, which would create a new checkpoint.
                 self._check_ended()
                 report = run(loading(chunks, self._choose), waiting=self._waiting)
             except AtWork:
-                # A second attempt that continued would end the first, which the engine would then
-                # begin again. One that has come to a standstill does not renew its lease.
+                # A second attempt that took over would end the first, which the engine would then
+                # restart. An attempt that hangs does not renew its lease.
                 self._aborted.wait(LOOK_S)
             except Ended as ended:
                 self.of_ended = True
@@ -274,18 +274,18 @@ class Load:
         """End the load if the job has ended.
 
         Raises:
-            Ended: it has.
-            CheckpointError: it has, without this task; or it is an epoch before the last one.
+            Ended: it has ended.
+            CheckpointError: it has ended without this task, or a later epoch has ended.
         """
         part = None if self._job is None else self._job.part(self.totals.task)
         if part is not None:
             raise Ended(part)
 
     def _settle(self, rows: int, report: Report) -> None:
-        """Note what became of the rows; an attempt before may have failed at the end.
+        """Compute the totals.
 
         Raises:
-            LoadErrors: it has, or the load was stopped before all rows were loaded.
+            LoadErrors: an earlier attempt had errors, or the load was stopped before its end.
         """
         self.totals = Totals.of(self.totals.task, rows, report)
         if report.stopped:
@@ -301,7 +301,7 @@ class Load:
         return SocketTransport(options, server=server, policy=policy, resending=resending)
 
 
-# Loads in threads. A program that ends while such a thread is inside Arrow is aborted.
+# Loads in threads. If the program ends while such a thread is inside Arrow, it crashes.
 running: set[Load] = set()
 
 

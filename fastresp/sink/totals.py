@@ -1,4 +1,4 @@
-"""What became of the rows of a task, or of all tasks of a job."""
+"""The outcome of a task, or of all tasks of a job."""
 
 from __future__ import annotations
 
@@ -18,25 +18,24 @@ logger = logging.getLogger("fastresp.sink")
 
 @dataclass(repr=False)
 class Totals(Displayed):
-    """What became of the rows of a task, or of all tasks of a job. It can be pickled.
+    """The outcome of a task, or of all tasks of a job. It can be pickled.
 
     Attributes:
-        task: the task; empty for several.
-        rows: rows that were loaded, by this attempt and those before.
-        rows_before: of these, the rows that attempts before had loaded (``exactly_once``).
-        commands: whole commands that this attempt sent.
-        failed: commands answered with an error, by this attempt and those before, as far as their
-            replies were seen.
-        errors_by_code: errors of this attempt by their code, such as ``{"WRONGTYPE": 5}``.
-        skipped: commands left out because of a null, or with nothing to send.
-        nulls_skipped: null fields, and null items of lists, that the commands were sent without.
+        task: the task; empty for several tasks.
+        rows: rows loaded by this and earlier attempts.
+        rows_before: rows loaded by earlier attempts (``exactly_once``); included in ``rows``.
+        commands: whole commands sent by this attempt.
+        failed: commands of this and earlier attempts with an error reply, if it was received.
+        errors_by_code: errors of this attempt by code, such as ``{"WRONGTYPE": 5}``.
+        skipped: commands not sent because of a null, or because they had nothing to send.
+        nulls_skipped: null fields, and null list items, omitted from commands that were sent.
         in_doubt: commands sent without a known reply.
         bytes_sent: bytes of RESP sent.
-        seconds: wall time from the first byte sent to the last reply; of several tasks, the sum.
-        errors_unknown: rows that attempts before had loaded without seeing their replies, at most;
-            how many of them failed is unknown.
-        job_failed: whether these are the totals of a job that failed: of its tasks that had
-            committed until then (Spark).
+        seconds: wall time from the first byte sent to the last reply; for several tasks, the sum.
+        errors_unknown: maximum rows that earlier attempts loaded without receiving the replies; how
+            many of them failed is unknown.
+        job_failed: whether the job failed (Spark); the totals are then from the tasks that had
+            committed.
     """
 
     task: str = ""
@@ -55,7 +54,7 @@ class Totals(Displayed):
 
     @classmethod
     def of(cls, task: str, rows: int, report: Report) -> Self:
-        """Return what became of a task, by the number of its rows and the report of its load."""
+        """Return the totals of a task, from its number of rows and the report of its load."""
         unknown = report.errors_unknown
         return cls(
             task=task,
@@ -74,10 +73,11 @@ class Totals(Displayed):
 
     @classmethod
     def sum(cls, several: Iterable[Totals], *, job_failed: bool = False) -> Self:
-        """Return the totals of several tasks.
+        """Return the sum of the totals of several tasks.
 
         Args:
-            job_failed: whether their job failed.
+            several: the totals of each task.
+            job_failed: whether the job failed.
         """
         found = cls(job_failed=job_failed)
         errors: Counter[str] = Counter()
@@ -90,12 +90,12 @@ class Totals(Displayed):
         return found
 
     def log(self, name: str) -> None:
-        """Write the totals to the log ``fastresp.sink``.
+        """Write the totals to the logger ``fastresp.sink``.
 
-        As a warning if commands failed, or may have failed: Python shows these by default.
+        They are a warning, which Python shows by default, if commands failed or may have failed.
 
         Args:
-            name: of what was loaded.
+            name: name of the loaded data.
         """
         warned = self.failed or self.in_doubt or self.errors_unknown
         logger.log(logging.WARNING if warned else logging.INFO, "%s: %s", name, self)

@@ -1,4 +1,4 @@
-"""Text of hashes as values of Arrow types."""
+"""Convert the text in hashes to values of Arrow types."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ __all__ = ["check_types", "in_utc", "parsed"]
 
 
 def in_utc(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return a batch with its points in time in UTC, and no longer in the zone of a session.
+    """Convert the timestamps of a batch from the session's time zone to UTC, at any depth.
 
-    Those in lists, maps and structs, too.
-    Before there were time zones, offsets had seconds, which others can't read.
+    Historic offsets from before time zones have seconds, which other programs can't parse.
     """
     fields = [each.with_type(_type_in_utc(each.type)) for each in batch.schema]
     wanted = pa.schema(fields, batch.schema.metadata)
@@ -36,10 +35,10 @@ def _type_in_utc(kind: pa.DataType) -> pa.DataType:
 
 
 def check_types(schema: pa.Schema) -> None:
-    """Check that each column has a type that text can be parsed as.
+    """Check that the type of each column can be parsed from text.
 
     Raises:
-        ValueError: one has not.
+        ValueError: a type can't be.
     """
     for each in schema:
         try:
@@ -51,13 +50,15 @@ def check_types(schema: pa.Schema) -> None:
 
 
 def parsed(batch: pa.RecordBatch, schema: pa.Schema, key: str) -> pa.RecordBatch:
-    """Return a batch of text as one of the types of a schema, with its columns in that order.
+    """Convert a batch of text to the types and the column order of a schema.
 
     Args:
-        key: the column that has the keys, or parts of them.
+        batch: the batch.
+        schema: the schema.
+        key: the column with the keys, or parts of them.
 
     Raises:
-        ValueError: a value is no text of its type; the message names the column and the key.
+        ValueError: a value can't be parsed as its type; the message names the column and the key.
     """
     keys = batch.column(key)
     return pa.record_batch(
@@ -69,8 +70,8 @@ def _parsed(column: pa.Array, wanted: pa.Field, keys: pa.Array) -> pa.Array:
     if column.null_count and not wanted.nullable:
         key = keys[column.is_null().index(True).as_py()]
         raise ValueError(
-            f"column {wanted.name!r} is missing in the hash of {key.as_py()!r}, and the schema "
-            "says that it never is; make the column nullable"
+            f"column {wanted.name!r} is missing in the hash of {key.as_py()!r}, but is not "
+            "nullable in the schema; make the column nullable"
         )
     try:
         return _as_type(column, wanted.type)
@@ -87,7 +88,7 @@ def _as_type(column: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 
 def _first_refused(column: pa.Array, wanted: pa.DataType) -> int | None:
-    """Return the place of the first value that can't be converted."""
+    """Return the index of the first value that can't be converted."""
     for at in range(len(column)):
         try:
             _as_type(column.slice(at, 1), wanted)
@@ -97,7 +98,7 @@ def _first_refused(column: pa.Array, wanted: pa.DataType) -> int | None:
 
 
 def _times(column: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """Return points in time; those without an offset are in UTC, or the column has no time zone."""
+    """Parse timestamps; without an offset, they are UTC, or have the column's lack of a zone."""
     if wanted.tz is None:
         return column.cast(wanted)
     zoned = pc.match_substring_regex(column, r":\d\d.*(Z|[+-]\d\d(:?\d\d)?)$")

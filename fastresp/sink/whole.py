@@ -1,4 +1,4 @@
-"""Tasks of engines that pass all their rows at once, and do not say which attempt it is."""
+"""Load tasks of engines that pass all rows together, without the number of the attempt."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ __all__ = ["load_whole"]
 
 
 def load_whole(sink: Sink, table: pa.Table, task_id: int) -> Totals:
-    """Load all rows of a task, and commit it; return what became of them.
+    """Load all rows of a task, and commit it; return its Totals.
 
     Args:
-        table: the rows. Without any, its columns do not matter: their types may be unknown.
+        sink: the sink.
+        table: the rows. If it has none, its columns are ignored, since their types may be unknown.
         task_id: as for ``Sink.open()``.
 
     Raises:
-        CheckpointError: with ``exactly_once``, an attempt before had other rows.
-        others: as ``Sink.load_table()``.
+        CheckpointError: with ``exactly_once``, an earlier attempt had other rows.
+        others: as in ``Sink.load_table()``.
     """
     if not table.num_rows:
         return sink.load([], task_id)

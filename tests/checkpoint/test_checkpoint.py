@@ -470,7 +470,7 @@ class TestErrors:
     def test_loader_that_was_killed(self, server: LocalServer, client: redis.Redis) -> None:
         loads = Loads(server, PUSH, 1, 1)
         loads.run(Loads.kill_loader)
-        assert "and their replies were not seen" in loads.printed
+        assert "and their replies were not received" in loads.printed
 
 
 class TestRefused:
@@ -514,13 +514,13 @@ class TestRefused:
             assert (report.resumed_at, report.resumed_at + report.rows) == (2_998, 6_000)
             if template.startswith("RPUSH"):
                 assert (client.llen("list"), client.get("sum")) == (6_000, b"5998")
-            with pytest.raises(fastresp.CheckpointError, match="has a different nulls: it was 'skip'"):
+            with pytest.raises(fastresp.CheckpointError, match="different nulls: it was 'skip'"):
                 fastresp.mass_insert(rows, template, nulls="empty", **options)
         # EXPIRE without its SET can't run twice.
         options["checkpoint"] = "other"
         with pytest.raises(fastresp.EncodeError, match=r"row 2,998"):
             fastresp.mass_insert(rows, "SET {0} {1}; EXPIRE {0} 9", **options)
-        with pytest.raises(fastresp.CheckpointError, match="a different way of sending: it was 'single comm"):
+        with pytest.raises(fastresp.CheckpointError, match="way of sending: it was 'single comm"):
             fastresp.mass_insert(rows, "SET {0} {1}; EXPIRE {0} 9", nulls="skip", **options)
 
     def test_file_that_has_changed(self, server: LocalServer, tmp_path: Path) -> None:

@@ -277,7 +277,7 @@ def test_threads(workers: Any) -> None:
 
 
 def test_refused() -> None:
-    with pytest.raises(TypeError, match="the option resume is not for tasks"):
+    with pytest.raises(TypeError, match="the option resume is not supported for tasks"):
         to_redis(partitions(10, 1), HASH, resume=True)
     with pytest.raises(TypeError, match="server must be a URL or None"):
         to_redis(partitions(10, 1), HASH, redis.Redis())  # type: ignore[arg-type]

@@ -132,7 +132,7 @@ def test_refused_at_once() -> None:
         redis({"users": HASH, "visits": INCREMENT})
     with pytest.raises(TypeError, match="exactly_once must be True or False here, not 'my-job'"):
         redis(INCREMENT, exactly_once="my-job")
-    with pytest.raises(TypeError, match="the option resume is not for tasks"):
+    with pytest.raises(TypeError, match="the option resume is not supported for tasks"):
         redis(resume=True)
 
 

@@ -207,7 +207,7 @@ def test_rate(server: LocalServer) -> None:
 
 
 def test_refused() -> None:
-    with pytest.raises(TypeError, match="the option resume is not for tasks"):
+    with pytest.raises(TypeError, match="the option resume is not supported for tasks"):
         RedisDatasink(None, HASH, resume=True)
     with pytest.raises(TypeError, match="server must be a URL or None"):
         RedisDatasink(redis.Redis(), HASH)  # type: ignore[arg-type]

@@ -251,7 +251,7 @@ def test_no_thread(server: LocalServer, monkeypatch: pytest.MonkeyPatch) -> None
     task = Sink(server.url, "SET n:{id} 1").open(0)
     monkeypatch.setattr(threading.Thread, "start", refuse)
     for _ in range(4):
-        with pytest.raises(TransportError, match="task 0 can't begin to load: can't start"):
+        with pytest.raises(TransportError, match="task 0 can't start its load: can't start"):
             task.write(batch(500))
     with pytest.raises(TransportError, match="too many threads"):
         task.commit()

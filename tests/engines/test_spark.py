@@ -115,7 +115,7 @@ def test_refused(spark: Any, heard: list[Any], server: LocalServer, client: redi
     assert "use mode('append')" in refusal(overwrite.save)
     reader = spark.read.format("fastresp")
     assert "name the columns to read" in refusal(lambda: reader.option("pattern", "*").load())
-    assert "makes a column 'key', which the schema lacks" in refusal(
+    assert "needs a column 'key', which the schema lacks" in refusal(
         lambda: reader.option("pattern", "*").schema("id LONG").load().count()
     )
     client.hset("text:7", "number", 7)

@@ -62,9 +62,7 @@ class Markers:
         self._runs: Collection[str] = ()
         # Prefix of each value: the generation, and the loader's token, if any.
         self.prefix = b""
-        self.fenced = (
-            False  # whether scripts set the markers, which then have a prefix from the start
-        )
+        self.fenced = False  # whether scripts set the markers, which then start with a prefix
         self._ran = array("q", bytes(8 * len(self.keys)))
         self.links = links
         self._name = name

@@ -1,1 +1,1 @@
-"""``verify()``: compare what is in a server with what a source says."""
+"""``verify()``: compare the data in a server with its source."""

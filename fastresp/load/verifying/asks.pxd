@@ -1,4 +1,4 @@
-"""What was asked about the commands of a chunk, in the order of the replies."""
+"""The reads for the commands of a chunk, in the order of their replies."""
 
 from ...resp.buffer cimport Chunk
 from ...resp.out cimport Reference
@@ -6,9 +6,9 @@ from ...resp.slots cimport Walk, end_of
 from .statement cimport Form, Statement
 
 
-# What a reply is.
+# The kind of a reply.
 cdef enum Kind:
-    PASSED          # no reply: the commands are not looked up
+    PASSED          # no reply: the commands have no read
     ONE             # a bulk string: GET, JSON.GET
     SEVERAL         # an array of bulk strings: MGET, HMGET, ZMSCORE
     FLAGS           # an array of 0 and 1: SMISMEMBER
@@ -17,7 +17,7 @@ cdef enum Kind:
     NUMBER          # EXISTS, PTTL, PEXPIRETIME, HLEN
 
 
-# One command that reads, or commands that are passed.
+# A read, or commands without a read.
 cdef struct Ask:
     Kind kind
     Form form
@@ -25,7 +25,7 @@ cdef struct Ask:
     Py_ssize_t commands         # how many
     Py_ssize_t skipped          # items of the first that other asks are about
     Py_ssize_t items
-    long long number            # of COUNT, what the source says by then; else unused
+    long long number            # of COUNT, the items named by the source; else unused
 
 
 cdef class Asks:
@@ -39,7 +39,7 @@ cdef class Asks:
 cdef Kind kind_of(Form form) noexcept
 
 
-# Goes through the commands of a chunk.
+# Iterates over the commands of a chunk.
 cdef struct Cursor:
     Py_ssize_t command          # the one at ``walk``
     const Reference *large

@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""What was asked about the commands of a chunk, in the order of the replies."""
+"""The reads for the commands of a chunk, in the order of their replies."""
 
 from libc.stdlib cimport free, realloc
 
@@ -16,7 +16,7 @@ cdef class Asks:
         free(self.asks)
 
     cdef Ask *add(self, Kind kind, Form form, Py_ssize_t command) except NULL:
-        """Add an ask about one command and one item of it; the caller corrects the numbers."""
+        """Add an ask about one command and one of its items; the caller corrects the numbers."""
         cdef Py_ssize_t room = max(2 * self.room, LEAST_ROOM)
         cdef Ask *asks
         if self.count == self.room:
@@ -30,7 +30,7 @@ cdef class Asks:
 
 
 cdef Kind kind_of(Form form) noexcept:
-    """Return what the reply to a read is."""
+    """Return the kind of the reply to a read."""
     if form == TEXT or form == DOCUMENT:
         return ONE
     if form == MEMBERS or form == NO_MEMBERS:

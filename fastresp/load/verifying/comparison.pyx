@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""Compare replies with what the source says, without Python objects for values that are equal."""
+"""Compare replies with the source, without creating Python objects for equal values."""
 
 from collections import deque
 from time import time
@@ -33,26 +33,26 @@ cdef enum:
     # Bytes kept of a value that differs.
     FOUND_BYTES = 65536
 
-# How far a remaining time to live may be below what the time since the load explains, in ms.
+# Tolerance in ms of a time to live, below its value at the load minus the time since.
 cdef double SLACK_MS = 1000.0
 
 
 cdef class Comparison(Incoming):
-    """Compares the replies to reads, as their bytes arrive, with the commands that wrote.
+    """Compares the replies to reads, as their bytes arrive, with the commands of the source.
 
     Args:
-        kept: keeps what differs: see Kept.
-        exact: whether items that the source does not name differ, too.
-        again: whether the commands are those of a second look.
+        kept: stores the differences; see Kept.
+        exact: whether items that the source does not name are differences.
+        again: whether the commands are a recheck of differences.
         since: when the load began, in seconds since 1970; -1 if unknown.
 
     Attributes:
-        full: whether no more differences are kept.
-        replies: whole replies so far.
-        values: values compared so far.
-        rows: rows of these.
+        full: whether no more differences are stored.
+        replies: number of whole replies.
+        values: number of compared values.
+        rows: number of their rows.
         held_bytes: memory of the chunks of the source that are not compared yet.
-        refused: the index and the text of the first reply that is an unexpected error, or None.
+        refused: the index and the text of the first unexpected error reply, or None.
     """
 
     def __cinit__(
@@ -69,25 +69,25 @@ cdef class Comparison(Incoming):
 
     @property
     def pending(self):
-        """Whether a reply has begun and is incomplete."""
+        """Whether a reply has started and is incomplete."""
         return self.cut or self.left > 0
 
     def feed(self, data):
         """Compare the next bytes, split at any position.
 
         Raises:
-            ProtocolError: they are not such replies; every later call raises it, too.
+            ProtocolError: they are not replies to the reads; all later calls also raise it.
         """
         self.take_piece(data)
 
     cpdef int accept(self, Asks asks) except -1:
-        """Add what the next replies answer."""
+        """Add the reads that the next replies answer."""
         self.queue.append(asks)
         self.held_bytes += asks.chunk.memory
         return self.settle()
 
     cdef int settle(self) except -1:
-        """Pass the commands that are not looked up, and release chunks that are done."""
+        """Skip commands without reads, and release chunks that are done."""
         cdef const Ask *ask
         while True:
             if self.asks is None:
@@ -142,7 +142,7 @@ cdef class Comparison(Incoming):
         return 0
 
     cdef Ask *begin_reply(self) except NULL:
-        """Begin the reply whose first line is the current one; return what it answers."""
+        """Start the reply with the current line; return the ask that it answers."""
         cdef Ask *ask
         if self.asks is None:
             raise self.error("more replies than commands", self.at_line())
@@ -164,7 +164,7 @@ cdef class Comparison(Incoming):
         return ask
 
     cdef Py_ssize_t rows_until(self, const Ask *ask) noexcept:
-        """Return how many more rows are looked at with an ask."""
+        """Return the number of additional rows that an ask is about."""
         cdef const long long *rows = self.asks.chunk.rows.data.as_longlongs
         cdef Py_ssize_t i, count = 0
         for i in range(ask.command, ask.command + ask.commands):
@@ -215,7 +215,7 @@ cdef class Comparison(Incoming):
         return self.end_reply() if self.left == 0 else 0
 
     cdef int end_reply(self) except -1:
-        """End the reply; items of a list beyond it are missing."""
+        """End the reply; list items beyond its end are missing."""
         cdef Py_ssize_t i
         if self.asks.asks[self.at].kind == RANGE:
             for i in range(self.size, self.source.count):
@@ -227,20 +227,20 @@ cdef class Comparison(Incoming):
         return self.settle()
 
     cdef Py_ssize_t item_at(self) noexcept:
-        """Return the index of the item that the next element is: LPUSH reverses its items."""
+        """Return the item index of the next element: LPUSH reverses its items."""
         return self.size - 1 - self.index if self.source.statement.form == LEFT else self.index
 
     cdef Item *open_item(self, Py_ssize_t index) except NULL:
-        """Begin to compare an item."""
+        """Start to compare an item."""
         cdef Item *item = &self.source.items[index]
         self.values += not self.full
-        # Of a second look, no command overwrites another: SET there keeps the time to live.
+        # In a recheck, no command overwrites another: its SET keeps the time to live.
         if self.watch.watching and not self.again:
             self.watch.overwrite(&self.source.statement, item)
         return item
 
     cdef int begin_text(self, long long n) except -1:
-        """Begin a string whose end has not arrived."""
+        """Start a string whose end has not arrived."""
         cdef const Item *item
         if self.left == 0:
             self.begin_reply()
@@ -289,7 +289,7 @@ cdef class Comparison(Incoming):
         return p
 
     cdef int take_text(self, const char *data, long long n) except -1:
-        """Compare a string; NULL for a value that is not there."""
+        """Compare a string; NULL for a missing value."""
         cdef const Item *item
         if self.left == 0 or self.asks.asks[self.at].kind == FLAGS:
             raise self.error("an element is of another type", self.at_line())
@@ -309,7 +309,7 @@ cdef class Comparison(Incoming):
         return self.end_element()
 
     cdef int take_unequal(self, const Item *item, bytes found, long long size) except -1:
-        """Compare a value whose bytes differ; perhaps it says the same in another way."""
+        """Compare a value with different bytes; scores and documents may still be equal."""
         if self.exact and item.name is not NULL and item.wanted is not NULL:
             self.watch.find(item)
         if item.wanted is NULL:
@@ -325,7 +325,7 @@ cdef class Comparison(Incoming):
         return self.differ("value", item, self.item_at(), found, size)
 
     cdef int take_number(self, const Ask *ask, long long n) except -1:
-        """Compare a number: whether a key or a member is there, a time to live, a count."""
+        """Compare a number: existence of a key or member, a time to live, or a count."""
         cdef const Item *item
         if ask.form == LIFE:
             self.take_time(ask, n)
@@ -342,7 +342,7 @@ cdef class Comparison(Incoming):
         return self.end_element()
 
     cdef int take_time(self, const Ask *ask, long long found) except -1:
-        """Compare a time to live: -2 if there is no key, -1 if it stays."""
+        """Compare a time to live: -2 if the key does not exist, -1 if it does not expire."""
         cdef Statement *s = &self.source.statement
         cdef double now = time() * 1000, ends = s.time
         cdef Item item
@@ -356,12 +356,12 @@ cdef class Comparison(Incoming):
                 self.differ("missing" if found == -2 else "ttl", &item, 0, found, 0)
             return 0
         if not is_absolute(s.clock):
-            # If it is unknown when the load was, no time is late.
+            # If the time of the load is unknown, no time to live is too short.
             ends = s.time + (self.since * 1000 if self.since >= 0 else now)
         over = s.time <= 0 or ends <= now and (is_absolute(s.clock) or self.since >= 0)
         if over and found == -2:
             self.watch.erase(s.key, s.key_size, False)
-        # If it is there, a later row may have made it again.
+        # An existing key may have been created again by a later row.
         if over:
             self.watch.expire(s.key, s.key_size)
         if found == -2:
@@ -374,7 +374,7 @@ cdef class Comparison(Incoming):
         return self.differ("ttl", &item, 0, found, 0)
 
     cdef int take_count(self, const Ask *ask, long long n) except -1:
-        """Compare how many items a key has with how many the source names."""
+        """Compare the number of items of a key with the number that the source names."""
         cdef const Statement *s = &self.source.statement
         cdef Item item
         if self.again:
@@ -388,7 +388,7 @@ cdef class Comparison(Incoming):
         return 0
 
     cdef int take_error(self, bytes words) except -1:
-        """Handle an error reply: a key of another type is a difference, others end the reading."""
+        """Handle an error reply: a key of another type is a difference, others end reading."""
         cdef Py_ssize_t i
         if words.startswith(b"WRONGTYPE") or b"wrong Redis type" in words:
             for i in range(self.source.count):
@@ -402,7 +402,7 @@ cdef class Comparison(Incoming):
     cdef int differ(
         self, str kind, const Item *item, Py_ssize_t index, object found, long long size
     ) except -1:
-        """Keep a difference."""
+        """Store a difference."""
         cdef const Statement *s = &self.source.statement
         cdef const char *key = s.key
         cdef Py_ssize_t key_size = s.key_size

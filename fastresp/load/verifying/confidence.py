@@ -1,4 +1,4 @@
-"""How many rows differ in all, as far as a sample says."""
+"""Estimate from a sample how many rows differ at most."""
 
 from __future__ import annotations
 
@@ -7,33 +7,33 @@ import math
 __all__ = ["CONFIDENCE", "at_most", "of_any_number"]
 
 CONFIDENCE = 0.95
-# Steps of the bisection: enough for all digits of a float.
+# Steps of the bisection, enough for all digits of a float.
 STEPS = 60
-# The fraction is computed until it changes by less.
+# The continued fraction is evaluated until it changes by less than this.
 PRECISION = 1e-12
 MOST_TERMS = 10_000
 TINY = 1e-300
 
 
 def at_most(differing: int, looked_at: int, rows: int, confidence: float = CONFIDENCE) -> float:
-    """Return the largest share of rows that may differ, at a confidence: its upper limit.
+    """Return the upper confidence limit of the share of rows that differ.
 
-    No more rows differ than those that do, and all that were not looked at.
+    It is at most the share of the differing rows plus the rows outside the sample.
 
     Args:
         differing: rows of the sample that differ.
         looked_at: rows of the sample.
-        rows: of the source.
-        confidence: above 0 and below 1.
+        rows: rows of the source.
+        confidence: between 0 and 1, both excluded.
     """
     certain = (differing + rows - looked_at) / rows
     return min(certain, of_any_number(differing, looked_at, confidence))
 
 
 def of_any_number(differing: int, looked_at: int, confidence: float) -> float:
-    """Return the limit for a sample of any number of rows.
+    """Return the limit for a sample from infinitely many rows.
 
-    Exact for independent choices of rows. Source: Clopper and Pearson, "The Use of Confidence or
+    Exact for independently chosen rows. Source: Clopper and Pearson, "The Use of Confidence or
     Fiducial Limits Illustrated in the Case of the Binomial", Biometrika 26 (1934).
     """
     if differing >= looked_at:
@@ -43,7 +43,7 @@ def of_any_number(differing: int, looked_at: int, confidence: float) -> float:
     low, high = differing / looked_at, 1.0
     for _ in range(STEPS):
         middle = (low + high) / 2
-        # The chance of more than so few differences.
+        # The probability of more differences than observed.
         if beta(middle, differing + 1, looked_at - differing) < confidence:
             low = middle
         else:
@@ -52,10 +52,10 @@ def of_any_number(differing: int, looked_at: int, confidence: float) -> float:
 
 
 def beta(x: float, a: float, b: float) -> float:
-    """Return the regularized incomplete beta function I_x(a, b).
+    """Return the regularised incomplete beta function I_x(a, b).
 
     Source: NIST Digital Library of Mathematical Functions, 8.17.22, evaluated by Lentz's method,
-    and 8.17.4 for x beyond the middle.
+    and 8.17.4 for x above the mean.
     """
     if x > (a + 1) / (a + b + 2):
         return 1.0 - beta(1 - x, b, a)

@@ -1,4 +1,4 @@
-"""JSON documents of which later rows write a part."""
+"""JSON documents that later rows change in part."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from .values import document_of
 
 __all__ = ["Place", "Places", "place_in", "with_part"]
 
-# Where a part is in a document: names of fields, and indexes of elements.
+# The place of a part in a document: field names and element indexes.
 Place: TypeAlias = tuple[str | int, ...]
 
-# A step of a path to one place: .name, [0], ["name"] or ['name'].
+# A step of a path to a single place: .name, [0], ["name"] or ['name'].
 STEP = re.compile(
     r"""\.(?P<name>[^\W\d][\w-]*) | \[(?P<index>\d{1,9})\] | \["(?P<double>[^"\\]*)"\] """
     r"""| \['(?P<single>[^'\\]*)'\]""",
@@ -23,10 +23,10 @@ STEP = re.compile(
 
 
 class Places:
-    """The documents that differ, or parts of them, found by what a later row writes."""
+    """Documents that differ, or parts of them, indexed by the places that later rows write."""
 
     def __init__(self) -> None:
-        # By key and place: those there; and those there and in it. The place None is unknown.
+        # By key and place: slots at the place, and slots at or below it. None is an unknown place.
         self._at: dict[tuple[bytes, Place | None], set[Any]] = {}
         self._in: dict[tuple[bytes, Place | None], set[Any]] = {}
 
@@ -49,16 +49,16 @@ class Places:
                 del sets[name]
 
     def unclear(self, key: bytes, place: Place | None) -> list[Any]:
-        """Return those of which it is unknown what a row does to them that writes a place."""
+        """Return the slots that a row which writes a place may or may not change."""
         unknown = [*self._at.get((key, None), ())]
         return [*unknown, *self._in.get((key, ()), ())] if place is None else unknown
 
     def within(self, key: bytes, place: Place | None) -> list[Any]:
-        """Return those at a place, and in it."""
+        """Return the slots at or below a place."""
         return [] if place is None else [*self._in.get((key, place), ())]
 
     def around(self, key: bytes, place: Place | None) -> list[tuple[Any, Place]]:
-        """Return those that a place is in, each with where it is in them."""
+        """Return the slots that contain a place, each with the place relative to it."""
         return [
             (slot, place[size:])
             for size in range(len(place))
@@ -67,7 +67,7 @@ class Places:
 
 
 def place_in(path: bytes) -> Place | None:
-    """Return the place that a path of JSON.SET names; None if it may name several, or another."""
+    """Return the place that a path of JSON.SET names; None if it may match several places."""
     try:
         text = path.decode()
     except UnicodeDecodeError:
@@ -92,7 +92,7 @@ def with_part(document: bytes, place: Place, part: bytes) -> bytes:
     """Return a document after JSON.SET of a part.
 
     Raises:
-        ValueError: one is no JSON, or the document has nothing that the part could be in.
+        ValueError: a text is not JSON, or the document lacks the parent of the place.
     """
     try:
         whole, value = document_of(document), document_of(part)
@@ -110,7 +110,7 @@ def with_part(document: bytes, place: Place, part: bytes) -> bytes:
 
 
 def _at(parent: Any, step: str | int) -> Any:
-    """Return a part of a value; None if it has no such part."""
+    """Return a part of a value; None if it is missing."""
     if isinstance(parent, dict):
         return parent.get(step) if isinstance(step, str) else None
     if isinstance(parent, list) and isinstance(step, int) and step < len(parent):

@@ -11,10 +11,10 @@ cdef enum:
 
 
 cdef class Items:
-    """Goes through the commands of chunks.
+    """Iterates over the commands of chunks.
 
     Args:
-        again: whether they are those of a second look.
+        again: whether the commands are a recheck.
     """
 
     def __cinit__(self, bint again):
@@ -24,13 +24,13 @@ cdef class Items:
         PyMem_Free(self.items)
 
     cdef int start(self, Chunk chunk) except -1:
-        """Begin with a chunk."""
+        """Start with a chunk."""
         self.chunk = chunk
         start_at(&self.cursor, chunk)
         return 0
 
     cdef int pass_commands(self, const Ask *ask, Watch watch) except -1:
-        """Note what commands overwrite that are not looked up."""
+        """Note what commands without reads overwrite."""
         cdef Statement s
         cdef Item item
         cdef Py_ssize_t i
@@ -46,7 +46,7 @@ cdef class Items:
         return 0
 
     cdef int move_to(self, Py_ssize_t command) except -1:
-        """Move the cursor to a command of the chunk, which is not before it."""
+        """Move the cursor forward to a command of the chunk."""
         while self.cursor.command < command:
             next_command(&self.cursor, self.chunk)
         return 0

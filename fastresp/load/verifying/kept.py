@@ -1,4 +1,4 @@
-"""What differs so far, until a later row overwrites it or a second look settles it."""
+"""The differences found, until a later row overwrites them or a recheck settles them."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from .values import same_document
 
 __all__ = ["Candidate", "Kept", "settled"]
 
-# What a candidate is about: a key, what kind of name it has in the key, and the name.
+# What a candidate is about: a key, the group of the item in the key, and the item's name.
 Slot: TypeAlias = tuple[bytes, str, bytes | int | None]
 
-# The groups of items that a key has a number of.
+# The groups whose items are counted per key.
 COUNTED = ("field", "member", "score")
-# Memory for each candidate besides its texts.
+# Memory of a candidate without its texts.
 CANDIDATE_BYTES = 1000
-# The most memory for all of them, whatever their number.
+# Maximum memory of all candidates.
 MOST_BYTES = 512 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A value that differs, as far as it was looked at.
+    """A value that differed when it was compared.
 
     Attributes:
         kind: "missing", "value", "type", "ttl" or "extra".
-        row: of the source.
-        key: of the server.
-        group: what it is in the key: "value", "field", "member", "score", "item", "document",
+        row: row of the source.
+        key: key in the server.
+        group: kind of item in the key: "value", "field", "member", "score", "item", "document",
             "time" or "count".
-        name: the field, the member, the index in the list, the path, or the command that says it.
-        wanted: what the source says; None if nothing must be there.
-        found: what the server said.
-        size: of what was found, if it is a text, in bytes.
-        rest: of a document, what was found, but parts that later rows write as they say; empty if
-            that is unknown; None if no row does.
+        name: field, member, list index, JSON path, or the command that sets the time or count.
+        wanted: the value in the source; None if it must not exist.
+        found: the value in the server.
+        size: bytes of the found value, if it is a text.
+        rest: for a document, the found document with the writes of later rows applied; empty if
+            unknown; None if no later row writes a part.
     """
 
     kind: str
@@ -62,7 +62,7 @@ class Candidate:
         return CANDIDATE_BYTES + sum(len(each) for each in texts if isinstance(each, bytes))
 
     def statement(self) -> tuple[bytes | str | int, ...]:
-        """Return a command that says only this, for a second look."""
+        """Return a command that writes only this value, for a recheck."""
         key, name, wanted = self.key, self.name, self.wanted
         match self.group:
             case "value":
@@ -80,20 +80,20 @@ class Candidate:
         return (name, key) if wanted is None else (name, key, wanted)
 
     def repairing(self) -> tuple[bytes | str | int, ...] | None:
-        """Return a command that makes it so, and nothing else; None if no command can."""
+        """Return a command that repairs only this value; None if no command can."""
         if self.group in ("item", "count"):
             return None
         statement = self.statement()
-        # The time to live was compared on its own.
+        # The time to live is a separate candidate.
         return (*statement, "KEEPTTL") if statement[0] == "SET" else statement
 
 
 class Kept:
-    """The differences found so far, each in the place of the last row that writes the value.
+    """The differences found, each at the last row that writes the value.
 
     Args:
-        most: keep at most this many.
-        most_bytes: keep no more once they have this many bytes.
+        most: maximum number of differences.
+        most_bytes: maximum memory in bytes.
     """
 
     def __init__(self, most: int, most_bytes: int = MOST_BYTES) -> None:
@@ -102,18 +102,18 @@ class Kept:
         self._bytes = 0
         self._found: dict[Slot, Candidate] = {}
         self._of_keys: dict[bytes, set[Slot]] = {}
-        # Of these, what a key that has expired lacks.
+        # The slots that would be missing from an expired key.
         self._lacking: dict[bytes, set[Slot]] = {}
         # Documents and parts of them, by their places.
         self._documents = Places()
-        # The types of keys, as far as they were asked for.
+        # The known types of keys.
         self._types: dict[bytes, bytes] = {}
         # Keys with differences from which later rows remove items.
         self._thinned: set[bytes] = set()
-        # Keys that have more items than the source named so far: which command says how many, how
-        # many the source named, and the last row that did.
+        # Keys that have more items than the source has named: the command that counts them, how
+        # many the source has named, and the last row that did.
         self._open: dict[bytes, tuple[bytes, int, int]] = {}
-        # How many of these were too many to be candidates.
+        # How many of these did not fit among the candidates.
         self.left_out = 0
         # How many documents could not be compared, since later rows write unknown parts of them.
         self.unknown = 0
@@ -130,9 +130,9 @@ class Kept:
         self, kind: str, row: int, key: bytes, group: str, name: Any, wanted: Any, found: Any,
         size: int,
     ) -> bool:  # fmt: skip
-        """Keep a difference; return whether there is no room for more."""
+        """Store a difference; return whether the limit is reached."""
         candidate = Candidate(kind, row, key, group, name, wanted, found, size)
-        self._drop(candidate.slot)  # so that it comes after those of the rows between
+        self._drop(candidate.slot)  # keeps the order of the rows
         self._found[candidate.slot] = candidate
         self._of_keys.setdefault(key, set()).add(candidate.slot)
         if kind == "missing" or (group == "time" and found < 0):
@@ -143,7 +143,7 @@ class Kept:
         return len(self._found) >= self._most or self._bytes >= self._most_bytes
 
     def _replace(self, slot: Slot, candidate: Candidate | None) -> None:
-        """Put a candidate in the place of another one; None drops that."""
+        """Replace a candidate; None drops it."""
         if candidate is None:
             self._drop(slot)
             return
@@ -151,24 +151,27 @@ class Kept:
         self._found[slot] = candidate
 
     def overwrite(self, key: bytes, group: str, name: bytes | None, makes: bool) -> None:
-        """Forget what differs in a value that a later row writes.
+        """Forget the differences of a value that a later row writes.
 
         Args:
-            makes: whether the key is there afterwards, and not only something less in it.
+            key: the key.
+            group: as in Candidate.
+            name: as in Candidate.
+            makes: whether the key then exists; if not, the row only removes an item.
         """
         slots = self._of_keys.get(key)
         if slots is None:
             return
         gone: list[Slot] = [(key, group, name)]
         if makes:
-            gone.append((key, "value", None))  # so it must not be gone
+            gone.append((key, "value", None))  # the key must exist
         elif group != "time":
             self._thinned.add(key)
         for slot in gone:
             self._drop(slot)
 
     def change(self, key: bytes, path: bytes, part: bytes) -> None:
-        """Follow what a later row writes to a part of a document: the rest must be as before."""
+        """Apply a later row's write to a part of a document; the rest must stay equal."""
         self.overwrite(key, "document", path, makes=True)
         place = place_in(path)
         unclear = self._documents.unclear(key, place)
@@ -183,12 +186,12 @@ class Kept:
                 self.unknown += 1
 
     def remake(self, key: bytes) -> None:
-        """Forget what is missing in a key that may have expired before a later row made it."""
+        """Forget items missing from a key that may have expired before a later row created it."""
         for slot in [*self._lacking.get(key, ())]:
             self._drop(slot)
 
     def erase(self, key: bytes, keeps_time: bool) -> None:
-        """Forget what differs in a key that a later row overwrites."""
+        """Forget the differences of a key that a later row overwrites."""
         self._open.pop(key, None)
         self._thinned.discard(key)
         for slot in [*self._of_keys.get(key, ())]:
@@ -209,31 +212,31 @@ class Kept:
             self._documents.remove(slot, place_in(candidate.name))
 
     def note_type(self, key: bytes, name: bytes) -> None:
-        """Note the type of a key, for the case that it is not the wanted one."""
+        """Note the type of a key, to report it if it is wrong."""
         self._types[key] = name
 
     def known(self, key: bytes) -> int:
-        """Return how many items of a key with more of them the source named so far; or -1."""
+        """Return how many items the source has named of a key that has more; else -1."""
         found = self._open.get(key)
         return -1 if found is None else found[1]
 
     def open(self, key: bytes, verb: bytes, known: int, row: int) -> None:
-        """Note a key that has more items than the source named so far."""
+        """Note a key that has more items than the source has named."""
         self._open[key] = (verb, known, row)
 
     def close(self, key: bytes) -> None:
-        """Note that a key has no more items than the source named."""
+        """Note that a key has no more items than the source has named."""
         self._open.pop(key, None)
 
     def forget_counts(self) -> None:
-        """Forget which keys have more items: not all rows were compared."""
+        """Forget which keys have more items, when not all rows were compared."""
         self._open.clear()
 
     def candidates(self) -> list[Candidate]:
-        """Return all that differ, in the order of the source, with keys that have more items.
+        """Return all differences, and keys with too many items, in the order of the source.
 
-        A key without a time to live, from which later rows remove items, was removed with the last
-        of them, unless another one is missing.
+        A missing time to live does not count for a key from which later rows remove items: removing
+        the last item deletes the key, unless other items are missing.
         """
         missing = {each.key for each in self if each.kind == "missing" and each.group != "time"}
         for key in self._thinned - missing:
@@ -250,13 +253,13 @@ class Kept:
 
 
 def with_later(before: Candidate, place: Place, part: bytes) -> Candidate | None:
-    """Return a document that differs as it must be after a later row has written a part of it.
+    """Apply a later row's write of a part to a document that differs.
 
     Returns:
-        None if nothing differs any more, but the part perhaps, which has its own candidate.
+        The candidate after the write. None if nothing else differs; the part has its own candidate.
 
     Raises:
-        ValueError: it is unknown what the row did to it.
+        ValueError: the effect of the write is unknown.
     """
     wanted = with_part(before.wanted, place, part)
     if before.kind != "value":
@@ -265,23 +268,24 @@ def with_later(before: Candidate, place: Place, part: bytes) -> Candidate | None
         return replace(before, wanted=wanted, rest=b"")
     whole = place_in(before.name) == ()
     found = before.found if before.rest is None else before.rest
-    # A path is answered by a list of what it finds.
+    # The reply to a path is a list of its matches.
     rest = with_part(found, place if whole else (0, *place), part)
     return None if same_document(wanted, rest, whole) else replace(before, wanted=wanted, rest=rest)
 
 
 def settled(first: list[Candidate], second: Kept) -> tuple[list[tuple[Candidate, bool]], int]:
-    """Compare two looks.
+    """Compare differences with their recheck.
 
     Args:
-        first: what differed.
-        second: what still does; its rows are indexes in ``first``.
+        first: the differences.
+        second: the remaining differences; their rows are indexes in ``first``.
 
     Returns:
-        What still differs, each with whether it changed in between; and how many do not any more.
+        The remaining differences, each with whether it changed in between; and the number of
+        values that no longer differ.
     """
     left = {each.row: each for each in second}
-    # Items that were not there when those of their key were counted, but are now.
+    # Items that have appeared since the items of their key were counted.
     back = Counter(
         each.key for at, each in enumerate(first)
         if each.kind == "missing" and each.group in COUNTED
@@ -294,12 +298,12 @@ def settled(first: list[Candidate], second: Kept) -> tuple[list[tuple[Candidate,
             before = replace(before, wanted=before.wanted + back[before.key])
             if now.found <= before.wanted:
                 continue
-        if now.kind == "type":  # MGET finds nothing in such a key, and others do not say the type
+        if now.kind == "type":  # MGET returns null for it, and other reads no type
             changed = before.kind not in ("type", "missing")
         else:
             same = now.found == before.found or before.group in ("time", "count")
             changed = not same or before.kind != now.kind
         still.append((replace(before, kind=now.kind, found=now.found, size=now.size), changed))
-    # Of these, the first look did not know whether they differ.
+    # For these, the first comparison could not tell whether they differ.
     unknown = sum(each.rest == b"" for at, each in enumerate(first) if at not in left)
     return still, len(first) - len(still) - unknown

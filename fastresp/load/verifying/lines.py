@@ -1,4 +1,4 @@
-"""Differences as lines of JSON."""
+"""Write differences as JSON Lines."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ Differences: TypeAlias = str | os.PathLike[str] | Callable[[Difference], object]
 
 
 class DifferenceLines:
-    """Writes differences to a file, or passes them to a callable, in a ``with`` statement.
+    """Writes differences to a file, or passes them to a callable; a context manager.
 
     Args:
-        target: the path of a file that is made, a callable, or None.
+        target: the path of a new file, a callable, or None.
 
     Raises:
-        TypeError: there is no such target.
-        OSError: the file can't be opened, or has content already.
+        TypeError: the target is none of these.
+        OSError: the file can't be opened, or is not empty.
     """
 
     def __init__(self, target: Differences) -> None:
@@ -60,13 +60,13 @@ class DifferenceLines:
 
         Raises:
             OSError: it can't be written.
-            Exception: whatever the callable raises.
+            Exception: exceptions of the callable.
         """
         if self._file is not None:
             try:
                 write_all(self._file, difference_line(difference).encode())
             except OSError as error:
-                words = f"{error.strerror}; the other differences are missing there"
+                words = f"{error.strerror}; the remaining differences were not written"
                 raise OSError(error.errno, words, str(self._target)) from error
         elif callable(self._target):
             self._target(difference)

@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""Turn commands that write into commands that read what they wrote."""
+"""Convert commands that write values into commands that read them."""
 
 from libc.stdint cimport uint64_t
 from libc.string cimport memcmp
@@ -63,31 +63,31 @@ from .tables cimport Entry, Numbers, mixed
 from .unverifiable import grows_at_both_ends, not_repeatable, refusal
 
 cdef enum:
-    # A read asks for at most this many items, and this many bytes: as for merged commands, a
-    # server runs it in less than 1 ms.
+    # Maximum items and bytes of a read, which a server runs in less than 1 ms, as for merged
+    # commands.
     MOST_ITEMS = 1000
     MOST_BYTES = 65536
     CHUNK_BYTES = 1 << 19
-    # Memory of chunks that wait to be passed, in which no row is looked at.
+    # Maximum memory of waiting chunks without reads.
     HELD_BYTES = 8388608
 
 
 cdef class Questions:
-    """Makes a chunk of reads for each chunk of the source, and keeps the latter for comparing.
+    """Creates a chunk of reads for each chunk of the source, which is kept for the comparison.
 
     Args:
         comparison: compares the replies.
-        share: the share of rows to look at, above 0 to 1; they are chosen by a hash of their
-            number.
-        seed: changes which rows are chosen.
-        exact: ask for the number of items of each key, too.
-        again: the commands are those of a second look; ask for the type of each key, too.
-        repair: refuse lists, which can't be repaired.
+        share: the share of rows to compare, above 0 and at most 1. Rows are chosen by a hash of
+            their number.
+        seed: selects another sample.
+        exact: whether to read the number of items of each key.
+        again: whether the commands are a recheck, which also reads the type of each key.
+        repair: whether to refuse lists, which can't be repaired.
 
     Attributes:
         over_keys: whether one command may read several keys.
-        again: as given.
-        error: what is wrong with a command after those returned; None if nothing is.
+        again: as the argument.
+        error: the error of the command after the returned reads; None without an error.
     """
 
     cdef Comparison comparison
@@ -132,7 +132,7 @@ cdef class Questions:
         self.digits = 2
 
     def ask(self, Chunk chunk not None):
-        """Return the reads for the commands of a chunk; None if there are none."""
+        """Return the reads for the commands of a chunk; None without reads."""
         cdef Cursor c
         cdef Statement s
         cdef Py_ssize_t i
@@ -160,7 +160,7 @@ cdef class Questions:
         return self.out.take() if self.out.commands else None
 
     cdef bint is_moot(self, const Statement *s, const Cursor *next, Chunk chunk) noexcept:
-        """Return whether a command leaves nothing to look up: the next one writes the same key."""
+        """Return whether a command needs no read, because the next one overwrites its key."""
         cdef Statement after
         if s.form == NOTHING:
             return True
@@ -197,7 +197,7 @@ cdef class Questions:
         return 0
 
     cdef bint place(self, Statement *s, Chunk chunk, Py_ssize_t i) except -1:
-        """Note in ``s.time`` where a list continues; return False if that is unknown."""
+        """Store the index at which a list continues in ``s.time``; return False if unknown."""
         cdef Entry *entry
         if is_list(s.form):
             if self.repair:
@@ -214,7 +214,7 @@ cdef class Questions:
         return True
 
     cdef int forget_lists(self, Statement *s) except -1:
-        """Begin again with the lists of keys that are removed or overwritten."""
+        """Restart the lists of keys that are removed or overwritten."""
         cdef Statement keys = s[0]
         cdef Item item
         if s.form == TEXT or s.form == DOCUMENT:
@@ -226,7 +226,7 @@ cdef class Questions:
         return 0
 
     cdef int skip(self, Py_ssize_t i) except -1:
-        """Note a command that is not looked up."""
+        """Note a command without a read."""
         cdef Ask *ask
         self.end_read(self.asks.chunk)
         if self.asks.count:
@@ -238,7 +238,7 @@ cdef class Questions:
         return 0
 
     cdef int look_up(self, Statement *s, Chunk chunk, Py_ssize_t i, const char *end) except -1:
-        """Write what reads the values of a command, or continue the read before."""
+        """Write a read for the values of a command, or extend the previous read."""
         cdef Ask *ask
         cdef Py_ssize_t size = chunk.ends.data.as_longlongs[i] - (
             chunk.ends.data.as_longlongs[i - 1] if i else 0
@@ -264,7 +264,7 @@ cdef class Questions:
         return 0
 
     cdef bint continues(self, const Statement *s, Py_ssize_t size) noexcept:
-        """Return whether the read that is being written may also read this."""
+        """Return whether the current read may be extended with this command."""
         cdef Ask *ask = &self.asks.asks[self.index]
         if ask.items + s.count > MOST_ITEMS or self.bytes + size > MOST_BYTES:
             return False
@@ -275,7 +275,7 @@ cdef class Questions:
         return s.key_size == self.key_size and memcmp(s.key, self.key, s.key_size) == 0
 
     cdef int open_read(self, Statement *s, Py_ssize_t i, Py_ssize_t size) except -1:
-        """Begin the read of a command."""
+        """Start the read of a command."""
         cdef Form form = s.form
         cdef Ask *ask
         if form == TEXT and s.clock == UNTIMED and self.over_keys:
@@ -309,7 +309,7 @@ cdef class Questions:
         return self.put_names(s)
 
     cdef int put_names(self, Statement *s) except -1:
-        """Add to the read what it asks about a command."""
+        """Add the names of a command's items to the read."""
         cdef Statement items = s[0]
         cdef Item item
         if self.form == TEXTS and s.form == TEXT:
@@ -323,7 +323,7 @@ cdef class Questions:
         return 0
 
     cdef int put_path(self, Statement *s) except -1:
-        """Add the path of a document, in the form that finds no path without an error."""
+        """Add the path of a document, in the syntax for which a missing path is not an error."""
         cdef Statement items = s[0]
         cdef Item item
         cdef bytes path
@@ -336,7 +336,7 @@ cdef class Questions:
         return self.word(path, len(path))
 
     cdef int end_read(self, Chunk chunk) except -1:
-        """End the read that is being written."""
+        """End the current read."""
         cdef Ask *ask
         cdef Form form = self.form
         cdef long long first, last
@@ -357,14 +357,14 @@ cdef class Questions:
         else:
             end_header(self.out, self.start, c'*', self.words, &self.digits)
         end_command(self.out, chunk.rows.data.as_longlongs[ask.command + ask.commands - 1])
-        if self.exact or is_list(form) and self.all and not self.again:  # a list may be there twice
+        if self.exact or is_list(form) and self.all and not self.again:  # lists may be loaded twice
             self.ask_number(ask, form)
         if self.again:
             self.ask_type(ask)
         return 0
 
     cdef int ask_type(self, const Ask *ask) except -1:
-        """Ask once of which type a key is, to report it if it is not the one that it should be."""
+        """Read the type of a key once, to report it if it is wrong."""
         cdef Entry *entry = self.typed.find(hashed(self.key, self.key_size))
         if entry.number:
             return 0
@@ -376,7 +376,7 @@ cdef class Questions:
         return end_command(self.out, self.row)
 
     cdef int ask_number(self, const Ask *ask, Form form) except -1:
-        """Ask how many items the key has."""
+        """Read the number of items of the key."""
         cdef long long number = ask.number
         cdef Py_ssize_t command = ask.command + ask.commands - 1
         if form == FIELDS:
@@ -402,7 +402,7 @@ cdef class Questions:
         return end_command(self.out, self.row)
 
     cdef int look_up_each(self, Statement *s, Py_ssize_t i) except -1:
-        """Read each key of MSET or DEL with a command of its own."""
+        """Read each key of MSET or DEL with a separate command."""
         cdef Statement items = s[0]
         cdef Item item
         cdef Py_ssize_t j
@@ -420,7 +420,7 @@ cdef class Questions:
         return 0
 
     cdef int look_up_time(self, Statement *s, Py_ssize_t i) except -1:
-        """Ask for the time to live."""
+        """Read the time to live."""
         cdef Ask *ask = self.asks.add(NUMBER, LIFE, i)
         ask.items = 0
         self.header(2)

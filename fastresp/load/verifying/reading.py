@@ -1,4 +1,4 @@
-"""Connections that read what the source wrote, and the chunks of reads that they send."""
+"""The connections that read the source's values back, and the chunks of reads that they send."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from .questions import Questions
 
 __all__ = ["AsyncReadingChunks", "ReadingChunks", "ReadingCore", "reading_server", "reading_with"]
 
-# Memory of the chunks of the source that wait for replies.
+# Maximum memory of the chunks of the source that wait for replies.
 HELD_BYTES = 16 << 20
-# Reads that not every server has, or that not every user may run.
+# Reads that some servers lack, or that need permissions.
 WISHES: list[tuple[bytes, ...]] = [(b"MGET", b"fastresp")]
 NO_ABSOLUTE = "fastresp: absolute times to live need PEXPIRETIME: Redis 7.0 or later, or Valkey"
 
@@ -35,7 +35,7 @@ Show = Callable[[Report], object]
 
 
 class AskingEncoder:
-    """Makes the chunks of a source, and of each the reads that verify it."""
+    """Encodes a source, and creates the reads that verify each chunk."""
 
     def __init__(self, encoder: Encoder, questions: Questions) -> None:
         self._encoder = encoder
@@ -45,7 +45,7 @@ class AskingEncoder:
         return getattr(self._encoder, name)
 
     def fill(self, source: Any) -> bool:
-        """Encode rows until a chunk is due; return False at the end of the source.
+        """Encode rows until a chunk is ready; return False at the end of the source.
 
         Raises:
             EncodeError: a row can't be encoded, or a command of the last chunk can't be verified.
@@ -55,7 +55,7 @@ class AskingEncoder:
         return self._encoder.fill(source)
 
     def take(self) -> Chunk | None:
-        """Return the reads for what was encoded since the last call; None if there are none."""
+        """Return the reads for the rows encoded since the last call; None without reads."""
         if self._questions.error is not None:
             return None
         chunk = self._encoder.take()
@@ -63,7 +63,7 @@ class AskingEncoder:
 
 
 class ReadingChunks(Chunks):
-    """Chunks of reads; ``questions`` makes them, and must be set before ``open()``."""
+    """Chunks of reads; ``questions`` creates them, and must be set before ``open()``."""
 
     questions: Questions
 
@@ -83,7 +83,7 @@ class ReadingChunks(Chunks):
 
 
 class AsyncReadingChunks(AsyncChunks):
-    """The same for an async source."""
+    """Chunks of reads for an async source."""
 
     questions: Questions
 
@@ -103,22 +103,22 @@ class AsyncReadingChunks(AsyncChunks):
 
 
 def allow_several_keys(questions: Questions, answers: Answers | None) -> None:
-    """Read several keys with one command, if the server accepts it.
+    """Read several keys with one command, if the server accepts that.
 
-    Not at a second look: MGET does not say that a key is of another type.
+    Not for a recheck: MGET does not report that a key has another type.
     """
     accepted = answers is not None and not answers.cluster and not answers.lacking
     questions.over_keys = accepted and not questions.again
 
 
 def raise_refused(chunk: Chunk | None, questions: Questions) -> None:
-    """After the last chunk, raise what was wrong with a command behind it."""
+    """After the last chunk, raise the error of the command after it."""
     if chunk is None and questions.error is not None:
         raise questions.error
 
 
 def reading_server(like: Any) -> Server:
-    """Return the settings of a server that is only read; in a cluster, of all its primaries."""
+    """Return the settings of a server that is only read; in a cluster, of all primaries."""
     return Server(like, reading=True, nodes=True).changed(wishes=lambda _: WISHES)
 
 
@@ -144,14 +144,14 @@ class ReadingCore(ReplyCore):
         self.sink = comparison
 
     def of_cluster(self, *others: Any, follows: bool) -> ReadingCluster:
-        """Return the connections to all nodes; reads are followed, even of a transaction's keys."""
+        """Return the connections to all nodes; redirects are followed, even for transactions."""
         return ReadingCluster(*others, comparison=self.comparison, follows=True)
 
     def understand(self) -> None:
         """Acknowledge the replies that were compared.
 
         Raises:
-            CommandError: one is an error, other than of a key of another type.
+            CommandError: an error reply, other than for a key of another type.
         """
         comparison, sent = self.comparison, self.window.sent
         stream = self.stream
@@ -236,7 +236,7 @@ class ReadingCluster(ClusterCore):
 
 
 def explained(error: CommandError) -> CommandError:
-    """Say what to do about an error reply, if it is known."""
+    """Add advice to an error reply, if known."""
     if "unknown command" in error.text.lower() and "PEXPIRETIME" in error.text.upper():
         error.add_note(NO_ABSOLUTE)
     return error
@@ -250,7 +250,7 @@ def reading_with(
     Raises:
         TransportError, TransportTimeout: the server can't be used, or the connection was lost.
         CommandError: the server refuses a read.
-        EncodeError, TemplateError: a row can't be encoded, or not be verified.
+        EncodeError, TemplateError: a row can't be encoded or verified.
     """
     used: ReadingCore | ReadingCluster = core
     try:

@@ -1,4 +1,4 @@
-"""Send again what differs."""
+"""Repair differences by writing the values again."""
 
 from __future__ import annotations
 
@@ -19,13 +19,12 @@ __all__ = ["independent", "repairing"]
 
 
 def independent(differing: Sequence[Candidate]) -> list[Candidate]:
-    """Return what can be repaired, and does not depend on what can't.
+    """Return the differences that can be repaired and do not depend on others that can't.
 
-    In a key of another type nothing is written, and its time to live stays; so does what commands
-    after it in its row say.
+    Nothing is written to a key of another type, nor by later commands of its row.
 
     Args:
-        differing: in the order of the source.
+        differing: the differences, in the order of the source.
     """
     fixed = [each for each in differing if not _can_be_written(each)]
     keys = {each.key for each in fixed}
@@ -40,8 +39,8 @@ def independent(differing: Sequence[Candidate]) -> list[Candidate]:
 
 
 def _can_be_written(each: Candidate) -> bool:
-    """Return whether a command can remove a difference, or need not."""
-    if each.group == "count":  # nothing that the source says
+    """Return whether a command can repair a difference, or need not."""
+    if each.group == "count":  # not a value of the source
         return True
     return each.repairing() is not None and (each.kind != "type" or each.group == "value")
 
@@ -53,10 +52,10 @@ def repairing(
     *,
     in_event_loop: bool,
 ) -> Steps[Report]:
-    """Send a command for each difference that a command can remove.
+    """Send a command for each difference that can be repaired.
 
-    Each says only what the last row says that writes the value. Whole rows would also write what
-    later rows overwrite.
+    Each command writes only the value of the last row that sets it. Whole rows would also write
+    values that later rows overwrite.
 
     Raises:
         TransportError, TransportTimeout: the server can't be used, or the connection was lost.

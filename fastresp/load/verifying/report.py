@@ -1,4 +1,4 @@
-"""The result of a verification: counts, differences, and what a sample says about all rows."""
+"""The result of a verification: counts, differences, and an estimate from a sample."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from .confidence import CONFIDENCE
 
 __all__ = ["Difference", "VerifyReport"]
 
-# Differences kept in the report; all are counted.
+# Maximum differences kept in the report; all are counted.
 DIFFERENCES_KEPT = 100
-# Bytes of a value in a line of JSON.
+# Maximum bytes of a value in a line of JSON.
 SHOWN_BYTES = 4096
 
 WORDS = {
@@ -25,34 +25,34 @@ WORDS = {
     "value": "with another value",
     "type": "in a key of another type",
     "ttl": "with another time to live",
-    "extra": "there in addition",
+    "extra": "unexpected",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One value that is not in the server as the source says.
+    """A value in the server that differs from the source.
 
     Attributes:
         row: index of the source row, counted from 0.
         key: the key.
         field: the field of a hash, the member of a set or sorted set, the index in a list, or the
-            path in a document; None for a string, a time to live, and a number of items.
+            path in a document; None for a string, a time to live, or a number of items.
         kind: ``"missing"``; ``"value"``: another value, score or document; ``"type"``: the key has
-            another type; ``"ttl"``; or ``"extra"``: something is there that the source removes, or
-            with ``exact`` does not have.
-        wanted: what the source says: bytes; for a time to live milliseconds, from now or, if the
-            source says it so, since 1970; for ``exact`` how many of the items that the source names
-            are there; None for nothing.
-        found: what is in the server, likewise; only the first 65,536 bytes of a long value; for a
-            key of another type, the type, such as ``b"list"``.
-        found_bytes: the size of a value that was found.
-        changed: whether it changed between the two looks: something else writes it.
-        repaired: whether it is as wanted since ``repair`` sent it again.
-        file, row_in_file: if the source is files, the file of the row, and the row's index in it,
-            counted from 0. Else None.
-        line: the physical line of the file in which the row begins, counted from 1, in a file of
-            text that is still as it was. Else None.
+            another type; ``"ttl"``: another time to live; ``"extra"``: a value that the source
+            removes or, with ``exact``, does not name.
+        wanted: the value in the source: bytes; for a time to live, milliseconds from now or, if the
+            source sets an absolute time, since 1970; for a number of items, how many of the
+            source's items exist; None if the value must not exist.
+        found: the value in the server, in the same form; at most the first 65,536 bytes. For a key
+            of another type, the type, such as ``b"list"``.
+        found_bytes: the size of the found value.
+        changed: whether it changed before the recheck, so another client writes it.
+        repaired: whether ``repair`` has corrected it.
+        file: the file of the row, if the source is files; else None.
+        row_in_file: the row's index in its file, counted from 0; else None.
+        line: the physical line of the file in which the row begins, counted from 1, if it is a text
+            file that has not changed since; else None.
     """
 
     row: int
@@ -69,10 +69,10 @@ class Difference:
     line: int | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """Return the difference as an object for JSON.
+        """Return the difference as a dict for JSON.
 
-        A text that is not UTF-8 is an object such as ``{"base64": "/w=="}``. Of a value of more
-        than 4,096 bytes, ``wanted_bytes`` or ``found_bytes`` says how many it has.
+        A value that is not UTF-8 is an object such as ``{"base64": "/w=="}``. A value is cut after
+        4,096 bytes; ``wanted_bytes`` or ``found_bytes`` is then its size.
         """
         found = self.found
         line: dict[str, Any] = {"row": self.row}
@@ -101,7 +101,7 @@ def _for_json(text: bytes | int | None) -> object:
         return text[:SHOWN_BYTES].decode()
     except UnicodeDecodeError as error:
         if len(text) > SHOWN_BYTES and error.reason == "unexpected end of data":
-            return text[: error.start].decode()  # the cut is within a character
+            return text[: error.start].decode()  # cut within a character
         return {"base64": base64.b64encode(text[:SHOWN_BYTES]).decode()}
 
 
@@ -111,19 +111,20 @@ class VerifyReport(Displayed):
 
     Attributes:
         rows: rows of the source.
-        rows_compared: rows that were looked at: all, or those of the sample.
-        values: values that were compared: strings, fields, members, items, times to live.
+        rows_compared: rows that were compared: all, or the sample.
+        values: compared values: strings, fields, members, items, times to live.
         differing: values that differ.
-        rows_differing: rows with such a value.
-        by_kind: number of differences of each kind, such as ``{"missing": 5}``: see Difference.
-        differences: the first 100 of them.
-        written_meanwhile: values that differed at first, and not any more at the second look.
-        repaired: differences that ``repair`` removed.
-        unrepaired: those that it could not remove; None if it was not wanted, or not completed.
-        repair_errors: number of error replies to the repairs by code, such as ``{"NOPERM": 5}``.
-        sample: the share of rows that was to be looked at; None for all.
-        at_most: with a sample, the share of all rows that differs at most, with 95% confidence;
-            None if the sample was not compared as a whole.
+        rows_differing: rows with such values.
+        by_kind: number of differences of each kind, such as ``{"missing": 5}``; see Difference.
+        differences: the first 100 differences.
+        written_meanwhile: values that differed at first, but not when they were rechecked.
+        repaired: differences that ``repair`` has corrected.
+        unrepaired: differences that it could not correct; None without ``repair``, or if it did not
+            complete.
+        repair_errors: number of error replies to repairs by code, such as ``{"NOPERM": 5}``.
+        sample: the requested share of rows; None for all.
+        at_most: with a sample, the maximum share of all rows that differ, with 95% confidence;
+            None if the sample was not compared completely.
         stopped: why not all values were compared; empty if they were.
         seconds: wall time.
     """
@@ -146,7 +147,7 @@ class VerifyReport(Displayed):
 
     @property
     def same(self) -> bool:
-        """Whether something was compared, and nothing differs, or nothing any more."""
+        """Whether values were compared, and no differences remain."""
         return self.differing == self.repaired and not self.stopped and self.rows_compared > 0
 
     @property
@@ -163,7 +164,7 @@ class VerifyReport(Displayed):
             self.differences.append(difference)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the report as an object for JSON."""
+        """Return the report as a dict for JSON."""
         found = [each.as_json() for each in self.differences]
         return {each.name: getattr(self, each.name) for each in fields(self)} | {
             "differences": found,
@@ -175,7 +176,7 @@ class VerifyReport(Displayed):
 
     @property
     def message(self) -> Message:
-        """The report as text; the options in it can be reworded."""
+        """The report as text; its option names can be replaced."""
         of = "" if self.sample is None else f" of {self.rows:,}"
         lines: list[str] = [
             f"{counted(self.values, 'value')} of {self.rows_compared:,}{of} "
@@ -189,8 +190,8 @@ class VerifyReport(Displayed):
             lines.append(self._repairs())
         if self.written_meanwhile:
             lines.append(
-                f"{counted(self.written_meanwhile, 'value')} differed at first, not at the "
-                "second look: something wrote meanwhile"
+                f"{counted(self.written_meanwhile, 'value')} differed at first, but not when "
+                "rechecked: another client wrote meanwhile"
             )
         if self.at_most is not None:
             lines.append(

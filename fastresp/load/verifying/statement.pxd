@@ -1,4 +1,4 @@
-"""What a command of the source says about the data afterwards."""
+"""The values that a command of the source leaves in the server."""
 
 from ...resp.slots cimport Walk
 
@@ -95,5 +95,5 @@ cdef inline bint is_absolute(Clock clock) noexcept nogil:
 
 
 cdef inline bint makes_key(const Statement *s) noexcept nogil:
-    """Return whether nothing of the key stays as it was, except perhaps its time to live."""
+    """Return whether a command replaces the whole key, except perhaps its time to live."""
     return s.form == TEXT or s.form == TEXTS or s.form == GONE or s.form == DOCUMENT and s.time == 0

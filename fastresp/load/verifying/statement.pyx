@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""Take a command of the source apart: which values it writes, and where."""
+"""Parse a command of the source: which values it writes, and where."""
 
 from libc.string cimport memcmp, memcpy
 
@@ -13,7 +13,7 @@ cdef enum:
 # No server accepts more. Source: LLONG_MAX / 1000 in expireGenericCommand() of expire.c.
 cdef long long MOST_SECONDS = 9223372036854775
 
-# The commands whose outcome is in their arguments, whatever was there before.
+# The commands whose outcome depends only on their arguments.
 cdef Verb[VERBS_SIZE] VERBS = [
     Verb(b"SET", 3, TEXT, UNTIMED, False),
     Verb(b"SETEX", 5, TEXT, SECONDS, False),
@@ -45,17 +45,17 @@ cdef Verb[VERBS_SIZE] VERBS = [
     Verb(b"LLEN", 4, COUNT, UNTIMED, True),
 ]
 
-# In capitals; those of a first look.
+# In capitals, without commands that are only for a recheck.
 NAMES = frozenset(
     VERBS[i].name.decode() for i in range(VERBS_SIZE) if not VERBS[i].again
 )
 
 
 def can_be_verified(bytes command not None):
-    """Return whether what a command leaves is in its arguments.
+    """Return whether a command's outcome depends only on its arguments.
 
     Args:
-        command: RESP.
+        command: the command as RESP.
     """
     cdef LastVerb last
     cdef Statement s
@@ -76,7 +76,7 @@ cdef const Verb *find_verb(const char *name, long long size, LastVerb *last) noe
     last.size = size
     last.verb = NULL
     for i in range(VERBS_SIZE):
-        # is_word() ignores a bit that differs between capitals and small letters: not for a point.
+        # is_word() ignores the bit that distinguishes lower case, which also changes a point.
         if VERBS[i].size != size:
             continue
         if VERBS[i].form == DOCUMENT:
@@ -88,7 +88,7 @@ cdef const Verb *find_verb(const char *name, long long size, LastVerb *last) noe
 
 
 cdef bint read_time(Statement *s, const char *text, long long size, Clock clock) noexcept nogil:
-    """Note a time to live; return False if it is not a number."""
+    """Store a time to live; return False if it is not a number."""
     s.clock = clock
     if not integer_value(text, text + size, &s.time):
         return False
@@ -100,7 +100,7 @@ cdef bint read_time(Statement *s, const char *text, long long size, Clock clock)
 
 
 cdef bint read_options_of_set(Statement *s, Walk walk, long long words) noexcept nogil:
-    """Read what follows key and value of SET; return False if the outcome depends on more."""
+    """Parse the options of SET; return False if the outcome depends on more than the arguments."""
     cdef const char *text
     cdef long long size
     cdef Clock clock
@@ -132,7 +132,7 @@ cdef bint read_options_of_set(Statement *s, Walk walk, long long words) noexcept
 
 
 cdef bint read_scores(Statement *s, long long words) noexcept nogil:
-    """Skip CH, the only option of ZADD that leaves its outcome as it is."""
+    """Skip CH, the only option of ZADD that does not change its outcome."""
     cdef const char *text
     cdef long long size
     cdef Walk before = s.items
@@ -158,10 +158,10 @@ cdef bint read_scores(Statement *s, long long words) noexcept nogil:
 cdef bint read_statement(
     Statement *s, const Walk *start, LastVerb *last, bint again
 ) noexcept nogil:
-    """Take the command at ``start`` apart; return False if it can't be looked up.
+    """Parse the command at ``start``; return False if it can't be verified.
 
     Args:
-        again: whether it is one of a second look.
+        again: whether it belongs to a recheck.
     """
     cdef Walk walk = start[0]
     cdef Walk start_of_key
@@ -204,7 +204,7 @@ cdef bint read_statement(
 
 
 cdef bint read_items(Statement *s, Walk walk, Form form, long long words) noexcept nogil:
-    """Read what follows the key."""
+    """Parse the arguments after the key."""
     cdef const char *text
     cdef long long size
     if form == LIFE:
@@ -230,7 +230,7 @@ cdef bint read_items(Statement *s, Walk walk, Form form, long long words) noexce
         return words % 2 == 0
     if form == DOCUMENT or form == PLACE:
         text = next_argument(&walk, &size)
-        # Of the whole document, the path is "$" or ".".
+        # The path of the whole document is "$" or ".".
         s.time = size != 1 or text[0] != c'$' and text[0] != c'.'
         return words == 2
     if form == COUNT:
@@ -264,7 +264,7 @@ cdef void next_item(Statement *s, Item *item) noexcept nogil:
 
 
 cdef long long place_of(const Statement *s) except? -1:
-    """Return the index in the list of a command of a second look."""
+    """Return the list index of a command of a recheck."""
     cdef Statement items = s[0]
     cdef Item item
     next_item(&items, &item)

@@ -1,4 +1,4 @@
-"""Numbers by the hash of a text, and sets of hashes: a few bytes for each."""
+"""Compact tables: numbers by the hash of a text, and sets of hashes."""
 
 from libc.stdint cimport int64_t, uint64_t
 

@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""Numbers by the hash of a text: 16 bytes each, at most half of the places used."""
+"""A hash table of numbers: 16 bytes per entry, at most half full."""
 
 from libc.stdlib cimport calloc, free
 
@@ -8,7 +8,7 @@ cdef enum:
 
 
 cdef class Numbers:
-    """Numbers by hash; each is 0 until it is set."""
+    """Numbers by hash; 0 by default."""
 
     def __dealloc__(self):
         free(self.entries)
@@ -17,7 +17,7 @@ cdef class Numbers:
         return self.count
 
     cdef Entry *find(self, uint64_t hashed) except NULL:
-        """Return the entry of a hash; it is valid until the next call."""
+        """Return the entry of a hash, valid until the next call."""
         cdef uint64_t mask, at
         hashed = hashed or 1
         if 2 * self.count >= self.room:

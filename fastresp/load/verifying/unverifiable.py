@@ -1,4 +1,4 @@
-"""Say why a command can't be verified."""
+"""Errors for commands that can't be verified."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ KNOWN = (
     "SET, HSET, SADD, ZADD, RPUSH, LPUSH, JSON.SET, DEL, EXPIRE and their variants can be, without "
     "options such as NX"
 )
-# Where options are: not known if their place has a placeholder.
+# Positions of options, which are unknown for placeholders.
 OPTIONS = {b"SET": slice(3, None), b"ZADD": slice(2, 3)}
 TIMES = ("EXPIRE", "PEXPIRE", "EXPIREAT", "PEXPIREAT")
 REMOVING = (*TIMES, "PERSIST", "HDEL", "SREM", "ZREM", "MULTI", "EXEC")
 
 
 def refusal(command: bytes, row: int, place: int) -> EncodeError:
-    """Return the error for a command whose outcome is not in its arguments."""
+    """Return the error for a command whose outcome depends on more than its arguments."""
     words = f"{shown_command(command)} can't be verified, since its outcome depends on more than "
     return _error(f"{words}its arguments; {KNOWN}", row, place)
 
 
 def grows_at_both_ends(command: bytes, row: int, place: int) -> EncodeError:
     """Return the error for a list that is filled by RPUSH and by LPUSH."""
-    words = f"{shown_command(command)} adds to a list whose other end grew before; such a list "
-    return _error(f"{words}can't be verified, so leave out its commands", row, place)
+    words = f"{shown_command(command)} extends a list that was extended at the other end before; "
+    return _error(f"{words}leave out its commands, which can't be verified", row, place)
 
 
 def not_repeatable(command: bytes, row: int, place: int) -> EncodeError:
-    """Return the error for a list that was to be repaired."""
-    words = f"{shown_command(command)} can't be repaired: the items would be there twice; delete "
+    """Return the error for repairing a list."""
+    words = f"{shown_command(command)} can't be repaired: its items would be duplicated; delete "
     return _error(f"{words}the lists that differ, and load them again", row, place)
 
 
@@ -48,11 +48,11 @@ def _error(words: str, row: int, place: int) -> EncodeError:
 
 
 def check_names(names: list[str] | None, template: Template | None) -> None:
-    """Refuse commands that can't be verified, as far as their names are known beforehand.
+    """Refuse commands that can't be verified, if their names are known in advance.
 
     Raises:
-        TemplateError: there is one in the template.
-        EncodeError: there is one in a file of RESP.
+        TemplateError: the template contains such a command.
+        EncodeError: a RESP file contains such a command.
     """
     wrong = sorted(set(names or ()) - NAMES)
     if not wrong:
@@ -62,10 +62,11 @@ def check_names(names: list[str] | None, template: Template | None) -> None:
 
 
 def check_template(template: Template | None) -> None:
-    """Refuse commands of a template that can't be verified for any row.
+    """Refuse commands of a template that can't be verified in any row.
 
     Raises:
-        TemplateError: one has an option such as NX, or sets a time to live before there is a key.
+        TemplateError: a command has an option such as NX, or sets a time to live before its key
+            exists.
     """
     if template is None:
         return
@@ -81,7 +82,7 @@ def check_template(template: Template | None) -> None:
 
 
 def _check_times(template: Template) -> None:
-    """Refuse a time to live that comes before the commands that make the key."""
+    """Refuse a time to live before the commands that create the key."""
     early: dict[object, str] = {}
     made: set[object] = set()
     for command in template.commands:
@@ -96,14 +97,14 @@ def _check_times(template: Template) -> None:
             made.add(key)
             if key in early:
                 words = (
-                    f"{early[key]} can't be verified before its key is there, as it then does "
-                    f"nothing; let it come after the commands that make the key, such as {verb}"
+                    f"{early[key]} can't be verified before its key exists, since it then does "
+                    f"nothing; move it after the commands that create the key, such as {verb}"
                 )
                 raise _of_template(words, early[key], template)
 
 
 def _comparable(argument: Sequence[bytes | Field]) -> tuple[Any, ...]:
-    """Return the parts of an argument so that equal ones are equal."""
+    """Return the parts of an argument in a form that can be compared."""
     return tuple(
         each if isinstance(each, bytes) else (type(each), each.path, each.convert)
         for each in argument

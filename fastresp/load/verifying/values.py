@@ -1,4 +1,4 @@
-"""Whether two values that differ in their bytes say the same: scores and documents."""
+"""Compare scores and documents whose bytes differ."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 __all__ = ["document_of", "same_document", "same_score"]
 
-# Whole numbers beyond these are stored as floats. Source: RedisJSON, serde_json's Number.
+# Integers outside this range are stored as floats. Source: RedisJSON, serde_json's Number.
 LEAST_WHOLE, MOST_WHOLE = -(1 << 63), (1 << 64) - 1
 
 
@@ -19,7 +19,7 @@ def same_score(wanted: bytes, found: bytes) -> bool:
 
 def _score(text: bytes) -> float | None:
     try:
-        # A server reads hexadecimal numbers, too: strtod() in C.
+        # A server also accepts hexadecimal numbers: strtod() in C.
         return float.fromhex(text.decode()) if b"x" in text.lower() else float(text)
     except ValueError:
         return None
@@ -29,9 +29,9 @@ def same_document(wanted: bytes, found: bytes, whole: bool) -> bool:
     """Return whether two texts are the same JSON value.
 
     Args:
-        wanted: what the source says.
+        wanted: the value in the source.
         found: the reply to JSON.GET.
-        whole: whether it is the whole document, and not a list of what a path finds.
+        whole: whether it is the whole document, and not a list of a path's matches.
     """
     try:
         first, second = document_of(wanted), document_of(found)

@@ -1,4 +1,4 @@
-"""``verify()``: compare what is in a server with what a source says."""
+"""``verify()``: compare the data in a server with its source."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ __all__ = ["How", "Progress", "verify", "verifying"]
 Progress: TypeAlias = bool | Callable[[VerifyReport], object] | None
 Looking: TypeAlias = Generator[Wanted | Giving, Any, None]
 
-# How long to wait before the second look.
+# Seconds to wait before differences are rechecked.
 PAUSE_S = 0.3
 MOST_DIFFERENCES = 100_000
 
@@ -56,7 +56,7 @@ class How:
     """The options of ``verify``.
 
     Raises:
-        ValueError: one is invalid.
+        ValueError: an option is invalid.
     """
 
     server: ServerLike = None
@@ -80,18 +80,18 @@ class How:
         if self.since is not None and not (
             isinstance(self.since, (int, float)) and 0 <= self.since < math.inf
         ):
-            words = f" must be seconds since 1970, as of time.time(), not {self.since!r}"
+            words = f" must be seconds since 1970, as from time.time(), not {self.since!r}"
             raise ValueError(Message(Hint("since"), words))
         if self.since is not None and self.since > time.time():
             words = f" is in the future: {datetime.fromtimestamp(self.since):%Y-%m-%d %H:%M:%S}"
-            raise ValueError(Message(Hint("since"), f"{words}; say when the load began"))
+            raise ValueError(Message(Hint("since"), f"{words}; pass the start time of the load"))
         if self.share is not None and self.exact:
-            words = " needs all rows, to know what each key must have; leave out "
+            words = " needs all rows, to know the contents of each key; leave out "
             raise ValueError(Message(Hint("exact"), words, Hint("sample")))
 
     @property
     def share(self) -> float | None:
-        """The share of rows to look at; None for all."""
+        """The share of rows to compare; None for all."""
         sample = self.sample
         if sample is None:
             return None
@@ -126,64 +126,64 @@ def verify(
     default: Callable[[Any], Any] | None = None,
     max_reply_bytes: int | None = None,
 ) -> VerifyReport:
-    """Compare what is in Redis or Valkey with what a source says.
+    """Compare the data in Redis or Valkey with its source.
 
-    Pass the source and the template of a load. Each command is turned into one that reads what it
-    wrote: HSET into HMGET, SET into GET, SADD into SMISMEMBER, ZADD into ZMSCORE, RPUSH into
-    LRANGE, JSON.SET into JSON.GET, and the replies are compared. Nothing is written, unless you ask
-    for ``repair``. It does not matter how the data was loaded. The server may be a replica, or any
-    node of a cluster: then all primaries are read.
+    Pass the source and the template of a load. Each command is converted to a read of its values:
+    HSET to HMGET, SET to GET, SADD to SMISMEMBER, ZADD to ZMSCORE, RPUSH to LRANGE, JSON.SET to
+    JSON.GET. Nothing is written without ``repair``, and any tool may have loaded the data. The
+    server may be a replica, or any node of a cluster, whose primaries are all read.
 
-    A later row may overwrite what an earlier one says: then only the later one counts. At the end,
-    what differs is looked at a second time; what something else wrote meanwhile is counted apart.
+    Only the last write to a value is compared. Differences are rechecked at the end; values that
+    another client wrote meanwhile are counted separately.
 
     Args:
-        data, template, server, nulls, timeout, default: as for ``mass_insert``. The commands must
-            say by themselves what they leave: SET, HSET, SADD, ZADD, RPUSH, LPUSH, JSON.SET, DEL,
-            HDEL, SREM, ZREM, EXPIRE and their variants, without options such as NX. Of a list, the
-            source must name all items.
-        sample: look at a share of the rows, such as ``"1%"`` or 0.01. The report then says how many
-            of all rows differ at most.
-        seed: chooses another sample of the same share.
-        exact: fields and members that the source does not name differ, too; items of lists always
-            do, but in a sample. Needs 16 to 64 bytes of memory for each key, and for each item of
-            keys that are written by several rows.
-        differences: where differences go at the end: the path of a JSON lines file, or a callable
-            that is called with each Difference.
-        repair: write again what differs, and look again; what the source removes is removed.
-            Refused for RPUSH and LPUSH, whose items would be there twice. What only ``exact``
-            finds stays. So do keys of another type, such as a string in place of a hash, with their
-            times to live, and what the commands after it in the same row say.
-        max_differences: compare no more values once this many differ; each needs about 1 kB of
-            memory, and its texts. Values that a later row overwrites count until that row is
-            reached, so a source that writes many keys several times may need more.
-        since: when the load began, in seconds since 1970, as returned by ``time.time()``. Then a
-            key may have expired, and a time to live must not be shorter than the time since then
-            explains. Without it, a time to live must be at most what the source says.
-        progress: True for a progress bar on the terminal, or a callable that is called with the
-            VerifyReport so far.
-        max_reply_bytes: a larger reply ends the comparison with an error; None for 512 MiB. One
-            reply has up to 1,000 values.
+        data, template, server, nulls, timeout, default: as for ``mass_insert``. The outcome of each
+            command must depend only on its arguments: SET, HSET, SADD, ZADD, RPUSH, LPUSH,
+            JSON.SET, DEL, HDEL, SREM, ZREM, EXPIRE and their variants, without options such as NX.
+            The source must name all items of a list.
+        sample: compare only a share of the rows, such as ``"1%"`` or 0.01. The report then
+            estimates the maximum share of all rows that differ.
+        seed: selects another sample of the same size.
+        exact: also report fields and members that the source does not name. Extra list items are
+            always reported, except in a sample. Needs 16 to 64 bytes of memory for each key, and
+            for each item of keys that several rows write.
+        differences: where to write differences at the end: the path of a JSON Lines file, or a
+            callable that receives each Difference.
+        repair: write the values that differ again, delete values that the source deletes, and
+            recheck them. Refused for RPUSH and LPUSH, which would duplicate items. Not repaired:
+            extra values that only ``exact`` finds, and keys of another type, such as a string
+            instead of a hash, with their times to live and the later commands of their row.
+        max_differences: stop comparing after this many differences; each needs about 1 kB of
+            memory plus its texts. Values that a later row overwrites count until that row is
+            reached, so a source that writes many keys repeatedly may need a higher limit.
+        since: when the load began, in seconds since 1970, as returned by ``time.time()``. Then keys
+            may have expired, and a time to live may be shorter only by the time since then.
+            Without it, a time to live must be at most the source's.
+        progress: True for a progress bar on the terminal, or a callable that receives the live
+            VerifyReport.
+        max_reply_bytes: maximum bytes of a reply, which has up to 1,000 values; a larger one ends
+            the comparison with an error. None for 512 MiB.
 
     Returns:
-        The report: rows, values, differences of each kind; its ``same`` is whether nothing differs.
+        The report: rows, values, differences of each kind; its ``same`` is True if no differences
+        remain.
 
     Raises:
-        EncodeError, TemplateError: as ``mass_insert``; also if a command can't be verified.
+        EncodeError, TemplateError: as in ``mass_insert``, or a command can't be verified.
         CommandError: the server refuses a read, other than for the type of a key.
         TypeError: ``differences`` is neither a path nor a plain function.
-        ValueError: an option is invalid, or a list was to be repaired.
-        TransportError, TransportTimeout: as ``mass_insert``.
-        OSError: the file of differences exists, or can't be written.
+        ValueError: an option is invalid, or ``repair`` was used with lists.
+        TransportError, TransportTimeout: as in ``mass_insert``.
+        OSError: the differences file exists, or can't be written.
 
-        An exception during the comparison, or while the differences are written, has the report so
-        far as its ``report`` attribute.
+        An exception during the comparison, or while the differences are written, has the report as
+        its ``report`` attribute.
 
-    Lists need 32 bytes of memory for each key, since the index of an item is counted, and about 300
-    more until the last of their rows; keys that have expired need 32 bytes. What is not followed:
-    that a key loses its time to live when rows remove all items and later ones add some. After a
-    JSON.SET of a path that may name several places, the rest of a document is not compared:
-    ``stopped`` says so.
+    Each list needs 32 bytes of memory to count its items, and about 300 more until its last row;
+    each expired key needs 32 bytes. Two limits: a key that loses its time to live because rows
+    remove all its items and later rows add some is reported as a difference. After a JSON.SET with
+    a path that may match several places, the rest of the document is not compared, which
+    ``stopped`` then says.
     """
     how = How(
         server=server,
@@ -206,7 +206,7 @@ def verify(
 def verifying(
     chunks: ReadingChunks | AsyncReadingChunks, how: How
 ) -> Generator[Any, Any, VerifyReport]:
-    """Verify without waiting itself: yield whatever the driver has to wait for.
+    """Run a verification as a core: yield what the driver has to wait for.
 
     Args:
         chunks: the source; closed at the end.
@@ -218,10 +218,10 @@ def verifying(
             names = partial(check_source, chunks.data, chunks.template, how)
             yield Asking(names, chunks.blocks)
             yield from verification.looking()
-            verification.stopped = "what differs was not looked at to the end a second time"
+            verification.stopped = "not all differences were rechecked"
             yield from verification.looking_again()
             if how.repair:
-                verification.stopped = "not everything was repaired, or looked at after it"
+                verification.stopped = "not all differences were repaired and rechecked"
                 yield from verification.repairing()
             yield from verification.locating()
         except BaseException as error:
@@ -241,29 +241,29 @@ def verifying(
 
 
 def check_source(data: Any, template: Template | None, how: How) -> None:
-    """Refuse commands that can't be verified or repaired, as far as they are known.
+    """Refuse commands that can't be verified or repaired, if known in advance.
 
     Raises:
-        TemplateError, EncodeError: there is such a command.
-        ValueError: it can't be repaired.
+        TemplateError, EncodeError: a command can't be verified.
+        ValueError: a command can't be repaired.
     """
     names = command_names(data, template)
     check_names(names, template)
     check_template(template)
     lists = sorted({"RPUSH", "LPUSH"}.intersection(names or ()))
     if how.repair and lists:
-        words = f" can't be used with {lists[0]}: the items would be there twice; delete the lists "
+        words = f" can't be used with {lists[0]}: items would be duplicated; delete the lists "
         raise ValueError(Message(Hint("repair", True), f"{words}that differ, and load them again"))
 
 
 class Verification:
-    """One verification: what was compared, and what differs so far."""
+    """One verification: its comparison, and the differences found."""
 
     def __init__(self, chunks: ReadingChunks | AsyncReadingChunks, how: How) -> None:
         self.how = how
         self.report = VerifyReport(sample=how.share)
-        # What an error leaves undone.
-        self.stopped = "not all rows were compared, and none a second time"
+        # What remains undone if an error occurs now.
+        self.stopped = "not all rows were compared, and no differences rechecked"
         self._chunks = chunks
         self._server = reading_server(how.server)
         self._kept = Kept(how.max_differences)
@@ -274,9 +274,9 @@ class Verification:
             repair=how.repair,
         )  # fmt: skip
         self._started = time.monotonic()
-        # What differs, whether it changed between two looks, and whether it is repaired.
+        # The differences, whether they changed before the recheck, and whether they are repaired.
         self._differing: list[tuple[Candidate, bool, bool]] = []
-        self._lines: dict[int, int] = {}  # of their rows, as far as they are known
+        self._lines: dict[int, int] = {}  # by row, where known
 
     def _comparing(self, kept: Kept, **how: bool) -> Comparison:
         return Comparison(kept, since=self._since, max_reply_bytes=self.how.max_reply_bytes, **how)
@@ -294,7 +294,7 @@ class Verification:
 
     @contextmanager
     def _showing(self) -> Iterator[Show | None]:
-        """Yield what to call for progress."""
+        """Yield the progress callback, or None."""
         progress = self.how.progress
         if callable(progress):
             yield lambda _: progress(self._counted())
@@ -311,7 +311,7 @@ class Verification:
         return report
 
     def looking_again(self) -> Looking:
-        """Look a second time at what differs."""
+        """Recheck the differences."""
         if self._comparison.full:
             self._kept.forget_counts()
         first = self._kept.candidates()
@@ -323,7 +323,7 @@ class Verification:
         self._differing = [(each, changed, False) for each, changed in still]
 
     def _looking_at(self, some: Sequence[Candidate], kept: Kept) -> Looking:
-        """Compare values one by one; what differs is kept by its index among them."""
+        """Compare values one by one; a difference's row is its index among them."""
         if not some:
             return
         comparison = self._comparing(kept, again=True)
@@ -332,9 +332,9 @@ class Verification:
         yield from reading_with(self._core(comparison), chunks)
 
     def repairing(self) -> Looking:
-        """Send again what differs, and look at it again.
+        """Write the values that differ again, and recheck them.
 
-        Times to live come last, for keys and rows of which nothing else differs any more.
+        Times to live follow, for keys and rows without other remaining differences.
         """
         some = [each for each, _, _ in self._differing]
         left = set(range(len(some)))
@@ -385,8 +385,8 @@ class Verification:
             )
         if self._kept.unknown:
             report.stopped = (
-                f"{counted(self._kept.unknown, 'document')} were not compared as a whole: later "
-                "rows write parts of them, and it is not known which (paths with a *, .. or ?)"
+                f"{counted(self._kept.unknown, 'document')} not fully compared: later rows write "
+                "unknown parts of them (paths with a *, .. or ?)"
             )
         if self._comparison.full:
             report.stopped = Message(
@@ -394,12 +394,12 @@ class Verification:
                 Hint("max_differences", ...),
                 " compares more)",
             )
-        # What was left out was not chosen by chance.
+        # Omitted values would bias the sample.
         if report.sample is not None and report.rows and not report.stopped:
             report.at_most = at_most(len(rows), report.rows_compared, report.rows)
 
     def end_early(self, error: BaseException) -> None:
-        """Add the report so far to an exception."""
+        """Attach the incomplete report to an exception."""
         self._kept.forget_counts()
         self._differing = self._differing or [
             (each, False, False) for each in self._kept.candidates()
@@ -411,9 +411,9 @@ class Verification:
             error.report = self.report  # type: ignore[attr-defined]
 
     def differences(self) -> Iterator[Difference]:
-        """Yield what differs, in the order of the source.
+        """Yield the differences, in the order of the source.
 
-        A time to live that is missing with its key is not another difference.
+        The time to live of a missing key is not a separate difference.
         """
         missing = {
             each.key for each, _, _ in self._differing

@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""Follow what later commands overwrite, and which items of a key the source names."""
+"""Track values that later commands overwrite, and the items of a key that the source names."""
 
 from libc.stdlib cimport calloc, free
 
@@ -23,12 +23,12 @@ from .statement cimport (
 from .tables cimport Entry, mixed
 
 cdef enum:
-    # Bits by which most keys without differences are recognized.
+    # Bits of the filter that recognises most keys without differences.
     NOTED_BITS = 4194304
 
 
 cdef str group_of(Form form):
-    """Return in which names of a key an item has its own: see Kept."""
+    """Return the group of an item; see Candidate."""
     if form == FIELDS or form == NO_FIELDS:
         return "field"
     if form == MEMBERS or form == NO_MEMBERS:
@@ -43,11 +43,11 @@ cdef str group_of(Form form):
 
 
 cdef class Watch:
-    """Follows what later commands overwrite.
+    """Tracks values that later commands overwrite.
 
     Args:
-        kept: the differences: see Kept.
-        exact: whether to follow which items of a key the source names.
+        kept: the differences; see Kept.
+        exact: whether to track the items of a key that the source names.
     """
 
     def __cinit__(self, kept, bint exact):
@@ -63,19 +63,19 @@ cdef class Watch:
         free(self.noted)
 
     cdef int note(self, const char *key, Py_ssize_t size) except -1:
-        """Note that something of a key is kept."""
+        """Note that a key has stored differences."""
         cdef uint64_t at = hashed(key, size) % NOTED_BITS
         self.noted[at >> 3] |= <unsigned char>(1 << (at & 7))
         self.watching = True
         return 0
 
     cdef bint is_noted(self, const char *key, Py_ssize_t size) noexcept:
-        """Return whether something of a key may be kept; for most other keys, False."""
+        """Return whether a key may have stored differences; False for most other keys."""
         cdef uint64_t at = hashed(key, size) % NOTED_BITS
         return self.noted[at >> 3] >> (at & 7) & 1
 
     cdef int overwrite(self, const Statement *s, const Item *item) except -1:
-        """Forget differences of what an item of a later command writes."""
+        """Forget the differences of an item that a later command writes."""
         if s.form == TEXTS or s.form == GONE:
             return self.erase(item.name, item.name_size, item.keeps_time)
         if s.form == TEXT or s.form == DOCUMENT and s.time == 0:
@@ -99,12 +99,12 @@ cdef class Watch:
         return 0
 
     cdef int expire(self, const char *key, Py_ssize_t size) except -1:
-        """Note that a key may have expired, with what later rows wrote to it."""
+        """Note that a key may have expired, including later writes to it."""
         self.expired.find(hashed(key, size)).number = 1
         return self.note(key, size)
 
     cdef bint may_have_expired(self, const char *key, Py_ssize_t size) except -1:
-        """Return whether what is missing in a key may have expired."""
+        """Return whether missing items of a key may have expired."""
         if not len(self.expired) or not self.is_noted(key, size):
             return False
         return self.expired.find(hashed(key, size)).number != 0
@@ -122,7 +122,7 @@ cdef class Watch:
         return 0
 
     cdef int find(self, const Item *item) except -1:
-        """Note an item of the source that is there."""
+        """Note an item of the source that exists."""
         if item.name is not NULL:
             self.found.append(hashed(item.name, item.name_size))
         return 0
@@ -130,13 +130,13 @@ cdef class Watch:
     cdef int take_count(
         self, const Statement *s, long long n, long long known, long long row
     ) except -1:
-        """Compare how many items a key has with how many the source named by now.
+        """Compare the number of items of a key with the number that the source has named.
 
         Args:
             s: the last command on the key; ``found`` has its items.
             n: items of the key.
-            known: of a list, the items that the source named.
-            row: of the command.
+            known: for a list, the items that the source has named.
+            row: row of the command.
         """
         cdef bytes key = s.key[:s.key_size]
         cdef Entry *entry
@@ -164,7 +164,7 @@ cdef class Watch:
     cdef int keep_count(
         self, bytes key, bytes verb, long long known, long long n, long long row
     ) except -1:
-        """Keep a key that has more items than the source named so far."""
+        """Store a key that has more items than the source has named."""
         if n > known:
             self.kept.open(key, verb, known, row)
             self.note(key, len(key))
