@@ -1,4 +1,4 @@
-"""The driver under asyncio: runs the same cores, and waits with the event loop."""
+"""The driver for asyncio: run the same cores, and wait with the event loop."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Core(Generic[T]):
 
     Attributes:
         error: the exception to raise in the core next.
-        returned: what the core returned, once it has ended.
+        returned: the core's return value, once it has ended.
     """
 
     def __init__(self, steps: Generator[Wanted | Giving, Any, T]) -> None:
@@ -61,7 +61,7 @@ class Core(Generic[T]):
 
 
 async def run(steps: Steps[T]) -> T:
-    """Run a core to its end, and return what it returns, like ``run()`` of the driver."""
+    """Run a core to its end, and return its result, like ``run()`` of the driver."""
     core = Core(steps)
     try:
         while await core.next_items() is not None:
@@ -107,16 +107,16 @@ async def answer(wanted: Wanted) -> Any:
 
 
 async def _tended(awaited: Awaitable[Any], meanwhile: Callable[[], bool]) -> Any:
-    """Wait for a source, and call ``meanwhile`` whenever it pauses; None if that says to stop."""
+    """Wait for a source, and call ``meanwhile`` whenever it pauses; None if that returns False."""
     task = asyncio.current_task()
     assert task is not None
-    cancellations = task.cancelling()  # requested before; the caller continues in spite of them
+    cancellations = task.cancelling()  # earlier requests, which the caller ignores
     pauses = Pauses(task, meanwhile)
     try:
         try:
             result = await awaited
         except (Exception, asyncio.CancelledError):
-            # If we cancelled the source, its exception is not what ended the load.
+            # If we cancelled the source, its exception did not end the load.
             if not pauses.stopped or task.cancelling() > cancellations + 1:
                 raise
             result = None
@@ -131,8 +131,8 @@ class Pauses:
     """Calls a function whenever the source that a task waits for pauses.
 
     Attributes:
-        stopped: whether the task was cancelled, since the function said to stop or raised.
-        failure: what the function raised.
+        stopped: whether the task was cancelled because the function returned False or raised.
+        failure: the function's exception.
     """
 
     def __init__(self, task: asyncio.Task[Any], meanwhile: Callable[[], bool]) -> None:
@@ -170,7 +170,7 @@ async def _in_thread(wanted: Blocking) -> Any:
     except RuntimeError:
         if wanted.late is not None:
             raise
-        return wanted.function()  # no thread: block the event loop, since the result is needed
+        return wanted.function()  # no thread: block the event loop for the result
     waited = asyncio.wrap_future(future)
     try:
         return await (asyncio.shield(waited) if wanted.late is None else waited)
@@ -187,7 +187,7 @@ async def _in_thread(wanted: Blocking) -> Any:
 
 async def wait_for(waits: Waits) -> None:
     """Wait until any of the connections is ready."""
-    # Only a fork makes one lost here, and no loop runs in the child: the next step raises.
+    # Only a fork loses a stream here, and no loop runs in the child: the next step raises.
     if any(stream.lost or (wait.read and stream.has_input) for stream, wait in waits):
         await asyncio.sleep(0)
         return

@@ -1,4 +1,4 @@
-"""The base class of the transports: open, write, close, and end cleanly after an exception."""
+"""The base class of transports: open, write, close, and end cleanly after an exception."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class Transport:
     ``report``. Error replies do not raise; they are in the report.
 
     Args:
-        server: a URL, a ``redis.Redis`` client, or None for ``REDIS_URL``, else localhost.
+        server: a URL, a ``redis.Redis`` client, or None for ``REDIS_URL`` (default: localhost).
 
     Attributes:
-        answers: what the server said about itself; None before the start.
-        lanes: the connections, if they are ours and not redis-cli's.
+        answers: the server's answers about itself; None before the start.
+        lanes: the connections; None for redis-cli.
         in_event_loop: whether an event loop runs it, which can't wait after a cancellation.
         transactions: whether the commands may contain MULTI and EXEC.
-        retries: the commands that have to be sent again; None if there can be none.
+        retries: the commands to resend; None if nothing is ever resent.
     """
 
     lanes: Lanes | None = None
@@ -71,8 +71,8 @@ class Transport:
         """Send RESP. If bytes end inside a command, hold that command back until it is whole.
 
         Raises:
-            ProtocolError: the bytes are not RESP commands; those before the fault were sent.
-            EncodeError: a command changes the reply stream; those before it were sent.
+            ProtocolError: the bytes are not RESP commands; the commands before them were sent.
+            EncodeError: a command changes the reply stream; the commands before it were sent.
             TransportError: the connection was lost.
             TransportTimeout: no progress for ``timeout`` seconds.
         """
@@ -90,7 +90,7 @@ class Transport:
         """Send the last whole command, wait for the last reply, and close.
 
         Raises:
-            ProtocolError: the last command written is not whole; it was not sent.
+            ProtocolError: the last command is incomplete and was not sent.
             TransportError, TransportTimeout: see ``write()``.
         """
         run(self.closing())
@@ -103,7 +103,7 @@ class Transport:
             )
         return self.report
 
-    # Cores: see driver.
+    # Cores; see driver.
 
     def opening(self) -> Steps[None]:
         """Check the server, then connect.
@@ -128,7 +128,7 @@ class Transport:
             except TransportError:
                 self.kill()
                 raise
-            # Not after an interruption: its handler still waits for the replies.
+            # Not after an interruption, whose handler still waits for the replies.
             self.kill()
 
     def ending_after(
@@ -138,18 +138,18 @@ class Transport:
         following: Callable[[], Steps[None]] | None = None,
         locating: Callable[[], Steps[None]] | None = None,
     ) -> Steps[None]:
-        """End after an exception, which then propagates unchanged: still send whole commands.
+        """Flush whole commands after an exception, which then propagates unchanged.
 
-        After a cancellation in an event loop nothing is awaited. After a Ctrl-C with a rate limit
-        the rest is not sent, as it could take for ever.
+        Awaits nothing after a cancellation in an event loop. After a Ctrl-C with a rate limit, the
+        remaining commands are not sent, which could take forever.
 
         Args:
-            error: the exception; it gets the report.
+            error: the exception, to which the report is added.
             rest: returns the chunks that follow the given number of commands.
-            following: sends again what has to be; not done after a Ctrl-C.
-            locating: finds the places of errors in the source; not done after a Ctrl-C.
+            following: resends commands; not called after a Ctrl-C.
+            locating: finds the places of errors in the source; not called after a Ctrl-C.
         """
-        # The source may raise one of its own, from another load or reader.
+        # The source may raise such an exception from another load or reader.
         own = isinstance(error, TransportError) and error.report is self.report
         lost: TransportError | None = None
         try:
@@ -177,7 +177,7 @@ class Transport:
         rest: Callable[[int], Iterable[Chunk]] | None,
         following: Callable[[], Steps[None]] | None,
     ) -> Steps[None]:
-        """Send what is still to be sent after an error, and wait for the last reply."""
+        """Send the remaining commands after an error, and wait for the last reply."""
         if self.limited and not isinstance(error, Exception):
             self.stop()
         elif rest is not None:
@@ -190,15 +190,15 @@ class Transport:
     def _writing_rest(
         self, error: BaseException, rest: Callable[[int], Iterable[Chunk]]
     ) -> Steps[None]:
-        """Send the whole commands before an error, unless the chunks before them can't be sent."""
+        """Send the whole commands before an error, unless earlier chunks can't be sent."""
         try:
             self.flush()
             yield from self.settling()
-            while chunks := list(rest(self.made)):  # a large key's beginning has to be answered
+            while chunks := list(rest(self.made)):  # the start of a large key is not answered yet
                 made = self.made
                 for chunk in chunks:
                     if self.retries:
-                        self.set_aside(chunk)  # it must follow what has to be sent again
+                        self.set_aside(chunk)  # it must follow commands to resend
                     else:
                         yield from self.writing(chunk)
                 if self.made == made:
@@ -210,12 +210,12 @@ class Transport:
 
     @property
     def report(self) -> Report:
-        """The report so far."""
+        """The live report."""
         raise NotImplementedError
 
     @property
     def so_far(self) -> Report:
-        """The report, of which only what is not counted is up to date, such as ``stopped``."""
+        """The live report, whose counters may lag; other fields, such as ``stopped``, do not."""
         return self.report
 
     @property
@@ -225,7 +225,7 @@ class Transport:
 
     @property
     def made(self) -> int:
-        """Commands accepted so far, sent or not."""
+        """Number of accepted commands, sent or not."""
         raise NotImplementedError
 
     @property
@@ -234,7 +234,7 @@ class Transport:
         return False
 
     def connecting(self) -> Steps[None]:
-        """Do what ``opening()`` does, without adding the report to an interruption."""
+        """Connect, for ``opening()``, which adds the report to exceptions."""
         raise NotImplementedError
 
     def writing(self, chunk: Chunk) -> Steps[None]:
@@ -242,28 +242,28 @@ class Transport:
         raise NotImplementedError
 
     def preparing(self) -> Steps[bool]:
-        """Prepare for ``moving()``; return whether it can be called. Raises as ``write()``."""
+        """Refresh the topology; return whether to call ``moving()``. Raises as ``write()``."""
         yield from ()
         return False
 
     def set_aside(self, chunk: Chunk) -> None:
-        """Keep commands that must follow others which have to be sent again."""
+        """Defer commands that must follow others which are to be resent."""
         raise NotImplementedError
 
     def moving(self, made: Iterable[Chunk]) -> list[int]:
-        """Send again what has to be, and chunks made for the old lanes; return each slot's lane."""
+        """Resend commands, and chunks made for the old lanes; return each slot's lane."""
         raise NotImplementedError
 
     def draining(self) -> Steps[None]:
-        """Do what ``finishing()`` does, until nodes have to be looked for."""
+        """Drain, or stop when the topology must be refreshed."""
         yield from self.finishing()
 
     def settling(self) -> Steps[None]:
-        """Wait until the next chunk may be made; raises as ``write()`` does."""
+        """Wait for room for the next chunk; raises as ``write()`` does."""
         yield from ()
 
     def finishing(self) -> Steps[None]:
-        """Send the rest, and wait for the last reply; raises as ``write()`` does."""
+        """Send the remaining commands, and wait for the last reply; raises as ``write()`` does."""
         raise NotImplementedError
 
     def losing(self) -> Steps[TransportError]:
@@ -271,21 +271,21 @@ class Transport:
         raise NotImplementedError
 
     def flush(self) -> None:
-        """Send what an interruption left unsent. Safe to call again after another one."""
+        """Send bytes left unsent by an interruption. Can be repeated after another interruption."""
 
     def stop(self) -> None:
-        """Send nothing more, except the rest of a command that was sent in part."""
+        """Stop sending, except for the rest of a partially sent command."""
         raise NotImplementedError
 
     def kill(self) -> None:
-        """Close the connection at once, if it is open."""
+        """Close the connection immediately, if it is open."""
         raise NotImplementedError
 
 
 def add_report(error: BaseException, report: Report, outcome: str) -> None:
-    """Add the report to an exception that is not ours: as a note, and as an attribute."""
+    """Add the report as a note and an attribute to an exception of another package."""
     error.add_note(f"fastresp: {outcome}")
     if isinstance(error, LoadErrors):
-        return  # from another load, made by the source: it has its own report
+        return  # the source's exception from another load has its own report
     with suppress(AttributeError, TypeError):
         error.report = report  # type: ignore[attr-defined]

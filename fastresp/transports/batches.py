@@ -1,4 +1,4 @@
-"""A window of transactions that write down how far the load has come."""
+"""A window of transactions that advance a checkpoint."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ FAILED = b"ERR wrong number of arguments for '%s' command"
 
 
 class BatchedWindow(ResendingWindow):
-    """A window of transactions, each of which needs those before it with its marker to have run.
+    """A window of transactions, each of which needs its predecessor with the same marker to run.
 
-    So EXEC is sent when the one before was answered; the commands before it are queued meanwhile,
-    and the server does not wait. A transaction that is refused ends the load. A script looks itself
-    whether the one before has run, so it is sent at once.
+    So an EXEC is sent only after its predecessor's reply; its commands are queued meanwhile, so the
+    server does not idle. A refused transaction ends the load. A script checks its predecessor
+    itself, so it is sent immediately.
     """
 
     batched = True
     # Why the load can't continue, and the reply from which on nothing is acknowledged.
     refused_at = None
-    # How many replies were errors, or had some, that are no command's; the last with others.
+    # Number of replies with errors of our own commands, and the last reply with other errors.
     _noted = 0
     _with_others = -1
-    # How many replies have come; replicas may not have all of these commands yet.
+    # Number of received replies; replicas may not have all of these commands yet.
     _came = 0
 
     @property
@@ -39,7 +39,7 @@ class BatchedWindow(ResendingWindow):
         return super().refused + self._noted
 
     def gate(self) -> int | None:
-        unanswered = False  # whether a reply to an EXEC before has not come
+        unanswered = False  # whether an earlier EXEC has no reply yet
         for held in self._held:
             chunk = held.chunk
             if not isinstance(chunk, BatchedChunk):
@@ -70,7 +70,7 @@ class BatchedWindow(ResendingWindow):
         super().sift(errors)
 
     def _is_noted(self, index: int, words: bytes, nested: int) -> bool:
-        """Return what ``_note()`` does; count a reply that has no other errors."""
+        """Return ``_note()``'s result; count a reply without other errors."""
         if not self._note(index, words, nested):
             self._with_others = index
             return False
@@ -78,7 +78,7 @@ class BatchedWindow(ResendingWindow):
         return True
 
     def _named(self, index: int, words: bytes, nested: int) -> tuple[int, bytes, int]:
-        """Put the name of a command into the error of an HSET that stands for it: see Batcher."""
+        """Put a command's name in the error of the HSET that replaced it; see Batcher."""
         parts = self.failing(index, nested) if nested and words == FAILED % b"hset" else ()
         for part in parts[:1]:
             held, at = self.locate(index)
@@ -89,7 +89,7 @@ class BatchedWindow(ResendingWindow):
         return index, words, nested
 
     def _note(self, index: int, words: bytes, nested: int) -> bool:
-        """Return whether an error ends the load; note the first."""
+        """Return whether an error ends the load; note the first such error."""
         held, at = self.locate(index)
         chunk = held.chunk
         if not isinstance(chunk, BatchedChunk):
@@ -98,9 +98,9 @@ class BatchedWindow(ResendingWindow):
         rows = self._rows(held, chunk, number)
         text = words.decode(errors="replace")
         where = "the server" if self.node is None else f"the node at {self.node}"
-        advice = remedy_for(words) or "put that right"
+        advice = remedy_for(words) or "fix the cause"
         if REFUSED.match(words):
-            advice = "wait until no slots are moved"
+            advice = "wait until the slots have moved"
         if nested - chunk.opening > len(chunk.elements(at)):
             cause: Exception = NotMarked(
                 f"{rows} ran, but the checkpoint could not be written: {text} "
@@ -132,7 +132,7 @@ class BatchedWindow(ResendingWindow):
         parts = chunk.parts(chunk.execs[number])
         first, last = held.row(parts[0]), held.row(parts[-1])
         text = f"rows {first:,} to {last:,}"
-        if chunk.lane >= 0:  # there are others between them
+        if chunk.lane >= 0:  # other connections have the rows between them
             text = f"{counted(len(parts), 'command')} of {text}"
         return text
 
@@ -144,7 +144,7 @@ class BatchedWindow(ResendingWindow):
 
     @property
     def sent_commands(self) -> int:
-        """What was refused has not run, nor has anything after it."""
+        """Commands sent before a refused transaction; it and all later commands have not run."""
         if self.refused_at is None:
             return super().sent_commands
         return self._up_to(self.refused_at[1])[1]
@@ -156,7 +156,7 @@ class BatchedWindow(ResendingWindow):
         return rows, commands, size
 
     def _up_to(self, replies: int) -> tuple[int, int]:
-        """Return the rows and commands that the first replies answer; some are not released."""
+        """Return the rows and commands that the first replies answer, including unreleased ones."""
         for held in self._held:
             if replies < held.end_reply:
                 done = held.chunk.covered(max(0, replies - held.first_reply))

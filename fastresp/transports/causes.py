@@ -1,4 +1,4 @@
-"""Why a load can't continue: causes of a lost connection, and what a server refuses."""
+"""Why a load can't continue: causes of lost connections and of refusals."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ __all__ = [
     "with_second_look",
 ]
 
-# How the reply of a script begins that has run nothing, as another loader has taken over.
+# Error prefix of a script that has run nothing because another loader took over.
 TAKEN_OVER = b"TAKENOVER "
 
-# How the reply to EXEC begins if it is refused. Source: execCommandAbort in multi.c of Redis.
+# Error prefix of a refused EXEC. Source: execCommandAbort in multi.c of Redis.
 ABORTED = b"EXECABORT Transaction discarded because of: "
 
 # The server's 'timeout' setting is in whole seconds.
 LEAST_IDLE_S = 1.0
-# Of a connection that the server closed without an error reply.
+# Causes of a connection that the server closed without an error reply.
 LIKELY_CAUSES = (
     "the server was stopped or killed, or the connection was ended by CLIENT KILL or an output or "
     "query buffer limit"
 )
-# The codes of errors that are about the server's state, not about a command, and what to do.
+# Error codes about the server's state, not about a command, and what to do.
 # Source: the shared replies in server.c of Redis and Valkey.
 REMEDIES = {
-    "OOM": "raise its maxmemory, or make room",
+    "OOM": "raise its maxmemory, or free memory",
     "READONLY": "it is a replica now: pass its primary",
-    "MISCONF": "it can't save its data: look at its log and its disk",
+    "MISCONF": "it can't save its data: check its log and its disk",
     "NOREPLICAS": "connect its replicas, or lower its min-replicas-to-write",
     "MASTERDOWN": "restore its link to its primary",
-    "CLUSTERDOWN": "look at redis-cli --cluster check",
+    "CLUSTERDOWN": "check it with redis-cli --cluster check",
     "LOADING": "wait until it has loaded its data",
     "BUSY": "wait until its script has ended",
     "NOAUTH": "check the user and the password",
@@ -51,15 +51,15 @@ REMEDIES = {
 
 
 def remedy_for(words: bytes) -> str:
-    """Return what to do about an error reply; "" if it is about the command."""
+    """Return advice on an error reply; "" if it is about the command."""
     code = words.removeprefix(ABORTED).partition(b" ")[0]
     return REMEDIES.get(code.decode(errors="replace"), "")
 
 
 def may_pass(words: bytes) -> bool:
-    """Return whether an error reply says that the server runs nothing of the kind for now.
+    """Return whether the server temporarily refuses such commands, and did not run this one.
 
-    The command was not run. NOAUTH is not among these: only the user can end that.
+    NOAUTH is excluded, since only the user can resolve it.
     """
     return bool(remedy_for(words)) and not words.startswith(b"NOAUTH")
 
@@ -69,15 +69,15 @@ class NotRun(Exception):
 
 
 class TakenOver(NotRun):
-    """It did so because another loader has taken over the checkpoint."""
+    """The server refused a transaction because another loader owns the checkpoint."""
 
 
 class NotMarked(Exception):
-    """The commands of a transaction ran, but the row was not written down."""
+    """The commands of a transaction ran, but its marker was not set."""
 
 
 def idle_cause(seconds: float) -> str:
-    """Return one more likely cause after ``seconds`` without traffic; "" below a second."""
+    """Return an additional likely cause after ``seconds`` without traffic; "" below a second."""
     if seconds < LEAST_IDLE_S:
         return ""
     return (
@@ -109,7 +109,7 @@ def no_progress(server: Server, timeout: float, last_error: str) -> Message:
     Args:
         server: the server that it is connected to.
         timeout: seconds without progress.
-        last_error: the last error reply, if all commands were read; "" if there is none.
+        last_error: the last error reply, if all commands were read; else "".
     """
     message = f"no progress for {timeout:g} s between redis-cli and {server}"
     if last_error:

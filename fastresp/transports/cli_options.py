@@ -1,4 +1,4 @@
-"""Whether redis-cli can carry a load, and with which options."""
+"""Whether redis-cli can send a load, and with which options."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TLS_BEYOND_CLI = (
 
 
 def beyond_redis_cli(program: str, server: Server, answers: Answers) -> str:
-    """Return why redis-cli can't carry the load, or would hang; "" if it can."""
+    """Return why redis-cli can't send the load, or would hang; "" if it can."""
     unknown = [name for name in TLS_BEYOND_CLI if server.settings.get(name)]
     if answers.cluster:
         return "this server is part of a cluster, and redis-cli --pipe does not follow MOVED"

@@ -1,4 +1,4 @@
-"""Ask a server when what it was sent is durable: at replicas, or on its disk."""
+"""Ask a server to confirm that commands are durable: on replicas, or on its disk."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ __all__ = ["Confirmation", "confirmation_of"]
 
 
 class Confirmation(NamedTuple):
-    """A command that is answered when what came before it on its connection is durable.
+    """A command whose reply confirms that earlier commands of its connection are durable.
 
     Attributes:
-        piece: the command. Its own timeout is 0, for ever: that of the load ends it.
-        least: what the first number of its reply must be at least. It can be less: CLIENT UNBLOCK
-            ends the wait.
-        likely: the likely cause if no reply comes.
-        fault: what is wrong if the reply is an error.
+        piece: the command. Its own timeout is 0 (none); the load's timeout applies.
+        least: minimum of the first number of its reply, which is lower after CLIENT UNBLOCK.
+        likely: the likely cause of a missing reply.
+        fault: the cause of an error reply.
     """
 
     piece: Piece
@@ -28,7 +27,7 @@ class Confirmation(NamedTuple):
 
 
 def confirmation_of(durability: str | int) -> Confirmation | None:
-    """Return the question for a durability (see Options); None if any reply will do."""
+    """Return the command for a durability (see Options); None if any reply suffices."""
     if durability == "fsync":
         return Confirmation(
             Piece(pack("WAITAOF", 1, 0, 0), ()), 1,

@@ -23,17 +23,17 @@ from .window import Window
 
 __all__ = ["LostConnection", "Connection"]
 
-# How often to read replies while there is something to send: waking for each small write of the
-# server would cost more than everything else. A unix socket buffers 7 ms of replies.
+# Interval between reads while there are bytes to send: waking for each small write of the server
+# would cost more than everything else. A unix socket buffers 7 ms of replies.
 READ_EVERY_S = 0.003
-# How many bytes may wait to be sent while the next chunk is made: one chunk and some slack.
+# Unsent bytes up to which the next chunk is made: one chunk plus a margin.
 AHEAD_BYTES = (1 << 20) + (1 << 17)
-# The same with a rate limit, in seconds.
+# The same limit for a rate limit, in seconds.
 AHEAD_LIMITED_S = 0.1
-# How many rounds of reads a lost connection still gets: at least 16 MiB, while the buffers between
-# two processes hold 6 MB.
+# Rounds of reads on a lost connection: at least 16 MiB, more than the 6 MB of buffers between two
+# processes.
 LAST_READS = 64
-# The longest wait between two checks of the deadline.
+# Maximum wait between two checks of the deadline.
 TICK_S = 0.2
 
 
@@ -47,16 +47,16 @@ class Connection:
 
     Args:
         server: the server, for messages.
-        timeout: seconds without progress after which to give up; None for never.
+        timeout: maximum seconds without progress; None for no limit.
         rate: the rate limit, for all connections together; None for no limit.
         window: limits the commands in flight.
     """
 
     # Receives the bytes of replies; set by subclasses.
     sink: Sink
-    # A likely cause of a timeout, besides the usual ones.
+    # An additional likely cause of a timeout.
     likely = ""
-    # The most reads in one step: 1 MiB, which may hold 200,000 errors.
+    # Maximum reads in one step: 1 MiB, which may contain 200,000 errors.
     most_reads = 16
 
     def __init__(
@@ -76,7 +76,7 @@ class Connection:
         self._pause = 0.0  # seconds without traffic before the connection was lost
         # Index of the first command not to send; None for no end.
         self.end: int | None = None
-        # Error replies to a command that was sent in part, before the server closed the connection.
+        # Error replies to a partially sent command, before the server closed the connection.
         self.last_words = ""
         self._report = Report("socket")
 
@@ -86,7 +86,7 @@ class Connection:
         self.started = self.moved = self.since = self.heard = time.monotonic()
 
     def detach(self) -> None:
-        """Close the connection, if it is open. Replies received until now are counted."""
+        """Close the connection, if it is open. Replies already received are counted."""
         if self.stream is not None and self.stream.sure and self.stream.lost is None:
             with suppress(Exception):
                 self.stream.receive()
@@ -99,12 +99,12 @@ class Connection:
                 stream.close()
 
     def raised(self, error: BaseException) -> bool:
-        """Return whether this connection raised the exception, and not a source."""
+        """Return whether this connection, and not a source, raised the exception."""
         lost = isinstance(error, TransportError) and error.report is self._report
         return lost or isinstance(error, LostConnection)
 
     def touch(self) -> None:
-        """Restart the timeout: time spent elsewhere does not count."""
+        """Restart the timeout, so that time spent elsewhere does not count."""
         self.since = self.heard = time.monotonic()
 
     def tend(self) -> None:
@@ -121,7 +121,7 @@ class Connection:
             self.wait()  # checks the deadline
 
     def stop(self) -> None:
-        """Send nothing more, except the rest of a command that was sent in part."""
+        """Stop sending, except for the rest of a partially sent command."""
         self.end = self.window.begun
 
     def understand(self) -> None:
@@ -133,11 +133,11 @@ class Connection:
         """Whether the next chunk may be made.
 
         One chunk is kept ready while the socket is full, so that the server never waits for the
-        next to be encoded.
+        encoder.
         """
         ahead = AHEAD_BYTES
         if self.rate is not None:
-            # Encoded commands are still sent after a Ctrl-C, at that rate: keep them few.
+            # After a Ctrl-C, encoded commands are still sent at this rate, so keep them few.
             ahead = min(ahead, self.rate.bytes_in(AHEAD_LIMITED_S))
         return self.window.unsent_bytes <= ahead and self.window.has_room
 
@@ -147,7 +147,7 @@ class Connection:
 
     @property
     def finished(self) -> bool:
-        """Whether everything to send was sent and answered."""
+        """Whether all commands were sent and answered."""
         sent = self.window.sent
         last = self.window.made if self.end is None else self.end
         return sent >= last and self.window.acknowledged >= sent
@@ -157,7 +157,7 @@ class Connection:
 
         Raises:
             LostConnection: ``loss()`` turns it into a TransportError.
-            TransportError: this connection can't be used any more.
+            TransportError: this connection can no longer be used.
         """
         stream = self.stream
         if stream is None or stream.lost is not None or not stream.sure:
@@ -167,11 +167,11 @@ class Connection:
             self.heard = time.monotonic()
         self.understand()
         if stream.lost is not None or self.stream is None:
-            self._usable_stream()  # a user's function may have forked or closed it
+            self._usable_stream()  # a user's function may have forked, or closed it
         if stream.lost is None:
             moved |= self._send(stream)
         if stream.lost is not None:
-            # Read what the server still sent, but not for ever.
+            # Read the server's last bytes, but not forever.
             reads = 0 if isinstance(stream.lost, ProtocolError) else LAST_READS
             while reads > 0 and stream.receive(self.most_reads):
                 self.understand()
@@ -186,7 +186,7 @@ class Connection:
         """Return the stream.
 
         Raises:
-            TransportError: it is closed, unsure, or belongs to the parent process.
+            TransportError: it is closed, in an unknown state, or belongs to the parent process.
         """
         stream = self.stream
         if stream is None:
@@ -232,7 +232,7 @@ class Connection:
 
     @property
     def report(self) -> Report:
-        """The report so far: commands sent, acknowledged and in doubt."""
+        """The live report: commands sent, acknowledged and in doubt."""
         report, window = self._report, self.window
         report.rows, report.commands, report.bytes_sent = window.totals()
         report.replies, report.unsent = window.acknowledged, window.unsent
@@ -241,7 +241,7 @@ class Connection:
         return report
 
     def _send(self, stream: Stream) -> bool:
-        """Send what may be sent by now; return whether anything was."""
+        """Send as much as is allowed now; return whether anything was sent."""
         end, room = self.end, self.room()
         if end is not None:
             room = end if room is None else min(end, room)
@@ -262,7 +262,7 @@ class Connection:
         return timeout if late else None
 
     def loss(self) -> TransportError:
-        """Return the exception for a lost connection. Tries a new one, which may take seconds."""
+        """Return the exception for a lost connection. Tests a new one, which may take seconds."""
         report = self.report
         cause = self.stream.lost if self.stream is not None else None
         idle = "" if self.window.in_doubt else idle_cause(self._pause)

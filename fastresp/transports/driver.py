@@ -1,7 +1,7 @@
-"""The driver: runs cores, and waits for what they need.
+"""The driver: run cores, and wait for what they need.
 
 A core is a generator that never blocks: it yields what it waits for, and the driver sends back the
-result. ``run()`` and ``stream()`` wait with poll(); those of ``aio`` with an event loop.
+result. ``run()`` and ``stream()`` wait with poll(); their versions in ``aio`` use an event loop.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = [
 
 T = TypeVar("T")
 
-# Connections, and what each waits for. The wait ends when the first is ready.
+# Connections, and what each waits for. The wait ends when the first one is ready.
 Waits: TypeAlias = Sequence[tuple[Stream, Wait]]
 
 
@@ -38,7 +38,7 @@ class Blocking(NamedTuple):
     Attributes:
         function: called without arguments; the core gets its result or exception.
         interrupt: called when the wait is cancelled, to make the function end soon.
-        late: if set, a cancellation propagates at once; called with the future when it is done.
+        late: if set, a cancellation propagates immediately; called with the future when it is done.
     """
 
     function: Callable[[], Any]
@@ -53,7 +53,7 @@ class Asking(NamedTuple):
         function: called without arguments; the core gets its result or exception.
         blocks: whether it may block for any length of time. Under asyncio it then runs in a
             thread, which after a cancellation is only waited for when the event loop ends.
-        meanwhile: called from time to time during the await. If it returns False, the await is
+        meanwhile: called periodically during the await. If it returns False, the await is
             cancelled and the core gets None; if it raises, the core gets the exception.
     """
 
@@ -73,7 +73,7 @@ Steps: TypeAlias = Generator[Wanted, Any, T]
 
 
 class Source(Protocol):
-    """Where chunks come from; ``blocks`` says that its methods may block for any length of time."""
+    """A source of chunks; if ``blocks``, its methods may block for any length of time."""
 
     @property
     def blocks(self) -> bool: ...
@@ -83,7 +83,7 @@ class Source(Protocol):
 
 
 class Carrier(Protocol):
-    """Connections that carry chunks: ``tend()`` sends and receives what it can without waiting."""
+    """Connections that send chunks; ``tend()`` sends and receives what it can without waiting."""
 
     @property
     def has_room(self) -> bool: ...
@@ -98,7 +98,7 @@ def run(
     around: AbstractContextManager[Any] | None = None,
     waiting: Callable[[], object] = int,
 ) -> T:
-    """Run a core to its end, and return what it returns; the arguments are as for ``stream()``."""
+    """Run a core to its end, and return its result; the arguments are as for ``stream()``."""
     loop = stream(steps, around, waiting)
     try:
         while True:
@@ -113,14 +113,15 @@ def stream(
     waiting: Callable[[], object] = int,
     failing: Callable[[BaseException], object] | None = None,
 ) -> Generator[Any, None, T]:
-    """Run a core, yield its items, and return what it returns.
+    """Run a core, yield its items, and return its result.
 
     An exception during a wait, such as KeyboardInterrupt, is raised in the core where it waits.
     Closing this generator closes the core.
 
     Args:
+        core: the core.
         around: entered whenever the core runs, and left while it waits.
-        waiting: called before each wait for connections, which is short. What it raises is raised
+        waiting: called before each wait for connections, which is short. Its exceptions are raised
             in the core.
         failing: called with the exception that ends the core, before it is raised.
     """
@@ -160,17 +161,17 @@ def wrap(
     ending: Callable[[BaseException | None, T | None], Iterable[Wanted]],
     waiting: Callable[[Wanted], Steps[Any]] | None = None,
 ) -> Steps[T]:
-    """Run the steps of a core, and do more at each wait, and at the end.
+    """Run the steps of a core, with additional steps at each wait and at the end.
 
-    ``yield from`` closes the steps on a GeneratorExit. A source may raise one, and the steps have
-    to wait for the replies to what came before, so here it is raised in them like any other
-    exception. For that nothing may delegate to this generator by ``yield from`` either.
+    A source may raise GeneratorExit, on which ``yield from`` would close the steps. But they must
+    still wait for the replies to earlier commands, so here it is raised in them like any other
+    exception. For the same reason, nothing may delegate to this generator by ``yield from``.
 
     Args:
         steps: the steps; closed at the end.
-        ending: called at the end with the exception, and with what the steps returned; returns
-            what has to be waited for.
-        waiting: called for each wait; has to yield it, and to return the answer.
+        ending: called at the end with the exception and the result of the steps; returns what to
+            wait for.
+        waiting: called for each wait; must yield it, and return the answer.
     """
     answer: Any = None
     error: BaseException | None = None
@@ -204,8 +205,9 @@ def next_chunk(source: Source, carrier: Carrier | None = None) -> Steps[Chunk | 
     """Return the next chunk of a source; None at its end.
 
     Args:
-        carrier: the connections. While an async source pauses, they send the rows that came
-            before and read replies.
+        source: the source.
+        carrier: the connections. While an async source pauses, they send earlier rows and read
+            replies.
     """
     meanwhile = None if carrier is None else partial(_send_gathered, source, carrier)
     chunk: Chunk | None = yield Asking(source.next, source.blocks, meanwhile)
@@ -213,7 +215,7 @@ def next_chunk(source: Source, carrier: Carrier | None = None) -> Steps[Chunk | 
 
 
 def _send_gathered(source: Source, carrier: Carrier) -> bool:
-    """Send what came before a pause of the source; return False if the load has stopped."""
+    """Send the rows before a pause of the source; return False if the load has stopped."""
     gathered = source.gathered()
     while gathered and carrier.has_room:
         carrier.add(gathered.popleft())

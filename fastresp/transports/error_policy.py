@@ -1,4 +1,4 @@
-"""Handle error replies: count them, keep them, write rejects, or stop the load."""
+"""Handle error replies: count and keep them, write rejects, or stop the load."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from .window import Window
 
 __all__ = ["ErrorPolicy", "error_fields", "reject_line"]
 
-# Errors keep their arguments until the arguments need this much memory in total.
+# Maximum total memory of the arguments that errors keep.
 KEPT_BYTES = 8 << 20
 # Commands up to this size are always searched for passwords.
 SMALL_BYTES = 1 << 16
-# A percentage of fewer replies means nothing. Source: DataStax dsbulk also waits for 100.
+# A percentage of fewer replies is meaningless. Source: DataStax dsbulk also waits for 100.
 PERCENT_SAMPLE = 100
-# The most rows in doubt that a report lists.
+# Maximum rows in doubt that a report lists.
 MOST_IN_DOUBT = 1_000_000
 
 
@@ -41,12 +41,12 @@ class ErrorPolicy:
 
     Args:
         on_error: ``"raise"`` or ``"collect"`` to continue, ``"stop"`` to stop at the first.
-        max_errors: stop when there are more: a number of commands, or text such as ``"1%"`` for
-            a share of the replies so far (after the first 100).
-        rejects: a path to write failed commands to as JSON lines, or a callable that is called
-            with each CommandError.
+        max_errors: stop when more have failed: a number of commands, or text such as ``"1%"`` for
+            a share of the received replies (after the first 100).
+        rejects: the path of a JSON Lines file for failed commands, or a callable that receives
+            each CommandError.
         place: returns the file of a row, if the source is files.
-        keys: of the template's rows.
+        keys: keys of the template's rows.
 
     Raises:
         ValueError: an option is invalid.
@@ -73,17 +73,17 @@ class ErrorPolicy:
         self._rejects = rejects
         self._place = place
         self._keys = RowKeys(None) if keys is None else keys
-        # Which rejects of an earlier load stay in the file, if this one continues it.
+        # Which rejects of an earlier load to keep in the file, if this load resumes it.
         self.keeps: Callable[[dict[str, Any]], bool] | None = None
         self._file: IO[bytes] | None = None
         self._lines: list[str] = []  # rejects still to be written
         self._kept_bytes = 0
-        # How many commands of the first error reply, to a merged one, were taken.
+        # Number of processed commands of the first error reply, if they were merged.
         self._taken = 0
 
     @property
     def needs_positions(self) -> bool:
-        """Whether each error reply must be matched with its command at once."""
+        """Whether each error reply must be matched with its command immediately."""
         limited = self._most is not None or self._share is not None
         return limited or self._rejects is not None
 
@@ -100,11 +100,11 @@ class ErrorPolicy:
             self._file = None
 
     def take(self, errors: list[tuple[int, bytes, int]], window: Window, report: Report) -> None:
-        """Empty a list of error replies: match each with its command, keep it, write it down.
+        """Empty a list of error replies: match each with its command, keep it, and write it.
 
         Raises:
             OSError: the rejects can't be written.
-            Exception: whatever the callable of ``rejects`` raises.
+            Exception: exceptions of the callable ``rejects``.
         """
         done = 0
         try:
@@ -115,7 +115,7 @@ class ErrorPolicy:
                 for number, each in enumerate(self._located(*error, window)):
                     if len(report.errors) >= ERRORS_KEPT and self._rejects is None:
                         break
-                    if number >= self._taken:  # else before an interruption
+                    if number >= self._taken:  # or before an interruption
                         self._taken = number + 1
                         self._take(each, len(report.errors) < ERRORS_KEPT, report)
                 done += 1
@@ -132,7 +132,7 @@ class ErrorPolicy:
             del errors[:done]
 
     def _write_lines(self) -> None:
-        """Write the rejects, without a partial line even if the disk is full.
+        """Write the rejects, never a partial line, even if the disk is full.
 
         Raises:
             OSError: they can't be written.
@@ -147,11 +147,11 @@ class ErrorPolicy:
                 with suppress(OSError):
                     self._file.truncate(before)
             noun = "reject" if len(lines) == 1 else "rejects"
-            words = f"{error.strerror}; {len(lines):,} {noun} and all later ones are missing there"
+            words = f"{error.strerror}; {len(lines):,} {noun} and all later ones were not written"
             raise OSError(error.errno, words, str(self._rejects)) from error
 
     def _give_up(self) -> None:
-        """Write no more rejects, so that waiting for the commands in flight can't fail again."""
+        """Stop writing rejects, so that waiting for the commands in flight can't fail again."""
         self._rejects = None
         file, self._file = self._file, None
         if file is not None:
@@ -181,35 +181,35 @@ class ErrorPolicy:
             for code, remedy in remedies:
                 if remedy:
                     return Message(
-                        f"stopped, as the server refuses commands because of its state: {code} "
-                        f"({remedy}; ",
+                        f"stopped because of the server's state: {code} ({remedy}; ",
                         Hint("max_errors", ...),
                         " continues up to a number of errors)",
                     )
         return ""
 
     def doubt(self, rows: list[int], report: Report) -> None:
-        """Note rows that are in doubt for good, and stop the load if it stops at errors."""
+        """Note rows that stay in doubt, and stop the load if it stops at errors."""
         if rows:
             report.rows_in_doubt += rows[: MOST_IN_DOUBT - len(report.rows_in_doubt)]
             if self.on_error == "stop" and not report.stopped:
-                report.stopped = "stopped, as a connection was lost and commands are in doubt"
+                report.stopped = "stopped because a connection was lost and commands are in doubt"
 
     def lack_data(self, words: str, report: Report) -> None:
-        """Note that a server may lack what it acknowledged; stop if the load stops at errors."""
+        """Note that a server may lack acknowledged commands; stop if the load stops at errors."""
         if words not in report.restarts:
             report.restarts.append(words)
         if self.on_error == "stop" and not report.stopped:
-            report.stopped = "stopped, as a server may have lost data"
+            report.stopped = "stopped because a server may have lost data"
 
     def judged(self, report: Report) -> Report:
         """Return the report of a finished load.
 
         Raises:
-            LoadErrors: there were error replies, and ``on_error`` is not ``"collect"``.
-            TransportError: commands are in doubt, or a server may have lost some, likewise.
+            LoadErrors: the server returned errors, and ``on_error`` is not ``"collect"``.
+            TransportError: commands are in doubt, or a server may have lost some, and ``on_error``
+                is not ``"collect"``.
         """
-        # Several connections deliver them out of order.
+        # Several connections return errors out of order.
         report.errors.sort(key=lambda error: -1 if error.index is None else error.index)
         if self.on_error != "collect":
             report.raise_for_errors()
@@ -217,18 +217,18 @@ class ErrorPolicy:
                 continued = "" if report.stopped else "; the load continued"
                 raise TransportError(
                     Message(
-                        "a connection was lost, and the commands in doubt were not sent again, "
+                        "a connection was lost, and the commands in doubt were not resent, "
                         f"since running them twice could change the result{continued} (the rows "
                         "are in the report's rows_in_doubt; ",
                         Hint("retry", "always"),
-                        " would send them again)",
+                        " would resend them)",
                     ),
                     report,
                 )
             if report.restarts:
                 raise TransportError(
-                    "a server was restarted or replaced during the load, so commands that it had "
-                    "acknowledged may be lost (verify() finds the rows; with a checkpoint, "
+                    "a server was restarted or replaced during the load, so acknowledged commands "
+                    "may be lost (verify() finds the rows; with a checkpoint, "
                     "or an append-only file, a load survives a restart)",
                     report,
                 )
@@ -239,7 +239,7 @@ class ErrorPolicy:
     ) -> Iterator[CommandError]:
         """Yield the error for each command that the reply answers; several if they were merged.
 
-        Large arguments that are not kept are left out.
+        Large arguments that are not kept are omitted.
         """
         held, at = window.locate(index)
         parts = window.failing(index, nested)
@@ -250,7 +250,7 @@ class ErrorPolicy:
             wanted = (
                 self._rejects is not None
                 or self._kept_bytes <= KEPT_BYTES
-                or size <= SMALL_BYTES  # a password in it must be masked where the text quotes it
+                or size <= SMALL_BYTES  # the text may quote a password in it, which must be masked
             )
             row = held.row(part)
             file, row_in_file = (None, None) if self._place is None else self._place(row)
@@ -322,13 +322,13 @@ def _for_json(word: bytes) -> str | dict[str, str]:
 
 
 def cut_back(path: str | os.PathLike[str], keeps: Callable[[dict[str, Any]], bool]) -> None:
-    """Remove the rejects from a file that are to be written again, and a line that is not whole.
+    """Remove rejects from a file that will be written again, and a partial last line.
 
     Raises:
         OSError: the file can't be replaced.
     """
     beside = f"{os.fspath(path)}.{os.urandom(8).hex()}.tmp"
-    with needed_for(f"can't cut {os.fspath(path)!r} back to the checkpoint"):
+    with needed_for(f"can't truncate {os.fspath(path)!r} at the checkpoint"):
         try:
             with open(path, "rb") as old, open(beside, "xb") as new:
                 new.writelines(line for line in old if _stays(line, keeps))
@@ -343,7 +343,7 @@ def cut_back(path: str | os.PathLike[str], keeps: Callable[[dict[str, Any]], boo
 
 
 def _stays(line: bytes, keeps: Callable[[dict[str, Any]], bool]) -> bool:
-    """Return whether a line of rejects stays; what was not written by us does."""
+    """Return whether to keep a line of rejects; lines of other programs are kept."""
     if not line.endswith(b"\n"):
         return False
     try:
@@ -365,7 +365,7 @@ def _open_rejects(path: str | os.PathLike[str], *, more: bool = False) -> IO[byt
 
 
 def _limits(max_errors: MaxErrors) -> tuple[int | None, float | None]:
-    """Return the number, or the share, of errors that are allowed."""
+    """Return the allowed number or share of errors."""
     if max_errors is None:
         return None, None
     try:

@@ -1,4 +1,4 @@
-"""One connection of a load: counts its replies, and matches errors with their commands."""
+"""One connection of a load: count its replies, and match errors with their commands."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from .window import Position
 
 __all__ = ["Lane"]
 
-# How many error replies that answer no command to show.
+# Maximum shown error replies that answer no command.
 LAST_WORDS = 5
 
 
 class Load(Protocol):
-    """What a lane needs of its load: see Lanes."""
+    """The interface of a load for its lanes; see Lanes."""
 
     policy: ErrorPolicy
     so_far: Report
@@ -46,15 +46,15 @@ class Lane(Connection):
     """One connection of a load: counts its replies, and matches errors with their commands.
 
     Args:
-        load: the load that it belongs to.
-        server: what it is connected to.
+        load: the load.
+        server: the server or node.
         options: as for Lanes.
         window: as for Connection.
 
     Attributes:
-        heir: the lane that gets its chunks, if it was lost when all it had was answered.
+        heir: the lane that replaces it after an idle disconnect.
         lost_at: when its connection was lost, if its commands wait for another one; else None.
-        cause: why.
+        cause: why the connection was lost.
     """
 
     window: ResendingWindow
@@ -70,9 +70,9 @@ class Lane(Connection):
         self._scanner = ReplyScanner()
         # Error replies that answer no whole command.
         self._surplus = 0
-        # Up to which reply error replies were counted, and which element of it; how many more
-        # commands failed than replies are errors, and how many commands made keys that exist.
-        # Replaced as a whole, as in ResendingWindow.
+        # The counted replies, the counted elements of the next reply, the number of failed commands
+        # minus error replies, and the number of commands for existing keys. Replaced atomically,
+        # as in ResendingWindow.
         self._counted = (-1, 0), 0, 0
         self._skips = options.exists == "skip"
         if window.confirmation is not None:
@@ -81,18 +81,18 @@ class Lane(Connection):
 
     @property
     def report(self) -> Report:
-        """The report so far, of all connections."""
+        """The live report of all connections."""
         return self._load.report
 
     @property
     def failed(self) -> int:
         """Commands answered with an error."""
-        self._count()  # replies that came since the last step
+        self._count()  # replies received since the last step
         return self._scanner.failed - self._surplus + self._counted[1] - self.window.refused
 
     @property
     def existing(self) -> int:
-        """Commands that would have made keys that exist, which were to be skipped."""
+        """Commands for existing keys, which were to be skipped."""
         self._count()
         return self._counted[2]
 
@@ -101,14 +101,14 @@ class Lane(Connection):
         super().stop()
 
     def lose(self, cause: object) -> None:
-        """Close the connection, and keep what was not answered until there is another one."""
+        """Close the connection, and keep unanswered commands for a new one."""
         self.cause = self.last_words or str(cause)
         self.lost_at = time.monotonic()
         self.detach()
 
     @property
     def load(self) -> tuple[int, int, Position]:
-        """How much it has to do: bytes to send, commands to be answered, and its latest chunk.
+        """Its load: bytes to send, unanswered commands, and its latest chunk.
 
         Among idle lanes, the one that has been idle longest sorts first.
         """
@@ -122,14 +122,14 @@ class Lane(Connection):
     def _paced(self) -> int | None:
         """Return how many commands may be sent in total, within the limits of replies and rate."""
         load = self._load
-        # What follows a refused command has to reach the node before it changes its mind.
+        # Commands after a refused one must be refused too, before the node accepts them.
         if load.pace is None or load.pace.in_bytes or load.retries:
             return None
         sent, window = load.sent, self.window
         allowed = load.pace.allowed(sent) - sent
         if allowed <= 0:
             return window.sent
-        # At least the next, which may stand for more commands than that.
+        # At least the next, which may consist of more merged commands than that.
         return max(window.within(window.sent_commands + allowed), window.sent + 1)
 
     def room_bytes(self) -> int | None:
@@ -140,10 +140,10 @@ class Lane(Connection):
         return max(0, load.pace.allowed(sent) - sent)
 
     def overdue(self) -> float | None:
-        """Return the timeout if it has passed, as for Connection; progress of others counts too.
+        """Return the timeout if it has passed without progress on any lane.
 
-        A lane that is silent while others are not gets more time: a server serves its
-        connections in turn.
+        A silent lane gets more time while others are active: a server serves its connections in
+        turn.
         """
         timeout = super().overdue()
         lanes = self._load.lanes
@@ -169,7 +169,7 @@ class Lane(Connection):
             self._count()
             if self._skips:
                 scanner.errors[:] = [each for each in scanner.errors if not is_of_existing(each[1])]
-            # Before the window releases the commands; if it raises, the next step continues.
+            # Before the window releases the commands; if this raises, the next step continues.
             self._load.policy.take(scanner.errors, window, self._load.so_far)
         window.acknowledge(min(scanner.replies, sent))
         if self.end is None:
@@ -200,7 +200,7 @@ class Lane(Connection):
     def _take_last_words(self, count: int) -> None:
         """Keep the error replies that answer no whole command.
 
-        A server that refuses the first part of a command sends an error and closes the connection.
+        A server that refuses the start of a command sends an error and closes the connection.
         """
         assert self.stream is not None
         errors, sent = self._scanner.errors, self.window.sent

@@ -1,4 +1,4 @@
-"""Spread a load over one or several connections; each chunk goes over one of them."""
+"""Divide a load among one or more connections, chunk by chunk."""
 
 from __future__ import annotations
 
@@ -29,28 +29,28 @@ from .window import WINDOW_BYTES, Position
 
 __all__ = ["Lanes"]
 
-# Connections share the window, but each has room for a few chunks.
+# Minimum window of a connection: they share a window, but each has room for a few chunks.
 LEAST_WINDOW_BYTES = 2 << 20
-# After a node has not answered for this long, look whether another has its slots. A cluster needs
-# its cluster-node-timeout to find out, 15 s by default.
+# When a node is silent for this many seconds, check whether another node has its slots. A cluster
+# detects a failure after its cluster-node-timeout, 15 s by default.
 STALLED_S = 1.0
-# Causes of a lost connection after which another one is of no use.
+# Causes of a lost connection that a new connection would not fix.
 FINAL = ProtocolError | Inherited | NotRun | NotMarked
-# How many lanes to serve for each chunk, on average.
+# Average number of lanes served per chunk.
 SERVED = 4
 
 
 class Lanes:
-    """The connections of a load: chooses one for each chunk, and keeps one report for all.
+    """The connections of a load: chooses one for each chunk, and keeps a common report.
 
     Its cores yield what each connection waits for, whenever all of them must wait.
 
     Args:
         server: the server of all connections.
         policy: how to handle error replies.
-        options: the number of connections (each may hold 3 MB), the timeout in seconds, and the
+        options: the number of connections (3 MB of memory each), the timeout in seconds, and the
             rate limit for all connections together.
-        resending: which commands to resend if the server refuses them for now.
+        resending: which temporarily refused commands to resend.
     """
 
     def __init__(
@@ -65,21 +65,21 @@ class Lanes:
         self.so_far = Report("socket")
         self._options = options
         self._resending = resending
-        self.batched = False  # whether the commands are in transactions that set a marker
+        self.batched = False  # whether commands are sent in transactions that set a marker
         self.resumable = False  # whether a lost connection ends the load, which is then resumed
         self._make_lanes([server] * options.connections)
         self.pace = None if options.rate is None else Pace(options.rate)
         self._started = 0.0
         self.routed = False
         self.retries: Retries | None = None
-        self.asking = False  # whether nodes were asked for slots that are still moved to them
-        # Chunks, and their memory, since all lanes were served; what was free then.
+        self.asking = False  # whether ASK has redirected commands to nodes that import slots
+        # Chunks and their memory since all lanes were served, and the free memory at that time.
         self._turn = self._added = self._free = 0
-        self.after = Position()  # in the source, after the commands that were set aside
+        self.after = Position()  # in the source, after the deferred commands
         self.look_at = 0.0  # when to look for other nodes again
 
     def begin_at(self, row: int, *, batched: bool) -> None:
-        """Begin with a later row of the source; call it before ``attach()``."""
+        """Start at a later row of the source; call it before ``attach()``."""
         self.after = Position(row=row)
         self.batched, self.resumable = batched, True
         self._make_lanes([self.server] * self._options.connections)
@@ -108,7 +108,7 @@ class Lanes:
 
         Args:
             servers: the node of each connection to a cluster.
-            retries: where to put the commands that have to be sent again.
+            retries: collects the commands to resend.
         """
         if servers is not None:
             self._make_lanes(servers)
@@ -127,7 +127,7 @@ class Lanes:
             lane.window.node = str(lane.server)
 
     def extend(self, connections: Sequence[Any], servers: Sequence[Server]) -> None:
-        """Add lanes, to nodes of a cluster that are new, or to a server whose lanes were lost."""
+        """Add lanes to new nodes of a cluster, or to a server whose lanes were lost."""
         for connection, server in zip(connections, servers, strict=True):
             lane = self._lane(server)
             self._prepare(lane, len(self.lanes))
@@ -138,7 +138,7 @@ class Lanes:
     def retire(self, lanes: Iterable[int]) -> None:
         """Close the connections of lanes that get no more commands.
 
-        What they had is answered, or put aside if the connection was lost.
+        Their commands are answered, or deferred if the connection was lost.
         """
         for number in lanes:
             lane = self.lanes[number]
@@ -156,7 +156,7 @@ class Lanes:
         self.so_far.connections = len(self.connected)
 
     def repeat(self, units: Mapping[int, Sequence[tuple[tuple[int, int], Unit]]]) -> None:
-        """Send units again, over these lanes; each with its key among those to be sent again."""
+        """Resend units over these lanes, each given with its key in ``retries``."""
         self.asking = any(unit.node for several in units.values() for _, unit in several)
         for number, several in units.items():
             self.lanes[number].window.repeat(several, self.position)
@@ -170,7 +170,7 @@ class Lanes:
 
     @property
     def stalled(self) -> list[Lane]:
-        """The lanes whose node is silent, so that another one may have its slots."""
+        """The lanes with a silent node, whose slots may have moved to another node."""
         if self.retries is None or not self.retries.cluster:
             return []
         latest = time.monotonic() - STALLED_S
@@ -178,12 +178,12 @@ class Lanes:
 
     @property
     def unanswered(self) -> list[Lane]:
-        """The connected lanes that have something to send, or wait for replies."""
+        """The connected lanes that have unsent or unanswered commands."""
         return [lane for lane in self.connected if not lane.finished]
 
     @property
     def due(self) -> bool:
-        """Whether commands have to be sent again, or nodes to be looked for."""
+        """Whether commands must be resent, or the topology refreshed."""
         if self.retries is None or self.so_far.stopped:
             return False
         if self.retries:
@@ -194,12 +194,12 @@ class Lanes:
 
     @property
     def unsettled(self) -> bool:
-        """Whether something is not answered, or has to be sent again."""
+        """Whether commands are unanswered, or must be resent."""
         return bool(self.retries) or not all(lane.finished for lane in self.lanes)
 
     def detach(self) -> None:
-        """Close the open connections. Replies received until now are counted."""
-        with ExitStack() as stack:  # closes all, even if closing one is interrupted
+        """Close the open connections. Replies already received are counted."""
+        with ExitStack() as stack:  # closes all, even if one close is interrupted
             for lane in self.lanes:
                 stack.callback(lane.detach)
 
@@ -215,7 +215,7 @@ class Lanes:
 
     @property
     def _open(self) -> list[Lane]:
-        """The lanes with an open connection, except those that a signal left unsure."""
+        """The lanes with an open connection that no signal has left in an unknown state."""
         lanes = self.connected
         if not lanes and self.lost:
             return []
@@ -223,22 +223,22 @@ class Lanes:
 
     @property
     def sent(self) -> int:
-        """Whole commands sent so far."""
+        """Number of whole commands sent."""
         return sum(lane.window.sent_commands for lane in self.lanes)
 
     @property
     def sent_bytes(self) -> int:
-        """Bytes sent so far."""
+        """Number of bytes sent."""
         return sum(lane.window.totals()[2] for lane in self.lanes)
 
     @property
     def made(self) -> int:
-        """Commands accepted so far, sent or not."""
+        """Number of accepted commands, sent or not."""
         return self.position.command
 
     @property
     def report(self) -> Report:
-        """The report so far: commands sent, acknowledged and in doubt.
+        """The live report: commands sent, acknowledged and in doubt.
 
         A command that will be resent counts as unsent and unanswered.
         """
@@ -267,13 +267,13 @@ class Lanes:
                 self.stop()
 
     def lack_data(self, words: str) -> None:
-        """Note that a server may have lost what it acknowledged; stop, if the load stops then."""
+        """Note that a server may have lost acknowledged commands, and stop if required."""
         self.policy.lack_data(words, self.so_far)
         if self.so_far.stopped:
             self.stop()
 
     def stop(self) -> None:
-        """Send nothing more, except the rest of commands that were sent in part."""
+        """Stop sending, except for the rest of partially sent commands."""
         for lane in self.lanes:
             lane.stop()
 
@@ -296,7 +296,7 @@ class Lanes:
             windows = [lane.window for lane in (*self.connected, *self.lost)] or windows
         if self.retries or any(window.fenced for window in windows):
             return False
-        # A chunk can be much larger than a window, and one on each connection would be too much.
+        # A chunk can be much larger than a window, so one per connection would be too much.
         held = sum(window.held_bytes for window in windows)
         most = sum(window.most_bytes for window in windows)
         self._free = most - held
@@ -312,7 +312,7 @@ class Lanes:
         return any(lane.has_room for lane in lanes)
 
     def add(self, chunk: Chunk) -> Lane:
-        """Accept the next chunk, for its lane, or for the one with the least to do; return it."""
+        """Accept the next chunk for its lane, or the lane with the smallest load; return it."""
         if chunk.lane < 0:
             lanes = self._open or self.lost
             ready = [lane for lane in lanes if lane.has_room]
@@ -331,7 +331,7 @@ class Lanes:
         return lane
 
     def _goes_on(self, lane: Lane, chunk: Chunk) -> bool:
-        """Serve the lane of a chunk; return whether all others can wait for the next ones.
+        """Serve the lane of a chunk; return whether all other lanes can wait for later chunks.
 
         Serving 100 lanes for each chunk costs ten times as much as encoding it.
         """
@@ -351,13 +351,13 @@ class Lanes:
         return self._moves(lane) and lane.window.has_room and not self.retries
 
     def _usable(self, lane: Lane) -> Lane:
-        """Return the lane, or the one that took its place."""
+        """Return the lane, or its replacement."""
         while True:
             while lane.heir is not None:
                 lane = lane.heir
             if lane.stream is None or not lane.stream.sure:
                 return lane  # if its connection was lost, the chunk waits there
-            # A server may have closed it after the last reply, which may be unread.
+            # The server may have closed it after the last reply, which may be unread.
             if self._moves(lane):
                 return lane
 
@@ -377,7 +377,7 @@ class Lanes:
             yield from self.settling()
 
     def settling(self) -> Steps[None]:
-        """Send and receive until there is room for a chunk, or something else is due.
+        """Send and receive until there is room for a chunk, or commands must be resent.
 
         Raises as ``writing()`` does.
         """
@@ -392,11 +392,11 @@ class Lanes:
                 waited[node] = waited.get(node, 0.0) + seconds
 
     def draining(self) -> Steps[None]:
-        """Do what ``finishing()`` does, until nodes have to be looked for."""
+        """Drain, or stop when the topology must be refreshed."""
         yield from self.until(lambda: time.monotonic() >= self.look_at and self.stalled, self._open)
 
     def finishing(self) -> Steps[None]:
-        """Send the rest, and receive all replies; raises as ``writing()`` does."""
+        """Send the remaining commands, and receive all replies; raises as ``writing()`` does."""
         sure = [lane for lane in self.lanes if lane.stream is not None and lane.stream.sure]
         yield from self.until(lambda: False, sure)
 
@@ -405,16 +405,16 @@ class Lanes:
         while True:
             lanes = [lane for lane in lanes if self._moves(lane)]
             going = [lane for lane in lanes if not lane.finished]
-            # Check deadlines even if this returns: one may be dead while the others continue.
+            # Check deadlines even if this returns: one lane may hang while the others continue.
             waits = [(lane.stream, lane.wait()) for lane in going if lane.stream is not None]
             if reached() or not going:
                 return
             yield waits
 
     def _moves(self, lane: Lane) -> bool:
-        """Receive and send what is possible now; return False if the lane is lost but not needed.
+        """Receive and send what is possible now; return False if an idle lane was lost.
 
-        A server, or a proxy, may close a connection that had nothing to do.
+        A server or a proxy may close an idle connection.
         """
         try:
             lane.step()
@@ -433,12 +433,12 @@ class Lanes:
         return True
 
     def _waits_for_another(self, lane: Lane) -> bool:
-        """Keep the commands of a lost lane for another connection; return whether that may be."""
+        """Keep the commands of a lost lane for a new connection, if allowed; return whether."""
         assert lane.stream is not None
         cause = lane.stream.lost
         if self.retries is None or self.resumable or isinstance(cause, FINAL):
             return False
-        if lane.last_words:  # it closes every connection that sends this command
+        if lane.last_words:  # the server closes every connection that sends this command
             return False
         if self.so_far.stopped and not lane.finished:
             return False

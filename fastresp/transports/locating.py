@@ -1,6 +1,6 @@
-"""Name the files of rows that failed, and the physical lines that a person looks for in them.
+"""Find the files and the physical lines of rows that failed.
 
-A file is read a second time for that, once, up to the last of these rows or until ``SEARCH_S``.
+Each file is read once more for this, up to the last such row, for at most ``SEARCH_S``.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ __all__ = ["finding_lines", "locating", "naming_place"]
 
 
 def line_numbers(data: Any, rows: Iterable[int], stopped: Watch) -> dict[int, int]:
-    """Return the line of each row in its file, where it is known; it is never an error.
+    """Return the line of each row in its file, if it can be found; never raises.
 
     Args:
         data: the source, which was read up to these rows.
-        rows: rows of the whole load.
-        stopped: ends the search when it is set.
+        rows: indexes of rows in the whole load.
+        stopped: set to end the search.
     """
     if isinstance(data, (Table, RespFile, RejectsFile)):
         with suppress(Exception):
@@ -36,9 +36,9 @@ def line_numbers(data: Any, rows: Iterable[int], stopped: Watch) -> dict[int, in
 
 
 def finding_lines(data: Any, rows: Iterable[int]) -> Steps[dict[int, int]]:
-    """Do what ``line_numbers()`` does in a core, without blocking an event loop.
+    """Run ``line_numbers()`` in a core, without blocking an event loop.
 
-    Ctrl-C ends only the search: what it is for has ended before.
+    Ctrl-C ends only the search, since the load has ended.
     """
     stopped = Search()
     found: dict[int, int] = {}
@@ -48,7 +48,7 @@ def finding_lines(data: Any, rows: Iterable[int]) -> Steps[dict[int, int]]:
 
 
 def locating(data: Any, errors: Iterable[BaseException]) -> Steps[None]:
-    """Set the file and the line of each error for a row that does not have them."""
+    """Set the file and the line of each error about a row that lacks them."""
     unknown = unplaced(data, errors)
     if unknown:
         set_lines(unknown, (yield from finding_lines(data, rows_of(unknown))))
@@ -56,7 +56,7 @@ def locating(data: Any, errors: Iterable[BaseException]) -> Steps[None]:
 
 @contextmanager
 def naming_place(data: Any) -> Iterator[None]:
-    """Set the file and the line of an exception for a row that can't be encoded."""
+    """Set the file and the line of an exception about a row that can't be encoded."""
     try:
         yield
     except Exception as error:
@@ -68,7 +68,7 @@ def naming_place(data: Any) -> Iterator[None]:
 
 
 def unplaced(data: Any, errors: Iterable[BaseException]) -> list[Placed]:
-    """Set the file of each error for a row; return those without a line."""
+    """Set the file of each error about a row; return the errors without a line."""
     place = place_of(data)
     if place is None:
         return []

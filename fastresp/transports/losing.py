@@ -10,7 +10,7 @@ from .lanes import Lanes
 
 __all__ = ["losing"]
 
-# Wait for the other connections until they make no progress for this long.
+# Wait for the other connections until they make no progress for this many seconds.
 DRAIN_S = 10.0
 
 
@@ -31,7 +31,7 @@ def losing(lanes: Lanes) -> Steps[TransportError]:
             except TransportError:
                 break
     except BaseException:
-        lanes.detach()  # after a Ctrl-C or a cancellation, wait no more
+        lanes.detach()  # stop waiting after a Ctrl-C or a cancellation
         raise
     first = max(lost, key=lambda lane: lane.stream is not None and lane.stream.lost is not None)
     for lane in lanes.lanes:

@@ -1,4 +1,4 @@
-"""Keep a load on the nodes that serve its slots: find them, connect, and send commands again."""
+"""Follow the nodes that own a load's slots: discover them, connect, and resend commands."""
 
 from __future__ import annotations
 
@@ -29,35 +29,35 @@ from .window import Sending
 
 __all__ = ["Nodes", "close_all_late"]
 
-# How often to look for a node while commands wait for it, and how many times as long as the last
-# look took: the other nodes are not served meanwhile.
+# Seconds between topology refreshes while commands wait for a node, and the minimum interval as a
+# multiple of the last refresh, during which the other nodes are not served.
 LOOK_S = 0.1
 LOOKS_APART = 3
 LOOK_MOST_S = 5.0
-# How many nodes to ask in a look, of those connected, and of the others.
+# Maximum nodes to ask in a refresh, of the connected nodes and of the others.
 MOST_ASKED = 8
-# The most lanes ever made: the router counts them in 16 bits.
+# Maximum lanes of a load: the router counts them in 16 bits.
 MOST_MADE = 30_000
-# How long a node that was lost may take to accept a connection: a frozen one never does.
+# Seconds for a lost node to accept a connection; a frozen one never does.
 REOPEN_S = 1.0
-# How many nodes to remember: a server may answer anything.
+# Maximum nodes to remember, since a server may answer anything.
 MOST_KNOWN = 2000
-# How often in a row a node may close a connection, or be lost, before it answers anything: then it
-# does so because of what is sent. The pause before each further one doubles, up to LOOK_S * 8.
+# Maximum consecutive lost connections to a node without any reply: then the sent commands are the
+# cause. The pause doubles each time, up to LOOK_S * 8.
 MOST_FRUITLESS = 10
-# The name of a server that is no cluster.
+# The address of a single server.
 ONE = ("", 0)
 
 
 class Nodes:
-    """The nodes that a load writes to, or its one server.
+    """The nodes that a load writes to, or its single server.
 
     Args:
-        server: as the user gave it.
-        options: those of the load.
-        answers: what the server said about itself.
+        server: the server given by the user.
+        options: options of the load.
+        answers: the server's answers about itself.
         lanes: the connections.
-        retries: the commands that have to be sent again.
+        retries: the commands to resend.
     """
 
     def __init__(
@@ -71,46 +71,46 @@ class Nodes:
         self._rules = Rules(answers.positions)
         self._cluster = answers.topology is not None
         topology = answers.topology or one_server()
-        # Of each ``connections`` lanes; None if they were closed.
+        # The node of each group of ``connections`` lanes; None if they were closed.
         self._nodes: list[tuple[str, int] | None] = [*topology.nodes]
         self._slots = topology.lanes(self._nodes, options.connections)
         self._topology = topology
-        # The nodes whose lanes have to be closed, as others have replaced them.
+        # Replaced nodes, whose lanes are to be closed.
         self._former: set[int] = set()
-        # Nodes whose connections were lost after they had acknowledged something.
+        # Nodes whose connections were lost after they had acknowledged commands.
         self._written: set[tuple[str, int]] = set()
-        # How often in a row each node was lost before it answered anything, and its number then.
+        # Consecutive losses of each node without any reply, and its number at that time.
         self._fruitless: dict[tuple[str, int], tuple[int, int]] = {}
-        # For each lane that had slots, one that has some of them now.
+        # For each lane that had slots, a lane that now has some of them.
         self._successors = {lane: lane for lane in self._slots}
-        # Nodes that ASK named: their slots are still being moved there.
+        # Nodes named by ASK, which are importing slots.
         self._asked: set[tuple[str, int]] = set()
-        # How many replies there were, and for how many seconds there were no more.
+        # Number of replies, and the seconds without new ones.
         self._replies = 0
         self._stuck = 0.0
-        # Nodes that may be asked for the others: replicas, too.
+        # Nodes that may be asked for the topology, including replicas.
         self._known = [*topology.nodes, *topology.replicas]
 
     def preparing(self) -> Steps[bool]:
-        """Wait for all replies, and find the nodes of commands that have to be sent again.
+        """Wait for all replies, and find the nodes of commands to resend.
 
         Returns:
             Whether ``moving()`` can send them.
 
         Raises:
-            TransportError: commands can't be sent for longer than the timeout, or not in order.
-            LostConnection: a connection was lost that nothing can replace.
+            TransportError: commands can't be sent within the timeout, or not in order.
+            LostConnection: a connection was lost and can't be replaced.
         """
         try:
             return (yield from self._preparing())
         except TransportError:
-            # What is under way at other nodes is answered soon; it would count as in doubt.
+            # Commands in flight to other nodes, soon answered, would count as in doubt.
             with suppress(LostConnection, TransportError):
                 yield from self._lanes.finishing()
             raise
 
     def _preparing(self) -> Steps[bool]:
-        """Do what ``preparing()`` does, but leave replies unread if commands can't be sent."""
+        """Like ``preparing()``, but leave replies unread if commands can't be sent."""
         lanes, retries = self._lanes, self._retries
         entered = time.monotonic()
         if retries:
@@ -128,7 +128,7 @@ class Nodes:
         self._check_progress(entered)
         if topology is None or not ready:
             return False
-        yield from lanes.draining()  # no command overtakes one that has to be sent again
+        yield from lanes.draining()  # no command overtakes one to resend
         self._lose(topology, lanes.unanswered)
         if lanes.unanswered:
             return False
@@ -137,7 +137,7 @@ class Nodes:
         return True
 
     def _lose(self, topology: Topology, silent: Iterable[Lane]) -> None:
-        """Give up lanes that do not answer, if another node has the slots of theirs."""
+        """Give up silent lanes whose slots have moved to another node."""
         for lane in silent:
             node = self._node_of(lane)
             if node is not None and node not in topology.nodes:
@@ -153,7 +153,7 @@ class Nodes:
         """Return the topology; None if no node knows it, or some slots have no node."""
         if not self._cluster:
             return one_server()
-        # Each that can't be reached costs up to a second.
+        # Each unreachable node costs up to a second.
         known = random.sample(self._known, min(len(self._known), MOST_ASKED))
         seeds = self._server.nodes_of(known, 1)
         newest = sorted(self._lanes.connected, key=lambda lane: lane.heard, reverse=True)
@@ -174,12 +174,12 @@ class Nodes:
         return topology
 
     def _opening(self, topology: Topology) -> Steps[bool]:
-        """Connect to nodes that are new, or were lost; return whether commands can be sent again.
+        """Connect to new or lost nodes; return whether commands can be resent.
 
         A lost node that can't be reached keeps its lanes, where its commands wait.
 
         Raises:
-            TransportError: there is a new node, and the load has a checkpoint.
+            TransportError: a node is new, and the load has a checkpoint.
         """
         lost = {self._node_of(lane) for lane in self._lanes.lost}
         if self._retries.was_demoted() and not self._cluster:
@@ -213,7 +213,7 @@ class Nodes:
         return changed or any(node not in topology.nodes for node in lost)
 
     def _connecting(self, node: tuple[str, int], former: int | None) -> Steps[None]:
-        """Open the connections to a node; they are the lanes after the others.
+        """Open the connections to a node as additional lanes.
 
         Args:
             former: number of the node whose lanes they replace.
@@ -221,8 +221,8 @@ class Nodes:
         count, timeout = self._options.connections, self._options.timeout
         if len(self._nodes) * count > MOST_MADE:
             raise TransportError(
-                f"connections were lost {MOST_MADE:,} times; load the rest anew, and look for what "
-                "closes them (CONFIG GET timeout, a proxy)"
+                f"connections were lost {MOST_MADE:,} times; find out what closes them (CONFIG GET "
+                "timeout, a proxy), then load the remaining rows"
             )
         if former is not None:
             timeout = min(timeout or REOPEN_S, REOPEN_S)
@@ -243,10 +243,10 @@ class Nodes:
         self._nodes.append(node)
 
     def _check_fruitful(self, node: tuple[str, int], former: int) -> float:
-        """Note whether a lost node had answered; return how many seconds to wait for it.
+        """Note whether a lost node had replied; return how many seconds to wait for it.
 
         Raises:
-            TransportError: it was lost again and again, and never answered.
+            TransportError: it was lost repeatedly without replying.
         """
         count = self._options.connections
         lanes = self._lanes.lanes[former * count :][:count]
@@ -264,14 +264,14 @@ class Nodes:
             raise TransportError(
                 f"{lanes[0].server} closed {MOST_FRUITLESS} connections in a row before it "
                 f"answered anything, the first command being of row {min(unanswered):,}: "
-                f"{lanes[0].cause} (a command may be too large for it: look at its log, "
+                f"{lanes[0].cause} (a command may be too large for it: check its log, "
                 "client-query-buffer-limit and maxmemory-clients)",
                 self._lanes.report,
             )
         return min(LOOK_S * 2.0 ** (tries - 4), LOOK_S * 8)
 
     def set_aside(self, chunk: Chunk) -> None:
-        """Keep commands that must follow others which have to be sent again."""
+        """Defer commands that must follow others which are to be resent."""
         lanes, retries = self._lanes, self._retries
         held = Sending(chunk, None, lanes.position)
         entries: dict[tuple[int, int], Unit | Lost] = {
@@ -282,12 +282,12 @@ class Nodes:
         lanes.after = held.end
 
     def moving(self, made: Iterable[Chunk]) -> list[int]:
-        """Close the lanes of nodes that were replaced, and send again what has to be.
+        """Close the lanes of replaced nodes, and resend commands.
 
-        Everything sent is answered, but for what waits in lost lanes.
+        Except for commands waiting in lost lanes, every sent command is answered.
 
         Args:
-            made: chunks that were made for the old lanes.
+            made: ready chunks that were routed to the old lanes.
 
         Returns:
             The lane of each slot.
@@ -298,7 +298,7 @@ class Nodes:
             self.set_aside(chunk)
         lost = {self._node_of(lane) for lane in lanes.lost}
         for number, node in enumerate(self._nodes):
-            # A node without slots may be shut down; but slots may be moved to it.
+            # A node without slots may be shut down, unless slots are being moved to it.
             needed = node in topology.nodes or (node in self._asked and node not in lost)
             if node is not None and not needed:
                 self._nodes[number] = None
@@ -317,17 +317,17 @@ class Nodes:
         return self._slots
 
     def _slot_of(self, unit: Unit) -> int:
-        """Return the slot of the first key in a unit; -1 if there is none."""
+        """Return the slot of the first key in a unit; -1 without a key."""
         commands = (command for piece in unit.pieces for _, _, command in piece.parts)
         return next((slot for slot in map(self._rules.slot, commands) if slot >= 0), -1)
 
     def _lane_of(self, slot: int, unit: Unit) -> int:
-        """Return the lane that a unit has to go to."""
+        """Return the lane for a unit."""
         if unit.node is not None and unit.node in self._nodes:
             count = self._options.connections
             return self._nodes.index(unit.node) * count + slot % count
         if slot < 0:
-            # SCRIPT LOAD and the like, for the node of a lane, or the one that has its slots.
+            # SCRIPT LOAD and the like, for a lane's node, or the new owner of its slots.
             return self._successors.get(unit.lane, self._slots[0])
         return self._slots[slot]
 
@@ -337,7 +337,7 @@ class Nodes:
         return [slot for slot, lane in enumerate(self._slots) if lane // count == number]
 
     def _slots_at(self, node: tuple[str, int]) -> str:
-        """Name the slots that a node had in this load, for messages."""
+        """Return the slots of a node in this load as text, for messages."""
         slots = self._slots_of(self._nodes.index(node)) if node in self._nodes else []
         return f" (slots {ranges(slots)})" if self._cluster and slots else ""
 
@@ -345,10 +345,10 @@ class Nodes:
         return self._nodes[self._lanes.lanes.index(lane) // self._options.connections]
 
     def _check_lost(self) -> None:
-        """Raise if a connection was lost for longer than the timeout.
+        """Check that no connection is lost for longer than the timeout.
 
         Raises:
-            TransportError: it names the slots.
+            TransportError: a connection is; the message names its slots.
         """
         timeout = self._options.timeout
         for lane in self._lanes.lost:
@@ -364,10 +364,10 @@ class Nodes:
             raise TransportError(f"{message}: {self._retries.words}", self._lanes.report)
 
     def _check_order(self) -> None:
-        """Check, when all is answered, that no command ran before an earlier refused one.
+        """Check, once all commands are answered, that none overtook a refused one of its key.
 
         Raises:
-            TransportError: one did, of the same key.
+            TransportError: a command did.
         """
         if any(lane.window.overtaken() for lane in self._lanes.lanes):
             units = self._retries.units
@@ -376,16 +376,16 @@ class Nodes:
             when = "while a slot of the cluster was moved, " if self._cluster else ""
             raise TransportError(
                 f"{when}a command was refused for a while, but a later one of the same key ran; "
-                f"{count}, the first of row {row:,}, can't be sent again without overtaking it "
+                f"{count}, the first of row {row:,}, can't be resent without overtaking it "
                 f"(the last reply was: {self._retries.words})",
                 self._lanes.report,
             )
 
     def _check_progress(self, began: float) -> None:
-        """Raise if connections are lost again and again, and no reply comes.
+        """Check for progress while connections are lost repeatedly.
 
         Raises:
-            TransportError: that is so for longer than the timeout, without the source's time.
+            TransportError: no reply arrived within the timeout, excluding time in the source.
         """
         timeout, replies = self._options.timeout, self._lanes.report.replies
         self._stuck += time.monotonic() - began
@@ -393,14 +393,14 @@ class Nodes:
             self._replies, self._stuck = replies, 0.0
         if timeout is not None and self._stuck > timeout:
             raise TransportError(
-                f"no reply came for {timeout:g} s, although connections were opened again: "
+                f"no reply for {timeout:g} s, although connections were reopened: "
                 f"{self._retries.words}",
                 self._lanes.report,
             )
 
 
 def one_server() -> Topology:
-    """Return the topology of a server that is no cluster."""
+    """Return the topology of a single server."""
     return Topology([ONE], [0] * SLOTS)
 
 
@@ -410,11 +410,11 @@ def _sleeping(seconds: float) -> Steps[None]:
 
 
 def _nothing(_: Future[Any]) -> None:
-    """Leave a result that came after a cancellation."""
+    """Ignore a result that arrives after a cancellation."""
 
 
 def close_all_late(opening: Future[Any]) -> None:
-    """Close connections that opened after the wait was cancelled."""
+    """Close connections that were opened after the wait was cancelled."""
     if opening.exception() is None:
         result = opening.result()
         for connection in result[0] if isinstance(result, tuple) else result:

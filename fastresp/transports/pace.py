@@ -15,14 +15,14 @@ PORTION_S = 0.01
 
 
 class Pace:
-    """Computes how many commands or bytes a rate limit allows by now.
+    """Computes how many commands or bytes a rate limit allows.
 
     Args:
         rate: the limit.
 
     Attributes:
-        in_bytes: whether it counts bytes, and not commands.
-        start: when the first may be sent.
+        in_bytes: whether it counts bytes instead of commands.
+        start: when the first command may be sent.
     """
 
     def __init__(self, rate: Rate) -> None:
@@ -31,9 +31,9 @@ class Pace:
         self.start = time.monotonic()
 
     def allowed(self, sent: int) -> int:
-        """Return the total number allowed by now.
+        """Return the total number allowed at this time.
 
-        After a slow source there is no burst to catch up.
+        A slow source is not followed by a burst.
         """
         allowed = 1 + int((time.monotonic() - self.start) * self.rate)
         unused = allowed - sent - 1 - int(2 * PORTION_S * self.rate)
@@ -43,10 +43,10 @@ class Pace:
         return allowed
 
     def piece(self, sending: Sending, most_bytes: int) -> memoryview:
-        """Return the whole commands of a chunk that may be sent now; empty if none may.
+        """Return the whole commands of a chunk that may be sent now; may be empty.
 
-        The next may be sent if anything is allowed: a larger one is followed by a longer pause. A
-        command that does not fit in ``most_bytes`` is sent in parts, without a pause.
+        If anything is allowed, the next command is sent, and a large one is followed by a longer
+        pause. A command larger than ``most_bytes`` is sent in parts, without a pause.
         """
         whole = sending.whole
         replies = whole + 1 if sending.underway else self._replies(sending)
@@ -55,7 +55,7 @@ class Pace:
         return sending.whole_piece(most_bytes, replies)
 
     def _replies(self, sending: Sending) -> int:
-        """Return how many replies may be due for what is sent of a chunk by now."""
+        """Return the number of replies up to which the rate allows a chunk to be sent now."""
         _, commands, size = sending.totals()
         sent = size if self.in_bytes else commands
         left = self.allowed(sent) - sent

@@ -10,8 +10,8 @@ from contextlib import suppress
 
 __all__ = ["BUFFER_BYTES", "enlarge_pipe", "unread"]
 
-# The buffer size requested. The system may grant less: by default Linux allows 416 KiB for a socket
-# (twice net.core.wmem_max) and 1 MiB for a pipe (fs.pipe-max-size).
+# The requested buffer size. By default, Linux grants at most 416 KiB for a socket (twice
+# net.core.wmem_max) and 1 MiB for a pipe (fs.pipe-max-size).
 BUFFER_BYTES = 1 << 20
 
 
@@ -22,7 +22,7 @@ def enlarge_pipe(fd: int) -> None:
 
 
 def unread(end: socket.socket) -> int:
-    """Bytes that the other end of a socket has not read yet, overhead included; 0 if unknown."""
+    """Return the bytes that the other end of a socket has not read, with overhead; 0 if unknown."""
     count = array.array("i", [0])
     with suppress(OSError):
         fcntl.ioctl(end, termios.TIOCOUTQ, count)

@@ -1,4 +1,4 @@
-"""The ``redis-cli --pipe`` transport: starts the process, feeds it, watches it and ends it."""
+"""The ``redis-cli --pipe`` transport: start, feed, monitor and end the process."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ from .window import Sending
 
 __all__ = ["RedisCli"]
 
-# How often a wait checks whether redis-cli has read some of its input.
+# Interval between checks whether redis-cli has read some of its input.
 TICK_MS = 200
-# Kept of stdout, and of one line of stderr: a program other than redis-cli may never stop writing.
+# Maximum bytes kept of stdout, and of a line of stderr: another program may never stop writing.
 KEPT_BYTES = 1 << 16
 KEPT_WORDS = 10
-# How long a wrapper may take to end after redis-cli's last output.
+# Seconds for a wrapper to end after redis-cli's last output.
 END_S = 5.0
-# How long redis-cli must be silent before a refused ECHO is taken to be its own.
+# Seconds of silence after which a refused ECHO is assumed to be redis-cli's own.
 ECHO_S = 1.0
 TOTALS = re.compile(rb"errors: (\d{1,18}), replies: (\d{1,18})\b")
-# Lines on stderr that are redis-cli's own; every other line is an error reply.
+# redis-cli's own messages on stderr; every other line is an error reply.
 OWN_WORDS = re.compile(
     r"Could not connect|Error reading|Error writing|Error from server|AUTH failed|SELECT \d+ failed"
     r"|Warning: (AUTH failed|Using a password)|Server closed|I/O error|No replies for"
@@ -57,13 +57,13 @@ class RedisCli(Transport):
     """Send RESP to a server through a ``redis-cli --pipe`` process, in a ``with`` statement.
 
     ``write()`` accepts RESP: bytes in pieces of any size, or Chunks. Only whole commands are
-    passed on. Leaving the block ends the process after the last whole command, waits for the
+    sent. Leaving the block ends the process after the last whole command, waits for the
     last reply, and completes ``report``. Error replies do not raise; they are in the report.
 
     Args:
-        server: a URL, a ``redis.Redis`` client, or None for ``REDIS_URL``, else localhost.
+        server: a URL, a ``redis.Redis`` client, or None for ``REDIS_URL`` (default: localhost).
         timeout: seconds without progress after which to kill the process and raise; None waits
-            for ever.
+            forever.
         rate_limit: commands per second, or bytes such as "50MB"; None for no limit.
 
     Raises:
@@ -111,14 +111,14 @@ class RedisCli(Transport):
 
     @property
     def report(self) -> Report:
-        """The report so far. Until the end ``replies`` counts error replies only."""
+        """The live report. Until the end, ``replies`` counts only error replies."""
         report, sending = self._report, self._sending
         if sending is not None:
             rows, report.commands, report.bytes_sent = sending.totals()
             report.rows = max(report.rows, rows)  # as in Lanes
             report.unsent = self.made - report.commands
         report.failed = min(self._errors, report.commands)
-        # redis-cli reports its replies only at its end; until then we know of the errors.
+        # redis-cli reports its replies only at its end; until then, only errors are known.
         report.replies = max(self._replies, report.failed)
         if self._process is not None:
             report.seconds = time.monotonic() - self._started
@@ -207,10 +207,10 @@ class RedisCli(Transport):
         self._report.program = program
 
     def kill(self) -> None:
-        """Kill redis-cli, if it still runs. The server drops a command that was cut off."""
+        """Kill redis-cli, if it is still running. The server drops an incomplete command."""
         process, self._process = self._process, None
         if process is not None:
-            end_group(process)  # and any process that a wrapper has started
+            end_group(process)  # including processes started by a wrapper
             for output in (process.stdout, process.stderr):
                 if output is not None:
                     output.close()
@@ -270,12 +270,12 @@ class RedisCli(Transport):
             self._look_for_progress()
 
     def _begin_to_wait(self) -> None:
-        """Restart the timeout: time spent in the source does not count."""
+        """Restart the timeout, so that time spent in the source does not count."""
         now = time.monotonic()
         self._pause, self._moved = max(self._pause, now - self._moved), now
 
     def _finish(self) -> None:
-        """Send the rest, close redis-cli's input, and read its last output."""
+        """Send the remaining commands, close redis-cli's input, and read its last output."""
         self.flush()
         assert self._input is not None
         with suppress(OSError):  # redis-cli has ended already, or this is a second call
@@ -302,10 +302,10 @@ class RedisCli(Transport):
         self._take_totals(int(totals[1]), int(totals[2]))
 
     def _take_totals(self, failed: int, replies: int) -> None:
-        """Take over redis-cli's counts.
+        """Store redis-cli's counts in the report.
 
         Raises:
-            TransportError: the counts can't be right.
+            TransportError: the counts are impossible.
         """
         sending = self._sending
         due = sending.first_reply + sending.whole if sending else 0
@@ -316,7 +316,7 @@ class RedisCli(Transport):
         if replies != due or failed > replies:
             raise TransportError(
                 Message(
-                    f"redis-cli's counts can't be right (commands sent: {due:,}, replies: "
+                    f"redis-cli's counts are impossible (commands sent: {due:,}, replies: "
                     f"{replies:,}, errors: {failed:,}); another program may answer in place of "
                     "redis-cli or the server (",
                     Hint("transport", "socket"),
@@ -326,9 +326,9 @@ class RedisCli(Transport):
             )
 
     def _seems_to_wait_for_echo(self) -> bool:
-        """Return whether redis-cli is silent since an error that may be the reply to its last ECHO.
+        """Return whether redis-cli is silent since an error that may answer its last ECHO.
 
-        redis-cli does not recognise an error reply as its last one, and waits for ever.
+        redis-cli does not recognise an error reply as its last reply, and waits forever.
         """
         assert self._input is not None
         silent = time.monotonic() - self._moved
@@ -347,7 +347,7 @@ class RedisCli(Transport):
         return bool(refused) and self._errors == errors and bool(self._outputs)
 
     def _look_for_progress(self) -> None:
-        """Note whether redis-cli has read some of its input; raise after ``timeout`` without."""
+        """Check whether redis-cli has read some of its input; raise after ``timeout`` without."""
         assert self._input is not None
         level = unread(self._input)
         if level != self._level:
@@ -393,7 +393,7 @@ class RedisCli(Transport):
         self._report.count_error(text)
         self._last_error = text
         if self._errors <= self.made:
-            self._moved = time.monotonic()  # surplus lines can't be replies, so no progress
+            self._moved = time.monotonic()  # surplus lines can't be replies, and are not progress
         if len(self._report.errors) < ERRORS_KEPT:
             kept = line[:ERROR_BYTES].decode(errors="replace")  # the limit of the socket transport
             self._report.errors.append(CommandError(kept))

@@ -1,4 +1,4 @@
-"""A window of idempotent commands, which ends the load where the server refuses all."""
+"""A window of idempotent commands, which ends the load at OOM, READONLY and similar errors."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ __all__ = ["RepeatableWindow"]
 
 
 class RepeatableWindow(ResendingWindow):
-    """A window of idempotent commands, of a load with a checkpoint.
+    """A window of idempotent commands of a load with a checkpoint.
 
-    A command that is refused because of the state of the server, such as a full memory, ends the
-    load: the checkpoint stays before its row, so that a resumed load sends it again. Those after it
-    may have run; they are in doubt, and run again, too.
+    A command that is refused because of the server's state, such as a full memory, ends the load.
+    The checkpoint stays before its row, so a resumed load sends it again. Later commands may have
+    run; they are in doubt, and are also resent.
     """
 
     # Why the load can't continue, and the reply from which on nothing is acknowledged.
     refused_at = None
-    # The error replies from there on: they do not count, as their commands run again.
+    # Later error replies, which do not count, since their commands run again.
     _not_counted: frozenset[int] = frozenset()
 
     @property

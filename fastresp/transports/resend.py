@@ -1,4 +1,4 @@
-"""Resend commands that the server refused for now and did not run."""
+"""Resend commands that the server temporarily refused and did not run."""
 
 from __future__ import annotations
 
@@ -20,89 +20,88 @@ from .window import WINDOW_BYTES, Position, Sending, Window
 
 __all__ = ["Refused", "Resending", "ResendingWindow", "Resent"]
 
-# The error reply to ASKING of a user who may not run it.
+# The error reply to ASKING for a user without permission.
 NO_ASKING = re.compile(rb"(?i)NOPERM .*'asking' command")
-# The keys of several commands may be at two nodes for now.
+# Error of commands whose keys are temporarily on two nodes.
 TRYAGAIN = b"TRYAGAIN "
-# Added to a command's index in the source: its number among what is sent again of a window.
+# Offset of the numbers of split commands: the number is this plus the index in the source.
 APART = 1 << 61
-# How much to resend in one chunk.
+# Maximum bytes to resend in one chunk.
 RESENT_BYTES = 1 << 19
 
 
 class ResendingWindow(Window):
-    """A window that resends commands which the server refused for now.
+    """A window that resends commands which the server temporarily refused.
 
     Such a command counts as unsent and unanswered until it is resent, after the others.
 
     Args:
-        resending: decides which commands these are; None if there can be none.
+        resending: decides which commands are resent; None for none.
         most_bytes: as for Window.
     """
 
     kind = Counted
-    # What transactions that write down the row need: see BatchedWindow.
+    # For transactions that advance a checkpoint; see BatchedWindow.
     refused_at: tuple[Exception, int] | None = None
 
     def __init__(self, resending: Resending | None, most_bytes: int = WINDOW_BYTES) -> None:
         super().__init__(most_bytes)
         self._resending = resending
-        # How many replies were checked, and how many commands of these must be resent. Replaced as
-        # a whole, so that it is right after an interruption, and nothing is resent twice.
+        # (checked replies, commands of them to resend). Replaced atomically, so that nothing is
+        # resent twice after an interruption.
         self._seen = 0, 0
-        # These commands, by number, until they are in a chunk.
+        # The commands to resend, by number, until they are in a chunk.
         self._refused: dict[int, Refused] = {}
-        # Where to put the commands that are sent again over any connection; None for nowhere.
+        # Collects the commands to resend over any connection; None if unsupported.
         self.retries: Retries | None = None
-        # Reads redirections of the server where the commands go; and the number of the lane.
+        # Parses redirects of the lane's server; and the number of the lane.
         self.redirect: Callable[[str], Redirect | None] = partial(redirect_of, host="")
         self.lane = -1
-        # How many replies were checked, how many commands were refused, and in how many replies.
-        # Replaced as a whole, too.
+        # (checked replies, refused commands, replies that refuse them). Replaced atomically.
         self._moved = 0, 0, 0
-        # The transactions of which a command was refused, so that EXEC will be: the first reply,
-        # and the node to ask.
+        # Transactions with a refused command, whose EXEC will be refused: by first reply, the node
+        # to ask.
         self._aborted: dict[int, tuple[str, int] | None] = {}
         self._later: set[int] = set()
-        # Until all is answered: the replies that refuse commands, those that are errors, and the
-        # chunks from the first of them on.
+        # Until all commands are answered: the replies that refuse commands, the error replies, and
+        # the chunks from the first of these on.
         self._redirects: set[int] = set()
         self._failed: set[int] = set()
         self._kept: list[Sending] = []
         self._received = 0
-        # Whether the command that the source waits for will be sent again.
+        # Whether the command that the source waits for will be resent.
         self._fence_aside = False
-        # What must confirm that commands are durable before these count as acknowledged.
+        # The confirmation without which commands do not count as acknowledged; None for none.
         self.confirmation: Confirmation | None = None
         self.stopped = False
-        # Whether commands of ours were sent, such as WAIT or ASKING; the first error of one.
+        # Whether our own commands, such as WAIT or ASKING, were sent; their first error.
         self._has_own = False
         self.unconfirmed = ""
-        # The reply that will confirm commands, and how many come before it; one at a time, as a
-        # server that syncs once a second would need a second for each. What is confirmed so far.
+        # The pending WAIT: (its reply, replies that it covers). Only one at a time, since a server
+        # that syncs once a second needs a second for each. Then the confirmed replies.
         self.question: tuple[int, int] | None = None
         self._confirmed = 0, 0
-        # Replies after these that need no confirmation: errors.
+        # Later replies that need no confirmation: errors.
         self._settled: set[int] = set()
 
     @property
     def refused(self) -> int:
-        """How many replies said that a command must be resent, over this or another connection."""
+        """Number of replies whose commands must be resent, over this or another connection."""
         return self._seen[1] + self._moved[2]
 
     def gate(self) -> int | None:
-        """Return how many replies may be due for what is sent; None for no limit."""
+        """Return the number of replies up to which commands may be sent; None for no limit."""
         return None
 
     @property
     def _resent(self) -> int:
-        """How many of these commands were put into chunks."""
+        """Number of commands to resend that are in chunks."""
         last = self.last
         return getattr(last, "resent", 0)
 
     @property
     def waiting(self) -> int:
-        """How many of them are not in a chunk yet."""
+        """Number of commands to resend that are not in a chunk yet."""
         return self._seen[1] - self._resent if self._refused else 0
 
     @property
@@ -122,39 +121,39 @@ class ResendingWindow(Window):
         self._confirm()
 
     def repeat(self, units: Sequence[tuple[tuple[int, int], Unit]], start: Position) -> None:
-        """Add units that are sent again, and remove them from those that have to be."""
+        """Add units that are resent, and remove them from ``retries``."""
         assert self.retries is not None
         for portion in portions(units):
             keys, again = zip(*portion, strict=True)
             self._plain = False
             self._has_own = self._has_own or any(unit.node for unit in again)
             held = repeated(again, self.last, start)
-            # All in C, so that no signal handler can run between adding and removing: the second
+            # One call in C, so that no signal handler can run between adding and removing: the second
             # part yields nothing.
             nothing: Iterable[Any] = filter(not_, map(self.retries.pop, keys))
             self._held.extend(chain((held,), nothing))
             self._confirm()
 
     def _confirm(self) -> None:
-        """Ask the server to answer when what came before is durable, unless it was just asked."""
+        """Send the command that confirms earlier commands, unless the last one does."""
         last = self.last
         if self.confirmation is not None and self.question is None and last is not None:
             held = Repeated([self.confirmation.piece], last, last.end)
             self._plain = False
             self._has_own = True
             self._held.append(held)
-            # After an interruption before this, its reply confirms nothing.
+            # If an interruption precedes this, the reply confirms nothing.
             self.question = held.first_reply, held.first_command
 
     def confirm_rest(self) -> None:
-        """Do what ``_confirm()`` does for what is not asked about, once all is sent."""
+        """Once all commands are sent, confirm the last ones."""
         if self.confirmation is None or self.unconfirmed or self.sending is not None:
             return
         if self.acknowledged < self.made:
             self._confirm()
 
     def confirmed_by(self, reply: int, number: int) -> None:
-        """Note the first number of a reply; it confirms commands if it is large enough."""
+        """Note the first number of a reply, which confirms commands if it is large enough."""
         if self.confirmation is not None and self.question is not None:
             if self.question[0] == reply and number < self.confirmation.least:
                 self._leave_unconfirmed(f"the reply was {number}")
@@ -162,7 +161,7 @@ class ResendingWindow(Window):
                 self._confirmed, self.question = (reply + 1, self.question[1]), None
 
     def _leave_unconfirmed(self, words: str) -> None:
-        """Note why what came before a question, and after the last one, is not confirmed."""
+        """Note why the commands since the last confirmation are not confirmed."""
         self.question = None
         if not self.unconfirmed:
             fault = self.confirmation.fault if self.confirmation else "it refuses a command of ours"
@@ -194,13 +193,13 @@ class ResendingWindow(Window):
             errors[:] = [each for each in errors if each[2] or not self.take(each[0], each[1])]
 
     def _put_aside(self, index: int, words: bytes, nested: int) -> bool:
-        """Return whether an error is none of the user's, or will be none."""
+        """Return whether to hide an error: its command is our own, or will be resent."""
         if self._has_own and self._take_own(index, words, nested):
             return True
         return self.retries is not None and not nested and self._refuse(index, words)
 
     def _refuse(self, index: int, words: bytes) -> bool:
-        """Put aside the commands that a reply answers if it says that they were not run."""
+        """Defer the commands that a reply answers, if it says that they were not run."""
         retries = self.retries
         assert retries is not None
         aborted = bool(self._aborted) and words.startswith(b"EXECABORT")
@@ -224,7 +223,7 @@ class ResendingWindow(Window):
             later = words.startswith(LATER) or may_pass(words) or begin in self._later
             again = {index: unit}
             if whole is None and (node is not None or words.startswith(TRYAGAIN)):
-                # Its keys may be at two nodes; neither runs a command on keys of both.
+                # Its keys may be on two nodes, neither of which runs it.
                 again = {APART + each.place: each for each in apart(unit)}
             retries.add(
                 {
@@ -279,15 +278,15 @@ class ResendingWindow(Window):
         return aside
 
     def lose(self) -> list[int]:
-        """Put aside all that was not answered, to be sent again; hold nothing more.
+        """Defer all unanswered commands, to be resent, and drop the chunks.
 
         Returns:
-            The rows of the commands in doubt that must not be sent again.
+            The rows of commands in doubt that must not be resent.
         """
         retries = self.retries
         assert retries is not None
         if self._lost is not None:
-            return []  # an interruption came after this
+            return []  # a repeated call after an interruption
         rows, commands, size = self.totals()
         made, in_doubt = self.sent_commands, 0
         doubtful = []
@@ -300,7 +299,7 @@ class ResendingWindow(Window):
                 commands -= unit.sent
                 continue
             if unit.fence is not None:
-                # The rest of this key can't follow what may not be there.
+                # The rest of this key can't follow a start that may be missing.
                 unit.fence.refused = unit.fence.existed = unit.fence.answered = True
             in_doubt += unit.sent - self._answered_of(held, replies)
             doubtful += [row for piece in unit.pieces for row, _, _ in piece.parts]
@@ -315,7 +314,7 @@ class ResendingWindow(Window):
         return doubtful
 
     def release(self) -> None:
-        """Hold no chunk any more; only what was sent is still known."""
+        """Drop all chunks, but keep the totals."""
         assert self.retries is not None
         if self._lost is None:
             lost = Lost(*self.totals(), self.in_doubt, self.sent_commands)
@@ -326,10 +325,10 @@ class ResendingWindow(Window):
         super().acknowledge(0)
 
     def _unanswered(self, *, ran: bool) -> Iterator[tuple[Sending, range, Unit]]:
-        """Yield the chunk, the replies and the commands of each unit that was not answered.
+        """Yield the chunk, the replies and the commands of each unanswered unit.
 
         Args:
-            ran: those that were sent whole, and may have run; else the others.
+            ran: True for units that were sent whole, and may have run; False for the others.
         """
         assert self.retries is not None
         for held in self._held:
@@ -345,12 +344,12 @@ class ResendingWindow(Window):
                     yield held, replies, unit_of(held, replies, sent, self.lane)
 
     def _answered_of(self, held: Sending, replies: range) -> int:
-        """Return how many commands of a unit were answered."""
+        """Return the number of answered commands of a unit."""
         answered = min(max(self.acknowledged - held.first_reply, replies[0]), replies[-1] + 1)
         return held.chunk.covered(answered) - held.chunk.covered(replies[0])
 
     def _take_own(self, index: int, words: bytes, nested: int) -> bool:
-        """Return whether an error reply answers a command of ours; note those that fail."""
+        """Return whether an error reply answers one of our own commands; note the failure."""
         held, at = self.locate(index)
         if held.chunk.parts(at):
             if self.confirmation is not None and not nested:
@@ -367,15 +366,15 @@ class ResendingWindow(Window):
         return True
 
     def overtaken(self) -> bool:
-        """Return whether a command ran after a redirected one of the same key.
+        """Return whether a command ran after a redirected earlier command of its key.
 
-        One that was merged with those of other keys need not run if the later one replaces or
-        deletes its key: it counts as answered.
+        A redirected command that was merged with commands of other keys is skipped, and counts as
+        answered, if the later command replaces or deletes its key.
 
-        Call it when all is answered; it then forgets what it has kept for this.
+        Call it when all commands are answered; it then drops the chunks kept for it.
         """
         kept, redirects, failed = self._kept, self._redirects, self._failed
-        # What is not confirmed is in doubt if the connection was lost, and else all is.
+        # After a lost connection, only confirmed replies count.
         received = self._received if self.confirmation is None else self._confirmed[0]
         self._kept, self._redirects, self._failed = [], set(), set()
         moved: dict[bytes, list[int]] = {}
@@ -399,7 +398,7 @@ class ResendingWindow(Window):
         return False
 
     def _leave_out(self, numbers: Sequence[int]) -> bool:
-        """Count commands that were taken apart as answered; return whether all of them were."""
+        """Count split commands as answered; return False if one of them is not waiting."""
         retries = self.retries
         assert retries is not None
         entries = [(id(self), number) for number in numbers]
@@ -422,7 +421,7 @@ class ResendingWindow(Window):
         if self._resending is None or not self._resending.refused(words):
             return False
         held, at = (window or self).locate(index)
-        part = held.chunk.parts(at)[0]  # a merged command is never refused for now
+        part = held.chunk.parts(at)[0]  # a merged command is never temporarily refused
         command = held.command(at, part)
         tries = held.refused[at].tries if isinstance(held, Resent) else 0
         if not self._resending.can_repeat(command, tries):
@@ -436,7 +435,7 @@ class ResendingWindow(Window):
         return True
 
     def resend(self) -> None:
-        """Put the commands to resend into chunks, until there is enough to send."""
+        """Put the commands to resend into chunks, while the window has room."""
         while self._resending and self.waiting and self.unsent_bytes < RESENT_BYTES:
             first = self._resent
             rest = map(self._refused.__getitem__, range(first, self._seen[1]))
@@ -445,6 +444,6 @@ class ResendingWindow(Window):
             refused = [self._refused[number] for number in range(first, first + count)]
             self._held.append(Resent(chunk, self.last, refused))
             self._confirm()
-            # Drop all that are in chunks, also after a call that was interrupted here.
+            # Drop all commands that are in chunks, even if an earlier call was interrupted here.
             left = range(self._resent, self._seen[1])
             self._refused = {number: self._refused[number] for number in left}

@@ -1,4 +1,4 @@
-"""Commands that are sent again over the same connection: the server did not run them for now."""
+"""Commands that are resent over the same connection, since the server did not run them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Counted", "Refused", "Resending", "Resent"]
 
 
 class Resending(Protocol):
-    """Decides which commands to resend, and in which form: see ForgottenScripts."""
+    """Decides which commands to resend, and in which form; see ForgottenScripts."""
 
     def refused(self, words: str | bytes, /) -> bool: ...
     def can_repeat(self, command: bytes, tries: int, /) -> bool: ...
@@ -27,11 +27,11 @@ class Refused(NamedTuple):
     row: int  # of the source
     place: int  # among the commands of all connections
     command: bytes  # as first sent
-    tries: int  # how many times it was sent so far
+    tries: int  # number of times that it was sent
 
 
 class Counted(Sending):
-    """A chunk, and how many commands are resent up to its end."""
+    """A chunk, and the number of resent commands up to its end."""
 
     def __init__(self, chunk: Chunk, last: Sending | None, start: Position | None = None) -> None:
         super().__init__(chunk, last, start)

@@ -1,4 +1,4 @@
-"""Commands that have to be sent again: nodes refused them, or were lost before they answered."""
+"""Commands to resend: nodes refused them, or were lost before they replied."""
 
 from __future__ import annotations
 
@@ -28,31 +28,31 @@ __all__ = [
     "repeated",
 ]  # fmt: skip
 
-# MOVED: another node has the slot. ASK: the key is there already, as its slot is being moved.
-# TRYAGAIN: the keys of a command are at both nodes. CLUSTERDOWN: no node serves the slot for now.
+# MOVED: another node owns the slot. ASK: the slot is being moved, and the key is on the new node.
+# TRYAGAIN: the keys of a command are on both nodes. CLUSTERDOWN: no node serves the slot now.
 # In each case the command was not run.
 REFUSED = re.compile(rb"(MOVED|ASK) \d{1,5} \S*:\d{1,5}$|TRYAGAIN |CLUSTERDOWN ")
-# A server that reads its data from disk runs nothing.
+# A server that is loading its data from disk runs nothing.
 LOADING = b"LOADING "
 LATER = (b"TRYAGAIN ", b"CLUSTERDOWN ", LOADING)
-# How long to wait before a command is sent again that was refused again.
+# Seconds to wait before the second and later retries of a command.
 PAUSE_S = 0.02
-# It grows with the time since the first refusal, to a part of that, and to this.
+# The wait grows with the time since the first refusal: this share of it, up to this maximum.
 PAUSES = 20
 LATEST_S = 0.5
-# The beginning of replies that need more than waiting, or allow it in any case.
+# Prefixes of replies that need more than waiting, or always allow it.
 READONLY = b"READONLY "
 BUSY = b"BUSY "
-# How long a command may be refused, if the caller sets no timeout.
+# Seconds for which a command may be refused, without a timeout.
 MOST_S = 30.0
 ASKING = b"*1\r\n$6\r\nASKING\r\n"
 # The number of a window's own entry.
 LOST = -(1 << 62)
-# How many ranges of slots a message names.
+# Maximum ranges of slots in a message.
 MOST_RANGES = 10
-# How much to send again in one chunk.
+# Approximate bytes of a chunk of resent commands.
 REPEATED_BYTES = 1 << 19
-# The values of ``retry``, and which commands in doubt are sent again.
+# The values of ``retry``, and which commands in doubt are resent.
 Repeats: TypeAlias = Callable[[Sequence[Sequence[bytes]]], list[bool]]
 REPEATS: dict[str, Repeats] = {
     "never": lambda units: [False] * len(units),
@@ -62,7 +62,7 @@ REPEATS: dict[str, Repeats] = {
 
 
 class Lost(NamedTuple):
-    """What a window had sent when its connection was lost, without what is sent again."""
+    """The totals of a window whose connection was lost, without its commands to resend."""
 
     rows: int
     commands: int
@@ -72,13 +72,13 @@ class Lost(NamedTuple):
 
 
 class Repeated(Sending):
-    """A chunk that adds no commands of the source, and rows only if they were never counted.
+    """A chunk that adds no commands of the source, and only rows that were never counted.
 
     Args:
-        pieces: what gets a reply each.
+        pieces: the pieces, each of which gets a reply.
         last: the previous chunk on the same connection, or None.
-        start: the position in the source of all connections.
-        rows: how many rows are covered by the commands up to each; empty for none.
+        start: the position of all connections in the source.
+        rows: number of rows covered by the commands up to each piece; empty for none.
         fence: as in Unit.
     """
 
@@ -110,7 +110,7 @@ class Repeated(Sending):
 
 
 def repeated(units: Sequence[Unit], last: Sending | None, start: Position) -> Repeated:
-    """Return a chunk of units; ASKING comes before each that another node is asked for."""
+    """Return a chunk of units, with ASKING before each unit for a node that imports its slot."""
     pieces, rows, covered = [], [], 0
     for unit in units:
         if unit.node is not None:
@@ -138,15 +138,14 @@ def portions(
 
 
 class Retries:
-    """The commands of all connections of a load that have to be sent again.
+    """The commands to resend, from all connections of a load.
 
     Args:
-        timeout: seconds for which a command may be refused, or its connection lost, again and
-            again.
-        repeats: which commands may be sent again that may have run: see REPEATS.
-        transactions: whether there may be MULTI and EXEC.
-        cluster: whether nodes refuse commands for now.
-        waits: whether commands are sent again that a server refuses because of its state.
+        timeout: seconds for which a command may repeatedly be refused or lose its connection.
+        repeats: which commands that may have run are resent; see REPEATS.
+        transactions: whether the commands may include MULTI and EXEC.
+        cluster: whether nodes may temporarily refuse commands.
+        waits: whether to resend commands that a server refuses because of its state.
     """
 
     def __init__(
@@ -164,11 +163,11 @@ class Retries:
         self._repeats = repeats
         self.transactions = transactions
         self.cluster = cluster
-        # By window and reply, so that one added again after an interruption counts once. Also what
-        # lost windows had sent: added together with their units, in one call in C.
+        # Keyed by window and reply, so that re-adding after an interruption is idempotent. Includes
+        # the totals of lost windows, added together with their units in one call in C.
         self._entries: dict[tuple[int, int], Unit | Lost] = {}
         self.words = ""
-        # The error reply to ASKING, if the user may not run it.
+        # The error reply to ASKING, if the user lacks permission.
         self.denied = ""
         self._first = -1
         self._since = 0.0
@@ -178,25 +177,25 @@ class Retries:
 
     @property
     def sent(self) -> int:
-        """How many of the commands were sent, and may have run: they are in doubt."""
+        """Number of these commands that were sent and may have run: they are in doubt."""
         return sum(unit.sent for unit in self._entries.values() if isinstance(unit, Unit))
 
     @property
     def unsent(self) -> int:
-        """How many of the commands have not run."""
+        """Number of these commands that have not run."""
         return sum(unit.commands - unit.sent for unit in self.units)
 
     def refuses(self, words: bytes) -> bool:
-        """Return whether an error reply says that its command was not run, but may be later."""
+        """Return whether an error reply temporarily refuses its command, which was not run."""
         if not words.startswith(LOADING) and not (self.cluster and REFUSED.match(words)):
             return False
         self.words = words.decode(errors="replace")
         return True
 
     def waits_for(self, words: bytes, held: Sending, at: int) -> bool:
-        """Return whether to send a command again that the server refuses because of its state.
+        """Return whether to resend a command that the server refuses because of its state.
 
-        A script may have run in part, unless another one keeps the server busy.
+        A script may have run partially, unless the server is busy with another script.
         """
         parts = held.chunk.parts(at)
         if not (self._waits and may_pass(words) and parts):
@@ -209,26 +208,26 @@ class Retries:
         return True
 
     def was_demoted(self) -> bool:
-        """Return whether a server said since the last call that it is a replica now."""
+        """Return whether a server has become a replica since the last call."""
         demoted, self._demoted = self._demoted, False
         return demoted
 
     def may_repeat(self, units: Sequence[Unit]) -> list[bool]:
-        """Return which of the units in doubt may be sent again."""
+        """Return which of the units in doubt may be resent."""
         several = (unit.pieces if len(unit.pieces) == 1 else unit.pieces[1:-1] for unit in units)
         return self._repeats([[piece.data for piece in pieces] for pieces in several])
 
     def add(self, entries: Mapping[tuple[int, int], Unit | Lost]) -> None:
-        """Add units, by their window and their number in it; and what a lost window had sent."""
+        """Add units by window and number, and the totals of a lost window."""
         self._entries.update(entries)
 
     def lost(self, window: int) -> Lost | None:
-        """Return what a window had sent when its connection was lost."""
+        """Return the totals of a window whose connection was lost."""
         found = self._entries.get((window, LOST))
         return found if isinstance(found, Lost) else None
 
     def has(self, key: tuple[int, int]) -> bool:
-        """Return whether there is a unit of this window and number."""
+        """Return whether a unit with this window and number is waiting."""
         return key in self._entries
 
     @property
@@ -243,10 +242,10 @@ class Retries:
         return sorted(units, key=lambda unit: unit.place)
 
     def portion(self, slot_of: Callable[[Unit], int]) -> list[tuple[int, tuple[int, int], Unit]]:
-        """Return the units to send now, with their slots and keys; the others stay here.
+        """Return the units to send now, with their slots and keys; the others keep waiting.
 
-        If a node may accept commands of a slot at any moment, only the first is sent: of two, it
-        could refuse the first and run the second. If it runs, the others follow.
+        If a node may start to accept a slot's commands at any moment, only the slot's first unit is
+        sent, since the node could refuse it and run the second. The others follow once it has run.
         """
         found = [(key, each) for key, each in self._entries.items() if isinstance(each, Unit)]
         found.sort(key=lambda each: each[1].place)
@@ -260,21 +259,21 @@ class Retries:
                 continue
             nodes.setdefault(slot, set()).add(unit.node)
             portion.append((slot, key, unit))
-        # All of a slot go to one node, so that none overtakes an earlier one; it says what is next.
+        # One node per slot keeps the order; that node redirects if necessary.
         return [
             (slot, key, unit if len(nodes[slot]) == 1 else unit._replace(node=None))
             for slot, key, unit in portion
         ]
 
     def pause(self, report: Report, slot_of: Callable[[Unit], int]) -> float:
-        """Return how many seconds to wait before the commands are sent again.
+        """Return how many seconds to wait before the commands are resent.
 
         Args:
-            report: of the load.
+            report: report of the load.
             slot_of: returns the slot of a unit; -1 for none.
 
         Raises:
-            TransportError: the first of them can't be run for ``timeout`` seconds, or never.
+            TransportError: the first command was refused for ``timeout`` seconds, or permanently.
         """
         if self.denied:
             raise TransportError(asking_refused(self.denied), report)
@@ -300,7 +299,7 @@ class Retries:
 
 
 def ranges(numbers: Sequence[int]) -> str:
-    """Return sorted numbers as text, such as "0-99, 200"; at most some of them."""
+    """Return sorted numbers as text, such as "0-99, 200"; only the first of many ranges."""
     found: list[list[int]] = []
     for number in numbers:
         if found and number == found[-1][1] + 1:

@@ -1,5 +1,5 @@
 # cython: language_level=3, auto_pickle=False
-"""Hold signals back during work that an exception of a handler must not interrupt."""
+"""Delay signals during work that an exception of a handler must not interrupt."""
 
 from cpython.exc cimport PyErr_CheckSignals
 
@@ -49,11 +49,11 @@ cdef extern from *:
 cdef class Undisturbed:
     """Context manager that delays Ctrl-C, SIGTERM, SIGHUP and SIGALRM until its end.
 
-    Python runs signal handlers in the main thread only, so in any other thread this does nothing.
-    Blocking the signals for the main thread would not help: the kernel would deliver them to
+    Python runs signal handlers only in the main thread, so this does nothing in other threads.
+    Blocking the signals in the main thread would not help: the kernel would deliver them to
     another thread, and Python would still raise in the main thread. So they are only noted here,
-    and raised again at the end. A signal that the kernel delivered to another thread just before
-    can still get through; the kernel delivers Ctrl-C to the main thread.
+    and raised again at the end. A signal that the kernel has just delivered to another thread can
+    still interrupt; the kernel delivers Ctrl-C to the main thread.
 
     Attributes:
         holding: whether signals are being delayed.
@@ -80,11 +80,11 @@ cdef class Undisturbed:
         if self.came_before is not None:
             before, self.came_before = self.came_before, None
             raise before
-        PyErr_CheckSignals()            # those that arrived inside the block
+        PyErr_CheckSignals()            # signals that arrived inside the block
 
     @property
     def lifted(self):
-        """Context manager to use inside this one: signals are delivered at once.
+        """Context manager to use inside this one, which delivers signals immediately.
 
         They are delayed again at its end, unless it ends with an exception.
         """

@@ -1,4 +1,4 @@
-"""The socket transport: our own connections, each error reply matched with its command."""
+"""The socket transport: our own connections, with error replies matched to commands."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ class SocketTransport(Transport):
 
     Args:
         options: the server, the number of connections, the timeout and the rate.
-        server: the same server, if its settings were read already.
+        server: the same server, if its settings have been read.
         policy: how to handle error replies; by default they are collected.
-        resending: which commands to send again if the server refuses them for now.
+        resending: which temporarily refused commands to resend.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class SocketTransport(Transport):
 
     @property
     def report(self) -> Report:
-        """The report so far: commands sent, acknowledged and in doubt."""
+        """The live report: commands sent, acknowledged and in doubt."""
         return self.lanes.report
 
     @property
@@ -89,7 +89,7 @@ class SocketTransport(Transport):
         if topology is not None:
             servers = self.server.nodes_of(topology.nodes, options.connections)
         retry = options.retry or ("never" if topology is None else "idempotent")
-        # Of a lost or refused transaction only its marker says whether it has run.
+        # Only the marker shows whether a lost or refused transaction has run.
         if (topology is not None and not self.lanes.batched) or retry != "never":
             self.retries = Retries(
                 options.timeout,
@@ -138,7 +138,7 @@ class SocketTransport(Transport):
         self.lanes.detach()
 
     def _unless_lost(self, steps: Steps[T]) -> Steps[T]:
-        """Run steps, and turn a lost connection into the exception that users get.
+        """Run steps, and convert a lost connection to the exception for users.
 
         Raises:
             TransportError: a connection was lost.
@@ -155,10 +155,10 @@ class SocketTransport(Transport):
 
 
 def _numbers_of(connections: Iterable[Any], checkpoint: str, server: Server) -> list[int]:
-    """Name connections as those of the checkpoint are; return their CLIENT IDs.
+    """Name the connections like the checkpoint's, and return their CLIENT IDs.
 
     Raises:
-        TransportError: a server was lost meanwhile; all of them are closed.
+        TransportError: a server was lost meanwhile; all connections are closed.
     """
     numbers = []
     try:
@@ -178,11 +178,11 @@ def _numbers_of(connections: Iterable[Any], checkpoint: str, server: Server) -> 
 def connecting(
     server: Server, timeout: float | None, count: int = 1, *, again: bool = False
 ) -> Steps[Any]:
-    """Open connections; return what ``Server.open_all()`` does, and which processes answer.
+    """Open connections; return the result of ``Server.open_all()``, and the server processes.
 
     Args:
         server, timeout, count: as for ``Server.open_all()``.
-        again: whether a connection to one server that is lost is opened again.
+        again: whether a lost connection to a single server is reopened.
 
     Raises:
         CommandError: the server refuses a script.

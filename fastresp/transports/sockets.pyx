@@ -26,7 +26,7 @@ cdef extern from "Python.h":
     char *PyBytes_AS_STRING(PyObject *data)
     int _PyBytes_Resize(PyObject **data, Py_ssize_t size) except -1
 
-# Below 128 KiB, above which malloc maps fresh pages for each read.
+# Less than 128 KiB, from which on malloc maps fresh pages for each read.
 READ_BYTES = 1 << 16
 cdef Py_ssize_t MOST_BYTES = READ_BYTES
 # Waking a sleeping process takes 100 us on a virtual machine, about as long as a server needs to
@@ -38,20 +38,20 @@ cdef int NAP_MS = 500
 def receive(int fd, sink, Py_ssize_t reads, int milliseconds=0, bint soon=False):
     """Feed received bytes to a sink.
 
-    Without waiting, feed everything that is there; with waiting, stop when nothing is pending. No
+    Without waiting, feed all available bytes; with waiting, stop when no reply is pending. No
     signal handler runs between reading and feeding, so a Ctrl-C loses no bytes.
 
     Args:
         fd: the socket.
-        sink: its ``feed()`` accepts bytes; its ``pending`` says whether they ended inside a reply.
+        sink: its ``feed()`` accepts bytes; its ``pending`` is whether they ended inside a reply.
             Both must be compiled, not written in Python.
         reads: maximum number of reads.
-        milliseconds: how long to wait for input, and again for the rest of a pending reply; 0 does
-            not wait. An exception of a signal handler ends the wait.
-        soon: input is likely to come soon, so do not sleep at once.
+        milliseconds: maximum wait for input, and again for the rest of a pending reply; 0 does not
+            wait. An exception of a signal handler ends the wait.
+        soon: whether input is likely to arrive soon, so that the wait starts by polling.
 
     Returns:
-        Whether the input came soon, so that the next may as well. Over a network it rarely does.
+        Whether the input arrived soon, as the next one then may. Over a network it rarely does.
 
     Raises:
         EOFError: the other side has closed the connection.
@@ -73,7 +73,7 @@ def receive(int fd, sink, Py_ssize_t reads, int milliseconds=0, bint soon=False)
 
 
 cdef bint wait(int fd, int milliseconds, bint *soon) except -1:
-    """Wait for input; return whether it came within this time, and before a signal."""
+    """Wait for input; return whether it arrived within this time and before a signal."""
     cdef pollfd ready
     cdef int nap, count = 0
     cdef long long start = nanoseconds(), now = start
@@ -107,7 +107,7 @@ cdef long long nanoseconds() noexcept nogil:
 
 
 cdef bytes take(int fd):
-    """Read up to MOST_BYTES without waiting; None if there is nothing to read."""
+    """Read up to MOST_BYTES without waiting; None if nothing has arrived."""
     cdef PyObject *data = PyBytes_FromStringAndSize(NULL, MOST_BYTES)
     cdef char *memory = PyBytes_AS_STRING(data)
     cdef Py_ssize_t size = -1

@@ -16,12 +16,12 @@ from .window import Sending, Window
 
 __all__ = ["Sink", "Stream", "Wait", "wait_for"]
 
-# A unix socket buffers 208 KiB by default. With more, the server waits less for us: 3% of an LPUSH
-# load. The system grants less if net.core.wmem_max is lower. TCP tunes its own buffer.
+# A unix socket buffers 208 KiB by default. With more, the server waits less: 3% of an LPUSH load.
+# The system grants at most net.core.wmem_max. TCP tunes its own buffer.
 UNIX_BUFFER_BYTES = 1 << 20
-# The most to offer a socket at once; it accepts what it has room for.
+# Maximum bytes per send; the socket accepts as many as it has room for.
 WRITE_BYTES = 1 << 20
-# OpenSSL must be offered the same bytes again if it could not send them all.
+# OpenSSL requires the same bytes again if it could not send all of them.
 TLS_WRITE_BYTES = 1 << 18
 # A wait includes the rest of a reply, but at most this many reads: 256 KiB, or 0.8 s.
 READS_OF_WAIT = 4
@@ -29,7 +29,7 @@ WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 class Wait(NamedTuple):
-    """What a connection waits for: input, room for output, or a timeout in seconds."""
+    """A connection's wait: for input, for room for output, or for a timeout in seconds."""
 
     read: bool
     write: bool
@@ -37,7 +37,7 @@ class Wait(NamedTuple):
 
 
 class Sink(Protocol):
-    """Receives the bytes of replies. Must be compiled: see ``receive()`` in ``sockets``."""
+    """Receives the bytes of replies. Must be compiled; see ``receive()`` in ``sockets``."""
 
     def feed(self, data: bytes, /) -> object: ...
     @property
@@ -52,15 +52,15 @@ class Stream:
     One thread both sends and receives: OpenSSL does not allow two.
 
     Args:
-        connection: a redis-py connection, connected and with no reply outstanding. The stream
-            owns it from now on.
+        connection: a redis-py connection, connected and without outstanding replies. The stream
+            becomes its owner.
         sink: receives the bytes of replies.
 
     Attributes:
-        received: bytes received so far.
-        lost: why the connection can't be used any more, or None.
-        sure: False after a signal handler raised during a TLS call: what was sent and received
-            is then unknown, and the connection can only be closed.
+        received: number of bytes received.
+        lost: why the connection can no longer be used, or None.
+        sure: False after a signal handler raised during a TLS call: it is then unknown what was
+            sent and received, and the connection can only be closed.
         full: whether the socket had no room at the last send.
     """
 
@@ -83,7 +83,7 @@ class Stream:
         own(self, Stream._let_go)
 
     def _let_go(self) -> None:
-        """Send and receive nothing more: this is a child of the process that opened it."""
+        """Stop sending and receiving, in a child of the process that opened the connection."""
         self.lost = Inherited("connection")
 
     def feed(self, sink: Sink) -> None:
@@ -91,7 +91,7 @@ class Stream:
         self.sink = sink
 
     def give_up(self, cause: Exception) -> None:
-        """Mark the connection as lost: the server sent replies that can't be used."""
+        """Mark the connection as lost, after invalid replies."""
         self.lost = cause
 
     def fileno(self) -> int:
@@ -99,16 +99,16 @@ class Stream:
         return self._socket.fileno()
 
     def close(self) -> None:
-        """Close the connection. The server drops a command that was sent in part."""
+        """Close the connection. The server drops a partially sent command."""
         self._connection.disconnect()
 
     @property
     def has_input(self) -> bool:
-        """Whether OpenSSL holds input that poll() can't see."""
+        """Whether OpenSSL has buffered input that poll() can't see."""
         return bool(self._tls and self._tls.pending())
 
     def interest(self, *, read: bool, write: bool) -> tuple[bool, bool]:
-        """Return whether to poll for input, and for room: TLS may have to read to write."""
+        """Return whether to poll for input, and for room: TLS may have to read before it writes."""
         return read or (self._tls is not None and write), write
 
     def receive(self, reads: int = 16) -> bool:
@@ -118,7 +118,7 @@ class Stream:
         return self.received > reported
 
     def wait(self, wait: Wait) -> bool:
-        """Wait for input and read it, if this kind of wait allows it; return whether it did."""
+        """Wait for input and read it, if this kind of wait allows that; return whether it did."""
         if self._tls or wait.write or self.lost or is_patched():
             return False
         self._receive(READS_OF_WAIT, max(1, int(1000 * wait.seconds)))
@@ -155,7 +155,7 @@ class Stream:
     def send(
         self, window: Window, most_replies: int | None = None, most_bytes: int | None = None
     ) -> bool:
-        """Send from a window, up to what gets this many replies in all, and these bytes now.
+        """Send from a window, up to this total number of replies and these bytes in this call.
 
         Returns:
             Whether anything was sent.
@@ -194,7 +194,7 @@ class Stream:
     def _send_tls(self, sending: Sending | None, piece: memoryview) -> None:
         self.sure = False
         if self._pending is None:
-            # From here on some of it may have been sent.
+            # From here on, some bytes may have been sent.
             assert sending is not None
             self._pending = piece
             sending.written.append(len(piece))

@@ -1,4 +1,4 @@
-"""What is sent again as a whole: a command, merged ones, or a transaction."""
+"""Units of resending: a command, merged commands, or a transaction."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ __all__ = [
     "transaction_at", "unit_of", "units_of",
 ]  # fmt: skip
 
-# Commands that leave nothing of what was at their keys.
+# Commands that replace or delete their keys.
 REPLACING = (b"MSET", b"DEL", b"UNLINK")
-# Commands whose reply may contain errors of others.
+# Commands whose reply may contain errors of other commands.
 SCRIPTS = (b"EVAL", b"EVALSHA", b"FCALL")
 # The names of merged commands with several keys.
 OVER_KEYS = (b"MSET", b"MSETEX", b"DEL", b"UNLINK")
 
 
 class Piece(NamedTuple):
-    """What gets one reply.
+    """A request that gets one reply: a command, or merged commands.
 
     Attributes:
         data: its bytes.
-        parts: for each command in it the row, the index in the source, and the bytes.
+        parts: row, index in the source and bytes of each command in it.
     """
 
     data: bytes
@@ -38,17 +38,17 @@ class Piece(NamedTuple):
 
 
 class Unit(NamedTuple):
-    """What is sent again as a whole: one piece, or those of a transaction.
+    """One piece, or the pieces of a transaction, which are resent together.
 
     Attributes:
-        place: the index in the source of its first command.
-        pieces: what gets a reply each.
-        rows: source rows that it covers, and that were not counted as sent.
-        sent: commands of it that were sent, and may have run.
+        place: index in the source of its first command.
+        pieces: the pieces, each of which gets a reply.
+        rows: source rows that it covers and that were not counted as sent.
+        sent: number of its commands that were sent and may have run.
         fence: the chunk that it ends, if the source waits for its reply.
-        lane: the lane that it was made for.
-        node: the node to ask for it, as the slot is being moved there; None for that of the slot.
-        later: whether its node refused it for a while only, and may accept it at any moment.
+        lane: the lane that it was routed to.
+        node: the node that ASK named, which imports the slot; None for the slot's owner.
+        later: whether its node refused it temporarily, and may accept it at any moment.
     """
 
     place: int
@@ -69,7 +69,7 @@ class PlainChunk:
     """A chunk of pieces, with the attributes of a Chunk; a piece without parts is our own command.
 
     Args:
-        pieces: what gets a reply each.
+        pieces: the pieces, each of which gets a reply.
         fence: as in Unit.
     """
 
@@ -87,7 +87,7 @@ class PlainChunk:
         self.piece = chunk.piece
         self.sums = list(accumulate((len(piece.parts) for piece in pieces), initial=0))
         self.parts_of = [part for piece in pieces for part in piece.parts]
-        # The commands that users wrote may be longer than what is sent, and are held, too.
+        # Merged pieces also keep the original commands, which may be longer.
         self.memory = chunk.memory + sum(len(command) for _, _, command in self.parts_of)
         self.commands: int = self.sums[-1]
 
@@ -107,7 +107,7 @@ class PlainChunk:
         return self.parts_of[part][2]
 
     def __setattr__(self, name: str, value: object) -> None:
-        """Tell the chunk that was to be answered what became of it."""
+        """Forward the outcome to the chunk that the source waits for."""
         if name in ("answered", "refused", "existed"):
             if self._fence is not None:
                 setattr(self._fence, name, value)
@@ -116,7 +116,7 @@ class PlainChunk:
 
 
 def keys_in(held: Sending) -> list[tuple[bytes, ...]]:
-    """Return the keys of what gets each reply."""
+    """Return the keys of each piece."""
     chunk = held.chunk
     return keys_of(chunk.chunk if isinstance(chunk, PlainChunk) else chunk)
 
@@ -126,8 +126,8 @@ def units_of(held: Sending, first: int, *, transactions: bool) -> Iterator[range
 
     Args:
         held: the chunk.
-        first: the first reply that has not come; its transaction begins before it.
-        transactions: whether there may be any.
+        first: the first missing reply; its transaction may begin before it.
+        transactions: whether the chunk may contain transactions.
     """
     at, count = first, len(held.chunk.ends)
     if transactions:
@@ -142,7 +142,7 @@ def units_of(held: Sending, first: int, *, transactions: bool) -> Iterator[range
 
 
 def transaction_at(held: Sending, reply: int) -> range | None:
-    """Return the replies of the transaction that a reply belongs to; None if it is in none."""
+    """Return the replies of the transaction that a reply belongs to; None outside of one."""
     begin = _begin_of(held, reply)
     if not _is(held, begin, b"MULTI"):
         return None
@@ -175,12 +175,12 @@ def unit_of(
     lane: int,
     node: tuple[str, int] | None = None,
 ) -> Unit:
-    """Return what is sent again of a chunk.
+    """Return a unit of a chunk.
 
     Args:
         held: the chunk.
-        replies: those of the unit.
-        sent: how many replies of the chunk are due for what was sent whole.
+        replies: the replies of the unit.
+        sent: number of replies due for the chunk's wholly sent commands.
         lane, node: as in Unit.
     """
     chunk = held.chunk
@@ -194,7 +194,7 @@ def unit_of(
 
 
 def apart(unit: Unit) -> list[Unit]:
-    """Return a unit for each command that was merged into one over several keys."""
+    """Split a unit whose commands were merged over several keys into one unit per command."""
     data, parts = unit.pieces[0]
     if len(parts) == 1 or data.split(b"\r\n", 3)[2].upper() not in OVER_KEYS:
         return [unit]
@@ -207,12 +207,12 @@ def apart(unit: Unit) -> list[Unit]:
 
 
 def is_script(command: bytes) -> bool:
-    """Return whether a command runs others."""
+    """Return whether a command runs other commands."""
     return command.split(b"\r\n", 3)[2].upper() in SCRIPTS
 
 
 def replaces(held: Sending, at: int) -> bool:
-    """Return whether what gets a reply replaces its keys, or deletes them, whatever was there."""
+    """Return whether a piece replaces or deletes its keys."""
     chunk = held.chunk
     start = chunk.ends[at - 1] if at else 0
     data = bytes(chunk.piece(start, chunk.ends[at]))
@@ -221,7 +221,7 @@ def replaces(held: Sending, at: int) -> bool:
 
 
 def fence_in(held: Sending, replies: range) -> Chunk | None:
-    """Return the chunk whose last reply is among these, if the source waits for it."""
+    """Return the chunk whose last reply is among these, if the source waits for it, else None."""
     chunk = held.chunk
     if not chunk.fence or replies[-1] != len(chunk.ends) - 1:
         return None
@@ -229,7 +229,7 @@ def fence_in(held: Sending, replies: range) -> Chunk | None:
 
 
 def _piece(held: Sending, at: int) -> Piece:
-    """Return what gets a reply."""
+    """Return the piece that a reply answers."""
     chunk, found = held.chunk, []
     start, end = chunk.ends[at - 1] if at else 0, chunk.ends[at]
     while start < end:
@@ -239,7 +239,7 @@ def _piece(held: Sending, at: int) -> Piece:
     parts = []
     for part in chunk.parts(at):
         command = held.command(at, part)
-        # The same object, if nothing was merged.
+        # The same object, unless commands were merged.
         command = data if command == data else command
         parts.append((held.row(part), held.source_index(part), command))
     return Piece(data, parts)

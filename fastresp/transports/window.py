@@ -1,4 +1,4 @@
-"""Commands in flight: which were sent, which were answered, and which one a reply answers."""
+"""Commands in flight: which were sent and answered, and which command a reply answers."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from ..resp.buffer import Chunk
 
 __all__ = ["WINDOW_BYTES", "WINDOW_COMMANDS", "Position", "Sending", "Window"]
 
-# The most bytes in flight. The buffers between two processes on one machine hold 0.4 MB (unix) to
+# Maximum bytes in flight. The buffers between two processes on one machine hold 0.4 MB (unix) to
 # 6 MB (TCP); a network of 10 Gbit/s and 5 ms holds 6 MB.
 WINDOW_BYTES = 8 << 20
-# The most commands in flight: each needs 16 bytes besides its own.
+# Maximum commands in flight: each needs 16 bytes in addition to its own.
 WINDOW_COMMANDS = 1 << 18
 
 
 class Position(NamedTuple):
-    """A position in a source, independent of which connection carries what."""
+    """A position in a source, independent of the connections."""
 
-    command: int = 0  # commands made so far
+    command: int = 0  # commands encoded so far
     row: int = 0  # rows that they came from
     first_row: int = 0  # the first row of the current Writer
-    of_writer: int = 0  # commands made by the current Writer
+    of_writer: int = 0  # commands encoded by the current Writer
 
 
 class Sending:
@@ -33,15 +33,15 @@ class Sending:
     Args:
         chunk: whole commands.
         last: the previous chunk on the same connection, or None.
-        start: its position in the source; by default the end of the previous chunk.
+        start: its position in the source; by default, the end of the previous chunk.
 
     Attributes:
-        first_command: index of its first command among those of the connection; the chunk's own
-            ``first_command`` starts again at 0 with each Writer.
+        first_command: index of its first command on the connection; the chunk's own
+            ``first_command`` restarts at 0 with each Writer.
         end_command: index after its last command.
-        first_reply: index of the first reply to it; a merged command gets one.
-        end_reply: index after the last reply.
-        written: sizes of the pieces sent; the sender appends to it.
+        first_reply: index of its first reply; merged commands share a reply.
+        end_reply: index after its last reply.
+        written: sizes of the sent pieces; the sender appends to it.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Sending:
 
     @property
     def end_byte(self) -> int:
-        """Offset in the stream after its last byte."""
+        """Offset in the stream, after its last byte."""
         return self.first_byte + self.size
 
     @property
@@ -86,18 +86,18 @@ class Sending:
         return self._row_base + self.chunk.rows[index]
 
     def source_index(self, index: int) -> int:
-        """Return the index of one of the chunk's commands among those of all connections."""
+        """Return the index of one of the chunk's commands in the source."""
         return self._base + self.chunk.place(index)
 
     def covered_rows(self, commands: int) -> int:
-        """Return how many source rows its first ``commands`` commands cover, with skipped ones."""
+        """Return how many source rows, including skipped ones, its first commands cover."""
         if not commands:
             return 0
         return self._row_base + self.chunk.rows_after(commands) - self.start.row
 
     @property
     def at(self) -> int:
-        """Bytes of the chunk sent so far."""
+        """Number of sent bytes of the chunk."""
         return sum(self.written)
 
     @property
@@ -106,24 +106,24 @@ class Sending:
 
     @property
     def whole(self) -> int:
-        """How much of the chunk was sent so far, counted in replies."""
+        """How much of the chunk was sent, counted in replies."""
         return bisect.bisect_right(self.chunk.ends, self.at)
 
     @property
     def underway(self) -> int:
-        """Size of the command that was sent in part, or 0."""
+        """Size of the partially sent command, or 0."""
         whole, ends = self.whole, self.chunk.ends
         start = ends[whole - 1] if whole else 0
         return ends[whole] - start if self.at > start else 0
 
     def totals(self) -> tuple[int, int, int]:
-        """Rows, whole commands and bytes of the stream sent so far."""
+        """Rows, whole commands and bytes of the stream sent up to this chunk."""
         commands = self.chunk.covered(self.whole)
         rows = self._rows_before + self.covered_rows(commands)
         return rows, self.first_command + commands, self.first_byte + self.at
 
     def piece(self, most_bytes: int, replies: int | None = None) -> memoryview:
-        """Return what to send next: at most ``most_bytes``, and what gets the first replies."""
+        """Return the next bytes to send: at most ``most_bytes``, and up to the first replies."""
         at = self.at
         end = min(at + most_bytes, self.size)
         if replies is not None and replies < len(self.chunk.ends):
@@ -131,10 +131,11 @@ class Sending:
         return self.chunk.piece(at, max(end, at))
 
     def whole_piece(self, most_bytes: int, replies: int | None = None) -> memoryview:
-        """Return what to send next: the whole commands that fit, or a part of a larger one.
+        """Return the next bytes to send: the whole commands that fit, or a part of a larger one.
 
         Args:
-            replies: send no more than what gets the first replies.
+            most_bytes: maximum size.
+            replies: send only commands that get the first replies.
         """
         at, ends = self.at, self.chunk.ends
         fitting = bisect.bisect_right(ends, at + most_bytes)
@@ -144,15 +145,15 @@ class Sending:
         return self.chunk.piece(at, end)
 
     def size_of(self, at: int) -> int:
-        """Return the size in bytes of what a reply answers."""
+        """Return the size in bytes of the command that a reply answers."""
         return self.chunk.ends[at] - (self.chunk.ends[at - 1] if at else 0)
 
     def command(self, at: int, part: int) -> bytes:
-        """Return the bytes of a command that a reply answers: see Chunk."""
+        """Return the bytes of a command that a reply answers; see Chunk."""
         return self.chunk.command(at, part)
 
     def row_key(self, part: int, words: tuple[bytes, ...] | None, keys: RowKeys) -> str:
-        """Return the key of a command's row, whose arguments are known, or None if it is large."""
+        """Return the row key of a command with known arguments; None if it is large."""
 
         def arguments(other: int) -> tuple[bytes, ...]:
             if other == part:
@@ -163,24 +164,24 @@ class Sending:
 
 
 class Window:
-    """Holds chunks from the moment they are made until the last of their replies arrives.
+    """Holds chunks from encoding until their last reply arrives.
 
-    Does no I/O: the sender asks for a ``piece()``, appends to ``sending.written`` how much of it
-    was sent, and calls ``acknowledge()`` with the number of replies received.
+    Does no I/O: the sender asks for a ``piece()``, appends the number of sent bytes to
+    ``sending.written``, and calls ``acknowledge()`` with the number of received replies.
 
-    It counts in replies, since a merged command gets one, except where it says commands.
+    It counts replies, since merged commands share one, unless a name says commands.
 
     Args:
-        most_bytes: there is no room once this many bytes of memory are held.
-        most_commands: there is no room once this many replies are due.
+        most_bytes: memory of held chunks from which on the window has no room.
+        most_commands: number of due replies from which on the window has no room.
 
     Attributes:
-        acknowledged: replies that have arrived. They arrive in the order of the commands.
+        acknowledged: number of received replies, which arrive in the order of the commands.
     """
 
-    # The node of a cluster that its commands go to, for messages.
+    # The cluster node that its commands are sent to, for messages.
     node: str | None = None
-    # Whether the commands are in transactions that write down the row: see BatchedWindow.
+    # Whether the commands are sent in transactions that advance a checkpoint; see BatchedWindow.
     batched = False
     # The class that wraps a chunk.
     kind: type[Sending] = Sending
@@ -191,7 +192,7 @@ class Window:
         self.most_bytes = most_bytes
         self.most_commands = most_commands
         self.acknowledged = 0
-        # Everything else is computed from the chunks held, so that it is right after an
+        # Everything else is computed from the held chunks, so that it is consistent after an
         # interruption.
         self._held: deque[Sending] = deque()
         self._gone: Sending | None = None  # the last chunk released
@@ -211,7 +212,7 @@ class Window:
 
     @property
     def made(self) -> int:
-        """Replies due for what was added to the window so far."""
+        """Number of replies due for all commands added to the window."""
         last = self.last
         return last.end_reply if last else 0
 
@@ -222,18 +223,18 @@ class Window:
 
     @property
     def _fence(self) -> Sending | None:
-        """The chunk that nothing may follow before its replies; only our own commands do."""
+        """The chunk that only our own commands may follow before its replies."""
         return next((held for held in reversed(self._held) if held.chunk.fence), None)
 
     @property
     def has_room(self) -> bool:
-        """Whether another chunk may be made; an empty window has room for a chunk of any size."""
+        """Whether the next chunk may be made; an empty window has room for a chunk of any size."""
         in_flight = self.made - self.acknowledged
         return self.held_bytes < self.most_bytes and in_flight < self.most_commands
 
     @property
     def held_bytes(self) -> int:
-        """Memory of the chunks held."""
+        """Memory of the held chunks, in bytes."""
         if not self._held:
             return 0
         first, last = self._held[0], self._held[-1]
@@ -241,7 +242,7 @@ class Window:
 
     @property
     def sending(self) -> Sending | None:
-        """The next chunk to send, or the one that was sent in part; None if all were sent."""
+        """The chunk to send, which may be partially sent; None if all were sent."""
         while self._held:
             index = max(self._next - self._held[0].number, 0)
             if index >= len(self._held):
@@ -253,13 +254,13 @@ class Window:
         return None
 
     def totals(self) -> tuple[int, int, int]:
-        """Rows, whole commands and bytes sent so far."""
+        """Numbers of rows, whole commands and bytes sent."""
         latest = self.sending or self.last
         return latest.totals() if latest else (0, 0, 0)
 
     @property
     def sent(self) -> int:
-        """Replies due for what was sent so far."""
+        """Number of replies due for all sent commands."""
         sending = self.sending
         if sending is not None:
             return sending.first_reply + sending.whole
@@ -268,7 +269,7 @@ class Window:
 
     @property
     def sent_commands(self) -> int:
-        """Whole commands sent so far."""
+        """Number of whole commands sent."""
         sending = self.sending
         if sending is not None:
             return sending.first_command + sending.chunk.covered(sending.whole)
@@ -277,7 +278,7 @@ class Window:
 
     @property
     def _answered_commands(self) -> int:
-        # Chunks that were answered are still held after an interruption.
+        # After an interruption, answered chunks may still be held.
         for held in self._held:
             if self.acknowledged < held.end_reply:
                 replies = max(0, self.acknowledged - held.first_reply)
@@ -286,7 +287,7 @@ class Window:
         return last.end_command if last else 0
 
     def answered_row(self, start: int) -> int:
-        """Return how many rows of the source are answered; ``start`` is the number at first."""
+        """Return the number of answered source rows; ``start`` is the number at the start."""
         for held in self._held:
             if self.acknowledged < held.end_reply:
                 replies = max(0, self.acknowledged - held.first_reply)
@@ -296,7 +297,7 @@ class Window:
 
     @property
     def begun(self) -> int:
-        """Replies due for what was sent so far, also in part."""
+        """Number of replies due for all sent commands, including a partially sent one."""
         sending = self.sending
         return self.sent + (1 if sending is not None and sending.underway else 0)
 
@@ -307,7 +308,7 @@ class Window:
 
     @property
     def unsent(self) -> int:
-        """Commands not sent, or only in part: the server has not run them."""
+        """Commands that were not sent, or only partially: the server has not run them."""
         last = self.last
         return last.end_command - self.sent_commands if last else 0
 
@@ -323,7 +324,7 @@ class Window:
         self._held.append(self.kind(chunk, self.last, start))
 
     def acknowledge(self, replies: int) -> None:
-        """Set the total number of replies received, and release fully answered chunks."""
+        """Set the total number of received replies, and release fully answered chunks."""
         self.acknowledged = replies
         while self._held and self._held[0].end_reply <= replies:
             self._gone = self._held[0]
@@ -331,16 +332,16 @@ class Window:
             self._held.popleft()
 
     def _aside(self, held: Sending) -> bool:
-        """Return whether the last command of a chunk will be sent again."""
+        """Return whether the last command of a chunk will be resent."""
         return False
 
     def locate(self, index: int) -> tuple[Sending, int]:
         """Return the chunk that a reply answers, and the index of the reply in the chunk.
 
         Raises:
-            LookupError: the chunk was released, or was never made.
+            LookupError: the chunk was released, or never existed.
         """
-        # There are about eight chunks; a binary search would not be faster.
+        # With about eight chunks, a binary search would not be faster.
         for held in self._held:
             if held.first_reply <= index < held.end_reply:
                 return held, index - held.first_reply
@@ -351,7 +352,7 @@ class Window:
 
         Args:
             index: index of the reply.
-            existed: whether it says that the key exists.
+            existed: whether the error is that the key exists.
         """
         fence = self._fence
         if fence is not None and index == fence.end_reply - 1:
@@ -359,26 +360,26 @@ class Window:
             fence.chunk.existed = existed
 
     def answered(self, index: int) -> int:
-        """Return how many commands a reply answers."""
+        """Return the number of commands that a reply answers."""
         if self._plain:
             return 1
         held, at = self.locate(index)
         return len(held.chunk.parts(at))
 
     def failing(self, index: int, nested: int) -> range:
-        """Return the commands of a chunk that an error says to have failed.
+        """Return the commands of a chunk that failed with an error.
 
         Args:
             index: index of the reply.
-            nested: number of the element of the reply, from 1, that is or contains the error; 0 if
-                it is the whole reply.
+            nested: number, from 1, of the element of the reply that is or contains the error; 0 for
+                the whole reply.
         """
         held, at = self.locate(index)
         return held.chunk.parts(at)
 
     @property
     def first_unanswered(self) -> int | None:
-        """The source row of the first command that was not answered; None if there is none."""
+        """The source row of the first unanswered command; None if all are answered."""
         for held in self._held:
             for at in range(max(0, self.acknowledged - held.first_reply), len(held.chunk.ends)):
                 parts = held.chunk.parts(at)
@@ -387,14 +388,14 @@ class Window:
         return None
 
     def within(self, commands: int) -> int:
-        """Return how many replies no more than this many commands get."""
+        """Return the number of replies to at most this many commands."""
         for held in self._held:
             if commands < held.end_command:
                 return held.first_reply + held.chunk.within(commands - held.first_command)
         return self.made
 
     def command(self, index: int) -> tuple[range, bytes]:
-        """Return the source rows and the bytes of a command in flight; none may be merged.
+        """Return the source rows and the bytes of a command in flight, which must not be merged.
 
         Rows are a range, as one command may carry several.
 

@@ -175,7 +175,7 @@ def test_rejects_on_a_full_disk(server, client, resp, tmp_path: Path) -> None:
     done = run("send", resp([("LPUSH", "text", "x")] * 1000), "--rejects", "/dev/full")
     assert done.returncode == Exit.ERRORS
     assert "/dev/full: No space left on device; " in done.stderr
-    assert "and all later ones are missing there" in done.stderr
+    assert "and all later ones were not written" in done.stderr
     assert "1,000 replies" in done.stderr
 
 

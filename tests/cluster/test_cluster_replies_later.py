@@ -233,7 +233,7 @@ def refused(place: int, *command: Any) -> Refused:
     [
         (("GET", "a"), None),
         (("SET", "b", 1), None),
-        (("SET", "a", 1), "row 3 can't be sent again without overtaking it"),
+        (("SET", "a", 1), "row 3 can't be resent without overtaking it"),
     ],
 )
 def test_overtaken_commands(ran: tuple[Any, ...], words: str | None) -> None:

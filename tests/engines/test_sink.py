@@ -103,7 +103,7 @@ class TestOptions:
             ({"template": "SET {id"}, TemplateError, "{"),
             ({"template": "INCRBY {id} 1"}, CheckpointError, "pass exactly_once='NAME"),
             ({"template": "INCRBY {id} 1", "mode": "merge"}, CheckpointError, "exactly_once="),
-            ({"exactlyonce": "job"}, TypeError, "the option exactlyonce is unknown; the options are "),
+            ({"exactlyonce": "job"}, TypeError, "option exactlyonce is unknown; the options are "),
             ({"transport": "redis-cli"}, TypeError, "transport is not supported for tasks; the"),
             ({"progress": True}, TypeError, "progress is not supported for tasks"),
             ({"rate_limit": 5}, ValueError, "pass with tasks= how many"),
