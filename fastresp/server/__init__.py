@@ -1,1 +1,1 @@
-"""Servers: their settings, opening and checking connections, and starting one locally."""
+"""Servers: settings, opening and checking connections, and starting a local server."""

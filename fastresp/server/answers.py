@@ -22,48 +22,48 @@ __all__ = [
     "is_clustered", "load_scripts", "parse_info", "tell_unknown",
 ]  # fmt: skip
 
-# The lowest proto-max-bulk-len that a server allows. Source: config.c.
+# The minimum proto-max-bulk-len of a server. Source: config.c.
 LEAST_BULK_BYTES = 1 << 20
-# Returns commands that would be of use, given whether the server is a node of a cluster.
+# Returns optional commands, given whether the server is a node of a cluster.
 Wishes: TypeAlias = Callable[[bool], list[tuple[bytes, ...]]]
 BULK_LIMIT = "proto-max-bulk-len"
 
 
 @dataclass(frozen=True)
 class Answers:
-    """What a server said about itself."""
+    """A server's answers about itself."""
 
     version: str | None
     cluster: bool
-    # The error reply to ECHO, if it was asked and refused.
+    # The error reply to ECHO, if it was sent and refused.
     echo_refused: str | None
     # The largest argument that it accepts.
     max_bulk_bytes: int
-    # The names of the wished commands that it refuses.
+    # The names of optional commands that it refuses.
     lacking: frozenset[str]
-    # Its settings that limit compact encodings; empty if it does not tell them.
+    # Its settings that limit compact encodings; empty if unknown.
     limits: dict[str, int]
     valkey: bool
     # The server of this connection; Sentinel may have chosen it.
     host: str | None
     port: int | None
-    # Of the cluster, if it is a node of one and was asked.
+    # The topology of its cluster, if it has one and was asked.
     topology: Topology | None = None
-    # Where its commands have the first and the last key, and the step from key to key.
+    # The key positions of its commands: first key, last key, and step.
     positions: dict[bytes, tuple[int, int, int]] = field(default_factory=dict)
-    # Whether it has the module Search, and, if it was asked, the names of its indexes.
+    # Whether it has the Search module, and the names of its indexes if it was asked.
     searches: bool = False
     # The Processes that answered over the first connections, if they were asked.
     processes: Any = None
     indexes: tuple[bytes, ...] = ()
     # Whether it evicts keys when it reaches its maxmemory.
     evicts: bool = False
-    # Questions that were not asked, or refused as unknown: some proxies know only data commands.
+    # Commands not sent, or refused as unknown: some proxies know only data commands.
     unknown: frozenset[str] = frozenset()
 
 
 class ClosedAt(ConnectionError):
-    """The server closed the connection at a question that a load can do without."""
+    """The server closed the connection at an optional question."""
 
     def __init__(self, question: str) -> None:
         super().__init__(f"it closed the connection at {question}")
@@ -90,19 +90,20 @@ def ask(
         connection: a redis-py connection.
         place: the name of the server, for messages.
         rehearsal: commands that it must accept.
-        wishes: returns the commands that would be of use.
-        reading: nothing will be written, so a replica is enough.
-        limits: ask for the settings that limit compact encodings, too.
-        nodes: ask a node of a cluster for all nodes; it may be a replica.
-        remap: from the addresses of these nodes to those where they can be reached.
-        indexes: ask for the names of its search indexes, if it has the module Search.
-        echo: ask for ECHO, which redis-cli --pipe needs to find the last reply. Proxies lack it.
-        without: questions not to ask, of INFO, HELLO, CONFIG, MULTI and COMMAND.
+        wishes: returns optional commands.
+        reading: whether nothing will be written, so that a replica suffices.
+        limits: whether to read the settings that limit compact encodings.
+        nodes: whether to ask a cluster node, which may be a replica, for all nodes.
+        remap: maps announced addresses of nodes to reachable ones.
+        indexes: whether to list its search indexes, if it has the Search module.
+        echo: whether to test ECHO, which redis-cli --pipe needs to find the last reply. Proxies
+            lack it.
+        without: commands not to send, of INFO, HELLO, CONFIG, MULTI and COMMAND.
 
     Raises:
         ClosedAt: the server closed the connection at one of these.
         TransportError: the server can't be used.
-        CommandError: the server refuses one of the commands.
+        CommandError: the server refuses a command of ``rehearsal``.
         redis.RedisError: the connection is lost or refused.
         OSError: the connection is lost or refused.
     """
@@ -152,7 +153,7 @@ def ask(
     names: list[bytes] = []
     searches = "search" in info.get("modules", "").split()
     if indexes and searches:
-        with suppress(redis.ResponseError):  # no right to it
+        with suppress(redis.ResponseError):  # no permission
             names = texts_of("FT._LIST", _call(connection, "FT._LIST"))
     return Answers(
         version=info.get("valkey_version") or info.get("redis_version"),
@@ -198,8 +199,9 @@ def _info(
     """Return the fields of INFO; None if the server refuses it.
 
     Args:
-        connection, sections: what to ask.
-        unknown: gets INFO if the server does not know it.
+        connection: a redis-py connection.
+        sections: sections of INFO.
+        unknown: INFO is added if the server does not know it.
     """
     import redis
 
@@ -212,9 +214,9 @@ def _info(
 
 
 def _clustered(connection: Any, info: dict[str, str] | None, *, asks: bool = True) -> bool:
-    """Return whether a server is a node of a cluster, by its INFO; if it refuses that, by HELLO.
+    """Return whether a server is a cluster node, from INFO or, if that is refused, from HELLO.
 
-    No ACL can forbid HELLO. Without it, what one node has would pass for all keys of the cluster.
+    No ACL can forbid HELLO. Without it, one node's keys would be mistaken for the whole cluster's.
     """
     import redis
 
@@ -230,10 +232,10 @@ def _clustered(connection: Any, info: dict[str, str] | None, *, asks: bool = Tru
 
 
 def ask_topology(connection: Any, place: str, remap: Remap = None) -> Topology:
-    """Return the primaries of a cluster, as one of its nodes reports them.
+    """Return the topology of a cluster, as reported by one of its nodes.
 
     Args:
-        connection: to the node.
+        connection: a connection to the node.
         place: its name, for messages.
         remap: as for ``ask()``.
 
@@ -253,7 +255,11 @@ def ask_topology(connection: Any, place: str, remap: Remap = None) -> Topology:
 
 
 def _check_state(info: dict[str, str], place: str, *, reading: bool) -> None:
-    """Raise if the server can't be written to."""
+    """Check that the server accepts writes.
+
+    Raises:
+        TransportError: it is a replica, or is loading its data.
+    """
     replica = info.get("role") == "slave" and info.get("slave_read_only") == "1"
     if replica and not reading:
         raise TransportError(
@@ -265,25 +271,25 @@ def _check_state(info: dict[str, str], place: str, *, reading: bool) -> None:
 
 
 def check_alive(connection: Any, place: str) -> None:
-    """Raise if the server does not answer PING."""
+    """Check that the server answers PING, or refuses it."""
     import redis
 
-    # An ACL may allow hardly more than the load.
+    # An ACL may allow little more than the load.
     with suppress(redis.exceptions.NoPermissionError):
         _expect(b"PONG", _call(connection, "PING"), "PING", place)
 
 
 def check_surplus(connection: Any, place: str) -> None:
-    """Raise if the server has sent more replies than commands were sent."""
+    """Check that the server has not sent more replies than commands were sent."""
     if connection._parser.surplus:
         raise TransportError(
-            f"can't use the server at {place}: it sends more replies than there were commands "
+            f"can't use the server at {place}: it sends more replies than commands were sent "
             "(check that this is Redis or Valkey, and that nothing else uses the same connection)"
         )
 
 
 def load_scripts(connection: Any, place: str, scripts: Scripts) -> None:
-    """Load scripts, and check that they may be run.
+    """Load scripts, and check that the user may run them.
 
     Raises:
         TransportError: the ACL does not allow it.
@@ -299,7 +305,7 @@ def load_scripts(connection: Any, place: str, scripts: Scripts) -> None:
             _expect(sha1, reply, "SCRIPT LOAD", place)
             for name in ("EVALSHA", "EVAL"):
                 try:
-                    # Runs nothing, as "none" is not a number of keys: only the ACL is checked.
+                    # Only checks the ACL: nothing runs, since "none" is not a number of keys.
                     _call(connection, name, "", "none")
                 except redis.exceptions.NoPermissionError:
                     raise
@@ -315,7 +321,7 @@ def load_scripts(connection: Any, place: str, scripts: Scripts) -> None:
 
 
 def _expect(reply: bytes, found: Any, question: str, place: str) -> None:
-    """Raise if the server's reply is not the expected one."""
+    """Check that the server's reply is the expected one."""
     if found != reply:
         raise TransportError(
             f"can't use the server at {place}: it answers {question} with {shown_reply(found)} "
@@ -326,8 +332,8 @@ def _expect(reply: bytes, found: Any, question: str, place: str) -> None:
 def _call(connection: Any, *command: str | bytes) -> Any:
     """Send a command over a redis-py connection and return its reply; raises as redis-py does.
 
-    If the connection is closed, the error names the command: some proxies do so for commands that
-    they don't know.
+    If the connection is closed, the error names the command: some proxies close it at unknown
+    commands.
     """
     import redis
 
@@ -341,7 +347,7 @@ def _call(connection: Any, *command: str | bytes) -> Any:
 
 
 def tell_unknown(place: str, unknown: Collection[str]) -> None:
-    """Log that a server does not answer questions, and what is unknown therefore."""
+    """Log which questions a server does not answer, and what is therefore unknown."""
     import logging
 
     words = (
@@ -352,7 +358,7 @@ def tell_unknown(place: str, unknown: Collection[str]) -> None:
 
 
 def _refused(refused: Refused, place: str) -> FastrespError:
-    """Return the exception for a command of the template that the server refuses for any row."""
+    """Return the exception for a command of the template that the server refuses in every row."""
     if refused.right:
         return TransportError(
             f"can't use the server at {place}: {refused.words} (nothing was sent; allow it "
@@ -374,7 +380,7 @@ def _refusal(error: Exception, script: bytes) -> CommandError:
 
 
 def _settings(reply: Any) -> dict[str, int]:
-    """Return the numbers in a reply to CONFIG GET; empty if it is something else."""
+    """Return the numbers in a reply to CONFIG GET; empty for any other reply."""
     found: dict[str, int] = {}
     pairs = list(reply) if isinstance(reply, list | tuple) else []
     for name, value in zip(pairs[::2], pairs[1::2], strict=False):
@@ -390,9 +396,9 @@ def _bulk_limit(settings: dict[str, int]) -> int:
 
 
 def parse_info(reply: Any) -> dict[str, str]:
-    """Return the fields of a reply to INFO; empty if it is something else.
+    """Return the fields of a reply to INFO; empty for any other reply.
 
-    There is a line for each module. Their names become one more field, ``modules``.
+    The names in the lines of modules become an additional field, ``modules``.
     """
     text = reply.decode(errors="replace") if isinstance(reply, bytes) else reply
     if not isinstance(text, str):

@@ -1,4 +1,4 @@
-"""The nodes of a cluster that a load writes to, and the slots of each. Source: CLUSTER SLOTS."""
+"""The nodes of a cluster and their slots. Source: CLUSTER SLOTS."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ __all__ = [
     "redirect_of", "topology_of",
 ]  # fmt: skip
 
-# From the host and port that a node announces to those where it can be reached: redis-py's
-# address_remap. None if these are the same.
+# Maps the host and port that a node announces to reachable ones: redis-py's address_remap. None if
+# they are equal.
 Remap: TypeAlias = Callable[[tuple[str, int]], tuple[str, int]] | None
 
-# The most primaries, for which the cluster's specification is made.
+# Maximum primaries, according to the cluster specification.
 MOST_NODES = 1000
 # A host name or an address, with the zone of IPv6. A name has at most 253 bytes. Source: RFC 1035.
 HOST = re.compile(rb"[0-9A-Za-z_.:%-]{1,253}")
-# The name that a node sends for an endpoint which it does not know.
+# The name that a node sends for an unknown endpoint.
 UNKNOWN = "?"
 # A server may answer anything.
 MOST_POSITION = 1000
 MOST_PORT = 65535
-# MOVED: another node has the slot. ASK: the slot is being moved there, and the key is no longer
-# here. Source: clusterRedirectClient() of Redis.
+# MOVED: another node owns the slot. ASK: the slot is being moved to the named node, and the key has
+# already moved. Source: clusterRedirectClient() of Redis.
 REDIRECT = re.compile(r"(MOVED|ASK) (\d{1,5}) ([0-9A-Za-z_.:%?-]{0,253}):(\d{1,5})")
-# In CLUSTER NODES, from the ninth word of a node's own line on: a slot that it has, or a range of
-# them, or one that it is getting from another (<) or giving to another (>).
+# In CLUSTER NODES, from the ninth word of a node's own line on: a slot or range of slots that it
+# owns, or a slot that it is importing (<) or migrating (>).
 HELD = re.compile(rb"(\d{1,5})(?:-(\d{1,5}))?|\[(\d{1,5})-([<>])-(\w+)\]")
 # In the second word of each line of CLUSTER NODES.
 ADDRESS = re.compile(rb"([0-9A-Za-z_.:%-]{1,253}):(\d{1,5})(?=[@,]|$)")
@@ -44,8 +44,8 @@ class Topology:
     """The primaries of a cluster.
 
     Attributes:
-        nodes: the host and port where each can be reached.
-        slots: for each slot the index of its node; -1 if no node serves it.
+        nodes: the reachable host and port of each node.
+        slots: the index of each slot's node; -1 if no node serves it.
         replicas: the host and port of each replica.
     """
 
@@ -54,7 +54,7 @@ class Topology:
     replicas: list[tuple[str, int]] = field(default_factory=list)
 
     def lanes(self, nodes: Sequence[tuple[str, int] | None], count: int) -> list[int]:
-        """Return for each slot the lane; there are ``count`` for each of these nodes."""
+        """Return the lane of each slot, with ``count`` lanes for each of these nodes."""
         places = [nodes.index(node) * count for node in self.nodes]
         return [
             node if node < 0 else places[node] + slot % count
@@ -65,7 +65,7 @@ class Topology:
         """Return the node that serves a slot; ``place`` is the server's name, for messages.
 
         Raises:
-            TransportError: no node does.
+            TransportError: no node serves it.
         """
         node = self.slots[slot]
         if node < 0:
@@ -84,7 +84,7 @@ class Topology:
         self.slots[first : last + 1] = [self.nodes.index(node)] * (last + 1 - first)
 
     def remapped(self, remap: Remap) -> Topology:
-        """Return the topology with the addresses where the nodes can be reached."""
+        """Return the topology with reachable addresses."""
         addresses = [remapped(each, remap) for each in self.nodes]
         nodes = list(dict.fromkeys(addresses))  # some may be the same
         places = [*map(nodes.index, addresses), -1]
@@ -93,10 +93,10 @@ class Topology:
 
 
 def remapped(address: tuple[str, int], remap: Remap) -> tuple[str, int]:
-    """Return the address where a node can be reached.
+    """Return the reachable address of a node.
 
     Raises:
-        TransportError: the user's function does not return it.
+        TransportError: the user's function fails, or does not return an address.
     """
     if remap is None:
         return address
@@ -105,8 +105,8 @@ def remapped(address: tuple[str, int], remap: Remap) -> tuple[str, int]:
         return str(host), int(port)
     except Exception as error:
         raise TransportError(
-            f"the address_remap of the cluster's client failed for {address!r}: {error!r} (it has "
-            "to return the host and port of every node)"
+            f"the address_remap of the cluster's client failed for {address!r}: {error!r} (it must "
+            "return the host and port of every node)"
         ) from error
 
 
@@ -114,13 +114,13 @@ def topology_of(reply: Any, host: str, place: str, remap: Remap = None) -> Topol
     """Return the topology that a node reports.
 
     Args:
-        reply: to CLUSTER SLOTS.
-        host: that was asked; a node may report itself without a name.
+        reply: the reply to CLUSTER SLOTS.
+        host: host of the asked node, which may report itself without a name.
         place: the name of the server, for messages.
-        remap: from announced addresses to those where the nodes can be reached.
+        remap: maps announced addresses of nodes to reachable ones.
 
     Raises:
-        TransportError: it is no such reply, or no slot has a node.
+        TransportError: it is another reply, or no slot has a node.
     """
     found = Topology()
     try:
@@ -146,7 +146,7 @@ def topology_of(reply: Any, host: str, place: str, remap: Remap = None) -> Topol
 
 
 def _host_of(name: Any, more: list[Any]) -> str:
-    """Return the name of a node, or its address if it has no name; empty for that of the server."""
+    """Return the name of a node, or its address if it has none; empty for the asked server."""
     text = name or b""
     if text == UNKNOWN.encode():
         known = dict(zip(more[1][::2], more[1][1::2], strict=False)) if len(more) > 1 else {}
@@ -157,10 +157,10 @@ def _host_of(name: Any, more: list[Any]) -> str:
 
 
 def positions_of(reply: Any) -> dict[bytes, tuple[int, int, int]]:
-    """Return where commands have their keys: the first, the last, and the step.
+    """Return the key positions of commands: first key, last key, and step.
 
     Args:
-        reply: to COMMAND. Commands whose keys move are left out.
+        reply: the reply to COMMAND. Commands with variable key positions are omitted.
     """
     found = {}
     for each in reply if isinstance(reply, list) else []:
@@ -176,13 +176,13 @@ def positions_of(reply: Any) -> dict[bytes, tuple[int, int, int]]:
 
 
 class Held(NamedTuple):
-    """Which slots a node has keys of, as it says itself.
+    """The slots that a node has keys of, as reported by itself.
 
     Attributes:
-        own: those that it serves.
-        getting: those that are being moved to it.
-        giving: those of its own that are being moved to another node.
-        to: the host and port of the nodes that get these; they may serve no slot yet.
+        own: slots that it serves.
+        getting: slots that it is importing.
+        giving: own slots that it is migrating to other nodes.
+        to: host and port of these nodes, which may not serve a slot yet.
     """
 
     own: frozenset[int] = frozenset()
@@ -192,9 +192,10 @@ class Held(NamedTuple):
 
 
 def held_of(reply: Any, remap: Remap = None) -> Held:
-    """Return which slots a node has keys of, by its own reply to CLUSTER NODES.
+    """Return the slots that a node has keys of, from its own reply to CLUSTER NODES.
 
     Args:
+        reply: the reply.
         remap: as for ``topology_of()``.
     """
     text = reply.encode() if isinstance(reply, str) else reply
@@ -209,7 +210,7 @@ def held_of(reply: Any, remap: Remap = None) -> Held:
         for found in filter(None, map(HELD.fullmatch, words[8:])):
             first, last, slot, direction, node = found.groups()
             if slot is None:
-                if int(first) not in own:  # a server that repeats itself would keep us busy
+                if int(first) not in own:  # a malicious server could repeat slots
                     own.update(range(int(first), min(int(last or first), SLOTS - 1) + 1))
             elif direction == b"<":
                 getting.add(int(slot))
@@ -222,7 +223,7 @@ def held_of(reply: Any, remap: Remap = None) -> Held:
 
 
 class Redirect(NamedTuple):
-    """Where to send a command again, and whether to send ASKING before."""
+    """The node to resend a command to, and whether to send ASKING first."""
 
     asks: bool
     slot: int
@@ -230,11 +231,11 @@ class Redirect(NamedTuple):
 
 
 def redirect_of(words: str, host: str, remap: Remap = None) -> Redirect | None:
-    """Return where an error reply redirects its command; None for another error.
+    """Return where an error reply redirects its command; None for other errors.
 
     Args:
         words: the error reply.
-        host: of the node that sent it; it may leave this out.
+        host: host of the node that sent it, which may omit it.
         remap: as for ``topology_of()``.
     """
     found = REDIRECT.fullmatch(words)

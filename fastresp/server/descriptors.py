@@ -21,7 +21,7 @@ ADVICE = (
 def are_exhausted(error: BaseException | None) -> bool:
     """Return whether an exception, or a cause of it, comes from running out of file descriptors."""
     while error is not None:
-        # With no descriptor left, looking up a host or a folder fails with an unrelated error.
+        # Without free descriptors, looking up a host or a folder fails with an unrelated error.
         if isinstance(error, OSError) and (error.errno in EXHAUSTED or not _one_is_left()):
             return True
         error = error.__cause__ or error.__context__
@@ -38,10 +38,10 @@ def _one_is_left() -> bool:
 
 @contextmanager
 def needed_for(what: str) -> Iterator[None]:
-    """Turn an OSError from running out of file descriptors into a TransportError.
+    """Convert an OSError from running out of file descriptors to a TransportError.
 
     Args:
-        what: what failed, such as ``"redis-cli can't be started"``.
+        what: the failed action, such as ``"redis-cli can't be started"``.
     """
     try:
         yield

@@ -17,9 +17,9 @@ __all__ = ["failure", "asking_refused"]
 GREETING_TIMEOUT_S = 0.2
 # redis-py's text for a failed connect repeats the address.
 CONNECTING = re.compile(r"^Error -?\d+ connecting to \S+\. (.+)\.$")
-# Of an address that the user did not write.
+# Advice on an address that the user did not write.
 ANNOUNCED = (
-    "the cluster announces this address, so it has to be reachable from here; if it is not, pass a "
+    "the cluster announces this address, which must be reachable from here; if it is not, pass a "
     "redis.RedisCluster with address_remap, which translates addresses"
 )
 # Alerts of a server about the client's certificate.
@@ -60,7 +60,7 @@ def failure(
         hint = "try again once it has loaded its data from disk"
     elif "Cannot assign requested address" in words:
         hint = (
-            "every local port is in use, probably by a client that opens a connection for each "
+            "no local port is free, probably because a client opens a connection for each "
             "command; reuse connections, and run fastresp doctor"
         )
     elif "max number of clients" in words:
@@ -69,7 +69,7 @@ def failure(
         words = f"slot {error.slot_id} is, or is being moved, at {error.host}:{error.port}"
         hint = "try again when no slots are moved"
     elif isinstance(error, redis.ResponseError):
-        pass  # the server's own words are enough
+        pass  # the server's own message suffices
     elif "connection_pool" in settings:
         hint = "check that the Sentinels are running, and know a master of this name"
     elif tls and "CERTIFICATE_VERIFY_FAILED" in words:
@@ -99,7 +99,7 @@ def failure(
         if announced:
             hint += f"; {ANNOUNCED}"
     else:
-        hint = "check that it is running, and that the address is right"
+        hint = "check that it is running, and that the address is correct"
         if announced and "Connection refused" in words:  # a host that answers
             hint = (
                 "check that this node is running; the cluster announces this address, which an "
@@ -119,11 +119,11 @@ def asking_refused(words: str) -> str:
 
 
 def _certificate_hint(words: str, settings: dict[str, Any], *, announced: bool) -> str:
-    """Return what to do about a server's certificate that is not accepted."""
+    """Return advice on a rejected server certificate."""
     if "has expired" in words:
-        return "the server's certificate, or that of its authority, has to be renewed"
+        return "renew the server's certificate, or its authority's"
     if "not yet valid" in words:
-        return "the server's certificate is valid from a later time; check this machine's clock"
+        return "the server's certificate is not valid yet; check this machine's clock"
     if "is not valid for" not in words:
         authorities = settings.get("ssl_ca_certs")
         if authorities:
@@ -145,7 +145,7 @@ def _certificate_hint(words: str, settings: dict[str, Any], *, announced: bool) 
 
 
 def _greeting(settings: dict[str, Any]) -> str:
-    """Return the error that the server sends to a new connection before closing it; "" if none."""
+    """Return the error that the server sends to a new connection before closing it; else ""."""
     try:
         with _raw_socket(settings) as raw:
             raw.settimeout(GREETING_TIMEOUT_S)
@@ -174,10 +174,10 @@ def _answers_tls(settings: dict[str, Any]) -> bool:
 
 
 def _alert(settings: dict[str, Any]) -> str:
-    """Return the alert with which the server ends a TLS connection; "" if it does not.
+    """Return the alert with which the server ends a TLS connection; else "".
 
-    With TLS 1.3 it looks at the client's certificate after the handshake. A client that writes
-    meanwhile may find the connection closed, and not read the alert.
+    With TLS 1.3, it checks the client's certificate after the handshake. A client that writes
+    meanwhile may find the connection closed, and miss the alert.
     """
     context, certificates = _any_server(), settings.get("ssl_certfile")
     try:
@@ -188,13 +188,13 @@ def _alert(settings: dict[str, Any]) -> str:
             secured.settimeout(GREETING_TIMEOUT_S)
             secured.recv(1)
     except OSError as error:
-        # TLS 1.2 has no alert for a missing certificate, and only says that the handshake failed.
+        # TLS 1.2 has no alert for a missing certificate, only for a failed handshake.
         return str(error)
     return ""
 
 
 def _any_server() -> ssl.SSLContext:
-    """Return a context that accepts any certificate of a server."""
+    """Return a TLS context that accepts any server certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -214,5 +214,5 @@ def _raw_socket(settings: dict[str, Any]) -> socket.socket:
     address = (settings.get("host", "localhost"), int(settings.get("port", 6379)))
     try:
         return socket.create_connection(address, timeout=1.0)
-    except ValueError as error:  # a label of the host's name is too long, or has a NUL
+    except ValueError as error:  # a label of the host name is too long, or contains NUL
         raise OSError(str(error)) from error

@@ -1,9 +1,9 @@
-"""Forks: a child process releases what its parent has opened, without touching it.
+"""Forks: a child process releases the objects of its parent without side effects.
 
 A child has copies of all objects and descriptors. When it leaves a ``with`` block, or ends, they
 would send data, return items, delete files or end processes that belong to the parent. So such
-objects are registered here when they are opened. In a child each is released before anything else
-runs: it closes its copies of descriptors, and nothing more.
+objects are registered here when they are opened, and released in a child before anything else runs:
+they only close their copies of descriptors.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ __all__ = ["Inherited", "is_own", "own"]
 
 T = TypeVar("T")
 
-# No WeakKeyDictionary: when an object goes, that runs Python code, where a KeyboardInterrupt that
-# arrived during a long garbage collection would be raised, and be lost.
+# No WeakKeyDictionary: it runs Python code when an object is freed, where a KeyboardInterrupt that
+# arrived during a long garbage collection would be raised and lost.
 _own: dict[ref[Any], Callable[[Any], object]] = {}
 
 
 class Inherited(Exception):
-    """Something belongs to the parent process."""
+    """An object belongs to the parent process."""
 
     def __init__(self, what: str) -> None:
         super().__init__(
@@ -37,9 +37,9 @@ def own(thing: T, let_go: Callable[[T], object] = lambda thing: None) -> None:
     """Register an object that this process has opened.
 
     Args:
-        thing: the object; it is not kept alive.
+        thing: the object, which is not kept alive.
         let_go: called with the object in a child, after a fork. The child has no other threads, so
-            this must not wait for one, nor acquire a lock that one may have held.
+            it must not wait for one, nor acquire a lock that one may have held.
     """
     _own[ref(thing, _own.pop)] = let_go
 

@@ -1,4 +1,4 @@
-"""Check before a load whether a server can say what is on its disk."""
+"""Check before a load whether a server can confirm that commands are on disk."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ def check_fsync(connection: Any, place: str) -> None:
     """Check that WAITAOF will confirm the commands of a load.
 
     Args:
-        connection: a redis-py connection, over which nothing was written.
+        connection: a redis-py connection without earlier writes.
         place: the name of the server, for messages.
 
     Raises:
-        TransportError: it won't; the message says what to change.
+        TransportError: it would not; the message says what to change.
         redis.RedisError, OSError: the connection is lost.
     """
     import redis
 
     fault = ""
     try:
-        # Answered at once: there is nothing to sync yet.
+        # Answered immediately, since there is nothing to sync yet.
         connection.send_command("WAITAOF", 1, 0, 1)
         connection.read_response()
     except redis.exceptions.NoPermissionError as error:
@@ -45,7 +45,7 @@ def check_fsync(connection: Any, place: str) -> None:
 
 
 def _setting(connection: Any, name: str) -> bytes:
-    """Return a setting of a server; empty if the user may not ask for it."""
+    """Return a setting of a server; empty without permission."""
     import redis
 
     with suppress(redis.ResponseError):

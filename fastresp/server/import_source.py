@@ -1,4 +1,4 @@
-"""Mark connections as those of an import: CLIENT IMPORT-SOURCE of Valkey 8.1 and later."""
+"""Mark connections as import sources: CLIENT IMPORT-SOURCE of Valkey 8.1 and later."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ __all__ = ["mark_import_source"]
 
 
 def mark_import_source(connection: Any, place: str) -> None:
-    """Make keys that have expired be there for the commands of a connection.
+    """Make expired keys visible to the commands of a connection.
 
     Args:
         connection: a redis-py connection.
         place: the name of the server, for messages.
 
     Raises:
-        TransportError: the server does not know this, is not in import mode, or does not allow it.
+        TransportError: the server lacks this command, is not in import mode, or refuses it.
         redis.RedisError: the connection is lost.
         OSError: the connection is lost.
     """

@@ -1,4 +1,4 @@
-"""The search indexes of a server: which keys they cover, and how far they are."""
+"""The search indexes of a server: the keys that they cover, and their backlog."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ __all__ = ["Index", "Indexes", "read_index"]
 
 @dataclass(frozen=True)
 class Index:
-    """What FT.INFO says of an index.
+    """The state of an index, from FT.INFO.
 
     RediSearch without worker threads indexes a key while it runs the command that writes it. After
-    FT.CREATE it scans the keys that exist, in the background; so does Valkey Search, which also
-    queues what is written meanwhile.
+    FT.CREATE, it scans existing keys in the background. So does Valkey Search, which also queues
+    the keys that are written meanwhile.
 
     Attributes:
-        name: of the index.
+        name: name of the index.
         kind: the type of its keys, ``"HASH"`` or ``"JSON"``.
-        prefixes: what its keys begin with; an empty one means all keys.
-        documents: those that it has.
-        scanning: whether it scans the keys, or waits for another index to do so.
-        scanned: the share of the keys that were scanned. RediSearch 2.10 divides by the number of
-            keys when the scan began, so it may exceed 1 long before the end.
-        queued: documents in a queue.
-        failures: writes that could not be indexed since the index was made.
-        error: the server's words about the last failure.
+        prefixes: the prefixes of its keys; an empty one means all keys.
+        documents: number of indexed documents.
+        scanning: whether it scans the keys, or waits for another index's scan.
+        scanned: the scanned share of the keys. RediSearch 2.10 divides by the number of keys at the
+            start of the scan, so it may exceed 1 long before the end.
+        queued: number of queued documents.
+        failures: writes that could not be indexed since the index was created.
+        error: the server's message about the last failure.
         error_key: the key of that document.
         keys: number of keys in its database.
     """
@@ -51,11 +51,11 @@ class Index:
     keys: int = 0
 
     def waiting(self, keys_before: int) -> int:
-        """Estimate how many documents are not indexed.
+        """Estimate how many documents are not indexed yet.
 
         Args:
-            keys_before: number of keys when the scan began, or as early as that is known. Later
-                ones were indexed when they were written, although the scan sees them, too.
+            keys_before: number of keys at the start of the scan, or as early as known. Later keys
+                are indexed when they are written, although the scan also sees them.
         """
         if not self.scanning:
             return self.queued
@@ -65,9 +65,9 @@ class Index:
 
 
 def read_index(name: bytes, reply: Any, keys: int = 0) -> Index | None:
-    """Return what a reply to FT.INFO says; None if it is something else.
+    """Parse a reply to FT.INFO; return None for any other reply.
 
-    The names are those of RediSearch and, where they differ, of Valkey Search
+    Field names are from RediSearch and, where they differ, from Valkey Search
     (https://redis.io/docs/latest/commands/ft.info, https://valkey.io/commands/ft.info).
     """
     said = _pairs(reply)
@@ -94,30 +94,30 @@ def read_index(name: bytes, reply: Any, keys: int = 0) -> Index | None:
 
 
 class Indexes:
-    """Asks a server about its indexes, over connections of its own.
+    """Asks a server about its indexes, over its own connections.
 
-    In a cluster all primaries are asked. Without a coordinator, a node lists its own indexes only;
-    with one, each node lists all and says the same of them, so that the first to list one counts.
+    In a cluster, all primaries are asked. Without a coordinator, a node lists only its own indexes.
+    With one, each node lists all indexes and returns the same state, so the first answer counts.
 
     Args:
-        server: where to.
+        server: the server.
         timeout: seconds to connect, and for each reply; None to wait forever.
     """
 
     def __init__(self, server: Server, timeout: float | None) -> None:
-        # They are in the first database, whichever is loaded.
+        # Indexes are in database 0, whichever one is loaded.
         self._server = server.changed(settings=server.settings | {"db": 0})
         self._timeout = timeout
         self._links: list[tuple[Server, Any]] = []
         self._open = ExitStack()
-        self._lock = Lock()  # a load asks in a thread, too
+        self._lock = Lock()  # a load also asks in a thread
         self._over = False
 
     def ask(self, wanted: Collection[str] | None = None) -> list[Index]:
-        """Return the indexes of these names, or all; one that was dropped is not among them.
+        """Return the indexes with these names, or all; dropped indexes are omitted.
 
         Raises:
-            TransportError: that is not possible; the connections are closed.
+            TransportError: the server can't be asked; the connections are closed.
         """
         with self._lock:
             try:
@@ -143,11 +143,11 @@ class Indexes:
         return list(found.values())
 
     def interrupt(self) -> None:
-        """Make ``ask()`` end soon, in another thread."""
+        """Make ``ask()`` in another thread end soon."""
         for _, connection in self._links:
             if connection._sock is not None:
                 with suppress(OSError):
-                    # Not SSLSocket.shutdown(), which also drops the TLS state that a reader uses.
+                    # Not SSLSocket.shutdown(), which drops the TLS state that a reader uses.
                     socket.socket.shutdown(connection._sock, socket.SHUT_RDWR)
 
     def rest(self) -> None:
@@ -156,7 +156,7 @@ class Indexes:
             self._close()
 
     def close(self) -> None:
-        """Close the connections, also while another thread asks."""
+        """Close the connections, even while another thread asks."""
         self._over = True
         self.interrupt()
         if self._lock.acquire(blocking=False):
@@ -171,7 +171,7 @@ class Indexes:
 
 
 def _asked(connection: Any, wanted: Collection[str] | None) -> list[Index]:
-    """Return what one server says; raises as redis-py does."""
+    """Return the indexes of one server; raises as redis-py does."""
     import redis
 
     connection.send_command("FT._LIST")
@@ -183,7 +183,7 @@ def _asked(connection: Any, wanted: Collection[str] | None) -> list[Index]:
     for name in names:
         connection.send_command("FT.INFO", name)
     keys, found = 0, []
-    with suppress(redis.ResponseError):  # no right to it
+    with suppress(redis.ResponseError):  # no permission
         keys = integer_of("DBSIZE", connection.read_response())
     refused: Exception | None = None
     for name in names:
@@ -202,7 +202,7 @@ def _asked(connection: Any, wanted: Collection[str] | None) -> list[Index]:
 
 
 def _pairs(reply: Any) -> dict[bytes, Any]:
-    """Return a flat list of names and values as a dict; empty if it is something else."""
+    """Convert a flat list of names and values to a dict; empty for anything else."""
     if not isinstance(reply, list):
         return {}
     return {
@@ -221,7 +221,7 @@ def _text(value: Any) -> str:
 
 
 def _number(value: Any) -> float:
-    """Return a number of a reply; 0 if it is none."""
+    """Parse a number in a reply; 0 for anything else."""
     try:
         number = float(value)
     except (TypeError, ValueError):

@@ -19,9 +19,9 @@ from .programs import end_group, need_program
 __all__ = ["LocalServer"]
 
 START_TIMEOUT_S = 10.0
-# How long the server may take to accept a connection, before the next try.
+# Seconds for the server to accept a connection, before the next attempt.
 PROBE_TIMEOUT_S = 1.0
-# The most bytes in the path of the temporary folder: that of a unix socket is limited to about 100.
+# Maximum bytes of the temporary folder's path: a unix socket's path is limited to about 100.
 MOST_TEMPORARY = 60
 
 
@@ -38,7 +38,7 @@ class LocalServer:
         process: its process.
 
     Raises:
-        TransportError: there is no server program, or it did not start; includes its output.
+        TransportError: no server program was found, or it did not start; includes its output.
     """
 
     def __init__(self, *options: str, program: str | None = None) -> None:
@@ -88,7 +88,7 @@ class LocalServer:
             time.sleep(0.005)
 
     def _listens(self) -> bool:
-        """Return whether it accepts connections: a moment after it has created its socket."""
+        """Return whether it accepts connections, which takes a moment after creating its socket."""
         with socket.socket(socket.AF_UNIX) as probe:
             probe.settimeout(PROBE_TIMEOUT_S)
             try:
@@ -102,7 +102,7 @@ class LocalServer:
         return [self.program, *place, "--save", "", *self.options]
 
     def stop(self) -> None:
-        """Stop the server, if it runs, and wait for it to end."""
+        """Stop the server, if it is running, and wait for it to end."""
         process = getattr(self, "process", None)
         if process is not None:
             end_group(process)
@@ -112,4 +112,4 @@ class LocalServer:
     def _let_go(self) -> None:
         """Leave the server to the process that started it."""
         if hasattr(self, "process"):
-            self.process.returncode = 0  # so that the child neither waits for it nor ends it
+            self.process.returncode = 0  # keeps the child from waiting for it or ending it

@@ -19,8 +19,8 @@ __all__ = ["Opening"]
 class Opening:
     """Limits the time to open connections, in a ``with`` statement.
 
-    redis-py's timeout is for each read, so a server that sends a byte now and then could delay it
-    for ever. At the deadline, and after an exception, the sockets are shut down.
+    redis-py's timeout is for each read, so a server that occasionally sends a byte could delay it
+    forever. At the deadline, and after an exception, the sockets are shut down.
 
     Args:
         seconds: the time for all connections together.
@@ -47,7 +47,7 @@ class Opening:
             raise TransportTimeout("no time is left to open a connection")
 
     def __enter__(self) -> Self:
-        with suppress(RuntimeError):  # can't start a thread: each read still has its timeout
+        with suppress(RuntimeError):  # can't start a thread; each read still has its timeout
             self._ended.acquire()
             in_thread(self._watch)
         return self
@@ -70,7 +70,7 @@ class Opening:
 
         Raises:
             TransportError: the threads can't be started.
-            Exception: whatever ``open_one()`` raises.
+            Exception: exceptions of ``open_one()``.
         """
         left = iter(range(count))
         made = []
@@ -96,12 +96,12 @@ class Opening:
         return made
 
     def end(self) -> None:
-        """Shut the sockets down, so that every read from them ends."""
+        """Shut down the sockets, so that every read from them ends."""
         self.over = True
         for connection in self._connections:
             if connection._sock is not None:
                 with suppress(OSError):
-                    # Not SSLSocket.shutdown(), which also drops the TLS state that a reader uses.
+                    # Not SSLSocket.shutdown(), which drops the TLS state that a reader uses.
                     socket.socket.shutdown(connection._sock, socket.SHUT_RDWR)
 
     def _watch(self) -> None:

@@ -1,4 +1,4 @@
-"""The options of a call besides data and template, in one object."""
+"""The options of a call, except data and template, in one object."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ __all__ = [
     "check_timeout",
 ]  # fmt: skip
 
-# Each needs memory here and in the server, and more than the server has threads gain nothing.
+# Each needs memory here and in the server; more than the server has threads gain nothing.
 MOST_CONNECTIONS = 64
 
-# The modes, and the options that only one of them has.
+# The modes, and their specific options.
 MODES = {
     "commands": (),
     "merge": ("merge_items", "merge_bytes"),
@@ -32,7 +32,7 @@ EXISTS = ("error", "replace", "skip")
 RETRIES = ("never", "idempotent", "always")
 TRANSPORTS = ("auto", "redis-cli", "socket")
 ACKNOWLEDGED, FSYNC = DURABILITIES = ("acknowledged", "fsync")
-# A key whose value is larger is begun with RESTORE and continued with commands.
+# A key with a larger value is created with RESTORE and continued with commands.
 PAYLOAD_BYTES = 32 << 20
 
 MaxErrors: TypeAlias = int | str | None
@@ -50,7 +50,7 @@ class Options:
         ValueError: a number is out of range.
     """
 
-    server: ServerLike | Server = field(default=None, repr=False)  # it may have a password
+    server: ServerLike | Server = field(default=None, repr=False)  # may contain a password
     transport: str = "auto"
     on_error: str = "raise"
     max_errors: MaxErrors = None
@@ -115,7 +115,7 @@ class Options:
             raise ValueError(Message(Hint("durable"), words))
         if replicas and durable not in (ACKNOWLEDGED, replicas):
             both = Message(Hint("wait_replicas", ...), " and ", Hint("durable", ...))
-            raise ValueError(Message(both, " ask for different things; use ", Hint("durable")))
+            raise ValueError(Message(both, " differ; use ", Hint("durable")))
 
     def _check_transport(self) -> None:
         if self.transport not in TRANSPORTS:
@@ -127,7 +127,7 @@ class Options:
             raise ValueError(Message(words, Hint("transport", "socket")))
 
     def _beyond_redis_cli(self) -> str:
-        """Return what is asked for and no redis-cli can do; "" if it can do all."""
+        """Return a requested feature that redis-cli lacks; "" if it has all."""
         if self.on_error == "stop" or self.max_errors is not None or self.rejects is not None:
             return "tell which command an error belongs to"
         if self.connections > 1:
@@ -139,7 +139,7 @@ class Options:
         if self.checkpoint is not None:
             return "keep a checkpoint"
         if self.import_source:
-            return "mark its connection as that of an import"
+            return "mark its connection as an import source"
         if self.index_backlog is not None:
             return "pause for an index"
         return "tell which key an error belongs to" if self.mode == "serialize" else ""
@@ -165,7 +165,7 @@ class Options:
                 self._check_of_mode(name, mode)
 
     def _check_of_mode(self, name: str, mode: str) -> None:
-        """Check an option that only one mode has."""
+        """Check an option of a single mode."""
         value = getattr(self, name)
         if value == getattr(type(self), name):  # its default
             return

@@ -1,4 +1,4 @@
-"""Waiting for file descriptors in a way that gevent and eventlet replace."""
+"""Wait for file descriptors in a way that gevent and eventlet can patch."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ POLLIN, POLLOUT = 1, 4
 
 
 def is_patched() -> bool:
-    """Return whether a library has replaced poll(): then only its functions let others run."""
+    """Return whether a library has patched poll(): then only its functions let other tasks run."""
     return not isinstance(getattr(select, "poll", None), BuiltinFunctionType)
 
 
 def new_poll() -> Any:
-    """Return a poll object, or one over select() where there is no poll()."""
+    """Return a poll object, or a substitute over select() where poll() does not exist."""
     poll = getattr(select, "poll", None)
     return SelectPoll() if poll is None else poll()
 

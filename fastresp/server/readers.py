@@ -1,4 +1,4 @@
-"""Read a server's replies, each as what the reply to its question has to be."""
+"""Check the types of replies."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["bytes_of", "integer_of", "pairs_of", "texts_of", "unexpected"]
 
 
 def unexpected(question: str, reply: Any) -> ProtocolError:
-    """Return the exception for a reply that is impossible for its question."""
+    """Return the exception for a reply of an impossible type."""
     return ProtocolError(
         f"unexpected reply to {question}: {shown_reply(reply)} (check that this is Redis or "
         "Valkey, and that no proxy changes its replies)",
@@ -20,28 +20,28 @@ def unexpected(question: str, reply: Any) -> ProtocolError:
 
 
 def integer_of(question: str, reply: Any) -> int:
-    """Return an integer; raise ProtocolError for another reply."""
+    """Return an integer reply; raise ProtocolError for any other reply."""
     if type(reply) is not int:
         raise unexpected(question, reply)
     return reply
 
 
 def bytes_of(question: str, reply: Any) -> bytes:
-    """Return a string; raise ProtocolError for another reply."""
+    """Return a string reply; raise ProtocolError for any other reply."""
     if type(reply) is not bytes:
         raise unexpected(question, reply)
     return reply
 
 
 def texts_of(question: str, reply: Any) -> list[bytes]:
-    """Return a list of strings; raise ProtocolError for another reply."""
+    """Return a list of strings; raise ProtocolError for any other reply."""
     if type(reply) is not list or any(type(each) is not bytes for each in reply):
         raise unexpected(question, reply)
     return reply
 
 
 def pairs_of(question: str, reply: Any) -> dict[bytes, bytes]:
-    """Return the fields and values of a hash; raise ProtocolError for another reply."""
+    """Return the fields and values of a hash; raise ProtocolError for any other reply."""
     flat = texts_of(question, reply)
     if len(flat) % 2:
         raise unexpected(question, reply)

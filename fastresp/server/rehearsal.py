@@ -1,9 +1,8 @@
 """Check whether a server would accept a template's commands, without running any.
 
 The commands are queued with MULTI and dropped with DISCARD. A server checks the name, the number of
-arguments and the user's permissions before it queues a command, so this needs permission for MULTI
-only; ``COMMAND INFO`` and ``ACL DRYRUN`` would need one of their own. Without it nothing is
-checked, and the load itself finds out.
+arguments and the user's permissions before it queues a command. So only permission for MULTI is
+needed, and none for ``COMMAND INFO`` or ``ACL DRYRUN``. Without it, nothing is checked in advance.
 """
 
 from __future__ import annotations
@@ -25,14 +24,15 @@ __all__ = [
     "without_items",
 ]
 
-# Commands that change the connection, and so what later commands mean on it.
+# Commands that change the connection, and so the meaning of later commands.
 OF_A_CONNECTION = frozenset((
     "MULTI", "EXEC", "DISCARD", "WATCH", "UNWATCH", "SELECT", "AUTH", "CLIENT", "ASKING",
     "READONLY", "READWRITE",
 ))  # fmt: skip
-# Commands that run at once even after MULTI, or end it. EVALSHA is checked when scripts are loaded.
+# Commands that run immediately even after MULTI, or end it. EVALSHA is checked when scripts are
+# loaded.
 NOT_QUEUED = {name.encode() for name in OF_A_CONNECTION | {"QUIT", "RESET", "HELLO", "EVALSHA"}}
-# Stands for every value. ACL rules for keys are left to the load, which has the real keys.
+# Replaces every value. ACL rules for keys are left to the load, which has the real keys.
 VALUE = b"1"
 
 
@@ -40,16 +40,16 @@ class Rehearsed(NamedTuple):
     """A command of a template, with placeholders for its values."""
 
     words: tuple[bytes, ...]
-    counted: bool  # whether it has the same number of arguments for every row
+    counted: bool  # whether it has the same number of arguments in every row
     subcommand: bool  # whether its second argument is constant
 
 
-# What a serialised load sends instead of a template's commands.
+# The command of a serialised load, instead of the template's commands.
 RESTORE = Rehearsed((b"RESTORE", VALUE, b"0", VALUE), counted=True, subcommand=False)
 
 
 class Refused(NamedTuple):
-    """The error reply to a command that the server would refuse for every row."""
+    """The error reply to a command that the server would refuse in every row."""
 
     name: str
     words: str
@@ -57,7 +57,7 @@ class Refused(NamedTuple):
 
 
 def rehearsal_of(template: Template | None) -> list[Rehearsed]:
-    """Return the commands of a template whose names do not come from the data."""
+    """Return the commands of a template with constant names."""
     found: list[Rehearsed] = []
     for command in () if template is None else template.commands:
         if any(isinstance(part, Field) for part in command[0]):
@@ -79,7 +79,7 @@ def rehearsal_of(template: Template | None) -> list[Rehearsed]:
 
 
 def without_items(template: Template | None) -> list[tuple[bytes, ...]]:
-    """Return the commands of a template as they are for a row that has no items for them."""
+    """Return the commands of a template as for a row without items."""
     found = []
     for command in () if template is None else template.commands:
         several = [any(isinstance(part, Items | Pairs) for part in parts) for parts in command]
@@ -91,25 +91,25 @@ def without_items(template: Template | None) -> list[tuple[bytes, ...]]:
 
 
 def over_any_keys(template: Template | None, cluster: bool) -> list[tuple[bytes, ...]]:
-    """Return commands over keys of all kinds, which a merged load would like to send.
+    """Return commands over arbitrary keys, which a merged load uses if they are accepted.
 
-    A server refuses them if the user may not use all keys, or if a proxy spreads keys. The keys
-    begin and end with any byte, so that no rule for some keys allows them all.
+    A server refuses them if the user lacks permission for all keys, or if a proxy shards keys. The
+    keys start and end with every byte, so that no ACL rule for some keys allows all of them.
 
     Args:
-        template: of the load; None for any commands.
-        cluster: whether all keys have to be in one slot.
+        template: the load's template; None for any commands.
+        cluster: whether all keys must be in one slot.
     """
     tag = b"{%s}" % token_hex(4).encode() if cluster else b""
     first = [bytes([n]) for n in range(256)]
-    # A tag begins at the first brace.
+    # A hash tag starts at the first brace.
     keys = [
         (tag if tag[:1] == byte else byte + tag) + token_bytes(8) + bytes([byte[0] ^ 0x55])
         for byte in first
     ]
     pairs = [part for key in keys for part in (key, VALUE)]
     wishes = {
-        # A user who may MSET, but not SET, gets errors.
+        # A user with permission for MSET, but not for SET, gets errors.
         b"SET": [
             (b"SET", keys[0], VALUE),
             (b"MSET", *pairs),
@@ -132,8 +132,8 @@ def rehearse(
     """Queue commands on a redis-py connection after an accepted MULTI, and drop them.
 
     Returns:
-        The first of the commands that is refused for any values, None if all may be accepted; and
-        the names of the wishes that are refused.
+        The first command that is refused for any values, or None; and the names of the refused
+        optional commands.
 
     Raises:
         redis.RedisError: the connection fails.
@@ -147,7 +147,7 @@ def rehearse(
     replies = [_reply(connection) for _ in commands]
     lacking = [wish[0].decode() for wish in wishes if _is_refusal(_reply(connection))]
     if _reply(connection) is not None:
-        # The user may not DISCARD. A load on this connection would be queued for ever.
+        # No permission for DISCARD. A load on this connection would be queued forever.
         connection.disconnect()
         connection.connect()
     found = (_refusal(each, error) for each, error in zip(commands, replies, strict=True))
@@ -155,7 +155,7 @@ def rehearse(
 
 
 def _is_refusal(error: Exception | None) -> bool:
-    """Return whether a wish was refused; a redirection says only that another node has the slot."""
+    """Return whether an optional command was refused; a redirect is not a refusal."""
     import redis
 
     redirections = (redis.exceptions.MovedError, redis.exceptions.AskError)
@@ -163,7 +163,7 @@ def _is_refusal(error: Exception | None) -> bool:
 
 
 def _reply(connection: Any) -> Exception | None:
-    """Read the next reply; return it if it is an error, else None."""
+    """Read the next reply; return an error reply, else None."""
     import redis
 
     try:

@@ -24,15 +24,15 @@ READ_BYTES = 65_536
 class BoundedParser(DefaultParser):  # type: ignore[misc, valid-type]
     """Reads replies with our ReplyReader; the socket's timeout limits a whole reply.
 
-    redis-py's own parser waits that long for each piece, allocates as many elements as a header
+    redis-py's parser applies the timeout to each piece, allocates as many elements as a header
     announces, and has no size limit.
     """
 
     _replies: ReplyReader | None = None
 
     def on_connect(self, connection: Any, **options: Any) -> None:
-        # Does not create a hiredis reader, as redis-py's parser does: it kills the process if it
-        # can't get memory.
+        # Unlike redis-py's parser, create no hiredis reader, which aborts the process if it can't
+        # allocate memory.
         self._raw = connection._sock
         self._replies = ReplyReader(max_reply_bytes=ANSWER_BYTES)
         self._come: deque[Any] = deque()
@@ -43,7 +43,7 @@ class BoundedParser(DefaultParser):  # type: ignore[misc, valid-type]
 
     @property
     def surplus(self) -> bool:
-        """Whether there are more replies than commands."""
+        """Whether more replies than commands have arrived."""
         return self._replies is not None and bool(self._come or self._replies.pending)
 
     def _error(self, words: str) -> Exception:

@@ -1,4 +1,4 @@
-"""The server of a load: its settings, as redis-py reads them, and opening connections to it."""
+"""The server of a load: its settings, as parsed by redis-py, and opening connections to it."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ __all__ = ["Server", "ServerLike", "as_server", "one_server", "topology_from"]
 
 # A running server answers a connection and a PING well within this time.
 ASK_TIMEOUT_S = 5.0
-# How long opening all connections of a load may take, if the caller sets no timeout.
+# Seconds to open all connections of a load, if the caller sets no timeout.
 OPEN_TIMEOUT_S = 30.0
-# The most connections to a cluster; each may hold 2 MiB.
+# Maximum connections to a cluster; each may need 2 MiB.
 MOST_LANES = 4096
-# A plain port never answers a TLS handshake. After this time we check whether it is plain; if it is
-# not, a second handshake gets the whole timeout.
+# A plain port never answers a TLS handshake. After this time, check whether it is plain; if not, a
+# second handshake gets the full timeout.
 HANDSHAKE_TIMEOUT_S = 1.0
 
 
@@ -55,7 +55,7 @@ def as_server(
 
 
 def one_server(like: ServerLike | Server, *, reading: bool = False) -> Server:
-    """Return the settings of one server, also if it is a node of a cluster, or a cluster client."""
+    """Return the settings of one server, which may be a cluster node or a cluster client."""
     if isinstance(like, Server):
         return like
     return Server(like, reading=reading, nodes=True).changed(nodes=False)
@@ -67,16 +67,16 @@ class Server:
     Args:
         server: a URL (``redis://``, ``rediss://``, ``valkey://``, ``valkeys://``, ``unix://``), a
             client of redis-py or valkey-py, sync or asyncio, or None for the environment variable
-            ``REDIS_URL``, else ``redis://localhost:6379/0``.
-        template: check its commands, and load its scripts, on the first connection.
-        reading: nothing will be written, so a replica is enough.
-        nodes: if it is a node of a cluster, ``open_all()`` connects to all its primaries.
-        follows: the caller follows what a node of a cluster redirects, so any node will do.
+            ``REDIS_URL`` (default: ``redis://localhost:6379/0``).
+        template: its commands are checked, and its scripts loaded, on the first connection.
+        reading: whether nothing will be written, so that a replica suffices.
+        nodes: whether ``open_all()`` connects to all primaries of a cluster.
+        follows: whether the caller follows redirects of a cluster, so that any node suffices.
 
     Raises:
-        ValueError: the URL can't be read.
+        ValueError: the URL can't be parsed.
         TypeError: it is neither a URL nor a client.
-        TransportError: it is a client of a cluster, without ``nodes`` and ``follows``.
+        TransportError: it is a cluster client, without ``nodes`` and ``follows``.
     """
 
     def __init__(
@@ -90,29 +90,29 @@ class Server:
     ) -> None:
         self.reading = reading
         self.nodes = nodes
-        # In a cluster, ``open_all()`` connects only to the node of this slot.
+        # If set, ``open_all()`` connects only to this slot's node of a cluster.
         self.slot: int | None = None
         self.follows = follows
         self.rehearsal = rehearsal_of(template)
-        # Commands to try, whose refusal is no error.
+        # Optional commands to try, whose refusal is not an error.
         self.wishes: Wishes | None = None
-        # Whether it must sync what it runs to its append-only file.
+        # Whether it must sync commands to its append-only file.
         self.fsync = False
-        # Whether to ask for the settings that limit compact encodings.
+        # Whether to read the settings that limit compact encodings.
         self.limits = False
         self.echo = False
-        # Whether keys that have expired are there for our commands.
+        # Whether expired keys are visible to our commands.
         self.import_source = False
-        # Questions at which it closes the connection, as some proxies do at what they don't know.
+        # Commands at which it closes the connection, as some proxies do at unknown commands.
         self._without: set[str] = set()
         self._told = False
-        # Whether to ask for the names of search indexes.
+        # Whether to list search indexes.
         self.indexes = False
         self.scripts = {} if template is None else template.scripts
         pool = pool_of(server, nodes=nodes or follows)
-        # From the address that a node of a cluster announces to that where it can be reached.
+        # Maps announced addresses of cluster nodes to reachable ones.
         self.remap: Remap = getattr(pool, "remap", None)
-        # Whether this is a node of a cluster, at the address that it announces.
+        # Whether this is a cluster node, at its announced address.
         self.announced = False
         self.connection_class: type[Any] = pool.connection_class
         self.settings: dict[str, Any] = {
@@ -153,10 +153,10 @@ class Server:
 
         Args:
             timeout: seconds to connect, and for each read.
-            opening: the deadline for several connections, if there is one.
+            opening: the common deadline for several connections, if any.
 
         Raises:
-            TransportError: it can't be opened; the message includes the server's own words.
+            TransportError: it can't be opened; the message includes the server's error.
         """
         import redis
         from redis.backoff import NoBackoff
@@ -206,7 +206,7 @@ class Server:
             timeout: seconds to wait for each reply (at most 5), and for all of them (at least 5).
 
         Raises:
-            TransportError: it can't be reached or used; the message includes its own words.
+            TransportError: it can't be reached or used; the message includes its error.
             TransportTimeout: it does not answer.
         """
         each = ASK_TIMEOUT_S if timeout is None else min(timeout, ASK_TIMEOUT_S)
@@ -216,7 +216,7 @@ class Server:
         return answers
 
     def open(self, timeout: float | None) -> tuple[Any, Answers]:
-        """Do what ``ask()`` does, load the scripts, and return the connection as well.
+        """Check the server as ``ask()`` does, load the scripts, and return the connection.
 
         Raises:
             CommandError: the server refuses a script.
@@ -225,9 +225,9 @@ class Server:
         return connection, answers
 
     def open_all(self, count: int, timeout: float | None) -> tuple[list[Any], Answers]:
-        """Do what ``open()`` does for several connections; if one fails, close all.
+        """Open several connections as ``open()`` does; if one fails, close all.
 
-        Only the first connection checks the server, and the first to a server loads the scripts.
+        Only the first connection checks the server; the first to each server loads the scripts.
         """
         each = ASK_TIMEOUT_S if timeout is None else min(timeout, ASK_TIMEOUT_S)
         with Opening(max(ASK_TIMEOUT_S, timeout or OPEN_TIMEOUT_S)) as opening:
@@ -245,23 +245,23 @@ class Server:
             return [first, *more], answers
 
     def open_again(self, count: int, timeout: float | None) -> list[Any]:
-        """Return the connections of ``open_all()`` to a server that was checked before."""
+        """Open connections as ``open_all()`` does, to a server that has been checked."""
         connections, _ = self.open_all(count, timeout)
         return connections
 
     def open_primaries(
         self, timeout: float | None
     ) -> tuple[list[tuple[Server, Any]], Topology | None]:
-        """Open connections to all servers that have keys: itself, or all primaries of its cluster.
+        """Open connections to all servers with keys: itself, or all primaries of its cluster.
 
         Args:
             timeout: seconds to connect to each, and for each read.
 
         Returns:
-            Each server, and a redis-py connection to it; and the topology of a cluster.
+            Each server with a redis-py connection to it, and the topology of a cluster.
 
         Raises:
-            TransportError: one can't be reached or used; the others are closed.
+            TransportError: a server can't be reached or used; all connections are closed.
         """
         with ExitStack() as stack:
             connection = self.connect(timeout)
@@ -280,21 +280,21 @@ class Server:
             return opened, topology
 
     def is_clustered(self, connection: Any) -> bool:
-        """Return whether a connection is one to a node of a cluster; raises as ``open()``."""
+        """Return whether a connection leads to a cluster node; raises as ``open()``."""
         with self._explained():
             return is_clustered(connection)
 
     def topology(self, connection: Any) -> Topology:
-        """Return the primaries of a cluster, by a connection to this node; raises as ``open()``."""
+        """Return the topology of a cluster from this node; raises as ``open()``."""
         with self._explained():
             return ask_topology(connection, str(self), self.remap)
 
     def redirect(self, words: str) -> Redirect | None:
-        """Return where an error reply of this server redirects a command; None if it does not."""
+        """Return where an error reply of this server redirects a command, or None."""
         return redirect_of(words, self.settings.get("host") or "localhost", self.remap)
 
     def any_node(self) -> Server:
-        """Return the same settings, for a caller that follows what a node redirects."""
+        """Return the same settings, for a caller that follows redirects."""
         return self.changed(nodes=False, follows=True)
 
     def changed(self, **attributes: Any) -> Server:
@@ -306,10 +306,10 @@ class Server:
         return server
 
     def nodes_of(self, nodes: Iterable[tuple[str, int]], count: int) -> list[Server]:
-        """Return the settings of each connection to nodes of a cluster, ``count`` for each.
+        """Return the settings of ``count`` connections to each of these cluster nodes.
 
         Raises:
-            TransportError: these are too many.
+            TransportError: this would be too many connections.
         """
         import redis
 
@@ -330,7 +330,7 @@ class Server:
         return servers
 
     def open_nodes(self, servers: Sequence[Server], timeout: float | None) -> list[Any]:
-        """Open connections to nodes of a cluster, one for each of these; raises as ``open()``."""
+        """Open a connection to each of these cluster nodes; raises as ``open()``."""
         each = ASK_TIMEOUT_S if timeout is None else min(timeout, ASK_TIMEOUT_S)
         with Opening(max(ASK_TIMEOUT_S, timeout or OPEN_TIMEOUT_S)) as opening:
             return self._open_nodes(servers, each, opening)
@@ -349,7 +349,7 @@ class Server:
         return [connection for _, connection in sorted(made, key=itemgetter(0))]
 
     def _prepare(self, connection: Any) -> None:
-        """Do what the first connection to a server does for all of them."""
+        """Prepare a server over its first connection: load the scripts."""
         if self.scripts or self.fsync:
             with self._explained():
                 if self.fsync:
@@ -366,7 +366,7 @@ class Server:
         return self._open(timeout, opening)
 
     def _another(self, timeout: float, opening: Opening) -> Any:
-        """Open one more connection to a server that was checked."""
+        """Open an additional connection to a server that has been checked."""
         connection = self.connect(timeout, opening)
         with self._explained():
             check_alive(connection, str(self))
@@ -404,7 +404,7 @@ class Server:
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """Turn an error of redis-py into one that says what to do; ours propagate unchanged."""
+        """Convert an error of redis-py to one that says what to do; ours propagate unchanged."""
         import redis
 
         try:
@@ -415,7 +415,7 @@ class Server:
             raise self.failure(error) from error
 
     def explained(self) -> AbstractContextManager[None]:
-        """Turn errors of redis-py into a TransportError that says what to do."""
+        """Convert errors of redis-py to a TransportError that says what to do."""
         return self._explained()
 
     def failure(self, error: Exception) -> TransportError:
@@ -424,7 +424,7 @@ class Server:
 
 
 def topology_from(servers: Iterable[Server], timeout: float | None) -> Topology:
-    """Return what the first node of a cluster that answers says of all of them.
+    """Return the topology reported by the first cluster node that answers.
 
     Raises:
         TransportError: no node answers.

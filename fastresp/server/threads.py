@@ -1,4 +1,4 @@
-"""Run functions in threads of their own, or fail if a thread can't start."""
+"""Run functions in new threads, or fail if a thread can't start."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from ..outcome.errors import TransportError
 
 __all__ = ["AT_ONCE", "in_parallel", "in_thread"]
 
-# How often to check on a thread that has not begun.
+# Interval of checks whether a thread has started.
 LOOK_SECONDS = 0.05
-# How many connections to open, or servers to ask, in parallel: each needs several round trips,
+# Number of connections to open, or servers to ask, in parallel: each needs several round trips,
 # which are slow over a distance.
 AT_ONCE = 8
 
@@ -24,7 +24,7 @@ Result = TypeVar("Result")
 
 
 def in_thread(function: Callable[[], Result]) -> Future[Result]:
-    """Run a function in a thread of its own.
+    """Run a function in a new thread.
 
     ``threading.Thread.start()`` hangs if there is no memory for the first call of the new thread,
     which dies silently (https://github.com/python/cpython/issues/140746).
@@ -49,11 +49,11 @@ def in_thread(function: Callable[[], Result]) -> Future[Result]:
             del function
             future.set_exception(error)
         else:
-            del function  # this thread must not keep its data alive once the result is known
+            del function  # don't keep its data alive once the result is known
             future.set_result(result)
 
-    # Only the thread refers to it. It is a partial and not a function, since CPython leaks a
-    # reference to a function that it has no memory to call.
+    # Only the thread refers to it. A partial, since CPython leaks a reference to a function that
+    # it has no memory to call.
     call = partial(run)
     alive = weakref.ref(call)
     _thread.start_new_thread(call, ())
@@ -67,10 +67,10 @@ def in_thread(function: Callable[[], Result]) -> Future[Result]:
 def in_parallel(
     items: Sequence[Item], function: Callable[[Item], Result]
 ) -> list[Result | TransportError]:
-    """Call a function for each item in a few threads; return what each call returns or raises.
+    """Call a function for each item in a few threads; return each call's result or exception.
 
     Raises:
-        Exception: any other exception of a call.
+        Exception: exceptions of other types.
     """
     results: list[Result | TransportError | None] = [None] * len(items)
     left = iter(range(len(items)))

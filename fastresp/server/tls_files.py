@@ -10,12 +10,12 @@ __all__ = ["tls_fault"]
 
 
 def tls_fault(settings: dict[str, Any]) -> str:
-    """Return which file of the TLS settings can't be used, and why; "" if all can.
+    """Describe which TLS file can't be used, and why; "" if all can.
 
-    The ssl module names neither the file nor, for most faults, what is wrong with it.
+    The ssl module names neither the file nor, in most cases, the fault.
 
     Args:
-        settings: of a redis-py connection.
+        settings: settings of a redis-py connection.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     certificates, key = settings.get("ssl_certfile"), settings.get("ssl_keyfile")
@@ -41,7 +41,7 @@ def tls_fault(settings: dict[str, Any]) -> str:
         except ssl.SSLError as error:
             if "KEY_VALUES_MISMATCH" in str(error):
                 return (
-                    f"the key in {key or certificates} is not that of the certificate in "
+                    f"the key in {key or certificates} does not match the certificate in "
                     f"ssl_certfile={certificates}"
                 )
             named = f"ssl_keyfile={key}" if key else f"ssl_certfile={certificates}"

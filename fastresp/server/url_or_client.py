@@ -1,4 +1,4 @@
-"""Read a server's settings from a URL or a client."""
+"""Parse a server's settings from a URL or a client."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ __all__ = ["ServerLike", "is_cluster", "pool_of", "unnamed", "with_password"]
 
 
 class Client(Protocol):
-    """A client of redis-py or of valkey-py, sync or asyncio."""
+    """A client of redis-py or valkey-py, sync or asyncio."""
 
     connection_pool: Any
 
 
 class ClusterClient(Protocol):
-    """A client of a cluster of redis-py or of valkey-py, sync or asyncio."""
+    """A cluster client of redis-py or valkey-py, sync or asyncio."""
 
     nodes_manager: Any
 
@@ -40,7 +40,7 @@ CLUSTERS = (
     ("valkey", "ValkeyCluster"),
     ("valkey.asyncio", "ValkeyCluster"),
 )
-# The settings copied from such a client, besides ssl_*.
+# The settings copied from such a client, in addition to ssl_*.
 SETTINGS = {
     "client_name", "credential_provider", "db", "host", "password", "path", "port",
     "socket_keepalive", "socket_keepalive_options", "username",
@@ -52,12 +52,12 @@ def pool_of(server: ServerLike, *, nodes: bool = False) -> Any:
 
     Args:
         server: a URL or a client.
-        nodes: whether a client of a cluster may be passed.
+        nodes: whether a cluster client is allowed.
 
     Raises:
-        ValueError: the URL can't be read.
+        ValueError: the URL can't be parsed.
         TypeError: it is neither a URL nor a client.
-        TransportError: it is a Sentinel client that can't be used, or a client of a cluster.
+        TransportError: it is an unsupported Sentinel client, or a cluster client.
     """
     import redis
 
@@ -87,11 +87,12 @@ def with_password(url: str | None, password: str | None) -> str | None:
     """Return a URL with a password.
 
     Args:
-        url: None for the environment variable ``REDIS_URL``, else ``redis://localhost:6379/0``.
-        password: None to leave the URL as it is.
+        url: a URL; None for the environment variable ``REDIS_URL`` (default:
+            ``redis://localhost:6379/0``).
+        password: the password; None to return the URL unchanged.
 
     Raises:
-        ValueError: the URL has another one, or can't be read.
+        ValueError: the URL has another password, or can't be parsed.
     """
     if password is None:
         return url
@@ -106,12 +107,12 @@ def with_password(url: str | None, password: str | None) -> str | None:
 
 
 def is_cluster(server: object) -> bool:
-    """Return whether this is a client of a whole cluster."""
+    """Return whether this is a cluster client."""
     return _is_any(server, CLUSTERS)
 
 
 def _is_any(client: object, classes: Iterable[tuple[str, str]]) -> bool:
-    """Return whether a client is of one of these classes, without importing their modules."""
+    """Return whether a client is an instance of one of these classes, without importing them."""
     loaded = ((sys.modules.get(module), name) for module, name in classes)
     return any(
         module is not None and isinstance(client, getattr(module, name)) for module, name in loaded
@@ -119,7 +120,7 @@ def _is_any(client: object, classes: Iterable[tuple[str, str]]) -> bool:
 
 
 def _pool_of_cluster(client: Any) -> Any:
-    """Return an object with the settings of connections to a node of a cluster."""
+    """Return an object with the settings of connections to a cluster node."""
     manager = client.nodes_manager
     node = manager.default_node or next(iter(manager.startup_nodes.values()), None)
     if node is None:
@@ -164,12 +165,12 @@ def _pool_from_url(url: str) -> Any:
         if parts.scheme in ("redis", "rediss") and not re.fullmatch(r"(/\d*)?", parts.path):
             raise ValueError  # redis-py would use database 0
         if parts.scheme != "unix" and "@" in parts.path + parts.query + parts.fragment:
-            # The '@' ends a password with an unescaped '/', '?' or '#' in it.
+            # The '@' ends a password that contains an unescaped '/', '?' or '#'.
             raise ValueError
         return redis.ConnectionPool.from_url(url)
     except ValueError:
-        # Show neither the URL nor the parser's message: both may contain part of a password with
-        # '/', '#' or '@' in it.
+        # Show neither the URL nor the parser's message: both may contain part of a password that has
+        # a '/', '#' or '@'.
         raise ValueError(
             "can't read this server URL; write redis://user:password@host:port/db, rediss:// for "
             "TLS, valkey:// or valkeys://, or unix:///path?db=0, and percent-encode special "
@@ -178,7 +179,7 @@ def _pool_from_url(url: str) -> Any:
 
 
 def unnamed() -> dict[str, None]:
-    """Return settings with which redis-py sends no CLIENT SETINFO; it depends on its version."""
+    """Return settings that keep this version of redis-py from sending CLIENT SETINFO."""
     try:
         import redis.driver_info  # noqa: F401
     except ImportError:

@@ -128,7 +128,7 @@ class ResendingWindow(Window):
             self._plain = False
             self._has_own = self._has_own or any(unit.node for unit in again)
             held = repeated(again, self.last, start)
-            # One call in C, so that no signal handler can run between adding and removing: the second
+            # One call in C: no signal handler can run between adding and removing, since the second
             # part yields nothing.
             nothing: Iterable[Any] = filter(not_, map(self.retries.pop, keys))
             self._held.extend(chain((held,), nothing))

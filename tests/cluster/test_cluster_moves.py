@@ -394,7 +394,7 @@ def test_slot_that_moves_back(cluster: LocalCluster) -> None:
         if failure is None:
             check(cluster, report)
             continue
-        assert "can't be sent again without overtaking" in str(failure)
+        assert "can't be resent without overtaking" in str(failure)
         assert report.unsent > 0
         with redis.RedisCluster("127.0.0.1", cluster.ports[0]) as client:
             stored = [int(each) for each in client.lrange("list:7", 0, -1)]
