@@ -1,4 +1,4 @@
-"""Batches of the items of an async iterable, for a push."""
+"""Batch the items of an async iterable, for a push."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class AsyncBatches:
 
     Args:
         items: the iterable.
-        most: the most items in a list.
+        most: maximum items per list.
     """
 
     def __init__(self, items: AsyncIterable[Any], most: int) -> None:
@@ -46,7 +46,7 @@ async def _gathered(items: AsyncIterable[Any], most: int) -> AsyncIterator[list[
                 batch, size, deadline = [], 0, math.inf
     except Exception:
         if batch:
-            yield batch  # push the items before the exception, too
+            yield batch  # first push the items before the exception
         raise
     if batch:
         yield batch

@@ -22,10 +22,10 @@ T = TypeVar("T")
 
 
 class ListBuffer(BaseBuffer):
-    """Use a Redis list as a queue, in asyncio; see ``fastresp.ListBuffer``.
+    """Use a Redis list as a queue from asyncio; see ``fastresp.ListBuffer``.
 
-    Use it in an ``async with`` statement, and only from one task at a time. ``length()`` replaces
-    ``len()``; use ``consume()`` and ``drain()`` with ``async for``.
+    Use it in an ``async with`` statement, from one task at a time. ``length()`` replaces ``len()``;
+    use ``consume()`` and ``drain()`` with ``async for``.
     """
 
     _form = ", asyncio"
@@ -42,9 +42,9 @@ class ListBuffer(BaseBuffer):
         await self._run(self._calls.closing())
 
     async def push(self, items: Iterable[Any] | AsyncIterable[Any]) -> Pushed:
-        """Push items, like ``fastresp.ListBuffer.push``; they may also be an async iterable.
+        """Push items from an iterable or async iterable; see ``fastresp.ListBuffer.push``.
 
-        A cancellation closes the connection; items of the batch being gathered are lost.
+        A cancellation closes the connection, and the items of an incomplete batch are lost.
         """
         most = self._calls.settings.batch
         source = AsyncBatches(items, most) if isinstance(items, AsyncIterable) else items
@@ -64,14 +64,14 @@ class ListBuffer(BaseBuffer):
     async def consume(
         self, max_items: int | None = None, block: float = 0.0
     ) -> AsyncIterator[bytes]:
-        """Yield items one at a time, like ``fastresp.ListBuffer.consume``."""
+        """Yield items one at a time; see ``fastresp.ListBuffer.consume``."""
         items = Consuming(self._calls, max_items, block)
         while await self._run(items.more()):
             for item in items:
                 yield item
 
     async def drain(self) -> AsyncIterator[list[bytes]]:
-        """Yield all items in batches, while more are in flight."""
+        """Yield batches of items until the list is empty; see ``fastresp.ListBuffer.drain``."""
         while await self._call(partial(self._calls.items.holding, None)):
             yield self._calls.held.give()
 
@@ -80,7 +80,7 @@ class ListBuffer(BaseBuffer):
         return await self._call(self._calls.items.acknowledging(n))
 
     async def recover(self) -> int:
-        """Put back the items of consumers whose lease has expired; return their number."""
+        """Put back the items of consumers with an expired lease; return the number of items."""
         return await self._call(self._calls.items.recovering())
 
     async def length(self) -> int:
@@ -88,7 +88,7 @@ class ListBuffer(BaseBuffer):
         return await self._call(self._calls.items.measuring)
 
     async def clear(self) -> None:
-        """Remove all items."""
+        """Remove all items; see ``fastresp.ListBuffer.clear``."""
         await self._call(self._calls.items.clearing)
 
     async def _call(self, begin: Callable[[], Steps[T]]) -> T:

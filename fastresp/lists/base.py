@@ -39,5 +39,5 @@ class BaseBuffer:
 
     @property
     def acknowledged(self) -> int:
-        """Items acknowledged so far by calls of ``ack()`` that returned."""
+        """Number of items acknowledged by calls of ``ack()`` that have returned."""
         return self._calls.items.acknowledged

@@ -24,8 +24,8 @@ Given = TypeVar("Given", list[bytes], StringColumn)
 class ListBuffer(BaseBuffer):
     """Use a Redis list as a queue: push and pop items in bulk, from any number of processes.
 
-    Use it in a ``with`` statement, or call ``close()``. The first call connects, and so does the
-    first call after a lost connection. Only one thread at a time may use a ListBuffer.
+    Use it in a ``with`` statement, or call ``close()``. The first call connects, as does the first
+    call after a lost connection. Only one thread at a time may use a ListBuffer.
 
         with fastresp.ListBuffer("queue", server="redis://localhost:6379/0") as buffer:
             buffer.push(lines)
@@ -34,20 +34,20 @@ class ListBuffer(BaseBuffer):
 
     Args:
         key: the key of the list.
-        server: a URL, a client of redis-py or valkey-py, or None for ``REDIS_URL``, else localhost.
-            Of a cluster, any node or a cluster client: calls go to the node of the list, and follow
-            its slot when that moves.
-        batch: push or pop at most this many items per command, from 1 to 65,534.
+        server: a URL, a client of redis-py or valkey-py, or None for ``REDIS_URL`` (default:
+            localhost). In a cluster, any node or a cluster client: calls are routed to the owner of
+            the list's slot, through resharding and failover.
+        batch: maximum items per command, 1 to 65,534.
         order: ``"fifo"`` pops the oldest items first, ``"lifo"`` the newest. Items are always
             pushed at the right end (RPUSH).
         delivery: ``"at-most-once"``: popping an item removes it from the server; it is lost if this
             process dies, or if the connection is lost while the item is in flight.
             ``"at-least-once"``: the item stays in the server, in this consumer's own list, until
-            ``ack()``; if this consumer dies, ``recover()`` puts it back, and it is popped again.
-            No command moves many items between lists, so a script does, atomically.
-        maxlen: keep only this many of the newest items; each push trims the list in one
+            ``ack()``; if this consumer dies, ``recover()`` puts it back, and it is popped again. A
+            script moves items between the lists atomically.
+        maxlen: keep only this many of the newest items; each push trims the list in its
             transaction.
-        lease: with at-least-once, how many seconds this consumer may be silent before another
+        lease: with at-least-once, the seconds that this consumer may be silent before another
             consumer's ``recover()`` puts its items back.
         timeout: give up after this many seconds without progress; None to wait forever.
 
@@ -56,7 +56,7 @@ class ListBuffer(BaseBuffer):
 
     Every method may raise TransportError (the server can't be used, or the connection was lost),
     TransportTimeout, CommandError (an error reply, such as WRONGTYPE) and, with at-least-once,
-    LeaseError.
+    LeaseError (the lease has expired).
     """
 
     def __enter__(self) -> Self:
@@ -68,11 +68,11 @@ class ListBuffer(BaseBuffer):
     def close(self) -> None:
         """Put unused items back, and close the connection.
 
-        Unused items were popped but not returned to the caller; with at-least-once also those not
+        Unused items were popped but not returned to the caller or, with at-least-once, not
         acknowledged.
 
         Raises:
-            RuntimeError: another call is under way.
+            RuntimeError: another call is running.
         """
         self._run(self._calls.closing())
 
@@ -81,15 +81,15 @@ class ListBuffer(BaseBuffer):
 
         Args:
             items: an iterable of str, bytes, int, float and other values that ``fastresp.pack``
-                accepts; or one Arrow column, such as a polars Series, which is read without making
-                Python objects. Of an open file, the items are its lines, without line ends.
+                accepts; one Arrow column, such as a polars Series, which is read without creating
+                Python objects; or an open file, whose items are its lines without line ends.
 
         Returns:
-            The report, the length of the list afterwards, and how many items ``maxlen`` dropped.
+            The report, the new length of the list, and the number of items that ``maxlen`` dropped.
 
         Raises:
             PushError: the server refused items, for example because its memory is full. The push
-                stops there, and ``items`` has what is not in the list.
+                stops, and the exception's ``items`` are not in the list.
             EncodeError: an item can't be encoded; the batches before its batch were pushed.
         """
         push = Push(self._calls.settings)
@@ -100,19 +100,26 @@ class ListBuffer(BaseBuffer):
             raise
 
     def pop(self, n: int) -> list[bytes]:
-        """Pop up to n items; fewer only if the list has no more."""
+        """Pop up to n items, fewer only if the list has no more.
+
+        Raises:
+            ValueError: n is not a whole number, 0 or more.
+        """
         n = checked_count(n)
         self._call(partial(self._calls.items.popping, n))
         return self._hand_out(self._calls.held.give, n)
 
     def pop_arrow(self, n: int) -> StringColumn:
-        """Pop up to n items as an Arrow array, without a Python object for each.
+        """Pop up to n items as an Arrow array, without creating Python objects for the items.
+
+        A Ctrl-C during this call closes the connection. With at-most-once, the next call returns
+        the items that had arrived, and items in flight are lost.
 
         Returns:
             A binary array that pyarrow, polars, DuckDB and others read with ``__arrow_c_array__``.
 
-        A Ctrl-C during this call closes the connection. With at-most-once, the next call returns
-        the items that had arrived, and those in flight are lost.
+        Raises:
+            ValueError: n is not a whole number, 0 or more.
         """
         self._call(partial(self._calls.items.popping_column, checked_count(n)))
         return self._hand_out(self._calls.held.give_column)
@@ -120,32 +127,35 @@ class ListBuffer(BaseBuffer):
     def consume(self, max_items: int | None = None, block: float = 0.0) -> Iterator[bytes]:
         """Yield items one at a time, while more are in flight.
 
+        If you stop iterating early, the next call uses the items in flight, or ``close()`` puts
+        them back.
+
         Args:
             max_items: stop after this many items; None for no limit.
             block: seconds to wait for an item when the list is empty, before the iteration ends.
-
-        If you stop iterating early, the next call uses the items in flight, or ``close()`` puts
-        them back.
         """
         items = Consuming(self._calls, max_items, block)
         while self._run(items.more()):
             yield from items
 
     def drain(self) -> Iterator[list[bytes]]:
-        """Yield all items in batches, while more are in flight."""
+        """Yield batches of items until the list is empty, while more are in flight."""
         while self._call(partial(self._calls.items.holding, None)):
             yield self._hand_out(self._calls.held.give)
 
     def ack(self, n: int | None = None) -> int:
-        """Acknowledge the first n popped items, or all; the server deletes them.
+        """Acknowledge the first n popped items, so that the server deletes them.
 
         Renews the lease, as does each call that pops items; ``ack(0)`` only renews it.
 
-        Retry a call that raised TransportError. It may or may not have reached the server, and has
-        not changed ``acknowledged``; the retry applies to the same items, and no others.
+        After a TransportError, retry the call. It may or may not have reached the server, and has
+        not changed ``acknowledged``; the retry is idempotent.
+
+        Args:
+            n: number of items; None for all.
 
         Returns:
-            How many popped items are still unacknowledged.
+            The number of unacknowledged items.
 
         Raises:
             ValueError: n is out of range, or delivery is not ``"at-least-once"``.
@@ -153,10 +163,10 @@ class ListBuffer(BaseBuffer):
         return self._call(self._calls.items.acknowledging(n))
 
     def recover(self) -> int:
-        """Put back the items of consumers whose lease has expired, at the end they came from.
+        """Put back the items of consumers with an expired lease, at the end they came from.
 
         Returns:
-            How many items were put back.
+            The number of items put back.
         """
         return self._call(self._calls.items.recovering())
 
@@ -168,12 +178,12 @@ class ListBuffer(BaseBuffer):
         return True
 
     def clear(self) -> None:
-        """Remove all items."""
+        """Remove all items from the list, including items popped but not yet returned."""
         self._call(self._calls.items.clearing)
 
     @cached_property
     def _undisturbed(self) -> Undisturbed:
-        """Delays KeyboardInterrupt until items that have arrived are safely held or returned."""
+        """Delays KeyboardInterrupt until received items are held or returned."""
         return Undisturbed()
 
     def _run(self, steps: Steps[T]) -> T:
@@ -187,7 +197,7 @@ class ListBuffer(BaseBuffer):
         return self._run(self._calls.call(begin))
 
     def _hand_out(self, give: Callable[..., Given], *count: int) -> Given:
-        """Return held items to the caller; hold them again if a Ctrl-C comes."""
+        """Return held items to the caller; hold them again after a Ctrl-C."""
         items: Given | None = None
         try:
             with self._undisturbed:

@@ -1,4 +1,4 @@
-"""The calls of a list buffer, run one at a time; they open a connection if there is none."""
+"""The calls of a list buffer, run one at a time; they open a connection if necessary."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class Calls:
 
     Args:
         server: the server of the list, or a node of its cluster.
-        settings: of the buffer.
-        in_event_loop: whether an event loop runs them; it does not wait after a cancellation.
+        settings: the settings of the buffer.
+        in_event_loop: whether an event loop runs them, which does not wait after a cancellation.
 
     Attributes:
         held: items popped but not yet returned.
@@ -49,7 +49,7 @@ class Calls:
         safe = settings.delivery == "at-least-once"
         self.settings = settings
         self.held = Held()
-        # With at-least-once, held items are also in the server, and will be popped again.
+        # With at-least-once, held items are still in the server, and will be popped again.
         closed = self.held.forget if safe else _keep
         self.node = Node(server, settings)
         self.connection = ListConnection(settings, closed)
@@ -58,7 +58,7 @@ class Calls:
         self._begun = False  # whether items.beginning() is done for this connection
 
     def check_idle(self) -> None:
-        """Refuse a second call during another, from another task or thread or from the source.
+        """Refuse a call during another one, from another task or thread or from the source.
 
         Raises:
             RuntimeError: another call is running.
@@ -77,14 +77,14 @@ class Calls:
         follows: bool = True,
         waits: bool = True,
     ) -> Steps[T]:
-        """Run a generator over the connection; open one if there is none.
+        """Run a generator over the connection, which is opened if necessary.
 
         Args:
-            begin: returns the generator. If the slot of the list moves, or its node is lost and
-                nothing is in doubt, it is called again, over a connection to the new node.
-            push: the push that the generator is a part of.
-            follows: whether it is called again.
-            waits: whether to wait for a node of a known cluster that can't be reached.
+            begin: returns the generator. It is called again, over a connection to the new node, if
+                the slot of the list moves, or if its node is lost and nothing is in doubt.
+            push: the push that the generator belongs to.
+            follows: whether ``begin`` is called again.
+            waits: whether to wait for an unreachable node of a known cluster.
 
         Raises:
             RuntimeError: another call is running.
@@ -137,14 +137,14 @@ class Calls:
             self._busy = 0
 
     def _progress(self, push: Push | None) -> object:
-        """Return a value that changes whenever a call gets further."""
+        """Return a value that changes whenever a call makes progress."""
         return len(self.held), push and push.report.rows
 
     def _may_go_on(self, error: Exception, push: Push | None) -> bool:
-        """Return whether a call may be repeated whose connection was lost.
+        """Return whether a call may be repeated after its connection was lost.
 
-        Nothing was sent that was not answered, or it is idempotent. With at-least-once, the server
-        knows what this consumer was given, and takes the rest back.
+        It may if all sent commands were answered or are idempotent. With at-least-once, the server
+        knows the items that this consumer has, and puts the rest back.
         """
         connection = self.connection
         if not (isinstance(error, LostConnection) and connection.in_cluster):
@@ -168,7 +168,7 @@ class Calls:
         self.items.attached()
 
     def _loss(self) -> Steps[TransportError]:
-        """Return the exception for a lost connection; trying a new one may take seconds."""
+        """Return the exception for a lost connection; testing a new one may take seconds."""
         try:
             loss: TransportError = yield Blocking(self.connection.core.loss)
             return loss
@@ -179,14 +179,14 @@ class Calls:
     def _let_go(self) -> None:
         """Reset in a forked child: the connection and the items belong to the parent process."""
         self.items.let_go()
-        if self._busy != get_ident():  # else the call that forked fails with an error
+        if self._busy != get_ident():  # or the call that forked fails with an error
             self.connection.leave()
             self._busy = 0
 
     # Closing
 
     def closing(self, after: BaseException | None = None) -> Steps[None]:
-        """Put back items that were not returned, or not acknowledged, and close the connection.
+        """Put back unreturned or unacknowledged items, and close the connection.
 
         Args:
             after: the exception that ends the ``with`` block; errors are added to it as notes.
@@ -197,7 +197,7 @@ class Calls:
         self.check_idle()
         try:
             if self._needs_ending():
-                # If that needs a new connection and there is none, the lease will expire.
+                # If no connection can be opened for that, the lease will expire.
                 lost = self.items.safe and not self.connection.is_open
                 with suppress(TransportError) if lost else nullcontext():
                     yield from self.call(self.items.ending, waits=not lost)
@@ -210,10 +210,10 @@ class Calls:
             self.connection.close()
 
     def _needs_ending(self) -> bool:
-        """Return whether there is a connection to close, or items to put back over a new one."""
+        """Return whether to close a connection, or to put items back over a new one."""
         is_open = self.connection.is_open
         if not is_open:
-            self.held.given = 0  # none of these have to stay in the consumer's list
+            self.held.given = 0  # none of these need to stay in the consumer's list
         return is_open or bool(self.held or self.items.name)
 
     def _note_what_is_left(self, error: BaseException) -> None:
@@ -258,7 +258,7 @@ class Calls:
         return push.outcome()
 
     def _giving_up(self, push: Push) -> None:
-        """Hand back what the server refused, and close a connection whose commands are not sent."""
+        """Hand back refused items, and close a connection with unsent commands."""
         connection = self.connection
         if push.over and connection.is_open and push.begun_over(connection.core):
             if connection.core.finished:
@@ -270,7 +270,7 @@ class Calls:
         begun = False
 
         def steps() -> Steps[None]:
-            """Encode and send the items, or the rest of them if this is repeated."""
+            """Encode and send the items, or the remaining ones if this is repeated."""
             nonlocal begun
             yield from self._resuming(push)
             core = connection.core
@@ -290,13 +290,13 @@ class Calls:
             push.release()
 
     def _finishing(self, push: Push) -> Steps[None]:
-        """Send the whole commands that are encoded, and wait for their replies."""
+        """Send the encoded whole commands, and wait for their replies."""
         yield from self._resuming(push)
         core = self.connection.core
         yield from self._sending(push, lambda: core.finished)
 
     def _resuming(self, push: Push) -> Steps[None]:
-        """Continue a push over this connection, with what a node of a cluster refused."""
+        """Continue a push over this connection, starting with commands that a node refused."""
         yield from self.items.settling()
         core = self.connection.core
         push.resume(core)
@@ -305,7 +305,7 @@ class Calls:
             yield from self._answered(push, lambda: core.finished)
 
     def _sending(self, push: Push, reached: Callable[[], bool]) -> Steps[None]:
-        """Send the whole commands that are encoded, and count replies until ``reached()``."""
+        """Send the encoded whole commands, and count replies until ``reached()``."""
         chunk = push.take_chunk()
         if chunk is not None:
             self.connection.core.add(chunk)
@@ -316,7 +316,7 @@ class Calls:
 
         Raises:
             SlotMoved: a node of a cluster refused commands; all of them are answered.
-            TransportError: the refused commands can't be sent again in order.
+            TransportError: the refused commands can't be resent in order.
         """
         connection = self.connection
 
@@ -334,11 +334,11 @@ class Calls:
     def _finishing_after(self, error: BaseException, push: Push) -> Steps[None]:
         """Send the whole commands after an exception, unless it is a cancellation.
 
-        After a Ctrl-C the commands that a node of a cluster refuses are not sent again and again.
+        After a Ctrl-C, commands that a node of a cluster refuses are not retried.
         """
         connection = self.connection
         if self.in_event_loop and isinstance(error, UNAWAITED):
-            if not self._busy:  # else another call is using the connection
+            if not self._busy:  # or another call is using the connection
                 connection.close()
         elif connection.is_open and push.begun_over(connection.core):
             follows = isinstance(error, Exception)

@@ -26,9 +26,8 @@ __all__ = ["Command", "ListConnection"]
 
 Command: TypeAlias = tuple[Any, ...]
 
-# Limit on a reply's size, per item requested, in addition to BULK_BYTES. A lower limit would not
-# stop a hostile server, which can send any number of replies, but refused items of an honest
-# server are lost.
+# Maximum reply size per requested item, in addition to BULK_BYTES. A lower limit would not stop a
+# hostile server, which can send any number of replies, but would lose items of an honest one.
 ITEM_BYTES = 1 << 20
 
 
@@ -36,13 +35,13 @@ class ListConnection:
     """Send commands and receive replies over one connection, which may be closed and replaced.
 
     Args:
-        settings: of the buffer.
+        settings: the settings of the buffer.
         closed: called whenever the connection was closed.
 
     Attributes:
-        is_open: whether there is a connection.
-        in_cluster: whether it is to a node of a cluster.
-        most_bytes: the largest reply allowed.
+        is_open: whether a connection is open.
+        in_cluster: whether its server is a node of a cluster.
+        most_bytes: the maximum size of a reply.
         waits: whether a core is waiting; an exception raised then interrupts no step.
     """
 
@@ -62,7 +61,7 @@ class ListConnection:
         return self._core
 
     def raised(self, error: BaseException) -> bool:
-        """Return whether this connection raised an exception, or no connection could be opened."""
+        """Return whether an exception came from this connection, or from opening one."""
         return self._core is None or self._core.raised(error)
 
     @property
@@ -79,10 +78,11 @@ class ListConnection:
         return f"lost the connection to {core.server}: {cause}"
 
     def doubtful(self) -> list[bytes] | None:
-        """Return the commands that were sent and not answered, after the connection was lost.
+        """Return the sent but unanswered commands, after the connection was lost.
 
         Returns:
-            None if the server closed the connection because of a command, or sent invalid replies.
+            The commands; None if the server closed the connection because of a command, or sent
+            invalid replies.
         """
         core = self.core
         window, stream = core.window, core.stream
@@ -93,7 +93,7 @@ class ListConnection:
 
     @property
     def max_bulk_bytes(self) -> int | None:
-        """The largest argument that the server accepts."""
+        """The largest argument that the server accepts, in bytes."""
         return self._writer.max_bulk_bytes
 
     def attach(self, connection: Any, answers: Answers, server: Server) -> None:
@@ -123,7 +123,7 @@ class ListConnection:
             self._closed()
 
     def leave(self) -> None:
-        """Forget the connection without closing it: it belongs to another process."""
+        """Drop the connection without closing it, since it belongs to another process."""
         self._core = None
         self.is_open = False
 
@@ -168,7 +168,7 @@ class ListConnection:
         return answer
 
     def pausing(self, seconds: float) -> Steps[None]:
-        """Wait, if this is more than 0 s."""
+        """Wait, if the time is more than 0 s."""
         if seconds:
             self.waits = True
             yield Blocking(partial(time.sleep, seconds))
@@ -178,8 +178,8 @@ class ListConnection:
         """Send commands, and return their replies.
 
         Raises:
-            CommandError: one reply is an error, unless ``errors`` is set, which returns errors.
-            SlotMoved: in any case, if a reply says so; no command was run.
+            CommandError: a reply is an error, unless ``errors`` is set, which returns errors.
+            SlotMoved: a reply redirects the commands, none of which was run.
         """
         try:
             self.add(self.encoded(commands))
@@ -187,7 +187,7 @@ class ListConnection:
         except (LostConnection, TransportError):
             raise
         except BaseException:
-            # Interrupted: replies still in flight would be matched with later commands.
+            # After an interruption, replies in flight would be matched with later commands.
             self.close()
             raise
         for reply in replies:
@@ -225,7 +225,7 @@ class ListConnection:
         return [self.checked(each) if type(each) is CommandError else each for each in replies]
 
     def checked(self, error: CommandError) -> CommandError:
-        """Return an error reply, as a SlotMoved if it says so."""
+        """Return an error reply, converted to a SlotMoved if it is a redirect."""
         return as_slot_moved(error) if self.in_cluster else error
 
     def misunderstood(self, question: str, reply: Any) -> NoReturn:

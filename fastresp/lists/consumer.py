@@ -1,4 +1,4 @@
-"""A consumer of a list: its keys in the server, its commands, and its counts of items."""
+"""A consumer of a list: its keys in the server, its commands, and its item counts."""
 
 from __future__ import annotations
 
@@ -17,14 +17,12 @@ __all__ = ["Consumer", "recover"]
 class Consumer:
     """This buffer's consumer in the server, with at-least-once.
 
-    A call that lost its connection may or may not have acknowledged items, and the caller retries
-    it. The server keeps the total acknowledged, and each acknowledgement sends the new total: so a
-    retry deletes no other items.
+    A call that lost its connection may or may not have acknowledged items. The server keeps the
+    total acknowledged, and each acknowledgement sends the new total, so a retry is idempotent.
 
     Attributes:
         name: its name in the server; empty until it has joined.
-        acknowledged: items acknowledged by calls that returned, including those under earlier
-            names.
+        acknowledged: items acknowledged by calls that returned, including under earlier names.
     """
 
     def __init__(self, settings: Settings, held: Held) -> None:
@@ -33,7 +31,7 @@ class Consumer:
         self.name = ""
         self.acknowledged = 0
         self._returned = 0  # the part of ``acknowledged`` under this name
-        self._arrived = 0  # the total acknowledged under this name, as the server counts it
+        self._arrived = 0  # the server's total of items acknowledged under this name
 
     @property
     def from_left(self) -> int:
@@ -45,7 +43,7 @@ class Consumer:
         return math.ceil(1000 * self.settings.lease)
 
     def new_name(self) -> str:
-        """Return a unique name; from its prefix ``recover()`` knows the end to put items back."""
+        """Return a unique name, whose prefix tells ``recover()`` at which end to put items back."""
         return f"{self.settings.order}-{uuid.uuid4().hex}"
 
     def joining(self, name: str) -> Sequence[Command]:
@@ -63,7 +61,7 @@ class Consumer:
         self._returned = self._arrived = 0
 
     def leave(self) -> int:
-        """Forget the name and all items; return how many of them the caller had."""
+        """Forget the name and all items; return how many the caller had."""
         given, self.held.given, self.name = self.held.given, 0, ""
         return given
 
@@ -72,7 +70,7 @@ class Consumer:
         return self._script(TAKE, n, self.name, self.lease_ms, self.from_left)
 
     def acknowledge(self, count: int) -> Command:
-        """Return the command that acknowledges the first items, including those in doubt."""
+        """Return the command that acknowledges the first items, including items in doubt."""
         return self._script(ACK, self._after(count), self.name, self.lease_ms)
 
     def acknowledging_returned(self, count: int) -> None:
@@ -104,13 +102,13 @@ class Consumer:
         return self._script(PUT_BACK, "", self.name, 1, self.from_left, "")
 
     def clear(self) -> Sequence[Command]:
-        """Return the commands that remove all items; those of the caller count as acknowledged.
+        """Return the commands that remove all items; the caller's items count as acknowledged.
 
-        So the totals are right whether or not the reply arrives, and later items are not deleted
-        in their place.
+        So the totals are correct whether or not the reply arrives, and no later items are deleted
+        instead.
         """
         both = _keys(self.settings, self.name)[:2]
-        # In this order: see scripts.
+        # The order matters; see scripts.
         return ("MULTI",), self.acknowledge(self.held.given), ("DEL", *both), ("EXEC",)
 
     def cleared(self) -> None:
@@ -134,5 +132,5 @@ def _keys(settings: Settings, name: str) -> list[bytes]:
 
 
 def _script(script: str, keys: list[bytes], *arguments: object) -> Command:
-    # The whole script each time: small beside the items, and NOSCRIPT can't occur.
+    # The whole script each time: it is small compared to the items, and avoids NOSCRIPT.
     return ("EVAL", script, 4, *keys, *arguments)

@@ -14,7 +14,7 @@ __all__ = ["Consuming"]
 
 
 class Consuming:
-    """Iterate over items: ``more()`` fetches some, and iterating yields those.
+    """Iterate over items: ``more()`` fetches some, and iterating yields them.
 
     Args:
         calls: the calls of the buffer.
@@ -40,9 +40,9 @@ class Consuming:
     def __iter__(self) -> Iterator[bytes]:
         held = self._calls.held
         singly = held.singly
-        # Remove an item only as it is yielded: other calls may come in between.
+        # Remove an item only when it is yielded, since other calls may run in between.
         for _ in self._places:
-            # No function call, and so no Ctrl-C, from here until the caller has the item.
+            # No function call, and so no Ctrl-C, until the caller has the item.
             item = singly[0]
             del singly[0]
             held.given += 1

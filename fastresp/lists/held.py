@@ -16,9 +16,9 @@ class Held:
     Attributes:
         column: the first items, as a column, or None.
         singly: the items after the column.
-        batch: the items after these: the list of a reply, which takes 20 us to take apart for
-            1,000 items.
-        given: items that the caller has and has not acknowledged by a call that returned.
+        batch: the items after ``singly``: the list of a reply, which takes 20 us to split for 1,000
+            items.
+        given: number of items that the caller has and has not acknowledged by a returned call.
     """
 
     def __init__(self) -> None:
@@ -72,20 +72,20 @@ class Held:
         return items
 
     def give(self, n: int | None = None) -> list[bytes]:
-        """Remove and return the first n items, or all, and count them as the caller's."""
+        """Remove and return the first n items, or all; count them as the caller's."""
         items = self.take(n)
         self.given += len(items)
         return items
 
     def give_column(self) -> StringColumn:
-        """Remove and return the column, and count its items as the caller's."""
+        """Remove and return the column; count its items as the caller's."""
         column, self.column = self.column, None
         assert column is not None
         self.given += len(column)
         return column
 
     def take_back(self, items: list[bytes] | StringColumn) -> None:
-        """Put items back at the start that the caller did not get after all."""
+        """Put items back at the start, since the caller did not get them."""
         self.given -= len(items)
         if isinstance(items, StringColumn):
             assert self.column is None

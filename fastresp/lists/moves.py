@@ -1,4 +1,4 @@
-"""Commands that a node of a cluster did not run: the slot of the list moves, or has no node."""
+"""Commands that a cluster node refused because the list's slot moves or is not served."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["DOWN_PAUSE_S", "Patience", "SlotMoved", "as_slot_moved"]
 
 # Sent to clients that wait in a blocking command when their node becomes a replica.
 DEMOTED = "UNBLOCKED force unblock"
-# How long to wait before another node is asked, while the cluster is down.
+# Seconds to wait before asking another node, while the cluster is down.
 DOWN_PAUSE_S = 0.1
 
 
@@ -21,26 +21,26 @@ class SlotMoved(CommandError):
 
     @property
     def elsewhere(self) -> bool:
-        """Whether another node may serve the slot; else it is being moved."""
+        """Whether another node may own the slot; if not, the slot is being moved."""
         return self.down or self.code in ("MOVED", "UNBLOCKED")
 
     @property
     def down(self) -> bool:
-        """Whether the node says that the cluster is down, as while a replica takes over."""
+        """Whether the node reports that the cluster is down, for example during a failover."""
         return self.code == "CLUSTERDOWN"
 
     def pause(self, *, first: bool) -> float:
-        """Return how many seconds to wait before the command is sent again."""
+        """Return how many seconds to wait before the command is resent."""
         if self.down:
             return DOWN_PAUSE_S
         return 0.0 if first and self.elsewhere else PAUSE_S
 
 
 def as_slot_moved(error: CommandError) -> CommandError:
-    """Return an error reply of a node, as a SlotMoved if the command is to be sent again.
+    """Return an error reply of a node, converted to a SlotMoved if the command is to be resent.
 
-    TRYAGAIN: some keys of a command are at the old node, and some at the new one. ASK could be
-    followed at once only by commands with one key, so that is waited for, too.
+    TRYAGAIN: some keys of a command are on the old node, and some on the new one. ASK could only be
+    followed immediately by commands with one key, so it is also handled by waiting.
     """
     text = error.text
     words = text.encode(errors="replace")
@@ -62,15 +62,15 @@ class Patience:
         self._progress: object = None
 
     def check(self, words: str, progress: object, key: object) -> bool:
-        """Return whether this is the first try after some progress.
+        """Return whether this is the first attempt after progress.
 
         Args:
             words: why the call could not continue.
-            progress: a value that changes whenever a call gets further.
-            key: of the list, for messages.
+            progress: a value that changes whenever a call makes progress.
+            key: key of the list, for messages.
 
         Raises:
-            TransportError: there was no progress for too long.
+            TransportError: no progress for too long.
         """
         now = time.monotonic()
         first = progress != self._progress

@@ -1,4 +1,4 @@
-"""The server of a list: in a cluster, the node that serves its slot."""
+"""The server of a list; in a cluster, the owner of its slot."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ __all__ = ["Node"]
 
 
 class Node:
-    """Opens connections to the server of a list, wherever its slot is.
+    """Opens connections to the server of a list, or to the owner of its slot.
 
     Args:
         server: the server, or any node of its cluster.
-        settings: of the buffer.
+        settings: the settings of the buffer.
 
     Attributes:
         server: the server of the last connection.
-        clustered: whether it is known to be a node of a cluster.
+        clustered: whether it is known to be a cluster node.
     """
 
     clustered = False
@@ -35,14 +35,14 @@ class Node:
         self.server = server
         self._timeout = settings.timeout
         self._given = server
-        # Asked one after the other for the node of the slot, until one answers.
+        # Asked in this order for the owner of the slot, until one answers.
         self._known = [server]
 
     def connecting(self) -> Steps[tuple[Any, Answers]]:
-        """Open a connection to the node of the slot; return it with the answers of a node.
+        """Open a connection to the owner of the slot; return it with the answers of a node.
 
         Raises:
-            TransportError: no node answers, or the node of the slot can't be used.
+            TransportError: no node answers, or the owner of the slot can't be used.
         """
         end = time.monotonic() + (self._timeout or MOST_S)
         failed: TransportError | None = None
@@ -61,12 +61,12 @@ class Node:
         raise failed
 
     def suspect(self) -> None:
-        """Ask the node that is asked first only after all others, as its connection was lost."""
+        """Move the first node to the end of the order, since its connection was lost."""
         first, *others = self._known
         self._known = [*others, first]
 
     def _found(self, answers: Answers) -> None:
-        """Note the nodes of the cluster, the one of the slot first."""
+        """Note the nodes of the cluster, starting with the owner of the slot."""
         topology, slot = answers.topology, self.server.slot
         if topology is None or slot is None:
             return

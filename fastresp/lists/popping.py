@@ -23,10 +23,10 @@ from .settings import Settings
 
 __all__ = ["Popping"]
 
-# Requests in flight: the server runs the next ones while we read the items of the first. Their
-# replies are limited in bytes, too: see ReplyCore.room().
+# Requests in flight: the server runs the next ones while we read the items of the first.
+# ReplyCore.room() also limits the bytes of their replies.
 REQUESTS = 8
-# The longest wait in one blocking command.
+# Maximum wait of a blocking command.
 WAIT_S = 10.0
 
 
@@ -36,9 +36,9 @@ class Popping:
     The methods are generators that run over the open connection, and hold the items that arrive.
 
     Args:
-        connection: to the server of the list.
-        settings: of the buffer.
-        held: where items are held.
+        connection: the connection to the server of the list.
+        settings: the settings of the buffer.
+        held: holds the items.
 
     Attributes:
         safe: whether items stay in the server until they are acknowledged.
@@ -47,13 +47,13 @@ class Popping:
 
     safe = False
     doubtful = 0
-    _counted = True  # whether LPOP and RPOP accept a count; else each request is a transaction
+    _counted = True  # whether LPOP and RPOP accept a count; if not, each request is a transaction
 
     def __init__(self, connection: ListConnection, settings: Settings, held: Held) -> None:
         self.connection = connection
         self.settings = settings
         self.held = held
-        self._asked: deque[int] = deque()  # the most items of each request in flight
+        self._asked: deque[int] = deque()  # requested items of each request in flight
         self._last_request: tuple[int, list[Chunk]] = -1, []  # its number of items, and its bytes
         self._dry = False  # the last reply had fewer items than requested
         self._sized = False  # the size of some items is known
@@ -74,22 +74,22 @@ class Popping:
         return 0
 
     def beginning(self) -> Steps[None]:
-        """Prepare a new connection: find out what the server supports, and register there."""
+        """Prepare a new connection: check the server's features, and register the consumer."""
         raise NotImplementedError
 
     def acknowledging(self, n: int | None) -> Callable[[], Steps[int]]:
         """Return steps that acknowledge the first n returned items.
 
-        They return how many are still unacknowledged. They raise ValueError if n is too large, and
-        LeaseError if ``recover()`` has put the items back.
+        The steps return the number of unacknowledged items. They raise ValueError if n is too
+        large, and LeaseError if ``recover()`` has put the items back.
 
         Raises:
-            ValueError: this delivery has no ack.
+            ValueError: this delivery has no acknowledgement.
         """
         raise NotImplementedError
 
     def ending(self) -> Steps[None]:
-        """Put back the items that were not returned, or not acknowledged."""
+        """Put back unreturned or unacknowledged items."""
         raise NotImplementedError
 
     def clearing(self) -> Steps[None]:
@@ -106,11 +106,11 @@ class Popping:
 
     @property
     def _longest_wait(self) -> float:
-        """The longest wait in one blocking command, in seconds."""
+        """The maximum wait of a blocking command, in seconds."""
         return WAIT_S
 
     def _waiting(self, seconds: float) -> Steps[bool]:
-        """Wait in the server for an item, and hold it; return False if none came."""
+        """Wait in the server for an item, and hold it; return False after a timeout."""
         raise NotImplementedError
 
     # Methods that do not
@@ -131,12 +131,12 @@ class Popping:
         self._others = 0
 
     def let_go(self) -> None:
-        """Drop all items in a forked child: they belong to the parent process."""
+        """Drop all items in a forked child, since they belong to the parent process."""
         self.held.forget()
         self.held.given = self.doubtful = 0
 
     def popping(self, n: int) -> Steps[None]:
-        """Hold n items, or all if there are fewer."""
+        """Hold n items, or all if the list has fewer."""
         yield from self.settling()
         asked = self._asked
         wanted = n - len(self.held)
@@ -161,9 +161,9 @@ class Popping:
         return True
 
     def finding(self, most: int | None, seconds: float) -> Callable[[], Steps[bool]]:
-        """Return steps that hold some items singly, after a wait if there are none.
+        """Return steps that hold some items singly, after a wait if the list is empty.
 
-        They return False if none came. If they are repeated, they wait for the rest of the time.
+        The steps return False after a timeout. If repeated, they wait for the remaining time.
         """
         end: float | None = None
 
@@ -179,7 +179,7 @@ class Popping:
         return steps
 
     def waiting_until(self, end: float) -> Steps[bool]:
-        """Wait until ``end`` for an item, and hold it; return False if none came."""
+        """Wait until ``end`` for an item, and hold it; return False after a timeout."""
         yield from self.settling()
         core, timeout = self.connection.core, self.settings.timeout
         while (left := end - time.monotonic()) > 0:
@@ -200,9 +200,9 @@ class Popping:
         return int(length) + len(self.held)
 
     def recovering(self) -> Callable[[], Steps[int]]:
-        """Return steps that put back the items of consumers whose lease has expired.
+        """Return steps that put back the items of consumers with an expired lease.
 
-        They return how many, including those put back before they were repeated.
+        The steps return the number of items, including items put back before they were repeated.
         """
         count = 0
 
@@ -224,7 +224,11 @@ class Popping:
         return steps
 
     def check_records(self) -> None:
-        """Raise ValueError if this is a cluster, and the list's records are in another slot."""
+        """Check that in a cluster, the list's records are in its slot.
+
+        Raises:
+            ValueError: they are in another slot.
+        """
         if self.connection.in_cluster:
             self.settings.check_records()
 
@@ -232,8 +236,8 @@ class Popping:
         """Wait for the items in flight, send commands, and return their replies.
 
         Raises:
-            CommandError: one reply is an error, unless ``errors`` is set, which returns errors.
-            SlotMoved: in any case, if a reply says so; no command was run.
+            CommandError: a reply is an error, unless ``errors`` is set, which returns errors.
+            SlotMoved: a reply redirects the commands, none of which was run.
         """
         yield from self.settling()
         return (yield from self.connection.exchanging(*commands, errors=errors))
@@ -242,7 +246,7 @@ class Popping:
 
     @property
     def _depth(self) -> int:
-        """How many requests may be in flight: one, until the size of items is known."""
+        """Maximum requests in flight: one until the size of items is known."""
         return REQUESTS if self._sized else 1
 
     def settling(self) -> Steps[None]:
@@ -253,7 +257,7 @@ class Popping:
         self.held.take_apart()
 
     def _ask(self, most: int) -> int:
-        """Request items, to be held; return how many."""
+        """Request items to hold; return their number."""
         self._send_request(most)
         self._asked.append(most)
         return most
@@ -271,15 +275,15 @@ class Popping:
             How many items fewer than requested.
 
         Raises:
-            CommandError: the server refused the request, for example because the key is no list.
-            SlotMoved: the slot has moved; later requests in flight are answered, too.
+            CommandError: the server refused the request, for example because the key is not a list.
+            SlotMoved: the slot has moved; later requests in flight have been answered.
             LeaseError: another consumer put this one's items back.
         """
         replies = yield from self.connection.receiving(1 if self._counted else 4)
         most = self._asked.popleft()
         found = replies[0] if self._counted else self._executed(replies)
         if isinstance(found, CommandError):
-            # The others in flight fail in the same way.
+            # Later requests in flight fail in the same way.
             while self._asked:
                 with suppress(CommandError):
                     yield from self._next_items()
@@ -292,7 +296,7 @@ class Popping:
         return fewer
 
     def _executed(self, replies: list[Any]) -> Any:
-        """Return the items in the reply to EXEC, or the error that kept it from running."""
+        """Return the items in the reply to EXEC, or the error that prevented it."""
         reply = next((each for each in replies if isinstance(each, SlotMoved)), replies[-1])
         if not (isinstance(reply, list) and reply):
             return reply
@@ -302,7 +306,7 @@ class Popping:
         return items
 
     def _check_items(self, items: Any, most: int) -> None:
-        """Check that a reply is a list of items, and of no more than were requested.
+        """Check that a reply is a list of at most as many items as requested.
 
         Raises:
             LostConnection: it is not.
@@ -314,7 +318,7 @@ class Popping:
             connection.misunderstood(f"a pop of {most:,} items", items)
         others = connection.core.reader.others
         if others != self._others:
-            # A value other than bytes has arrived since the last check. That is rare, and valid
+            # A value other than bytes has arrived since the last check, which is rare, but valid
             # in replies to other commands.
             self._others = others
             for item in items:
@@ -358,7 +362,7 @@ class Popping:
         self._columns = n, columns
 
     def _keep(self, columns: ReplyColumns) -> None:
-        """Hold the items that have arrived as a column."""
+        """Hold the received items as a column."""
         batch = columns.take(columns.rows) if columns.rows else None
         self.held.column = string_column([], text=False) if batch is None else batch.columns[0]
 

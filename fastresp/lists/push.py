@@ -38,9 +38,9 @@ class Pushed(NamedTuple):
     """The result of a push.
 
     Attributes:
-        report: of its commands; ``report.rows`` counts the items.
+        report: the report of its commands; ``report.rows`` counts the items.
         length: the length of the list after the last command.
-        dropped: the oldest items, which ``maxlen`` removed.
+        dropped: number of oldest items that ``maxlen`` removed.
     """
 
     report: Report
@@ -55,13 +55,13 @@ class Push:
     """One push: its commands and their replies.
 
     Attributes:
-        report: so far.
-        length: the length of the list after the last command that was answered.
-        dropped: items that maxlen removed.
+        report: the live report.
+        length: the length of the list after the last answered command.
+        dropped: number of items that ``maxlen`` removed.
         more: whether the source may have more items.
         source_failed: whether the source raised a TransportError, such as another buffer's.
-        moved: the last refusal by a node of a cluster, until ``check()`` raises it.
-        over: whether the server has refused items, so that nothing more is sent.
+        moved: the last refusal by a cluster node, until ``check()`` raises it.
+        over: whether the server has refused items, so that the push stops.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -73,7 +73,7 @@ class Push:
         self._template = _commands(settings.name, settings.maxlen)
         self._per_row = len(self._template.commands)
         self._started = 0.0
-        # The connection, and the commands and bytes to be subtracted from its totals.
+        # The connection, and the commands and bytes to subtract from its totals.
         self._over: tuple[ReplyCore, int, int] | None = None
         self._writer: Encoder | None = None
         self._source: Any = None
@@ -84,11 +84,11 @@ class Push:
         self._later = 0  # items pushed after a refused one
 
     def begun_over(self, core: ReplyCore) -> bool:
-        """Return whether it has sent something over this connection."""
+        """Return whether it has sent commands over this connection."""
         return self._over is not None and self._over[0] is core
 
     def resume(self, core: ReplyCore) -> None:
-        """Begin over this connection, or continue."""
+        """Start or continue over this connection."""
         if self._over is None:
             self._started = time.monotonic()
         if not self.begun_over(core):
@@ -97,7 +97,7 @@ class Push:
             self._over = core, commands - before[0], size - before[1]
 
     def begin(self, items: Any, max_bulk_bytes: int | None) -> None:
-        """Begin to encode items; each row is a list of them."""
+        """Start to encode items; each row is a list of them."""
         self._first_row = len(self._sizes)
         try:
             if hasattr(items, "__arrow_c_stream__") or hasattr(items, "__arrow_c_array__"):
@@ -115,7 +115,7 @@ class Push:
         self.more = True
 
     def fill(self) -> None:
-        """Encode items until a chunk of commands is full, or there are no more."""
+        """Encode items until a chunk of commands is full or the source ends."""
         assert self._writer is not None
         try:
             self.more = self._writer.fill(self._source)
@@ -137,7 +137,7 @@ class Push:
         release(source)
 
     def take_chunk(self) -> Chunk | None:
-        """Return the whole commands that are encoded, to be sent; None if there are none."""
+        """Return the encoded whole commands to send; None without any."""
         chunk = None if self._writer is None else self._writer.take()
         if chunk is not None:
             self._rows_sent.add(chunk)
@@ -151,7 +151,7 @@ class Push:
         return self.report.failed > 0
 
     def take_rest(self) -> None:
-        """Encode all items that are left, to hand them back."""
+        """Encode all remaining items, to hand them back."""
         while self.more:
             self.fill()
             self.take_chunk()
@@ -166,7 +166,7 @@ class Push:
             try:
                 more = gather(items, batch, settings.batch, BATCH_BYTES, CHUNK_SECONDS)
             except BaseException as error:
-                failure = error  # raised after the items before it are pushed
+                failure = error  # raised after the earlier items are pushed
             if batch:
                 self._sizes.append(len(batch))
                 yield (batch,)
@@ -189,10 +189,10 @@ class Push:
                 self._count(self._sizes[self._rows_sent.accepted()], row)
 
     def _ran(self, row: list[Any]) -> bool:
-        """Return whether RPUSH ran although the reply to another command is an error."""
+        """Return whether RPUSH ran, although the reply to another command is an error."""
         if self._per_row == 1:
             return False
-        # Outside a transaction if a busy server refused MULTI.
+        # It ran outside a transaction if a busy server refused MULTI.
         return isinstance(row[1], int) or (
             isinstance(row[3], list) and bool(row[3]) and isinstance(row[3][0], int)
         )
@@ -223,7 +223,7 @@ class Push:
             self.length = min(self.length, self._settings.maxlen)
 
     def _executed(self, reply: Any) -> Any:
-        """Return the reply to RPUSH inside EXEC's."""
+        """Return the reply to RPUSH in the reply to EXEC."""
         if not (isinstance(reply, list) and len(reply) == 2):
             self._core.misunderstood("EXEC", reply)
         return reply[0]
@@ -232,15 +232,15 @@ class Push:
 
     @property
     def refused(self) -> bool:
-        """Whether commands have to be sent again."""
+        """Whether commands must be resent."""
         return bool(self._rows_sent.refused)
 
     def check(self) -> None:
-        """Raise if commands were refused; call it when all are answered.
+        """Check that no commands were refused; call it when all are answered.
 
         Raises:
-            SlotMoved: they are to be sent again.
-            TransportError: later ones have run.
+            SlotMoved: refused commands must be resent.
+            TransportError: commands after refused ones have run.
         """
         if self._rows_sent.overtaken:
             items = sum(self._sizes[number] for number in self._rows_sent.refused)
@@ -253,7 +253,7 @@ class Push:
             raise moved
 
     def lose(self) -> None:
-        """Keep the commands that were not sent, as the connection was lost; none are in doubt."""
+        """Keep the unsent commands after the connection was lost; none are in doubt."""
         self.moved = None
         self._replies.clear()
         self._rows_sent.lose()
@@ -263,7 +263,7 @@ class Push:
         return self._rows_sent.again()
 
     def _totals(self) -> tuple[int, int]:
-        """Return the commands and bytes sent, including those refused."""
+        """Return the commands and bytes sent, including refused commands."""
         if self._over is None:
             return 0, 0
         core, commands, size = self._over
@@ -290,16 +290,16 @@ class Push:
         return self._over[0]
 
     def add_report_to(self, error: BaseException) -> None:
-        """Add this report to an exception that lacks it; a source's may have another report."""
+        """Add this report to an exception, unless it has the report of another source."""
         if getattr(error, "report", None) is not self.report:
             add_report(error, self.current_report(), str(self.current_report()))
             if self.over:
                 with suppress(AttributeError, TypeError):
                     error.items = self._rows_sent.rejected()  # type: ignore[attr-defined]
-                    error.add_note("fastresp: its attribute 'items' has the items refused")
+                    error.add_note("fastresp: its attribute 'items' has the refused items")
 
     def give_up(self) -> None:
-        """Hand back what was refused or not sent; call it when all that was sent is answered."""
+        """Hand back refused and unsent items; call it when all sent commands are answered."""
         self.current_report()
         self._held_back += len(self._rows_sent.refused) * self._per_row
         self._rows_sent.give_up()
@@ -327,10 +327,10 @@ class Push:
 
 
 def checked_items(items: Any) -> Any:
-    """Return items to push: of an open file, its lines without line ends.
+    """Return the items to push; for an open file, its lines without line ends.
 
     Raises:
-        TypeError: they are a str, bytes or a mapping: iterable, but not an iterable of items.
+        TypeError: ``items`` is a str, bytes or a mapping, which are not iterables of items.
     """
     if isinstance(items, (str, bytes, bytearray, memoryview, Mapping)):
         raise TypeError(
@@ -342,7 +342,7 @@ def checked_items(items: Any) -> Any:
 
 @lru_cache(maxsize=64)
 def _commands(name: bytes, maxlen: int | None) -> Template:
-    """Return the commands of a batch, in one row: all are sent or none, so no MULTI lacks its EXEC.
+    """Return the commands of a batch in one row, so that MULTI and EXEC are always sent together.
 
     Cached, since parsing the template takes a fifth of the time of a push of one item.
     """

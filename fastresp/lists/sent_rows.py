@@ -1,4 +1,4 @@
-"""The rows of a push that are in flight, and those that a node of a cluster refused."""
+"""The rows of a push that are in flight, or that a cluster node refused."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class SentRows:
         per_row: commands of each row.
 
     Attributes:
-        refusals: how often a row was refused.
-        made: the number of rows so far.
+        refusals: number of refusals of rows.
+        made: number of rows.
         overtaken: whether a row was accepted after an earlier one was refused.
     """
 
@@ -29,14 +29,14 @@ class SentRows:
         self._per_row = per_row
         self.made = 0
         self._in_flight: deque[tuple[Chunk, Sequence[int]]] = deque()
-        self._at = 0  # how many rows of the first chunk are answered
+        self._at = 0  # answered rows of the first chunk
         self._refused: dict[int, bytes] = {}
         self._rejected: dict[int, bytes] = {}
         self._wary = False  # whether the slot may still be moving
 
     @property
     def refused(self) -> Sequence[int]:
-        """The numbers of the rows to be sent again, in order."""
+        """The numbers of the rows to resend, in order."""
         return sorted(self._refused)
 
     def add(self, chunk: Chunk) -> None:
@@ -51,22 +51,22 @@ class SentRows:
         return number
 
     def refuse(self) -> None:
-        """Keep the next row, to be sent again."""
+        """Keep the next row, to be resent."""
         self._keep(self._refused)
         self.refusals += 1
         self._wary = True
 
     def lose(self) -> None:
-        """Keep all rows in flight: none of them was sent."""
+        """Keep all rows in flight, none of which was sent."""
         while self._in_flight:
             self._keep(self._refused)
 
     def reject(self) -> int:
-        """Keep the next row, which the server refused for good; return its number."""
+        """Keep the next row, which the server refused permanently; return its number."""
         return self._keep(self._rejected)
 
     def give_up(self) -> None:
-        """Send no row again, and none of those in flight, which were not sent."""
+        """Drop the rows to resend, and the rows in flight, which were not sent."""
         self._rejected |= self._refused
         self._refused = {}
         while self._in_flight:
@@ -78,7 +78,7 @@ class SentRows:
         for _, commands in sorted(self._rejected.items()):
             chunk = CommandSplitter().feed(commands)
             assert chunk is not None
-            push = 0 if self._per_row == 1 else 1  # the command before is MULTI
+            push = 0 if self._per_row == 1 else 1  # the previous command is MULTI
             items += arguments(chunk.command(push, push))[2:]
         return items
 
@@ -89,7 +89,7 @@ class SentRows:
         return number
 
     def again(self) -> Chunk:
-        """Return a chunk of refused rows: the first one, and once that was accepted, the rest."""
+        """Return a chunk of refused rows: the first row or, once it was accepted, the rest."""
         numbers = self.refused[: 1 if self._wary else None]
         self._wary = False
         chunk = CommandSplitter().feed(b"".join(map(self._refused.pop, numbers)))
@@ -98,7 +98,7 @@ class SentRows:
         return chunk
 
     def _next(self) -> tuple[int, Chunk, int]:
-        """Return the number of the row that is answered next, its chunk, and its first command."""
+        """Return the number, the chunk and the first command of the next row to be answered."""
         chunk, numbers = self._in_flight[0]
         at, self._at = self._at, self._at + 1
         if self._at == len(numbers):

@@ -18,7 +18,7 @@ Delivery: TypeAlias = Literal["at-most-once", "at-least-once"]
 
 # Some servers refuse commands with more arguments.
 MOST_ARGUMENTS = 65_536
-# A variadic command ends with the item that reaches this size. A larger one would block other
+# A variadic command ends with the item that reaches this size. Larger commands would block other
 # clients, and 1,000 items of a megabyte would have to fit into the server's query buffer.
 BATCH_BYTES = 1 << 20
 RULES = Rules()
@@ -39,7 +39,7 @@ class Settings:
     def __post_init__(self) -> None:
         if not isinstance(self.key, (str, bytes)):
             raise TypeError(f"key must be a str or bytes, not {self.key!r}")
-        # The command's name and key are arguments, too.
+        # The command's name and key also count as arguments.
         if not isinstance(self.batch, int) or not 1 <= self.batch <= MOST_ARGUMENTS - 2:
             raise ValueError(f"batch must be a whole number from 1 to 65,534, not {self.batch!r}")
         if self.order not in ("fifo", "lifo"):
@@ -68,10 +68,10 @@ class Settings:
         return _slot_of(self.name)
 
     def check_records(self) -> None:
-        """Check that the list and its records are in one slot, as they have to be in a cluster.
+        """Check that the list and its records are in one slot, as a cluster requires.
 
         Raises:
-            ValueError: they are not.
+            ValueError: they are in different slots.
         """
         if _slot_of(self.key_for("consumers")) != self.slot:
             raise ValueError(
@@ -80,9 +80,9 @@ class Settings:
             )
 
     def key_for(self, suffix: str) -> bytes:
-        """Return a key for the list's own records, in the same cluster slot as the list.
+        """Return a key for the list's records, in the same cluster slot as the list.
 
-        Not for keys such as ``a}b``: no hash tag can name their slot.
+        This is impossible for keys such as ``a}b``, whose slot no hash tag can name.
         """
         key = self.name
         # A key's hash tag is the text between its first '{' and the next '}'.
@@ -96,7 +96,7 @@ def _slot_of(key: bytes) -> int:
 
 
 def checked_count(n: object) -> int:
-    """Check a number of items; return it, or the largest possible one if it is larger."""
+    """Check a number of items; return it, or the maximum if it is larger."""
     if not isinstance(n, int) or n < 0:
         raise ValueError(f"n must be a whole number of items, 0 or more, not {n!r}")
     return min(n, sys.maxsize)

@@ -11,23 +11,23 @@ cdef extern from "Python.h":
     Py_ssize_t PyBytes_GET_SIZE(object)
     Py_ssize_t PyObject_LengthHint(object, Py_ssize_t) except -1
 
-# Reading the clock costs as much as a few items: read it after at most this many.
+# Reading the clock costs as much as a few items, so read it after this many at most.
 cdef Py_ssize_t CLOCK_ITEMS = 64
 
 
 def gather(source, list batch, Py_ssize_t most_items, Py_ssize_t most_bytes, double seconds):
-    """Append items of an iterator to a list until there are enough, or the time is up.
+    """Append items of an iterator to a list until a limit or the deadline is reached.
 
     Args:
         source: an iterator of items.
         batch: the list to append to; it need not be empty.
         most_items: stop after this many items.
         most_bytes: stop after the item that reaches this many bytes. A str counts its characters,
-            another item its ``len()``, or 32 if it has no length.
+            any other item its ``len()``, or 32 if it has no length.
         seconds: stop after the first item that arrives this many seconds after the call.
 
     Returns:
-        False if the iterator is exhausted; True if there may be more.
+        False if the iterator is exhausted; True if it may have more items.
     """
     cdef Py_ssize_t count = 0, size = 0, until = 1, step = 1
     cdef double now, last = monotonic()

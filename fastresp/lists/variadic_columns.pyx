@@ -34,7 +34,8 @@ cdef class ListedStream(ArrowStream):
     Args:
         data: an array or a stream of arrays of one type, not of structs.
         most: values per list; the last list of each batch may have fewer.
-        most_bytes: fewer values per list, if strings or bytes of average size would exceed this.
+        most_bytes: approximate maximum bytes of a list of strings or bytes, which may lower
+            ``most``.
         sizes: a list, to which the number of values of each list is appended.
 
     Raises:

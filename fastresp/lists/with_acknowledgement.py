@@ -79,7 +79,7 @@ class AtLeastOnce(Popping):
 
     @property
     def _longest_wait(self) -> float:
-        # Shorter than the lease, so that a waiting consumer renews it.
+        # Less than the lease, so that a waiting consumer renews it.
         return self.settings.lease / 3
 
     def _waiting(self, seconds: float) -> Steps[bool]:
@@ -113,7 +113,7 @@ class AtLeastOnce(Popping):
         self._consumer.acknowledging_returned(count)
 
     def ending(self) -> Steps[None]:
-        with suppress(CommandError):  # held items are put back all the same
+        with suppress(CommandError):  # held items are still put back
             yield from self.settling()
         if self.name:
             yield from self._putting_back()
@@ -124,7 +124,7 @@ class AtLeastOnce(Popping):
         expect(list, "EXEC", replies)
         expect(int | CommandError, "EXEC", replies[0] if len(replies) == 2 else replies)
         self._consumer.cleared()
-        with suppress(LeaseError):  # its items were back in the list, and are removed, too
+        with suppress(LeaseError):  # its items were back in the list, and are also removed
             self._check_lease(replies[0])
         self.held.forget()
 

@@ -49,19 +49,19 @@ class AtMostOnce(Popping):
         return True
 
     def ending(self) -> Steps[None]:
-        with suppress(CommandError):  # held items are put back all the same
+        with suppress(CommandError):  # held items are still put back
             yield from self.settling()
         self.held.take_apart()
         yield from self._returning(self.held.singly)
 
     def _returning(self, held: deque[bytes]) -> Steps[None]:
-        """Push held items at the end they came from.
+        """Push held items back at the end they came from, at most once.
 
-        At most once: items in doubt after a lost connection are not pushed again.
+        Items in doubt after a lost connection are not pushed again.
         """
         command = "LPUSH" if self._fifo else "RPUSH"
         while held:
-            # The last ones first, and fewer at a time if they are large.
+            # The last items first, and fewer at a time if they are large.
             back: list[bytes] = []
             gather(reversed(held), back, self.settings.batch, BATCH_BYTES, math.inf)
             for _ in back:

@@ -169,7 +169,7 @@ def _pool_from_url(url: str) -> Any:
             raise ValueError
         return redis.ConnectionPool.from_url(url)
     except ValueError:
-        # Show neither the URL nor the parser's message: both may contain part of a password that has
+        # Show neither the URL nor the parser's message: both may contain part of a password with
         # a '/', '#' or '@'.
         raise ValueError(
             "can't read this server URL; write redis://user:password@host:port/db, rediss:// for "

@@ -185,7 +185,7 @@ def test_remap_that_fails(clusters: dict[str, LocalCluster], remap: Any) -> None
     cluster = clusters["lost"]
     cluster.clients[0].config_set("cluster-preferred-endpoint-type", "ip")
     server = valkey.asyncio.ValkeyCluster("127.0.0.1", cluster.ports[0], address_remap=remap)
-    with pytest.raises(fastresp.TransportError, match=r"address_remap .*has to return the host"):
+    with pytest.raises(fastresp.TransportError, match=r"address_remap .*must return the host"):
         fastresp.mass_insert([("SET", "a", 1)], server=server)
 
 
