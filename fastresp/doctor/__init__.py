@@ -1,4 +1,4 @@
-"""The doctor: find what limits a server's throughput, and what to change first."""
+"""The doctor: find what limits a server's throughput, and recommend changes."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ LATEST, LATENCY HISTORY and COMMAND DOCS or COMMAND INFO, and INFO, CLIENT LIST
 and SLOWLOG GET at the start and at the end. It writes nothing and changes
 nothing."""
 CLUSTER_PLAN = f"""\
-On a cluster it examines each primary in this way, for {MEASURING_S:.0f} seconds in all or a
-little longer; those that are left are only read. It reads up to eight at a
-time, and also sends CLUSTER SLOTS and CLUSTER NODES."""
+On a cluster it measures the primaries one by one for about {MEASURING_S:.0f} seconds; of the
+remaining ones it only reads the state, up to eight at a time. It also sends
+CLUSTER SLOTS and CLUSTER NODES."""
 WATCH_CLUSTER_PLAN = """\
 On a cluster it watches all primaries at the same time, and also sends CLUSTER
 SLOTS and CLUSTER NODES."""
@@ -56,17 +56,17 @@ SLOTS and CLUSTER NODES."""
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What the doctor found.
+    """The doctor's results.
 
     Attributes:
-        facts: the server's settings and state, as it reported them. Of a cluster, those of the node
-            that was passed.
+        facts: the server's settings and state, as it reported them; for a cluster, of the node that
+            was passed.
         measured: the measurements; None if the server was only watched, or for a cluster.
         use: how clients used the server, since it started or while it was watched; None if it
             refuses INFO, or for a cluster.
-        verdicts: the findings, largest gain first, notes last. Of a cluster, they name the nodes.
-        cluster: its slots, and the nodes that can't be used; None if this is no cluster.
-        nodes: what was found on each primary of the cluster, by host and port.
+        verdicts: the findings, largest gain first, notes last. For a cluster, they name the nodes.
+        cluster: slots and unusable nodes of a cluster; None for a single server.
+        nodes: the results for each primary of the cluster, by host and port.
     """
 
     facts: Facts
@@ -82,7 +82,7 @@ class Diagnosis:
         return worst(self.verdicts)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as fields for JSON, without passwords or data of the server."""
+        """Return a dict for JSON, without passwords or data of the server."""
         fields = self._fields()
         primaries = [] if self.cluster is None else self.cluster.primaries
         return fields | {
@@ -97,7 +97,7 @@ class Diagnosis:
         }
 
     def _fields(self) -> dict[str, Any]:
-        """Return everything but the verdicts."""
+        """Return all fields except the verdicts."""
         facts = self.facts
         return {
             "server": facts.place,
@@ -117,11 +117,11 @@ class Diagnosis:
 def doctor(server: ServerLike = None, announce: Announce = lambda text: None) -> Diagnosis:
     """Measure a server with harmless commands on the doctor's own keys, and find what limits it.
 
-    Takes 1 to 5 seconds, for a cluster up to 25. PLAN lists every command that it sends, and
-    CLUSTER_PLAN those to a cluster.
+    Takes 1 to 5 seconds, or up to 25 seconds for a cluster. PLAN lists every command that it sends;
+    CLUSTER_PLAN adds the commands for a cluster.
 
     Args:
-        server: as for ``mass_insert``. Of a cluster, all primaries are examined.
+        server: as for ``mass_insert``. All primaries of a cluster are examined.
         announce: called with the name of each step as it starts.
 
     Raises:
@@ -134,7 +134,7 @@ def doctor(server: ServerLike = None, announce: Announce = lambda text: None) ->
             info = questions.info()
             facts = read_facts(where, questions, info, questions.slow_log())
             cluster = read_cluster(where, questions, info)
-        # The connection for questions is closed by now: only those that measure are open.
+        # The connection for questions is closed now; only those that measure are open.
         if cluster is not None:
             return _diagnose_all(facts, examine(cluster, announce))
         measured = measure(where, facts, announce)
@@ -149,7 +149,7 @@ def watch(
     """Watch a server in use, without writing or changing anything, and find what limits it.
 
     Args:
-        server: as for ``mass_insert``. Of a cluster, all primaries are watched.
+        server: as for ``mass_insert``. All primaries of a cluster are watched.
         seconds: how long to watch.
         announce: called with the progress, as text.
 

@@ -32,26 +32,26 @@ ERRORS = "Redis documentation, INFO: https://redis.io/docs/latest/commands/info/
 # For redis-py without and with a pipeline. Source: BOOK, a table of symptoms from 2013.
 RECONNECTING_GAIN = 2.0
 PIPELINE_GAIN = 5.0
-# For SET and GET; 2.7 for LRANGE of 10 items, 16 for 100. Source: the README of hiredis-py.
+# Speed-up for SET and GET; 2.7 for LRANGE of 10 items, 16 for 100. Source: hiredis-py's README.
 HIREDIS_GAIN = 1.1
-# A smaller gain from a unix socket is not worth a change.
+# A smaller gain from a unix socket does not justify a change.
 UNIX_GAIN = 1.1
 
-# Closed connections that hold a local port: a program that reuses its connections has only a few.
+# Closed connections that occupy a local port: a program that reuses connections has only a few.
 WAITING = 1_000
-# Fewer commands per connection than this: connections are not reused.
+# With fewer commands per connection, connections are not reused.
 PER_CONNECTION = 10
 CONNECTIONS = 20
 CONNECTIONS_A_SECOND = 2.0
-# Fewer commands than this are too few to judge how they are sent.
+# Minimum commands to judge how they are sent.
 COMMANDS = 100
-# The share of its time that the busiest connection waits for replies; below, little is to gain.
+# The share of its time that the busiest connection waits for replies; less leaves little to gain.
 WAITS = 0.3
-# No connection can wait for more than all of its time. A PING may be slower than the client's
-# commands (4 times, measured on a busy machine); beyond that, the client is nearer to the server.
+# A connection can't wait for more than 100% of the time. A PING may be slower than the client's
+# commands (4 times, measured on a busy machine); beyond that, the client is closer to the server.
 NEARER = 5.0
 PER_READ = 1.5
-# A command needs several reads, though it is smaller than the buffer of one read (16 KiB).
+# Maximum commands per read if commands, smaller than the read buffer (16 KiB), arrive in pieces.
 PIECES_PER_READ = 0.75
 SMALL_BYTES = 4096
 # Linux delays acknowledgements by 40 ms: 25 commands per second, instead of one per round trip.
@@ -71,14 +71,14 @@ def hiredis(found: Findings) -> Verdict | None:
     return Verdict(
         "no-hiredis", "advice", "redis-py runs without hiredis", figure,
         "Run pip install 'redis[hiredis]'; redis-py then uses it without any setting.",
-        "not measured here; its README says 1.1x for SET and GET, 2.7x for lists of 10 items, "
+        "not measured here; its README reports 1.1x for SET and GET, 2.7x for lists of 10 items, "
         "16x for lists of 100",
         HIREDIS, HIREDIS_GAIN,
     )  # fmt: skip
 
 
 def connections(found: Findings) -> Verdict | None:
-    """Check whether clients open a connection for each command, or for every few."""
+    """Check whether clients open a connection for each command or every few commands."""
     use, measured, facts = found.use, found.measured, found.facts
     figures = []
     if use is not None and _reconnects(use):
@@ -91,7 +91,7 @@ def connections(found: Findings) -> Verdict | None:
     if facts.time_wait >= WAITING:
         figures.append(
             f"{facts.time_wait:,} of {facts.local_ports:,} local ports are held by closed "
-            "connections to this server; when none is left, clients fail with "
+            "connections to this server; when no port is free, clients fail with "
             "'Cannot assign requested address'"
         )
     if not figures:
@@ -106,7 +106,7 @@ def connections(found: Findings) -> Verdict | None:
     serious = watched or facts.time_wait >= WAITING
     return Verdict(
         "connection-per-command", "problem" if serious else "advice",
-        "Clients open a connection for every command, or for every few", "; ".join(figures),
+        "Clients open a connection for every command or every few commands", "; ".join(figures),
         "Reuse connections: create one redis.Redis() for the whole program (it has a pool), not "
         "one for each request.",
         expected, BOOK, gain,
@@ -126,14 +126,14 @@ def _when(use: Use) -> str:
 
 
 def pipelining(found: Findings) -> Verdict | None:
-    """Check whether each command waits for the reply to the one before."""
+    """Check whether each command waits for the previous reply."""
     use, measured = found.use, found.measured
     if use is None or use.commands - use.blocking < COMMANDS or _reconnects(use):
         return None
     rate = use.commands_per_read
     if rate is None or rate >= PER_READ or _in_pieces(use):
         return None
-    # Judge by the busiest connection: many slow ones do no harm.
+    # Judge by the busiest connection, since many slow ones do no harm.
     waits = use.per_second(_busiest(use)) * (use.round_trip_s or 0.0)
     if use.watched and waits < WAITS:
         return None
@@ -144,7 +144,7 @@ def pipelining(found: Findings) -> Verdict | None:
     if use.watched and use.round_trip_s is not None:
         figure += f"; a PING takes {use.round_trip_s * 1000:.3f} ms: "
         figure += (
-            "the clients must be nearer to the server than the doctor to send this many"
+            "the clients must be closer to the server than the doctor to send this many"
             if nearer
             else f"one connection waits {min(1.0, waits):.0%} of the time"
         )
@@ -165,7 +165,7 @@ def pipelining(found: Findings) -> Verdict | None:
 def _busiest(use: Use) -> int:
     """Return the commands of the busiest connection; if unknown, the average per connection.
 
-    Leaves out commands that block, and connections blocked in one.
+    Blocking commands, and connections blocked in one, are excluded.
     """
     if use.busiest is not None:
         return use.busiest
@@ -258,7 +258,7 @@ def unix_socket(found: Findings) -> Verdict | None:
 
 
 def errors(found: Findings) -> Verdict | None:
-    """Check for error replies, which are wasted work."""
+    """Check for error replies."""
     use = found.use
     if use is None or use.errors is None or use.errors < ERRORS_SEEN:
         return None
@@ -293,7 +293,7 @@ def refused(found: Findings) -> Verdict | None:
 
 
 def writes_refused(found: Findings) -> Verdict | None:
-    """Check whether the server refused a write, for a reason that no other rule knows."""
+    """Check whether the server refused a write, for a reason that no other rule covers."""
     measured = found.measured
     reason = measured.reading_only if measured else ""
     if not reason.startswith("the server refuses"):
@@ -303,15 +303,15 @@ def writes_refused(found: Findings) -> Verdict | None:
         "writes-refused", "note" if permission else "problem",
         "The doctor has no permission to write" if permission else "The server refuses writes",
         reason,
-        "To measure writes as well, allow the user SET and the keys fastresp:doctor:*."
+        "To measure writes, allow the user SET and the keys fastresp:doctor:*."
         if permission
-        else "Fix the cause that the error names; until then a load will fail, too.",
+        else "Fix the cause named in the error; until then, loads will also fail.",
         "writes are measured" if permission else "the load succeeds", "the server's error reply",
     )  # fmt: skip
 
 
 def pipelines_pay(found: Findings) -> Verdict | None:
-    """Report what pipelines gain here, also on a healthy server."""
+    """Report the gain from pipelines, even for a healthy server."""
     measured = found.measured
     gain = measured and gain_of(measured.pipeline, measured.redis_py)
     if not measured or not gain or pipelining(found) is not None:

@@ -1,4 +1,4 @@
-"""The primaries of a cluster: which slots and replicas each has, and whether it can be reached."""
+"""The primaries of a cluster: their slots, their replicas, and whether they can be reached."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .questions import Questions, text_of
 
 __all__ = ["REACH_S", "Cluster", "Primary", "open_slots", "read_cluster"]
 
-# How long a node may take to accept a connection, and to answer each question.
+# Seconds for a node to accept a connection, and to answer each question.
 REACH_S = 3.0
 # In CLUSTER NODES: a slot that is being moved to another node, or from it.
 OPEN_SLOT = re.compile(r"\[(\d+)-[<>]-\w+\]")
@@ -24,9 +24,9 @@ class Primary:
     """A node of a cluster that serves slots.
 
     Attributes:
-        server: its settings, with the address that it announces.
-        slots: that it serves.
-        replicas: how many replicas it has that work.
+        server: its settings, with its announced address.
+        slots: the slots that it serves.
+        replicas: number of its working replicas.
     """
 
     server: Server
@@ -35,19 +35,19 @@ class Primary:
 
     @property
     def place(self) -> str:
-        """Its host and port."""
+        """Host and port."""
         return str(self.server)
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """A cluster, as one of its nodes describes it.
+    """A cluster, as described by one of its nodes.
 
     Attributes:
         primaries: the nodes that serve slots.
         unserved: slots that no node serves.
-        unreachable: why a node can't be used, by its place.
-        moving: slots that are being moved, by the place of a node that says so.
+        unreachable: why nodes can't be used, by place.
+        moving: slots that are being moved, by the place of the reporting node.
     """
 
     primaries: Sequence[Primary]
@@ -57,15 +57,16 @@ class Cluster:
 
 
 def read_cluster(server: Server, questions: Questions, info: Mapping[str, str]) -> Cluster | None:
-    """Read which primaries a cluster has.
+    """Read the primaries of a cluster.
 
     Args:
         server: one of its nodes.
-        questions: for a connection to it.
+        questions: questions over a connection to it.
         info: its INFO.
 
     Returns:
-        The cluster; None if this is no node of one, has no slots yet, or refuses CLUSTER SLOTS.
+        The cluster; None if the server is not a cluster node, has no slots yet, or refuses CLUSTER
+        SLOTS.
     """
     reply = questions.ask("CLUSTER", "SLOTS") if info.get("cluster_enabled") == "1" else None
     if not reply:
@@ -85,7 +86,7 @@ def read_cluster(server: Server, questions: Questions, info: Mapping[str, str]) 
 
 
 def open_slots(questions: Questions) -> list[int]:
-    """Return the slots that a node says are being moved to or from it."""
+    """Return the slots that a node reports as being moved to or from it."""
     reply = questions.ask("CLUSTER", "NODES")
     lines = text_of(reply or b"").splitlines()
     own = next((line for line in lines if "myself" in line), "")

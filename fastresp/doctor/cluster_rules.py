@@ -1,4 +1,4 @@
-"""Rules about a cluster as a whole, and the findings about its nodes, each named once."""
+"""Rules about a whole cluster, and grouping of the findings about its nodes."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ TUTORIAL = (
     "Redis documentation, scaling with a cluster: "
     "https://redis.io/docs/latest/operate/oss_and_stack/management/scaling/"
 )
-# How many times the average a node may have before the cluster counts as uneven.
+# Multiples of the average from which on a node counts as uneven.
 UNEVEN_SLOTS = 1.5
 UNEVEN = 2.0
-# Less data, or fewer commands, are too few to judge.
+# Minimum data or commands to judge.
 UNEVEN_BYTES = 64 << 20
 UNEVEN_COMMANDS = 1_000
-# Settings of which all nodes should have the same value.
+# Settings that should be equal on all nodes.
 SETTINGS = ("maxmemory_human", "maxmemory_policy", "aof_enabled")
 NAMED = 4
 
@@ -37,7 +37,7 @@ ClusterRule: TypeAlias = Callable[[Cluster, Mapping[str, Findings]], Verdict | N
 
 
 def names(places: Sequence[str], most: int = NAMED) -> str:
-    """Return the names of nodes as text, or some of them if there are many."""
+    """Return the names of nodes as text; only the first of many."""
     more = len(places) - most
     if more <= 1:
         return ", ".join(places)
@@ -45,12 +45,12 @@ def names(places: Sequence[str], most: int = NAMED) -> str:
 
 
 def grouped(verdicts: Mapping[str, Sequence[Verdict]]) -> Iterable[Verdict]:
-    """Yield one verdict for the same finding about several nodes; it names them.
+    """Combine the same finding about several nodes into one verdict, which names them.
 
-    If their figures differ, the one with the largest gain stands for all, with its node's name.
+    If their figures differ, it has the figure with the largest gain, and its node's name.
 
     Args:
-        verdicts: of each node, by its place.
+        verdicts: the verdicts of each node, by place.
     """
     groups: defaultdict[tuple[str, Grade], dict[str, Verdict]] = defaultdict(dict)
     for place, found in verdicts.items():
@@ -89,7 +89,7 @@ def unreachable(cluster: Cluster, nodes: Mapping[str, Findings]) -> Verdict | No
         "A node of the cluster can't be used" if len(places) == 1
         else f"{len(places):,} nodes of the cluster can't be used",
         cluster.unreachable[places[0]],
-        "Check that it runs, and that the address that it announces can be reached from the "
+        "Check that it is running, and that its announced address can be reached from the "
         "machines of its clients (cluster-announce-ip, cluster-announce-port, "
         "cluster-announce-hostname).",
         "the load succeeds", SPECIFICATION, nodes=places,
@@ -97,7 +97,7 @@ def unreachable(cluster: Cluster, nodes: Mapping[str, Findings]) -> Verdict | No
 
 
 def without_replica(cluster: Cluster, nodes: Mapping[str, Findings]) -> Verdict | None:
-    """Check whether each primary has a replica; if none has, this may be intended."""
+    """Check whether each primary has a replica; if no primary has one, it may be intended."""
     alone = tuple(each.place for each in cluster.primaries if not each.replicas)
     if not alone:
         return None
@@ -105,7 +105,7 @@ def without_replica(cluster: Cluster, nodes: Mapping[str, Findings]) -> Verdict 
     figure = f"{len(alone):,} of {counted(len(cluster.primaries), 'primary', 'primaries')}"
     return Verdict(
         "no-replica", "note" if every else "advice",
-        "No primary has a replica" if every else "Some primaries have no replica that works",
+        "No primary has a replica" if every else "Some primaries have no working replica",
         figure,
         "Add a replica (redis-cli --cluster add-node ... --cluster-slave), unless the data can be "
         "loaded again: if such a node dies, its slots and their data are gone.",
@@ -121,7 +121,7 @@ def moving(cluster: Cluster, nodes: Mapping[str, Findings]) -> Verdict | None:
     return Verdict(
         "slots-moving", "advice", "Slots are being moved",
         f"{counted(len(slots), 'slot')}, the first is {slots[0]:,}",
-        "If no resharding is under way, one was interrupted: run redis-cli --cluster fix. Loads "
+        "If no resharding is in progress, one was interrupted: run redis-cli --cluster fix. Loads "
         "wait for such slots, and other clients need several attempts (ASK, TRYAGAIN).",
         "no commands are redirected", SPECIFICATION, nodes=tuple(cluster.moving),
     )  # fmt: skip
@@ -131,27 +131,27 @@ def uneven_slots(cluster: Cluster, nodes: Mapping[str, Findings]) -> Verdict | N
     """Check whether a node has far more slots than the average."""
     counts = {each.place: len(each.slots) for each in cluster.primaries}
     return _uneven(
-        counts, UNEVEN_SLOTS, "slots-uneven", "Slots are spread unevenly",
+        counts, UNEVEN_SLOTS, "slots-uneven", "Slots are distributed unevenly",
         lambda count: f"{count:,.0f} slots",
-        "Run redis-cli --cluster rebalance, unless the machines of these nodes differ as much.",
+        "Run redis-cli --cluster rebalance, unless the machines of these nodes differ accordingly.",
     )  # fmt: skip
 
 
 def uneven_memory(cluster: Cluster, nodes: Mapping[str, Findings]) -> Verdict | None:
-    """Check whether a node holds far more data than the average."""
+    """Check whether a node has far more data than the average."""
     used = {place: found.facts.number("used_memory") or 0.0 for place, found in nodes.items()}
     if max(used.values(), default=0.0) < UNEVEN_BYTES:
         return None
     return _uneven(
-        used, UNEVEN, "memory-uneven", "Data is spread unevenly", size_text,
+        used, UNEVEN, "memory-uneven", "Data is distributed unevenly", size_text,
         "Look for large keys with redis-cli --bigkeys on this node, and for a hash tag that many "
-        "keys share: all of them are in one slot. Otherwise move slots away (redis-cli --cluster "
+        "keys share, which puts them in one slot. Otherwise move slots away (redis-cli --cluster "
         "reshard).",
     )  # fmt: skip
 
 
 def uneven_use(cluster: Cluster, nodes: Mapping[str, Findings]) -> Verdict | None:
-    """Check whether a node gets far more commands than the average, while they were watched."""
+    """Check whether a watched node got far more commands than the average."""
     uses = {place: found.use for place, found in nodes.items()}
     rates = {
         place: use.per_second(use.commands) for place, use in uses.items() if use and use.watched
@@ -162,7 +162,7 @@ def uneven_use(cluster: Cluster, nodes: Mapping[str, Findings]) -> Verdict | Non
         rates, UNEVEN, "use-uneven", "One node gets most of the commands",
         lambda rate: f"{rate:,.0f} commands per second",
         "Look for keys that are used far more than others (redis-cli --hotkeys), and for a hash "
-        "tag that many keys share: spread such data over several keys.",
+        "tag that many keys share: divide such data among several keys.",
     )  # fmt: skip
 
 
@@ -190,7 +190,7 @@ def _uneven(
 
 
 def different(cluster: Cluster, nodes: Mapping[str, Findings]) -> Verdict | None:
-    """Check whether the nodes differ in their version or settings."""
+    """Check whether the nodes have different versions or settings."""
     figures = []
     for name in ("version", *SETTINGS):
         by_value: defaultdict[str, list[str]] = defaultdict(list)
@@ -203,8 +203,9 @@ def different(cluster: Cluster, nodes: Mapping[str, Findings]) -> Verdict | None
     if not figures:
         return None
     return Verdict(
-        "nodes-differ", "note", "The nodes are not set up alike", "; ".join(figures[:NAMED]),
-        "Set up all nodes alike, unless their machines differ: a load ends where the first of them "
+        "nodes-differ", "note", "The nodes differ in version or settings",
+        "; ".join(figures[:NAMED]),
+        "Configure all nodes alike, unless their machines differ: a load fails when the first node "
         "is full or refuses a command.",
         "not measured", TUTORIAL,
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Examine the primaries of a cluster: read or watch all at once, measure one after another."""
+"""Examine the primaries of a cluster: read or watch them in parallel, measure them in turn."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .watch import Use, Watching, use_since_start, wait
 
 __all__ = ["MEASURING_S", "examine", "watch_all"]
 
-# After this time, no other node is measured.
+# After this many seconds, no further node is measured.
 MEASURING_S = 20.0
 
 T = TypeVar("T")
@@ -26,7 +26,7 @@ Examined: TypeAlias = tuple[Cluster, Mapping[str, Findings]]
 
 
 class Seen(NamedTuple):
-    """What a node said about itself, and which of its slots are being moved."""
+    """A node's answers about itself, and its slots that are being moved."""
 
     facts: Facts
     use: Use | None
@@ -34,10 +34,10 @@ class Seen(NamedTuple):
 
 
 def examine(cluster: Cluster, announce: Announce) -> Examined:
-    """Read the state of all primaries, and measure those for which there is time.
+    """Read the state of all primaries, and measure as many as time allows.
 
     Returns:
-        The cluster, with the nodes that can't be used; and the findings about all others.
+        The cluster, with its unusable nodes; and the findings about all other nodes.
 
     Raises:
         TransportError: a connection was lost during measurements.
@@ -105,7 +105,7 @@ def watch_all(cluster: Cluster, seconds: float, announce: Announce) -> Examined:
 
 
 def _of_all(cluster: Cluster, function: Callable[[Primary], T]) -> tuple[Cluster, dict[Primary, T]]:
-    """Call a function for all primaries, and note those for which it raises a TransportError."""
+    """Call a function for all primaries, and note where it raises TransportError."""
     results = in_parallel(cluster.primaries, function)
     good: dict[Primary, T] = {}
     bad: dict[str, str] = {}
@@ -132,7 +132,7 @@ def _read(primary: Primary) -> Seen:
 
 
 def _of_node(facts: Facts) -> Facts:
-    """Return the facts without the unix socket: clients of a cluster can't use it."""
+    """Return the facts without the unix socket, which clients of a cluster can't use."""
     return replace(facts, unix_socket="")
 
 
@@ -140,7 +140,7 @@ def _questions(primary: Primary) -> Questions:
     """Return questions for a new connection to a node.
 
     Raises:
-        TransportError: it can't be reached.
+        TransportError: the node can't be reached.
     """
     return Questions(primary.server, primary.server.connect(REACH_S))
 

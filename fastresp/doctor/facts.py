@@ -1,4 +1,4 @@
-"""Read a server's settings and state, and what this machine knows about it; changes nothing."""
+"""Read a server's settings and state, from the server and this machine; changes nothing."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = [
     "usable_socket",
 ]
 
-# The settings that the rules use. One CONFIG GET each: servers before 7.0 accept one at a time.
+# The settings used by the rules. One CONFIG GET each: servers before 7.0 accept one at a time.
 PARAMETERS = (
     "appendfsync", "client-output-buffer-limit", "io-threads", "repl-disable-tcp-nodelay",
     "save", "unixsocket",
@@ -44,7 +44,7 @@ TIME_WAIT = "06"
 
 @dataclass(frozen=True)
 class Facts:
-    """A server's settings and state, and how it is connected to.
+    """A server's settings and state, and its connection.
 
     Attributes:
         place: its address, without a password.
@@ -56,13 +56,13 @@ class Facts:
         now: when INFO was read, in seconds since 1970.
         config: the settings in PARAMETERS that CONFIG GET returned.
         latency: the longest spike of each event in the last day, in milliseconds.
-        slow: commands whose cost grows with the data, from the slow log of the last day.
-        cores: that the server may use; None if it is not on this machine.
+        slow: commands of non-constant cost in the slow log of the last day.
+        cores: number of cores that the server may use; None if it is not on this machine.
         swapped: bytes of the server's memory in swap; None if unknown.
-        unix_socket: its path, if it can be reached from here; else empty.
-        time_wait: closed connections to the server that still hold a local port.
+        unix_socket: the path of its unix socket, if it can be reached from here; else empty.
+        time_wait: closed connections to the server that still occupy a local port.
         local_ports: number of local ports.
-        unread: commands that the server refused, and its error replies.
+        unread: refused commands, with the server's error replies.
     """
 
     place: str
@@ -115,10 +115,7 @@ class Facts:
 
     @property
     def expiring(self) -> float | None:
-        """The share of the keys that have an expiry; None if there are no keys, or unknown.
-
-        Counts all databases, as maxmemory does.
-        """
+        """The share of keys with an expiry, in all databases; None without keys, or if unknown."""
         keys = expiring = 0
         for name, text in self.info.items():
             if name.startswith("db") and name[2:].isdigit():
@@ -129,7 +126,7 @@ class Facts:
 
     @property
     def memory_left(self) -> float | None:
-        """Bytes left below maxmemory; None if there is no limit, or unknown."""
+        """Bytes left below maxmemory; None without a limit, or if unknown."""
         most, used = self.number("maxmemory"), self.number("used_memory")
         if not most or used is None:
             return None
@@ -143,7 +140,7 @@ def read_facts(
 
     Args:
         server: the server.
-        questions: for a connection to it.
+        questions: questions over a connection to it.
         info: the fields of INFO.
         log: the entries of the slow log to use.
     """
@@ -181,7 +178,7 @@ def read_facts(
 
 
 def _now(info: Mapping[str, str]) -> float:
-    """Return the time by the server's clock, which its logs use; before 6.2, by ours."""
+    """Return the time of the server's clock, which its logs use; before 6.2, of our clock."""
     return int(info.get("server_time_usec", 0)) / 1e6 or time.time()
 
 
@@ -199,7 +196,7 @@ def _nodelay(raw: socket.socket) -> bool | None:
 
 
 def _server_pid(info: Mapping[str, str]) -> int | None:
-    """Return the server's process id, unless it is that of another process here (a container's)."""
+    """Return the server's process ID, unless it names another process here (with containers)."""
     pid = info.get("process_id", "")
     try:
         name = Path(f"/proc/{int(pid)}/comm").read_text()
@@ -240,10 +237,10 @@ def unix_server(server: Server, path: str) -> Server:
 
 
 def usable_socket(server: Server, info: Mapping[str, str], path: str) -> str:
-    """Return the path if this very server listens there and accepts us; else empty.
+    """Return the path if this server listens there and accepts our login; else empty.
 
-    Also empty if the server is connected to over a unix socket already. The password is sent only
-    to the process id that the server reports: behind a tunnel, another server may own this path.
+    Empty also if the connection already uses a unix socket. The password is sent only to the
+    process ID that the server reports: behind a tunnel, another server may own this path.
     """
     if not path or "path" in server.settings:
         return ""
@@ -264,7 +261,7 @@ def usable_socket(server: Server, info: Mapping[str, str], path: str) -> str:
 
 
 def _listener(path: str) -> str:
-    """Return the id of the process that listens on a unix socket; empty if unknown.
+    """Return the ID of the process that listens on a unix socket; empty if unknown.
 
     Raises:
         OSError: no process listens there.

@@ -1,4 +1,4 @@
-"""Commands encoded beforehand, over a redis-py connection: the rate of a loop with no client."""
+"""Send pre-encoded commands over a redis-py connection: the rate of a loop without a client."""
 
 from __future__ import annotations
 
@@ -21,15 +21,13 @@ PAUSE_S = 0.001
 ROUNDS = 3
 # Replies are a status or an error.
 REPLY_BYTES = 65536
-# Bounds what redis-py reads over one connection: at most 2.3 MB of lists, on a fast machine.
+# Maximum bytes that redis-py reads over one connection; the lists have at most 2.3 MB.
 CLIENT_BYTES = 3 << 20
 CLIENT_S = 30.0
 
 
 def rate_of(step: Callable[[], object], count: int, *, seconds: float, most: int) -> float:
-    """Return commands per second, the best of three rounds.
-
-    The best, since a busy machine only ever makes a round slower.
+    """Return commands per second, the best of three rounds, since noise only slows a round.
 
     Args:
         step: runs ``count`` commands.
@@ -51,8 +49,8 @@ def rate_of(step: Callable[[], object], count: int, *, seconds: float, most: int
 class Link:
     """The socket of a redis-py connection: sends encoded commands and counts one-line replies.
 
-    Like redis-benchmark it encodes its commands beforehand and builds no objects from replies;
-    unlike it, it is a loop in Python.
+    Like redis-benchmark, it sends pre-encoded commands and builds no objects from replies, but in a
+    Python loop.
     """
 
     def __init__(self, server: Server, connection: Any) -> None:
@@ -64,7 +62,7 @@ class Link:
         """Send commands, and read their replies, each a status or an error.
 
         Raises:
-            CommandError: one reply is an error.
+            CommandError: a reply is an error.
             TransportError: the connection was lost, or the server does not reply.
         """
         scanner = ReplyScanner(max_reply_bytes=REPLY_BYTES)
@@ -109,10 +107,10 @@ class Link:
 
 
 class BoundedSocket:
-    """A socket for redis-py that stops after too many bytes or too long.
+    """A socket for redis-py with a limit on bytes and time.
 
-    redis-py's parser keeps whatever arrives. Our own bounded parser can't replace it here: the
-    speed of redis-py's is what is measured.
+    redis-py's parser has no limits. Our bounded parser can't replace it here, since redis-py's
+    speed is measured.
     """
 
     def __init__(self, raw: socket.socket) -> None:

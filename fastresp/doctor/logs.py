@@ -15,8 +15,8 @@ __all__ = ["SCRATCH", "Slow", "latency_spikes", "new_entries", "slow_commands"]
 SCRATCH = "fastresp:doctor:"
 # Older entries are ignored.
 AGE_S = 24 * 3600
-# Commands that only read the server's state, the doctor's own among them. If one is slow, the
-# cause is the machine.
+# Commands that only read the server's state, including the doctor's own. If one is slow, the
+# machine is the cause.
 QUESTIONS = frozenset((
     "ACL", "AUTH", "CLIENT", "COMMAND", "CONFIG", "ECHO", "EXEC", "HELLO", "INFO", "LATENCY",
     "MEMORY", "MULTI", "PING", "PSYNC", "REPLCONF", "SELECT", "SLOWLOG", "SYNC",
@@ -30,12 +30,12 @@ class Slow:
     """The entries of one command in the slow log.
 
     Attributes:
-        name: of the command; its arguments may be private and are left out.
+        name: name of the command, without its arguments, which may be private.
         times: number of entries.
         longest_ms: the longest entry.
         total_ms: the sum of all entries.
         complexity: as COMMAND DOCS describes it; empty if not available.
-        client: the name or address of the client that sent the longest one.
+        client: the name or address of the client with the longest entry.
     """
 
     name: str
@@ -47,12 +47,12 @@ class Slow:
 
 
 def new_entries(log: Sequence[Any], after: int) -> list[Any]:
-    """Return the entries of a slow log that are newer than the entry with this id."""
+    """Return the entries of a slow log that are newer than the entry with this ID."""
     return [entry for entry in log if int(entry[0]) > after]
 
 
 def slow_commands(questions: Questions, log: Sequence[Any], now: float) -> list[Slow]:
-    """Sum up the last day of a slow log by command, without commands of constant cost."""
+    """Summarise the last day of a slow log by command, without commands of constant cost."""
     found: dict[str, list[Any]] = defaultdict(list)
     for entry in log:
         name, *arguments = [text_of(each) for each in entry[3]]
@@ -89,7 +89,7 @@ def _cost(questions: Questions, name: str) -> tuple[bool, str]:
 
 
 def _pairs(reply: Any) -> dict[str, Any]:
-    """Return a flat RESP2 list of names and values as a dict; empty for any other reply."""
+    """Convert a flat RESP2 list of names and values to a dict; empty for any other reply."""
     if not isinstance(reply, list):
         return {}
     values = [each if isinstance(each, list | int) else text_of(each) for each in reply]
@@ -99,8 +99,7 @@ def _pairs(reply: Any) -> dict[str, Any]:
 def latency_spikes(questions: Questions, now: float) -> dict[str, float]:
     """Return the longest spike of each event in the last day, in milliseconds.
 
-    The server keeps the last 160 spikes of each event, and the longest since it started, however
-    old.
+    The server keeps the last 160 spikes of each event, and the longest since its start.
     """
     found = {}
     for event in questions.ask("LATENCY", "LATEST") or []:

@@ -1,4 +1,4 @@
-"""Whether the doctor may write to a server, judged by the server's state."""
+"""Whether the doctor may write to a server, from the server's state."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from .facts import Facts
 
 __all__ = ["SMALL_BYTES", "WRITES", "WRITING_S", "is_full", "no_writing"]
 
-# The most changes that the doctor makes, including DEL, and the longest time it makes them in.
+# Maximum changes of the doctor, including DEL, and their maximum time in seconds.
 WRITES = 8_500
 WRITING_S = 30.0
-# Write nothing to a server with more data than LARGE_BYTES. With less than SMALL_BYTES, a save is
-# fast and does no harm.
+# Write nothing to a server with more than LARGE_BYTES of data. With less than SMALL_BYTES, a save
+# is fast and harmless.
 LARGE_BYTES = 4 << 30
 SMALL_BYTES = 256 << 20
-# Write nothing with less room than this below maxmemory: a write could evict keys or be refused.
+# Write nothing with less memory than this below maxmemory: a write could evict keys or be refused.
 ROOM_BYTES = 8 << 20
 ROOM_SHARE = 0.1
 
 
 def no_writing(facts: Facts) -> str:
-    """Return why the doctor must not write, as far as is known before it tries; empty if it may."""
+    """Return why the doctor must not write, as known before it tries; empty if it may."""
     if facts.replica:
         return "the server is a replica"
     if is_full(facts):
@@ -28,15 +28,17 @@ def no_writing(facts: Facts) -> str:
         return "the server is saving its data to disk"
     if (facts.number("used_memory") or 0) > LARGE_BYTES:
         # A save needs a fork, and up to twice the memory.
-        return f"the server holds more than {LARGE_BYTES >> 30} GiB: writes could trigger a save"
+        return (
+            f"the server has more than {LARGE_BYTES >> 30} GiB of data: writes could trigger a save"
+        )
     return _saving(facts)
 
 
 def _saving(facts: Facts) -> str:
-    """Return the save point that the doctor's writes would reach; empty if none, or unknown.
+    """Return the save point that the doctor's writes would reach; empty if none or unknown.
 
-    Saving little data does no harm: by default, a server does so 5 minutes after 100 changes. A
-    save point that the server's own changes have reached triggers a save without the doctor.
+    Saving little data is harmless: by default, a server does so 5 minutes after 100 changes. A save
+    point that other changes have reached triggers a save without the doctor.
     Source: redis.conf, and serverCron() of Redis.
     """
     changes, last = facts.number("rdb_changes_since_last_save"), facts.number("rdb_last_save_time")

@@ -37,7 +37,7 @@ VALUE = "x" * 100
 EXPIRY_S = 60
 STEP_S = 0.2
 STEP_COMMANDS = 5_000
-# Fewer writes: they also go to replicas and the append-only file, and count toward the next save.
+# Fewer writes, since they reach replicas and the append-only file, and count toward the next save.
 STEP_WRITES = 600
 REMOVALS = 10
 REMOVAL_PAUSE_S = 0.02
@@ -50,7 +50,7 @@ UNIX_DEPTH = 100
 RECONNECTIONS = 50
 TIMEOUT_S = 5.0
 SLOTS_TRIED = 64
-# Error replies of a cluster node for a key in a slot that it does not serve.
+# Error replies of a cluster node to a key in a slot that it does not serve.
 OTHER_SLOT = frozenset(("MOVED", "ASK", "CLUSTERDOWN"))
 ROWS = 20_000
 
@@ -77,23 +77,24 @@ class Measured:
     """The measurements. Rates are commands per second; None if not measured.
 
     Attributes:
-        full: whether the server is so near maxmemory that even a reply could evict keys.
-        command: the command that all but ``depths`` was measured with: ``"SET"``, or ``"PING"`` if
-            the doctor may not write.
+        full: whether memory is so close to maxmemory that even a reply could evict keys.
+        command: the command of all measurements except ``depths``: ``"SET"``, or ``"PING"`` if the
+            doctor may not write.
         reading_only: why nothing was written; empty if writes were measured.
-        refused: what could not be measured, and the server's error replies.
-        round_trip_ms, round_trip_p99_ms: median and 99th percentile of a PING, in milliseconds.
-        depths: PINGs encoded beforehand, by the number in flight.
-        ready: commands encoded beforehand, one at a time, by a loop in Python: what
-            ``redis-benchmark -c 1`` measures in C.
-        redis_py: by redis-py, one at a time over one connection.
-        reconnecting: by redis-py, with a new connection for each command.
-        pipeline: by redis-py, in pipelines of PIPELINE commands.
+        refused: the measurements that the server refused, with its error replies.
+        round_trip_ms: median of a PING, in milliseconds.
+        round_trip_p99_ms: 99th percentile of a PING, in milliseconds.
+        depths: pre-encoded PINGs, by the number in flight.
+        ready: pre-encoded commands, one at a time, in a Python loop; ``redis-benchmark -c 1``
+            measures the same in C.
+        redis_py: redis-py, one command at a time over one connection.
+        reconnecting: redis-py, with a new connection for each command.
+        pipeline: redis-py, in pipelines of PIPELINE commands.
         encoder_ns: nanoseconds to encode a command on this machine.
         read_items: list items per second that redis-py reads.
-        load: by ``mass_insert()``.
-        unix, unix_deep: as ``depths``, over the server's unix socket, with one and UNIX_DEPTH in
-            flight.
+        load: ``mass_insert()``.
+        unix: as ``depths``, over the server's unix socket, with one PING in flight.
+        unix_deep: the same with UNIX_DEPTH in flight.
         split_ms: milliseconds for a PING written in two parts, if TCP_NODELAY is off.
         leftover: why the keys could not be removed; empty if they were.
     """
@@ -121,13 +122,13 @@ class Measured:
 def measure(
     server: Server, facts: Facts, announce: Announce, slots: Collection[int] = ()
 ) -> Measured:
-    """Measure a server and the connection to it; leave out what the server refuses.
+    """Measure a server and the connection to it; skip measurements that the server refuses.
 
     Args:
-        server: its settings.
+        server: the server.
         facts: its settings and state.
         announce: called with the name of each step as it starts.
-        slots: those of a node of a cluster, for the doctor's keys; empty if not known.
+        slots: slots of a cluster node, for the doctor's keys; empty if unknown.
 
     Raises:
         TransportError: the connection was lost.
@@ -168,7 +169,7 @@ class Scratch:
 
     def refusal(self) -> str:
         """Return why the server refuses writes; empty if it accepts them."""
-        self.used = True  # even if this fails: the SET may have run
+        self.used = True  # even if this fails, the SET may have run
         for _ in range(SLOTS_TRIED):
             try:
                 self.link.call(pack(*self.set(0)), 1)
@@ -192,7 +193,7 @@ class Scratch:
         return f"{self.prefix}list"
 
     def fill_list(self, connection: Any) -> None:
-        """Create the list and its expiry in one transaction: it expires even if we are killed."""
+        """Create the list and its expiry in one transaction, so it expires if we are killed."""
         for command in (
             ("MULTI",),
             ("RPUSH", self.list_key, *[VALUE] * LIST_ITEMS),
@@ -203,7 +204,7 @@ class Scratch:
             connection.read_response()
 
     def remove(self, server: Server) -> str:
-        """Delete all keys over a new connection; return why if that fails, else an empty string."""
+        """Delete all keys over a new connection; return the error, or an empty string."""
         import redis
 
         if not (self.used and is_own(self)):
@@ -230,7 +231,7 @@ def _traffic(
     announce: Announce,
     undisturbed: Undisturbed,
 ) -> None:
-    """Run all measurements that send commands, one after another."""
+    """Run all measurements that send commands, one by one."""
     link, full = scratch.link, measured.full
     writing = not measured.reading_only
     command: tuple[str, ...] = scratch.set(0) if writing else ("PING",)
@@ -239,7 +240,7 @@ def _traffic(
     measured.command = name
 
     def allowed(what: str, step: Callable[[], T]) -> T | None:
-        with undisturbed.lifted:  # a signal that came during the last measurement is raised here
+        with undisturbed.lifted:  # a signal that arrived during the last measurement is raised here
             announce(what)
         return _allowed(server, measured, what, step)
 
@@ -311,7 +312,7 @@ def _pings(link: Link, depth: int) -> float:
 
 
 def _unix(server: Server, facts: Facts, link: Link, measured: Measured) -> None:
-    """Measure PINGs over the unix socket and TCP in turns, since the machine's load changes."""
+    """Measure PINGs over the unix socket and TCP alternately, since the machine's load changes."""
     with suppress(FastrespError), _link(unix_server(server, facts.unix_socket)) as other:
         for depth in (1,) if measured.full else (1, UNIX_DEPTH):
             rate = _pings(other, depth)
@@ -337,11 +338,11 @@ def _reconnect(server: Server, command: tuple[str, ...]) -> None:
 
 
 def _read_list(server: Server, scratch: Scratch) -> float:
-    """Return how many list items per second redis-py reads."""
+    """Return the list items per second that redis-py reads."""
     with _link(server) as link, _client(server) as client:
         scratch.fill_list(link.connection)
         lines = ("LRANGE", scratch.list_key, 0, -1)
-        # With redis-py's own client: our connections have another parser.
+        # With redis-py's own client, since our connections have another parser.
         return _repeated(lambda: client.execute_command(*lines), LIST_ITEMS, 20_000)
 
 
@@ -358,7 +359,7 @@ def _load(server: Any, scratch: Scratch) -> float:
             rows, template, server=server, transport="socket", on_error="collect", timeout=TIMEOUT_S
         )
     except BaseException as error:
-        vars(error).pop("report", None)  # this is not a load of the user's
+        vars(error).pop("report", None)  # this is not the user's load
         raise
     if report.errors:
         raise report.errors[0]
@@ -370,7 +371,7 @@ def _repeated(step: Callable[[], object], count: int, most: int) -> float:
 
 
 def _encoder(measured: Measured) -> None:
-    """Measure encoding, the best of three: a busy machine only ever makes it slower."""
+    """Measure encoding, the best of three rounds, since noise only slows a round."""
     rows = [(f"key:{i}", VALUE) for i in range(ROWS)]
     taken = []
     for _ in range(3):
@@ -384,7 +385,7 @@ def _encoder(measured: Measured) -> None:
 
 @contextmanager
 def _client(server: Server) -> Iterator[Any]:
-    """Yield a redis-py client with the user's settings, over one connection that is bounded."""
+    """Yield a redis-py client with the user's settings, over one bounded connection."""
     import redis
 
     connected = server.settings.get("redis_connect_func")

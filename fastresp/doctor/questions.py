@@ -1,4 +1,4 @@
-"""Commands that read a server's state, and which of them it refuses."""
+"""Commands that read a server's state, and their refusals."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SLOWLOG_ENTRIES = 128
 
 
 class Questions:
-    """Ask a server questions over a redis-py connection, and note the ones that it refuses.
+    """Ask a server questions over a redis-py connection, and note refusals.
 
     Attributes:
         unread: the first word of each refused command, and the server's error reply.
@@ -59,7 +59,7 @@ def text_of(value: Any) -> str:
 
 @contextmanager
 def understanding(server: Server) -> Iterator[None]:
-    """Raise a TransportError when a reply of the server can't be parsed.
+    """Convert exceptions from parsing replies to a TransportError.
 
     Raises:
         TransportError: a reply can't be parsed.

@@ -29,23 +29,23 @@ RELEASES = {
     ),
 }
 
-# Shares of maxmemory: a larger load may reach the limit; and almost any load will.
+# Shares of maxmemory from which on a large load may, or almost any load will, reach the limit.
 MEMORY_HIGH, MEMORY_NEAR = 0.75, 0.9
-# If a smaller share of the keys has an expiry, a volatile-* policy soon has no key to evict.
+# With a smaller share of keys with an expiry, a volatile-* policy soon has no key to evict.
 EXPIRING_FEW = 0.1
 # Evictions per command; a cache that mostly answers reads has fewer.
 EVICTED_SHARE = 0.1
-# With less memory in use, code and buffers make the ratio meaningless.
+# Below this, code and buffers make the fragmentation ratio meaningless.
 SWAP_MEMORY_BYTES = 64 << 20
 SWAP_RATIO = 0.9
 SWAPPED_BYTES = 1 << 20
-# Share of the process; a kernel may swap out less than this because it is never used.
+# Share of the process; a kernel may swap out less because it is never used.
 SWAPPED_SHARE = 0.05
 # The default of min-replicas-max-lag, and the soft limit of client-output-buffer-limit for
-# replicas: the server disconnects one that exceeds it for a minute. Source: redis.conf.
+# replicas: the server disconnects a replica that exceeds it for a minute. Source: redis.conf.
 LAG_S = 10
 BEHIND_BYTES = 64 << 20
-# Bytes sent to a replica for one SET of the doctor's.
+# Bytes sent to a replica for one SET of the doctor.
 REPLICATED_BYTES = 200
 SPIKE_MS = 20
 SLOW_MS, SLOW_TIMES, SLOW_TOTAL_MS = 100, 3, 30
@@ -94,7 +94,7 @@ def aof_always(found: Findings) -> Verdict | None:
 
 
 def memory(found: Findings) -> Verdict | None:
-    """Check how near the server is to maxmemory, and whether it will then evict or refuse."""
+    """Check how close the server is to maxmemory, and what it will do there."""
     facts = found.facts
     most, left = facts.number("maxmemory"), facts.memory_left
     if not most or left is None:
@@ -135,7 +135,7 @@ def memory(found: Findings) -> Verdict | None:
 
 
 def evicted(found: Findings) -> Verdict | None:
-    """Check whether keys are evicted now; earlier evictions say nothing about today."""
+    """Check whether keys are being evicted; earlier evictions may be irrelevant."""
     use = found.use
     if use is None or not use.watched or not use.evicted:
         return None
@@ -145,14 +145,14 @@ def evicted(found: Findings) -> Verdict | None:
         "Keys are being evicted (maxmemory reached)",
         f"{counted(use.evicted, 'key')} evicted in {use.seconds:,.1f} s, {min(1.0, share):.0%} of "
         f"the commands; policy {found.facts.info.get('maxmemory_policy', 'unknown')}",
-        "Raise maxmemory if you need these keys: part of what was loaded is gone. Each eviction "
+        "Raise maxmemory if you need these keys: part of the loaded data is gone. Each eviction "
         "also slows a write down.",
         "more reads find their key", EVICTION,
     )  # fmt: skip
 
 
 def swap(found: Findings) -> Verdict | None:
-    """Check for swapped memory, as the kernel reports it, or else as the server's INFO hints."""
+    """Check for swapped memory, reported by the kernel, or suggested by the server's INFO."""
     facts = found.facts
     advice = (
         "Free memory on the server's machine, or lower maxmemory below its RAM: reading a page "
@@ -167,7 +167,7 @@ def swap(found: Findings) -> Verdict | None:
             f"A {'small ' if few else ''}part of the server's memory is in swap",
             f"{size_text(facts.swapped)} of process {facts.info.get('process_id')} (VmSwap), "
             f"{share:.1%} of it",
-            "Nothing, while it is this little: these pages are not in use."
+            "Nothing, while the amount is small: these pages are not in use."
             if few
             else advice,
             "none" if few else "the rate without swap", LATENCY,
@@ -187,7 +187,7 @@ def swap(found: Findings) -> Verdict | None:
 
 
 def io_threads(found: Findings) -> Verdict | None:
-    """Check whether there are more I/O threads than cores, or one busy thread and idle cores."""
+    """Check for more I/O threads than cores, or one busy thread and idle cores."""
     facts, use = found.facts, found.use
     threads = int(facts.config.get("io-threads", 0) or 0)
     if not threads or not facts.cores:
@@ -212,7 +212,7 @@ def io_threads(found: Findings) -> Verdict | None:
 
 
 def replicas(found: Findings) -> Verdict | None:
-    """Report replicas, and check whether they keep up; each write is sent to all of them."""
+    """Report replicas, to which each write is sent, and check whether they keep up."""
     facts = found.facts
     count = int(facts.number("connected_slaves") or 0)
     if not count:
@@ -232,7 +232,7 @@ def replicas(found: Findings) -> Verdict | None:
     backlog = facts.number("repl_backlog_size") or 0.0
     figure = f"{counted(count, 'replica')}, backlog {size_text(backlog)}"
     figure = "; ".join((figure + _backlog_lasts(found, backlog), *late, *copying))
-    title = "Every write is also sent to replicas"
+    title = "Every write is sent to replicas"
     grade: Grade = "note"
     advice = (
         "Nothing, while they keep up. A replica that is disconnected for longer than the backlog "
@@ -255,7 +255,7 @@ def replicas(found: Findings) -> Verdict | None:
 
 
 def _replica_limit(facts: Facts) -> float:
-    """Return how many bytes a replica may be behind: the soft limit, or else the hard one."""
+    """Return the maximum bytes that a replica may be behind: the soft or else the hard limit."""
     text = facts.config.get("client-output-buffer-limit", "")
     limits = re.search(r"(?:slave|replica) (\d+) (\d+)", text)
     if limits is None:
@@ -289,7 +289,7 @@ def replica_nagle(found: Findings) -> Verdict | None:
 
 
 def replica(found: Findings) -> Verdict | None:
-    """Check whether the server is a replica; for one that is only watched, this is a note."""
+    """Check whether the server is a replica; this is only a note if the server is watched."""
     facts, watched = found.facts, found.measured is None
     if not facts.replica:
         return None
@@ -305,7 +305,7 @@ def replica(found: Findings) -> Verdict | None:
 
 
 def slow_commands(found: Findings) -> Verdict | None:
-    """Check for slow commands whose cost grows with the data; all other commands wait for them."""
+    """Check for slow commands of non-constant cost, which block all other commands."""
     rows = [
         row for row in found.facts.slow
         if row.longest_ms >= SLOW_MS
@@ -328,7 +328,7 @@ def slow_commands(found: Findings) -> Verdict | None:
         figure += (
             f"; {share:.1%} of the {'watched time' if watched else 'time since the server started'}"
         )
-        # Since the start, it may be long ago, or on a server that was idle otherwise.
+        # Since the start, it may be long ago, or on an otherwise idle server.
         if watched and share >= SLOW_SHARE:
             grade, gain = "problem", 1 / (1 - min(0.9, share))
     advice = "; ".join(dict.fromkeys(map(_instead, rows[:4])))
@@ -343,16 +343,16 @@ def slow_commands(found: Findings) -> Verdict | None:
 
 
 def _instead(row: Slow) -> str:
-    """Return what to do about a slow command."""
+    """Return advice on a slow command."""
     if row.name in INSTEAD:
         return f"use {INSTEAD[row.name]}"
     if row.complexity.startswith("O("):
-        return f"use {row.name} with fewer elements at once"
+        return f"use {row.name} with fewer elements per call"
     return f"check why {row.name} is slow"
 
 
 def _share(use: Use | None, names: set[str]) -> float | None:
-    """Return the share of the time that these commands ran; None if INFO does not report it."""
+    """Return the share of time spent in these commands; None if INFO does not report it."""
     if use is None or not use.calls:
         return None
     # A subcommand is counted as command|subcommand.
@@ -361,7 +361,7 @@ def _share(use: Use | None, names: set[str]) -> float | None:
 
 
 def spikes(found: Findings) -> Verdict | None:
-    """Check for latency spikes that the server's monitor recorded, other than slow commands."""
+    """Check for latency spikes in the server's monitor, except slow commands."""
     events = {
         name: ms for name, ms in found.facts.latency.items()
         if ms >= SPIKE_MS and not name.endswith("command")
@@ -380,7 +380,7 @@ def spikes(found: Findings) -> Verdict | None:
 
 
 def old_version(found: Findings) -> Verdict | None:
-    """Check for a version that later ones are faster than."""
+    """Check for an old, slower version."""
     facts: Facts = found.facts
     numbers = facts.version_numbers
     if not numbers or numbers >= OLD[facts.product]:

@@ -1,4 +1,4 @@
-"""A verdict: what limits the throughput, the evidence, what to do, and the source of the rule."""
+"""A verdict: a limit of the throughput, with evidence, advice, and the source of the rule."""
 
 from __future__ import annotations
 
@@ -18,17 +18,16 @@ class Verdict:
 
     Attributes:
         code: a stable name for programs, such as ``"aof-always"``.
-        grade: ``"problem"``: costs much of the throughput, or puts data at risk; ``"advice"``:
-            throughput to gain; ``"note"``: good to know, nothing to change.
-        title: what the finding is.
+        grade: ``"problem"``: costs much throughput, or puts data at risk; ``"advice"``: throughput
+            can be gained; ``"note"``: information, nothing to change.
+        title: the finding in a few words.
         figure: the evidence, measured or read from the server.
         advice: what to do.
-        gain: the expected throughput, as a multiple of today's; None if the finding is not about
-            speed, or the gain is unknown.
+        gain: the expected throughput, as a multiple of the current one; None if the finding is not
+            about speed, or the gain is unknown.
         expected: the gain in words.
-        source: where the rule comes from.
-        nodes: the nodes of a cluster that it is about; empty if it is about the server, or the
-            cluster as a whole.
+        source: the source of the rule.
+        nodes: the affected nodes of a cluster; empty for a single server, or the whole cluster.
     """
 
     code: str
@@ -43,7 +42,7 @@ class Verdict:
 
 
 def in_order(verdicts: Iterable[Verdict]) -> list[Verdict]:
-    """Sort by gain, largest first; data at risk comes before speed, and notes come last."""
+    """Sort by gain, largest first, with data at risk before speed, and notes last."""
     return sorted(verdicts, key=_place)
 
 
@@ -55,6 +54,6 @@ def _place(verdict: Verdict) -> tuple[bool, float, int]:
 
 
 def worst(verdicts: Iterable[Verdict]) -> Grade | None:
-    """Return the worst grade of the verdicts; None if there are none."""
+    """Return the worst grade of the verdicts; None without verdicts."""
     found = {verdict.grade for verdict in verdicts}
     return next((grade for grade in GRADES if grade in found), None)

@@ -1,4 +1,4 @@
-"""How a server is used: its counters at two moments, subtracted, without the doctor's own part."""
+"""How a server is used: the difference of its counters, without the doctor's own commands."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ __all__ = [
 
 # Commands that set up a connection.
 SETUP = frozenset(("client", "hello", "auth", "select", "quit", "reset", "readonly"))
-# redis-py sends CLIENT SETINFO twice, an error before server version 7.2. redis-py 8.0 and later
-# also send CLIENT MAINT_NOTIFICATIONS over TCP, which only Redis Enterprise knows.
+# redis-py sends CLIENT SETINFO twice, an error before server version 7.2. Since 8.0, it also sends
+# CLIENT MAINT_NOTIFICATIONS over TCP, which only Redis Enterprise knows.
 SETINFO_ERRORS = 2
 MAINTENANCE_ERRORS = 1
 SETINFO_VERSION = (7, 2)
 COUNTS_NO_REFUSED = (7, 0)
-# CLIENT LIST of more clients would block the server for too long.
+# With more clients, CLIENT LIST would block the server for too long.
 CLIENTS_LISTED = 5_000
 BEAT_S = 0.2
 PINGS, PINGS_S, PAUSE_S = 20, 0.2, 0.002
-# A client blocked in one of these waits for other clients, not for a reply. XREAD is among them,
-# though not every XREAD blocks: INFO does not distinguish them.
+# A client blocked in one of these waits for other clients, not for a reply. XREAD is included,
+# although not every XREAD blocks, since INFO does not distinguish them.
 BLOCKING = frozenset((
     "blmove", "blmpop", "blpop", "brpop", "brpoplpush", "bzmpop", "bzpopmax", "bzpopmin", "wait",
     "waitaof", "xread", "xreadgroup",
@@ -56,9 +56,9 @@ class Look:
     """A server's counters at one moment.
 
     Attributes:
-        seconds: when, by a monotonic clock.
+        seconds: the time, from a monotonic clock.
         info: the fields of INFO.
-        clients: the lines of CLIENT LIST, by client id; None if not asked for, or refused.
+        clients: the lines of CLIENT LIST, by client ID; None if not requested, or refused.
         own: the doctor's own commands since the previous look, and their bytes.
     """
 
@@ -74,22 +74,23 @@ class Use:
 
     Attributes:
         watched: True if the doctor watched for these seconds; False for the time since the start.
-        seconds: how long.
-        commands: commands that ran, without those that set up connections.
+        seconds: length of the time.
+        commands: commands that ran, except for connection setup.
         connections: connections opened.
         reads: reads from sockets.
         bytes: bytes received.
-        errors: error replies, without those that clients get as they connect.
+        errors: error replies, except for connection setup.
         error_codes: number of error replies of each code.
-        calls: for each command, the number of calls and their microseconds in all.
+        calls: number of calls of each command, and their total microseconds.
         cpu: CPU seconds of the server.
         clients: connections open at the end.
-        active: connections that did something.
+        active: connections that sent commands.
         senders: active connections whose last command is not in BLOCKING.
-        busiest: commands of the sender that sent the most.
+        busiest: commands of the busiest sender.
         busiest_name: its name or address.
-        round_trip_s: seconds of a PING of the doctor's; None if not watched.
-        evicted, rejected: keys evicted, connections refused.
+        round_trip_s: seconds of a PING of the doctor; None if not watched.
+        evicted: keys evicted.
+        rejected: connections refused.
         replicated: bytes of writes sent to each replica.
     """
 
@@ -127,14 +128,14 @@ class Use:
 
     @property
     def error_share(self) -> float | None:
-        """Errors divided by commands; refused and unknown commands count, too."""
+        """Errors divided by commands, including refused and unknown ones."""
         if self.errors is None or not self.commands + self.errors:
             return None
         return min(1.0, self.errors / max(self.commands, self.errors))
 
     @property
     def blocking(self) -> int:
-        """How many of the commands are in BLOCKING."""
+        """Number of commands in BLOCKING."""
         return sum(count for name, (count, _) in self.calls.items() if name in BLOCKING)
 
     def per_second(self, count: float) -> float:
@@ -142,11 +143,11 @@ class Use:
 
 
 class Watching:
-    """Watches one server: reads its counters at the beginning and at the end.
+    """Watches one server: reads its counters at the start and at the end.
 
     Args:
         server: the server.
-        questions: for a connection to it.
+        questions: questions over a connection to it.
     """
 
     def __init__(self, server: Server, questions: Questions) -> None:
@@ -215,17 +216,17 @@ def watch_server(
 
 
 def _silence(questions: Questions) -> float:
-    """Return how long to stay silent: less than ``timeout``, when the server closes connections."""
+    """Return how long to stay silent: less than the server's idle ``timeout``."""
     reply = questions.ask("CONFIG", "GET", "timeout")
     most = int(reply[1]) if reply else 0
     return min(SILENCE_S, most / 2) if most else SILENCE_S
 
 
 def _round_trip(questions: Questions) -> float:
-    """Return the median seconds of a PING; one that is refused takes as long.
+    """Return the median seconds of a PING, which takes as long if it is refused.
 
-    There is a pause before each. Without it a PING took 12-35 us where a client needed 55 us for
-    a command: the client's own work, which a pipeline also saves, would be left out.
+    Each PING follows a pause. Without it, a PING took 12-35 us where a client needed 55 us for a
+    command: the client's own work, which a pipeline also saves, would be missing.
     """
     known, taken = dict(questions.unread), list[float]()
     while not taken or (len(taken) < PINGS and sum(taken) < PINGS_S):
@@ -253,7 +254,7 @@ def look(questions: Questions, clients: Mapping[str, Mapping[str, str]] | None =
 
 
 def _clients(questions: Questions, own_id: int | None) -> dict[str, dict[str, str]] | None:
-    """Return CLIENT LIST by client id, without our connection; None if refused or too long."""
+    """Return CLIENT LIST by client ID, without our connection; None if refused or too long."""
     if own_id is None:
         return None
     counts = parse_info(questions.ask("INFO", "clients"))
@@ -311,7 +312,7 @@ def _use(
     setup = sum(count for name, (count, _) in calls.items() if name.partition("|")[0] in SETUP)
     connections = grown("total_connections_received")
     codes = _error_codes(a, b)
-    # Error replies to redis-py's own commands, which are not the user's fault.
+    # Error replies to redis-py's own commands, which are not the user's.
     version = tuple(map(int, re.findall(r"\d+", b.get("redis_version", "9.9"))[:2]))
     of_each = MAINTENANCE_ERRORS + (SETINFO_ERRORS if version < SETINFO_VERSION else 0)
     forgiven = min(of_each * connections, codes.get("ERR", 0))
@@ -319,8 +320,8 @@ def _use(
         codes["ERR"] -= forgiven
     reads = None
     if "total_reads_processed" in b:
-        # The end of a connection is a read, too, and so is each command that sets one up. 7.0 and
-        # later leave refused ones out of the calls.
+        # The end of a connection also counts as a read, as does each command of its setup. 7.0 and
+        # later do not count refused commands as calls.
         setup_reads = setup + (forgiven if version >= COUNTS_NO_REFUSED else 0)
         reads = max(0, grown("total_reads_processed") - connections - setup_reads - own[0])
     return Use(
@@ -342,7 +343,7 @@ def _use(
 
 
 def _cpu(info: Mapping[str, str]) -> float:
-    """Return the CPU seconds of the thread that runs commands; of the process if not reported."""
+    """Return the CPU seconds of the thread that runs commands, or else of the process."""
     for suffix in ("_main_thread", ""):
         if f"used_cpu_sys{suffix}" in info:
             return float(info[f"used_cpu_sys{suffix}"]) + float(info[f"used_cpu_user{suffix}"])
@@ -378,7 +379,7 @@ def _connections(first: Look, second: Look) -> dict[str, Any]:
     if first.clients is None or second.clients is None:
         return {}
     window = second.seconds - first.seconds
-    # Replicas and primaries are not clients; connections idle for longer did nothing.
+    # Replicas and primaries are not clients; connections that were idle longer sent nothing.
     clients = [each for each in second.clients.values() if not set("SM") & set(each["flags"])]
     active = [each for each in clients if _within(each.get("idle", "0"), window)]
     senders = [each for each in active if each.get("cmd") not in BLOCKING]
@@ -399,6 +400,6 @@ def _connections(first: Look, second: Look) -> dict[str, Any]:
 def _within(seconds: str, window: float) -> bool:
     """Return whether ``idle`` or ``age`` of CLIENT LIST may be within the last ``window`` seconds.
 
-    The server's clocks count whole seconds, so 0.1 s across a full second is reported as 1.
+    The server counts whole seconds, so 0.1 s across a full second is reported as 1.
     """
     return int(seconds) - 1 < window

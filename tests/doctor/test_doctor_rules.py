@@ -165,10 +165,10 @@ class TestRules:
         (found,) = diagnose(Findings(Facts("x", "tcp", False), None, far)).verdicts
         assert found.grade == "advice"
         assert "1.000 ms: one connection waits 43% of the time" in found.figure
-        # The clients must be nearer to the server than the doctor.
+        # The clients must be closer to the server than the doctor.
         farther = replace(use, round_trip_s=20e-3)
         (found,) = diagnose(Findings(Facts("x", "tcp", False), None, farther)).verdicts
-        assert found.grade == "note" and "nearer to the server" in found.figure
+        assert found.grade == "note" and "closer to the server" in found.figure
         (found,) = diagnose(Findings(Facts("x", "tcp", True), None, farther)).verdicts
         assert found.grade == "advice" and "waits 100% of the time" in found.figure
 
