@@ -1,4 +1,4 @@
-"""Loads with a checkpoint: where they go on, what they refuse, and what they report."""
+"""Loads with a checkpoint: where they resume, what they refuse, and what they report."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def check_lists(client: redis.Redis, count: int = len(ROWS), keys: int = 10) -> 
 def test_rows_without_items(
     insert_singly: Insert, server: LocalServer, client: redis.Redis, mode: str, template: str
 ) -> None:
-    """The server would not queue their commands, and so refuse the whole transaction."""
+    """The server would not queue their commands, and would refuse the whole transaction."""
     rows = [{"k": i % 3, "n": 1, "v": [i, "m"] if i % 7 else []} for i in range(1_000)]
     options: dict[str, Any] = {"server": server.url, "mode": mode, "on_error": "collect"}
     expected = insert_singly(rows, template, **options)
@@ -67,7 +67,7 @@ def test_rows_without_items(
 def test_several_connections(
     insert_singly: Insert, server: LocalServer, client: redis.Redis, connections: int, mode: str
 ) -> None:
-    """Each has a marker, as one may be ahead of the others."""
+    """Each has its own marker, since one may be ahead of the others."""
     options: dict[str, Any] = {
         "server": server.url, "checkpoint": NAME, "source_id": "numbers", "mode": mode,
         "connections": connections, "resume": True,
@@ -85,8 +85,10 @@ def test_several_connections(
     check_lists(client, keys=1_000)
 
 
-def test_several_connections_may_run_twice(server: LocalServer, client: redis.Redis) -> None:
-    """One marker is enough, and the number of connections may change."""
+def test_several_connections_with_idempotent_commands(
+    server: LocalServer, client: redis.Redis
+) -> None:
+    """A single marker suffices, and the number of connections may change."""
     options: dict[str, Any] = {"server": server.url, "checkpoint": NAME, "source_id": "numbers"}
     for connections, at in ((3, 4_000), (1, 9_000), (7, 12_345)):
         with pytest.raises(OSError, match="the source has failed"):
@@ -101,7 +103,7 @@ def test_several_connections_may_run_twice(server: LocalServer, client: redis.Re
 
 @pytest.mark.parametrize("mode", ["commands", "merge"])
 @pytest.mark.parametrize("at", [1, 4_999, 12_345])
-def test_goes_on_after_the_source_has_failed(
+def test_resumes_after_the_source_has_failed(
     insert_singly: Insert, server: LocalServer, client: redis.Redis, at: int, mode: str
 ) -> None:
     options: dict[str, Any] = {
@@ -122,10 +124,10 @@ def test_goes_on_after_the_source_has_failed(
 
 
 @pytest.mark.parametrize("start", [0, 1, 29_999, 30_000, 59_999, 75_000, 99_999])
-def test_columns_and_files_begin_at_a_row(
+def test_columns_and_files_resume_at_a_row(
     server: LocalServer, client: redis.Redis, tmp_path: Path, start: int
 ) -> None:
-    """Whole row groups and files before it are not read."""
+    """Earlier row groups and files are not read."""
     table = pa.table({"id": range(100_000)})
     paths = [tmp_path / f"{number}.parquet" for number in range(2)]
     for number, path in enumerate(paths):
@@ -136,7 +138,7 @@ def test_columns_and_files_begin_at_a_row(
         client.flushall()
         options: dict[str, Any] = {"server": server.url, "checkpoint": NAME}
         with pytest.raises(fastresp.LoadErrors):
-            # Stops early: the server refuses it.
+            # Stops early, since the server refuses it.
             client.set("list:", "no list")
             fastresp.mass_insert(source, "RPUSH list: {id}", on_error="stop", **options)
         client.delete("list:")
@@ -149,10 +151,10 @@ def test_columns_and_files_begin_at_a_row(
         assert stored == [*range(start, 100_000)]
 
 
-def test_files_have_the_columns_of_the_first(
+def test_files_have_the_columns_of_the_first_file(
     server: LocalServer, client: redis.Redis, tmp_path: Path
 ) -> None:
-    """In its order, also if a load begins in another one; the types are those of each file."""
+    """In the same order, even if a load resumes in another file; each file has its own types."""
     paths = [tmp_path / "0.parquet", tmp_path / "1.parquet"]
     parquet.write_table(pa.table({"a": [1, 2], "b": [1, 2]}), paths[0])
     parquet.write_table(pa.table({"b": [3.0, 4.0], "a": [3, 4]}), paths[1])
@@ -164,7 +166,7 @@ def test_files_have_the_columns_of_the_first(
     assert client.lrange("list", 0, -1) == [b"a", b"3", b"b", b"3.0", b"a", b"4", b"b", b"4.0"]
 
 
-def test_source_that_is_shorter_than_the_marker(server: LocalServer, client: redis.Redis) -> None:
+def test_source_shorter_than_the_marker(server: LocalServer, client: redis.Redis) -> None:
     options: dict[str, Any] = {"server": server.url, "checkpoint": NAME, "source_id": "numbers"}
     with pytest.raises(OSError, match="the source has failed"):
         fastresp.mass_insert(failing([{"a": 1}] * 10, 10), "RPUSH list {a}", **options)
@@ -179,7 +181,7 @@ def test_source_that_is_shorter_than_the_marker(server: LocalServer, client: red
 def test_server_closes_idle_connections(
     start_server: Callable[..., LocalServer],
 ) -> None:
-    """That of the checkpoint is idle until the end."""
+    """The checkpoint's connection is idle until the end."""
     server = start_server("--timeout", "1")
 
     def rows() -> Iterator[tuple[int, int]]:
@@ -217,7 +219,7 @@ def test_errors_are_reported_once(
 
 
 def test_full_memory(insert_singly: Insert, server: LocalServer, client: redis.Redis) -> None:
-    """The load stops at the first transaction that is refused; none of its commands has run."""
+    """The load stops at the first refused transaction, none of whose commands has run."""
     rows = [(number % 10, number, "x" * 1000) for number in range(20_000)]
     template = "RPUSH list:{0} {1}; SETRANGE large:{1} 0 {2}; INCR count"
     options: dict[str, Any] = {"server": server.url, "checkpoint": NAME}
@@ -242,10 +244,10 @@ def test_full_memory(insert_singly: Insert, server: LocalServer, client: redis.R
 
 
 @pytest.mark.few(1)
-def test_replicas_are_waited_for(
+def test_waits_for_replicas(
     insert_singly: Insert, start_server: Callable[..., LocalServer]
 ) -> None:
-    """EXEC does not wait for them, so they confirm several transactions at once."""
+    """EXEC does not wait for them, so they confirm several transactions together."""
     port = free_port()
     server = start_server("--port", str(port))
     replica = start_server("--replicaof", f"127.0.0.1 {port}", "--repl-diskless-sync-delay", "0")
@@ -261,7 +263,7 @@ def test_replicas_are_waited_for(
 def test_nothing_runs_after_a_refused_transaction(
     insert_singly: Insert, server: LocalServer, client: redis.Redis
 ) -> None:
-    """Those after it would be accepted, and are sent already."""
+    """Later transactions are already sent, and would be accepted."""
     rights = ("~list", f"~fastresp:{{{NAME}}}*", "+@all")
     client.execute_command("ACL", "SETUSER", "loader", "on", ">secret", *rights)
     rows = [("other" if number == 2_600 else "list", number) for number in range(20_000)]
@@ -274,10 +276,10 @@ def test_nothing_runs_after_a_refused_transaction(
     assert stored == [*range(marker(client))]
 
 
-def test_nothing_is_lost_when_commands_may_run_twice(
+def test_nothing_is_lost_with_idempotent_commands(
     insert_singly: Insert, server: LocalServer, client: redis.Redis
 ) -> None:
-    """No transactions; the row is written down at the end, and from time to time."""
+    """Without transactions, the row is stored periodically and at the end."""
     client.config_resetstat()
     with pytest.raises(OSError, match="the source has failed"):
         insert_singly(
@@ -312,12 +314,12 @@ def test_nothing_is_lost_when_commands_may_run_twice(
         ("ZADD {k} {**}", False),
     ],
 )  # fmt: skip
-def test_which_templates_may_run_twice(template: str, twice: bool) -> None:
+def test_which_templates_are_idempotent(template: str, twice: bool) -> None:
     assert may_run_twice(fastresp.Template(template)) is twice
 
 
 def test_options_in_a_row(server: LocalServer, client: redis.Redis) -> None:
-    """Items may begin with INCR, so ZADD with items goes in transactions."""
+    """Items may start with INCR, so ZADD with items needs transactions."""
     options: dict[str, Any] = {
         "server": server.url, "checkpoint": NAME, "source_id": "scores", "resume": True,
     }  # fmt: skip
@@ -329,16 +331,14 @@ def test_options_in_a_row(server: LocalServer, client: redis.Redis) -> None:
     assert client.zscore("scores", "member") == 9
 
 
-def test_time_without_its_command_may_not_run_twice() -> None:
-    """Else a key that a later row makes would get the time of an earlier one."""
+def test_expire_without_its_command_is_not_idempotent() -> None:
+    """Otherwise, a key created by a later row would get the expiry of an earlier row."""
     template = fastresp.Template("HSET {k} a {v}; EXPIRE {k} {t}")
     assert not may_run_twice(template, "skip")
     assert may_run_twice(template, "empty")
 
 
-def test_script_that_is_forgotten(
-    insert_singly: Insert, server: LocalServer, client: redis.Redis
-) -> None:
+def test_forgotten_script(insert_singly: Insert, server: LocalServer, client: redis.Redis) -> None:
     """Each transaction loads it."""
     script = fastresp.Script("return redis.call('RPUSH', KEYS[1], ARGV[1])")
 
@@ -366,7 +366,7 @@ def test_script_that_is_forgotten(
 @pytest.mark.parametrize("mode", ["commands", "merge"])
 @pytest.mark.parametrize("connections", [1, 2])
 def test_rate_limit(server: LocalServer, client: redis.Redis, mode: str, connections: int) -> None:
-    """A transaction has no more commands than a hundredth of a second allows."""
+    """A transaction has at most the commands of a hundredth of a second."""
     client.config_resetstat()
     report = fastresp.mass_insert(
         ROWS, PUSH, server=server.url, checkpoint=NAME, rate_limit=20_000, mode=mode,
@@ -378,13 +378,13 @@ def test_rate_limit(server: LocalServer, client: redis.Redis, mode: str, connect
 
 
 class TestErrors:
-    """Errors of rows that ran are reported once, also if the load was resumed."""
+    """Errors of rows that ran are reported once, even if the load was resumed."""
 
     def rows(self) -> list[Any]:
         return [("wrong" if number % 100 == 7 else number % 10, number) for number in range(9_000)]
 
     @pytest.mark.parametrize("connections", [1, 3])
-    def test_rejects_go_on(
+    def test_rejects_are_continued(
         self, server: LocalServer, client: redis.Redis, tmp_path: Path, connections: int
     ) -> None:
         client.set("list:wrong", "no list")
@@ -396,7 +396,7 @@ class TestErrors:
         with pytest.raises(OSError, match="the source has failed"):
             fastresp.mass_insert(failing(self.rows(), 5_000), PUSH, **options)
         assert len(path.read_text().splitlines()) == 50
-        # As if the server had lost the last rows, and the loader was killed as it wrote a line.
+        # As if the server had lost the last rows, and the loader was killed while writing a line.
         for key in client.scan_iter("fastresp:*:row*"):
             value = client.get(key)
             assert isinstance(value, bytes)
@@ -412,7 +412,7 @@ class TestErrors:
         again = fastresp.mass_insert(fastresp.read_rejects(path), server=server.url)
         assert (again.commands, client.llen("list:wrong")) == (90, 90)
 
-    def test_file_that_is_there_before_the_first_load(
+    def test_rejects_file_that_exists_before_the_first_load(
         self, server: LocalServer, tmp_path: Path
     ) -> None:
         path = tmp_path / "rejects.jsonl"
@@ -423,7 +423,7 @@ class TestErrors:
             )
         assert path.read_text() == "something\n"
 
-    def test_replies_that_nobody_saw(self, server: LocalServer, client: redis.Redis) -> None:
+    def test_replies_that_were_not_received(self, server: LocalServer, client: redis.Redis) -> None:
         options: dict[str, Any] = {
             "server": server.url, "checkpoint": NAME, "source_id": "numbers", "resume": True,
         }  # fmt: skip
@@ -434,7 +434,7 @@ class TestErrors:
         client.hset(f"fastresp:{{{NAME}}}", "seen", 4_000)
         with pytest.raises(OSError, match="the source has failed"):
             fastresp.mass_insert(failing(ROWS, 8_000), PUSH, **options)
-        # As if this one had died, too, so that nobody has its report.
+        # As if this loader had also died, so that its report is lost.
         for seen, unknown in ((8_000, (4_000, 5_000)), (7_000, (4_000, 8_000))):
             client.hset(f"fastresp:{{{NAME}}}", "seen", seen)
             with pytest.raises(OSError, match="the source has failed") as caught:
@@ -446,10 +446,10 @@ class TestErrors:
         assert report.ended_before
         assert "of the rows from 4,000 to 7,999 some ran before, and their replies" in str(report)
 
-    def test_rows_that_a_server_has_lost_are_not_seen(
+    def test_replies_of_lost_rows_do_not_count(
         self, server: LocalServer, client: redis.Redis
     ) -> None:
-        """They run again, and a loader that dies then has not seen their replies."""
+        """The rows run again, and a loader that dies then has not received their replies."""
         options: dict[str, Any] = {
             "server": server.url, "checkpoint": NAME, "source_id": "numbers", "resume": True,
         }  # fmt: skip
@@ -467,7 +467,7 @@ class TestErrors:
         fastresp.mass_insert(rows(), PUSH, **options)
         assert seen == [b"3000"]
 
-    def test_loader_that_was_killed(self, server: LocalServer, client: redis.Redis) -> None:
+    def test_killed_loader(self, server: LocalServer, client: redis.Redis) -> None:
         loads = Loads(server, PUSH, 1, 1)
         loads.run(Loads.kill_loader)
         assert "and their replies were not received" in loads.printed
@@ -502,8 +502,8 @@ class TestRefused:
         with pytest.raises(fastresp.CheckpointError, match=f"has a different {what}"):
             fastresp.mass_insert(rows, template, resume=True, **(begun | options))
 
-    def test_other_nulls(self, server: LocalServer, client: redis.Redis) -> None:
-        """Rows that ran while nulls were errors had none; after that, nulls stay what they are."""
+    def test_changed_nulls(self, server: LocalServer, client: redis.Redis) -> None:
+        """Rows that ran while nulls were errors had none; after that, ``nulls`` must not change."""
         options: dict[str, Any] = {"server": server.url, "checkpoint": NAME, "resume": True}
         for template in ("RPUSH list {0}; INCRBY sum {1}", "SADD set {1}"):
             client.flushall()
@@ -516,14 +516,14 @@ class TestRefused:
                 assert (client.llen("list"), client.get("sum")) == (6_000, b"5998")
             with pytest.raises(fastresp.CheckpointError, match="different nulls: it was 'skip'"):
                 fastresp.mass_insert(rows, template, nulls="empty", **options)
-        # EXPIRE without its SET can't run twice.
+        # EXPIRE without its SET is not idempotent.
         options["checkpoint"] = "other"
         with pytest.raises(fastresp.EncodeError, match=r"row 2,998"):
             fastresp.mass_insert(rows, "SET {0} {1}; EXPIRE {0} 9", **options)
         with pytest.raises(fastresp.CheckpointError, match="way of sending: it was 'single comm"):
             fastresp.mass_insert(rows, "SET {0} {1}; EXPIRE {0} 9", nulls="skip", **options)
 
-    def test_file_that_has_changed(self, server: LocalServer, tmp_path: Path) -> None:
+    def test_changed_file(self, server: LocalServer, tmp_path: Path) -> None:
         path = tmp_path / "rows.csv"
         path.write_text("k,v\n" + "a,1\n" * 100)
         options: dict[str, Any] = {"server": server.url, "checkpoint": NAME, "resume": True}
@@ -547,7 +547,7 @@ class TestRefused:
             (ROWS, PUSH, {"source_id": "\ud800"}, "source_id must be a text"),
         ],
     )
-    def test_what_it_is_not_for(
+    def test_unsupported_loads(
         self, server: LocalServer, client: redis.Redis, source: Any, template: Any, options: Any,
         words: str,
     ) -> None:  # fmt: skip
@@ -558,16 +558,14 @@ class TestRefused:
         assert client.dbsize() == 0
 
     def test_query_that_names_its_files(self, server: LocalServer, tmp_path: Path) -> None:
-        """Nobody knows whether they have changed."""
+        """It is unknown whether they have changed."""
         (tmp_path / "rows.csv").write_text("k,v\na,1\n")
         source = fastresp.read(f"SELECT * FROM '{tmp_path}/rows.csv'")
         with pytest.raises(fastresp.SourceError, match="unknown which files this query reads"):
             fastresp.mass_insert(source, "RPUSH {k} {v}", server=server.url, checkpoint=NAME)
 
-    def test_mistake_before_anything_is_sent(
-        self, server: LocalServer, client: redis.Redis
-    ) -> None:
-        """It leaves no checkpoint that would be of another template."""
+    def test_error_before_anything_is_sent(self, server: LocalServer, client: redis.Redis) -> None:
+        """It leaves no checkpoint for another template."""
         options: dict[str, Any] = {"server": server.url, "checkpoint": NAME}
         table = pa.table({"k": ["a"], "v": [1]})
         with pytest.raises(fastresp.TemplateError):
@@ -580,12 +578,14 @@ class TestRefused:
             fastresp.mass_insert(ROWS, PUSH, server=server.url, resume=True)
 
     @pytest.mark.parametrize("key", [MARKER, f"fastresp:{{{NAME}}}"])
-    def test_half_of_it_is_gone(self, begun: dict[str, Any], client: redis.Redis, key: str) -> None:
+    def test_partially_deleted_checkpoint(
+        self, begun: dict[str, Any], client: redis.Redis, key: str
+    ) -> None:
         client.delete(key)
         with pytest.raises(fastresp.CheckpointError, match="is gone"):
             fastresp.mass_insert(ROWS, PUSH, resume=True, **begun)
 
-    def test_server_that_may_delete_it(self, start_server: Callable[..., LocalServer]) -> None:
+    def test_server_that_may_evict_it(self, start_server: Callable[..., LocalServer]) -> None:
         server = start_server("--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
         with pytest.raises(fastresp.CheckpointError, match="set noeviction"):
             fastresp.mass_insert(ROWS, PUSH, server=server.url, checkpoint=NAME)

@@ -1,4 +1,4 @@
-"""Checkpoints on one server when something happens between two steps of a load."""
+"""Checkpoints on a single server with events between two steps of a load."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COUNT, KEYS = 12_000, 300
 ROWS = [(number % KEYS, number) for number in range(COUNT)]
 OPTIONS: dict[str, Any] = {"checkpoint": NAME, "source_id": "numbers", "resume": True}
 APPENDED = ("--appendonly", "yes", "--appendfsync", "always")
-# Those of the guide, without +info.
+# The permissions in the guide, without +info.
 RIGHTS = [
     "+client|id", "+client|setname", "+client|kill", "+client|list", "+watch", "+unwatch", "+multi",
     "+exec", "+discard", "+hset", "+hget", "+hgetall", "+set", "+get", "+del", "+exists", "+time",
@@ -34,13 +34,13 @@ Start = Callable[..., LocalServer]
 
 
 def fail(url: str, at: int, **options: Any) -> None:
-    """Load up to a row; all before it has run."""
+    """Load up to a row, so that all earlier rows have run."""
     with pytest.raises(OSError, match="the source has failed"):
         fastresp.mass_insert(failing(ROWS, at), PUSH, server=url, **(OPTIONS | options))
 
 
 def load(url: str, **options: Any) -> fastresp.Report:
-    """Load all that has not run."""
+    """Load the remaining rows."""
     return fastresp.mass_insert(iter(ROWS), PUSH, server=url, **(OPTIONS | options))
 
 
@@ -50,8 +50,8 @@ def check(server: LocalServer, count: int = COUNT) -> None:
 
 
 @pytest.mark.parametrize("connections", [1, 3])
-def test_description_is_gone(server: LocalServer, client: redis.Redis, connections: int) -> None:
-    """Only the markers are still there."""
+def test_missing_description(server: LocalServer, client: redis.Redis, connections: int) -> None:
+    """Only the markers exist."""
     fail(server.url, 9_000, connections=connections)
     client.delete(f"fastresp:{{{NAME}}}")
     with pytest.raises(
@@ -74,7 +74,7 @@ def test_description_is_gone(server: LocalServer, client: redis.Redis, connectio
         ("generation", ""), ("fence", "x"), ("markers", "x"), (None, "no hash"),
     ],
 )  # fmt: skip
-def test_description_of_somebody_else(
+def test_description_key_of_another_program(
     server: LocalServer, client: redis.Redis, field: str | None, value: str
 ) -> None:
     key = f"fastresp:{{{NAME}}}"
@@ -92,7 +92,7 @@ def test_description_of_somebody_else(
 
 @pytest.mark.parametrize("connections", [1, 3])
 @pytest.mark.parametrize("value", ["x", "-5", "1" * 30, "1.5", "", None])
-def test_marker_of_somebody_else(
+def test_marker_key_of_another_program(
     server: LocalServer, client: redis.Redis, connections: int, value: str | None
 ) -> None:
     fail(server.url, 9_000, connections=connections)
@@ -111,10 +111,10 @@ def test_marker_of_somebody_else(
 
 @pytest.mark.parametrize("value", [None, "garbage", "00000000:5"])
 @pytest.mark.parametrize("rights", ["+@all", "-client|kill"])
-def test_one_of_several_markers_is_gone(
+def test_one_of_several_markers_is_missing(
     server: LocalServer, client: redis.Redis, value: str | None, rights: str
 ) -> None:
-    """Or another key has its name. It does not count as if none of its rows had run."""
+    """Or another key has its name. It does not count as having run no rows."""
     client.execute_command("ACL", "SETUSER", "some", "on", ">secret", "~*", "+@all", rights)
     url = server.url + "?username=some&password=secret"
     fail(url, 9_000, connections=3)
@@ -130,10 +130,10 @@ def test_one_of_several_markers_is_gone(
 
 
 @pytest.mark.parametrize("connections", [1, 3])
-def test_started_again_after_its_markers_were_read(
+def test_server_restarts_after_its_markers_were_read(
     start_server: Start, monkeypatch: pytest.MonkeyPatch, connections: int
 ) -> None:
-    """Nothing is sent, as the rows are not those that the markers say."""
+    """Nothing is sent, since the markers may have changed."""
     server = start_server()
     fail(server.url, 6_000, connections=connections)
     with redis.Redis.from_url(server.url) as client:
@@ -156,8 +156,8 @@ def test_started_again_after_its_markers_were_read(
     check(server)
 
 
-def test_others_have_the_numbers(start_server: Start) -> None:
-    """Without INFO a restart is not noticed; other clients now have the numbers of the first."""
+def test_other_clients_have_the_same_ids(start_server: Start) -> None:
+    """Without INFO a restart is not detected; other clients now have the first loader's CLIENT IDs."""
     server = start_server(
         *APPENDED, "--user", "u", "on", ">p", "~list:*", "~fastresp:*", *RIGHTS
     )  # fmt: skip
@@ -182,10 +182,10 @@ def test_others_have_the_numbers(start_server: Start) -> None:
 @pytest.mark.parametrize(
     "name", [None, *[pytest.param(name, marks=pytest.mark.slow) for name in WHEEL_SERVERS]]
 )
-def test_rows_without_items_need_no_other_rights(
+def test_rows_without_items_need_no_other_permissions(
     start_server: Start, name: str | None, connections: int, rights: list[str]
 ) -> None:
-    """Such as that to PING."""
+    """Such as permission for PING."""
     others = [right for right in RIGHTS if right != "+client|kill"]
     server = start_server(
         "--user", "u", "on", ">p", "~list:*", "~fastresp:*", *others, *rights,
@@ -204,7 +204,7 @@ def test_rows_without_items_need_no_other_rights(
 
 
 def connect(stack: ExitStack, server: LocalServer, highest: int) -> dict[int, redis.Redis]:
-    """Open connections until one has a CLIENT ID; return all by theirs."""
+    """Open connections until one has this CLIENT ID; return all by ID."""
     opened: dict[int, redis.Redis] = {}
     while max(opened, default=0) < highest:
         client = redis.Redis.from_url(server.url, single_connection_client=True)
@@ -213,8 +213,8 @@ def connect(stack: ExitStack, server: LocalServer, highest: int) -> dict[int, re
 
 
 @pytest.mark.parametrize("program", [None, *WHEEL_SERVERS])
-def test_half_a_transaction_on_disk(cli: str, program: str | None) -> None:
-    """A crash has cut the last one; the server adds the next one, and may run both together."""
+def test_truncated_transaction_on_disk(cli: str, program: str | None) -> None:
+    """A crash truncates the last transaction; the server appends the next, and may run both together."""
     with LocalServer(*APPENDED, program=program and located(program, WHEEL_SERVERS)) as server:
         fail(server.url, 9_000)
         restart(server, partial(add_half, server))
@@ -225,7 +225,7 @@ def test_half_a_transaction_on_disk(cli: str, program: str | None) -> None:
 
 
 def add_half(server: LocalServer) -> None:
-    """Add the beginning of the last transaction to what is on disk."""
+    """Append the start of the last transaction to the file on disk."""
     place = server.folder
     [file] = [*place.glob("appendonlydir/*.incr.aof")] or [place / "appendonly.aof"]
     content = file.read_bytes()

@@ -1,4 +1,4 @@
-"""A connection is cut at any moment of a load with a checkpoint, also before its first row."""
+"""A connection is cut at any moment of a load with a checkpoint, even before its first row."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROWS = [(number % 10, number) for number in range(COUNT)]
 
 
 class CutsAt(Cutter):
-    """A proxy that cuts a connection at a given piece of what clients send.
+    """A proxy that cuts a connection at a given piece of the clients' data.
 
     Args:
         folder, server: as for Cutter.
@@ -46,11 +46,11 @@ class CutsAt(Cutter):
 @pytest.mark.parametrize("arrives", [True, False])
 @pytest.mark.parametrize("template", ["RPUSH list:{0} {1}", "HSET hash:{0} {1} {1}"])
 @pytest.mark.parametrize("at", range(1, 31))
-def test_anywhere(
+def test_cut_anywhere(
     insert_singly: Insert, server: LocalServer, client: redis.Redis, tmp_path: Path, at: int,
     template: str, arrives: bool,
 ) -> None:  # fmt: skip
-    """The error is ours, if there is one; a resumed load makes the data whole."""
+    """Any error is ours, and a resumed load completes the data."""
     options: dict[str, Any] = {"checkpoint": NAME, "resume": True, "timeout": 10}
     with CutsAt(tmp_path, server.socket, at) as proxy:
         proxy.arrives = arrives
@@ -63,5 +63,5 @@ def test_anywhere(
         check_lists(client, 10, COUNT)
     else:
         assert sum(client.hlen(f"hash:{key}") for key in range(10)) == COUNT
-    # All that was opened is closed.
+    # All connections are closed.
     assert len(client.client_list(_type="normal")) == 1

@@ -1,4 +1,4 @@
-"""A resumed load waits until the rows of the loads before are durable, too."""
+"""A resumed load waits until the rows of earlier loads are durable."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ ROWS = [(number % 10, number) for number in range(5_000)]
 @pytest.mark.few(2)
 @pytest.mark.parametrize("connections", [1, 2])
 @pytest.mark.parametrize("template", ["RPUSH list:{0} {1}", "SADD set:{0} {1}"])
-def test_rows_that_no_replica_has(
+def test_rows_without_a_replica(
     start_server: Callable[..., LocalServer], template: str, connections: int
 ) -> None:
-    """The marker is set together with them, so nothing is left to send."""
+    """Their marker is set with them, so nothing remains to be sent."""
     server = start_server()
     options: dict[str, Any] = {
         "server": server.url, "checkpoint": NAME, "resume": True, "durable": 1, "timeout": 1,
@@ -34,7 +34,7 @@ def test_rows_that_no_replica_has(
     with redis.Redis.from_url(server.url) as client:
         assert not client.hget(f"fastresp:{{{NAME}}}", "ended")
     report = fastresp.mass_insert(ROWS, template, **(options | {"durable": "acknowledged"}))
-    # One marker may have the last row, and the other an earlier one.
+    # One marker may be at the last row, and the other at an earlier row.
     assert report.resumed_at + report.rows in range(
         len(ROWS) - 100 * (connections - 1), 1 + len(ROWS)
     )
@@ -49,9 +49,7 @@ def test_rows_that_no_replica_has(
 
 @pytest.mark.few(1)
 @pytest.mark.parametrize("connections", [1, 2])
-def test_replica_that_comes_later(
-    start_server: Callable[..., LocalServer], connections: int
-) -> None:
+def test_late_replica(start_server: Callable[..., LocalServer], connections: int) -> None:
     port = free_port()
     server = start_server("--port", str(port), "--repl-diskless-sync-delay", "0")
     options: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""Loads of users without the right to CLIENT KILL: scripts compare the marker before they run."""
+"""Loads without permission for CLIENT KILL: scripts compare the marker before they run."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def add_user(client: redis.Redis, *rights: str) -> None:
 
 @pytest.fixture
 def url(server: LocalServer, client: redis.Redis) -> Iterator[str]:
-    """The server for a user who may do everything but close connections."""
+    """The server for a user with all permissions except CLIENT KILL."""
     add_user(client, "-client|kill")
     client.config_resetstat()
     yield server.url + USER
@@ -88,7 +88,7 @@ class TestTwoLoaders:
 
     @pytest.mark.parametrize("frozen", [True, False])
     def test_second_takes_over(self, loads: Loads, client: redis.Redis, frozen: bool) -> None:
-        """What the first has sent, and what it sends when it wakes up, does nothing."""
+        """Commands that the first loader has in flight, or sends when it wakes up, do nothing."""
         rows = [(number % 20, number) for number in range(loads.count)]
         options: dict[str, Any] = {
             "server": loads.server.url, "checkpoint": NAME, "template": PUSH, "timeout": 10,
@@ -111,10 +111,10 @@ class TestTwoLoaders:
 
 
 @pytest.mark.parametrize("connections", [1, 3])
-def test_a_script_finds_that_another_has_taken_over(
+def test_a_script_detects_another_owner(
     insert_singly: Insert, client: redis.Redis, url: str, connections: int
 ) -> None:
-    """Before the lease is renewed, which would find it, too."""
+    """Before renewing the lease would detect it."""
     options: dict[str, Any] = {
         "server": url, "checkpoint": NAME, "source_id": "numbers", "connections": connections,
     }  # fmt: skip
@@ -137,10 +137,10 @@ def test_a_script_finds_that_another_has_taken_over(
 
 
 @pytest.mark.parametrize(("first", "second"), [(3, 1), (1, 3), (3, 2)])
-def test_another_begins_anew_with_other_markers(
+def test_another_loader_starts_over_with_other_markers(
     insert_singly: Insert, client: redis.Redis, url: str, first: int, second: int
 ) -> None:
-    """No marker is left that the scripts of the first expect."""
+    """No marker remains that the first loader's scripts expect."""
     options: dict[str, Any] = {"server": url, "checkpoint": NAME, "source_id": "numbers"}
     counts: list[int] = []
 
@@ -166,10 +166,10 @@ def test_another_begins_anew_with_other_markers(
 
 
 @pytest.mark.parametrize("connections", [1, 3])
-def test_a_user_who_may_not_fence_changes_nothing(
+def test_a_user_without_permission_to_fence_changes_nothing(
     insert_singly: Insert, client: redis.Redis, url: str, connections: int
 ) -> None:
-    """The checkpoint stays that of the loader before, which then resumes."""
+    """The previous loader stays the owner of the checkpoint, and resumes."""
     options: dict[str, Any] = {
         "server": url, "checkpoint": NAME, "source_id": "numbers", "connections": connections,
     }  # fmt: skip
@@ -191,7 +191,7 @@ def test_a_user_who_may_not_fence_changes_nothing(
     "name", [None, *[pytest.param(name, marks=pytest.mark.slow) for name in WHEEL_SERVERS]]
 )
 def test_errors_inside_a_reply(start_server: Start, tmp_path: Path, name: str | None) -> None:
-    """A command that has failed in part has failed."""
+    """A partially failed command counts as failed."""
     program = None if name is None else located(name, WHEEL_SERVERS)
     server = start_server(*module_options(tmp_path, "bloom"), program=program)
     rows = [{"f": number % 3, "v": [number, -number - 1]} for number in range(900)]
@@ -231,7 +231,7 @@ def test_merged_commands_are_not_too_long_for_scripts(
 
 @pytest.mark.parametrize("connections", [1, 3])
 @pytest.mark.parametrize("mode", ["commands", "merge"])
-def test_errors_are_those_of_transactions(
+def test_errors_are_the_same_as_in_transactions(
     server: LocalServer, client: redis.Redis, url: str, mode: str, connections: int
 ) -> None:
     """Each is reported once, with its row and its command."""
@@ -263,7 +263,7 @@ def test_errors_are_those_of_transactions(
 def test_resumes_over_several_connections(
     insert_singly: Insert, client: redis.Redis, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also after all markers were set to one row."""
+    """Even after all markers were set to the same row."""
     monkeypatch.setattr(resuming, "LEVELLED_S", 0.0)
     options: dict[str, Any] = {
         "server": url, "checkpoint": NAME, "source_id": "numbers", "connections": 3,
@@ -278,16 +278,16 @@ def test_resumes_over_several_connections(
 
 
 @pytest.mark.parametrize("state", ["full", "replica"])
-def test_what_the_server_refuses_is_not_lost(
+def test_refused_rows_are_not_lost(
     insert_singly: Insert, client: redis.Redis, url: str, state: str
 ) -> None:
-    """Also if it accepts some of the commands, which need no memory."""
+    """Even if the server accepts some commands, which need no memory."""
     template = "HDEL hash {1}; RPUSH list:{0} {1}; DEL other"
     options: dict[str, Any] = {"server": url, "checkpoint": NAME, "source_id": "numbers"}
 
     def rows() -> Iterator[Any]:
         for row in ROWS:
-            # What was gathered is sent while the source is slow.
+            # Gathered rows are sent while the source is slow.
             if COUNT // 4 <= row[1] < COUNT // 2 and row[1] % 100 == 0 and marker(client) == 0:
                 time.sleep(0.2)
             if row[1] == COUNT // 2 and state == "full":
@@ -315,7 +315,7 @@ def test_what_the_server_refuses_is_not_lost(
 
 
 def test_any_bytes(insert_singly: Insert, client: redis.Redis, url: str) -> None:
-    """Also values that are not copied; and the server may forget its scripts at any time."""
+    """Including values that are not copied; the server may forget its scripts at any time."""
     rng = random.Random(7)
     sizes = [0, 1, 3, 900, 130_000, 600_000, 3_000_000, 1, 2, 600_000] * 3
     values = [rng.randbytes(size) for size in sizes]
@@ -334,7 +334,7 @@ def test_any_bytes(insert_singly: Insert, client: redis.Redis, url: str) -> None
 def test_too_many_arguments_for_a_script(
     insert_singly: Insert, server: LocalServer, client: redis.Redis, url: str
 ) -> None:
-    """The load ends, and resumes in transactions when the user has the right."""
+    """The load ends, and resumes with transactions once the user has permission."""
     rows = [{"v": [*range(size)]} for size in (1, 6_998, 3, 20_000, 4)]
     options: dict[str, Any] = {"checkpoint": NAME, "resume": True}
     insert_singly(rows[:3], "RPUSH list {*v}", server=url, checkpoint="other")
@@ -370,11 +370,11 @@ def test_transactions_where_scripts_are_impossible(
 @pytest.mark.slow
 @pytest.mark.parametrize("name", WHEEL_SERVERS)
 def test_all_servers(start_server: Start, name: str) -> None:
-    """Codes of errors are those outside of scripts; a full server refuses all of a batch."""
+    """Error codes are the same as outside of scripts; a full server refuses the whole batch."""
     server = start_server(program=located(name, WHEEL_SERVERS))
     options: dict[str, Any] = {"server": server.url + USER, "resume": True}
     with redis.Redis.from_url(server.url) as client:
-        # Redis 6.2 can't take away a subcommand.
+        # Redis 6.2 can't revoke a subcommand.
         add_user(client, "-client", "+client|id", "+client|setname", "+client|list", "-append")
         client.set("list:3", "of another type")
         report = fastresp.mass_insert(ROWS, PUSH, on_error="collect", checkpoint="a", **options)
@@ -405,7 +405,7 @@ def test_all_servers(start_server: Start, name: str) -> None:
         check_lists(client, 10, COUNT)
 
 
-# More than the loaders of a test can load.
+# More rows than the loaders of a test can load.
 MANY = 1_200_000
 PROGRAM = f"""
 import sys
@@ -420,7 +420,7 @@ print(fastresp.mass_insert(rows, "RPUSH list:{{0}} {{1}}", server=url, checkpoin
 @pytest.mark.slow
 @pytest.mark.parametrize("connections", [1, 3])
 def test_many_loaders(start_server: Start, connections: int) -> None:
-    """With and without the right, frozen at any moment; each resumes at any other moment."""
+    """With and without permission, frozen at any moment; each resumes at any other moment."""
     server, rng = start_server(), random.Random(connections)
     frozen: list[subprocess.Popen[str]] = []
     with redis.Redis.from_url(server.url) as client:
@@ -436,7 +436,7 @@ def test_many_loaders(start_server: Start, connections: int) -> None:
             while client.hget(f"fastresp:{{{NAME}}}", "owner") == before:
                 time.sleep(0.01)
             time.sleep(rng.random() / 2)
-            if may_kill:  # the next one may not have the right
+            if may_kill:  # the next loader may lack permission
                 loader.kill()
             else:
                 loader.send_signal(signal.SIGSTOP)

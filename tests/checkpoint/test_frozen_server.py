@@ -1,4 +1,4 @@
-"""A load under asyncio gives up its checkpoint without holding up the event loop."""
+"""A load under asyncio releases its checkpoint without blocking the event loop."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ import fastresp
 from fastresp import aio
 from fastresp.server.local_server import LocalServer
 
-# How long the event loop may be held up at most; the checkpoint waits for 2 s.
+# Maximum time that the event loop is blocked; the checkpoint waits for 2 s.
 MOST_S = 1.0
 
 
 @pytest.mark.few(2)
 @pytest.mark.parametrize("cancelled", [True, False])
 @pytest.mark.parametrize("template", ["RPUSH list {0}", "SADD set {0}"])
-def test_others_go_on(
+def test_other_tasks_continue(
     start_server: Callable[..., LocalServer], template: str, cancelled: bool
 ) -> None:
     server, pauses = start_server(), list[float]()

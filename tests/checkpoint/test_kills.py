@@ -1,4 +1,4 @@
-"""Loads that are killed at any moment, and resumed: every row runs exactly once."""
+"""Loads killed at any moment and resumed: every row runs exactly once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MANY = 67
 
 
 def restart(loads: Loads) -> None:
-    """Kill the server, and start it again with what it had on disk."""
+    """Kill the server, and restart it with the data on its disk."""
     loads.server.process.kill()
     loads.server.process.wait()
     loads.server.start()
@@ -29,7 +29,7 @@ def restart(loads: Loads) -> None:
 
 
 def wait_until(client: redis.Redis, reached: Callable[[], object]) -> None:
-    """Wait, also while the server reads its data from disk."""
+    """Wait until the server has loaded its data from disk."""
     while True:
         try:
             if reached():
@@ -40,7 +40,7 @@ def wait_until(client: redis.Redis, reached: Callable[[], object]) -> None:
 
 
 class Replicated:
-    """A primary and its replica, which takes over when the primary dies."""
+    """A primary and its replica, which is promoted when the primary dies."""
 
     def __init__(self, start: Start) -> None:
         self._start = start
@@ -59,7 +59,7 @@ class Replicated:
             wait_until(client, lambda: client.info("replication")["master_link_status"] == "up")
 
     def fail_over(self, loads: Loads) -> None:
-        """Kill the primary while its replica lags behind; load into the replica from now on."""
+        """Kill the primary while its replica lags behind; then load into the replica."""
         self.replica.process.send_signal(signal.SIGSTOP)
         time.sleep(0.02)
         self.server.process.kill()

@@ -1,4 +1,4 @@
-"""The user loses the right to the marker in the middle of a load."""
+"""The user loses permission for the marker during a load."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RIGHTS = ("resetkeys", "~list*")
 
 @pytest.fixture
 def loader(server: LocalServer, client: redis.Redis) -> Any:
-    """Options of a load by a user who may do everything."""
+    """Options of a load by a user with all permissions."""
     client.execute_command("ACL", "SETUSER", "loader", "on", ">secret", "~*", "+@all")
     yield {
         "server": f"{server.url}?username=loader&password=secret", "checkpoint": NAME,
@@ -31,9 +31,9 @@ def loader(server: LocalServer, client: redis.Redis) -> Any:
 def test_between_its_command_and_exec(
     insert_singly: Insert, client: redis.Redis, loader: dict[str, Any], wrong: int
 ) -> None:
-    """The rows ran; the error says which, and where to go on. A server checks rights at EXEC, too.
+    """The rows ran; the error names them, and how to resume. A server checks permissions at EXEC.
 
-    A transaction of the load takes the right away: any other way is a matter of microseconds.
+    A transaction of the load revokes the permission: any other way would race within microseconds.
     """
     template = "ACL {1} {2} {3} {4}; HSET list{5} f {0}; RPUSH list {0}"
     harmless = ("SETUSER", "loader", "+@all", "on")
@@ -59,7 +59,7 @@ def test_between_its_command_and_exec(
     assert (report.rows, report.replies) == (last + 1, 3 * (last + 1))
     assert (report.in_doubt, report.failed) == (0, wrong)
     assert report.unsent > 0
-    # Do what it says.
+    # Follow its advice.
     client.execute_command("ACL", "SETUSER", "loader", "~*")
     client.set(MARKER, last + 1)
     report = insert_singly(rows, template, resume=True, **loader)
@@ -70,7 +70,7 @@ def test_between_its_command_and_exec(
 def test_before_its_command(
     insert_singly: Insert, client: redis.Redis, loader: dict[str, Any]
 ) -> None:
-    """The server refuses the whole transaction; nothing of it ran."""
+    """The server refuses the whole transaction, none of which runs."""
 
     def rows() -> Any:
         for number in range(COUNT):

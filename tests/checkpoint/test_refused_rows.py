@@ -29,7 +29,7 @@ def all_there(client: redis.Redis) -> bool:
 def test_a_full_server_ends_the_load(
     insert_singly: Insert, server: LocalServer, client: redis.Redis, template: str, mode: str
 ) -> None:
-    """Even if errors are only collected; the load continues with the rows that were refused."""
+    """Even if errors are only collected; the resumed load starts with the refused rows."""
     options: dict[str, Any] = {
         "server": server.url, "checkpoint": NAME, "mode": mode, "on_error": "collect",
     }  # fmt: skip
@@ -53,8 +53,8 @@ def test_a_full_server_ends_the_load(
 
 
 @pytest.mark.parametrize("template", TEMPLATES)
-def test_a_marker_that_is_refused(server: LocalServer, client: redis.Redis, template: str) -> None:
-    """A server that stays full keeps the marker where it was; the rows after it run again."""
+def test_a_refused_marker(server: LocalServer, client: redis.Redis, template: str) -> None:
+    """A server that stays full keeps the old marker, so the rows after it run again."""
     options: dict[str, Any] = {"server": server.url, "checkpoint": NAME, "source_id": "rows"}
 
     def rows() -> Iterator[Any]:
@@ -90,7 +90,7 @@ def test_several_connections(server: LocalServer, client: redis.Redis, template:
 
 
 def test_a_replica(server: LocalServer, start_server: Callable[..., LocalServer]) -> None:
-    """A server that becomes a replica refuses all, and no row counts as loaded."""
+    """A server that becomes a replica refuses all rows, and none counts as loaded."""
     other = start_server()
     with redis.Redis.from_url(other.url) as client:
 
@@ -112,10 +112,10 @@ def test_a_replica(server: LocalServer, start_server: Callable[..., LocalServer]
 
 
 @pytest.mark.parametrize("template", ["HSET key:{0} field {1}", "RPUSH key:{0} {1}"])
-def test_errors_before_are_raised(
+def test_earlier_errors_are_raised(
     insert_singly: Insert, server: LocalServer, client: redis.Redis, template: str
 ) -> None:
-    """They count once, whatever ended the load before, and in each load after it."""
+    """They count once, whatever ended the earlier load, and in each later load."""
     for number in (10, 20, 30_000):
         client.set(f"key:{number}", "no hash")
 
@@ -150,10 +150,10 @@ def test_errors_before_are_raised(
         ("{1} list {0}", "command names that depend on the rows"),
     ],
 )
-def test_commands_that_would_break_it(
+def test_commands_that_would_break_the_checkpoint(
     server: LocalServer, client: redis.Redis, template: str, words: str
 ) -> None:
-    """They would be dropped below the marker, or run where it is not. Nothing is sent."""
+    """They would be lost before the marker, or run without it, so nothing is sent."""
     with pytest.raises(fastresp.CheckpointError, match=words):
         fastresp.mass_insert([(1, "RPUSH")], template, server=server.url, checkpoint=NAME)
     assert client.dbsize() == 0
@@ -172,7 +172,7 @@ def test_wrong_use_is_named(
     server: LocalServer, tmp_path: Path, source: str, template: str, name: str, words: str,
     dry: bool,
 ) -> None:  # fmt: skip
-    """Also in a dry run, which would otherwise promise what the load refuses."""
+    """Even in a dry run, which would otherwise accept what the load refuses."""
     (tmp_path / "rows.csv").write_text("k,v\n1,a\n")
     path = "-" if source == "-" else str(tmp_path / source)
     options = ["--format", "csv", "--server", server.url, "--checkpoint", name, "--yes"]
@@ -181,7 +181,7 @@ def test_wrong_use_is_named(
 
 
 def test_exit_codes(server: LocalServer, client: redis.Redis, tmp_path: Path) -> None:
-    """Errors of loads before end with 1, another loader at work with 3, and wrong use with 64."""
+    """Errors of earlier loads exit with 1, an active loader with 3, and wrong use with 64."""
     path = tmp_path / "rows.csv"
     path.write_text("k,v\n1,a\n2,b\n")
     client.set("key:1", "no hash")

@@ -1,4 +1,4 @@
-"""What a source is does not depend on how it is named, printed, or where objects lie."""
+"""The identity of a source does not depend on its name, its repr, or addresses of objects."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WIDE = "HSET key:{column_0} {**}"
 
 
 class Thing:
-    """An object whose text has its address."""
+    """An object whose repr contains its address."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -40,20 +40,20 @@ def test_columns_named_like_attributes() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_not_the_width_of_the_terminal(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_width_of_the_terminal_is_ignored(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "40")
     narrow = source_of(kind(COLUMNS))
     monkeypatch.setenv("COLUMNS", "400")
     with pd.option_context("display.width", 400, "display.max_columns", 40), pl.Config(tbl_cols=40):
         assert source_of(kind(COLUMNS)) == narrow
-    for change in (0, 150, 299):  # the middle is not looked at
+    for change in (0, 150, 299):  # the middle is not compared
         other = COLUMNS | {"column_9": [*COLUMNS["column_9"]]}
         other["column_9"][change] = -1
         assert (source_of(kind(other)) == narrow) == (change == 150)
     assert source_of(kind(COLUMNS | {"more": [1] * 300})) != narrow
 
 
-def test_not_the_address_of_objects() -> None:
+def test_addresses_of_objects_are_ignored() -> None:
     def default(value: Any) -> Any:
         return value.number
 
@@ -65,14 +65,14 @@ def test_not_the_address_of_objects() -> None:
     assert source_of(rows(1), "SET {0} {1}", default=default) != found
 
 
-def test_rows_that_can_not_be_encoded() -> None:
-    """Those before them are loaded; the error comes when it is their turn."""
+def test_rows_that_cannot_be_encoded() -> None:
+    """Earlier rows are loaded; the error is raised at their turn."""
     rows: list[Any] = [(0, 1), (1, None)]
     assert source_of(rows, "SET {0} {1}") == source_of([*rows], "SET {0} {1}")
     assert source_of(rows, "SET {0} {1}") != source_of(rows[::-1], "SET {0} {1}")
 
 
-def test_not_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_path_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "rows.csv"
     path.write_text("column_0\n1\n")
     found = source_of(fastresp.read(path))
@@ -84,7 +84,7 @@ def test_not_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert source_of(fastresp.read(path))["source"] != found["source"]
 
 
-def test_names_what_differs(tmp_path: Path) -> None:
+def test_error_names_the_difference(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     path.write_text("column_0\n1\n")
     found = source_of(fastresp.read(path))

@@ -1,4 +1,4 @@
-"""SIGTERM: a load leaves a checkpoint, from which another process resumes elsewhere."""
+"""SIGTERM: a load leaves a checkpoint, from which another process resumes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def stored(client: redis.Redis, key: int) -> object:
 
 
 def sent(client: redis.Redis) -> int:
-    """Return how many commands the server has run."""
+    """Return the number of commands that the server has run."""
     count: int = client.info("stats")["total_commands_processed"]
     return count
 
@@ -41,7 +41,7 @@ def sent(client: redis.Redis) -> int:
 @pytest.mark.parametrize(
     "template", ["INCRBY k:{key} {n}", "RPUSH k:{key} {n}", "ZADD k:{key} {n} {n}"]
 )
-def test_goes_on_elsewhere(
+def test_resumes_in_another_process(
     server: LocalServer, client: redis.Redis, tmp_path: Path, template: str, number: signal.Signals
 ) -> None:
     path = tmp_path / "numbers.csv"
@@ -58,14 +58,14 @@ def test_goes_on_elsewhere(
             while sent(client) < before + 3000:
                 assert time.monotonic() < deadline
                 time.sleep(0.02)
-            time.sleep(1.3)  # the row is written down once a second
+            time.sleep(1.3)  # the row is stored once a second
             process.send_signal(number)
             output, _ = process.communicate(timeout=30)
         fields = json.loads(output)
         code, word = ENDED[number]
         words = f"{word} (the same command with --resume resumes this load)"
         assert (process.returncode, fields["exit_code"], fields["error"]) == (code, code, words)
-        # All that was sent was answered, and counts in the checkpoint or is sent again.
+        # All sent commands were answered, and count in the checkpoint or are resent.
         assert 0 < fields["replies"] == fields["commands"] < COUNT
         assert fields["in_doubt"] == 0
     lost = run(*command[:-1], "redis://127.0.0.1:1", "--checkpoint-clear")
@@ -92,7 +92,7 @@ fastresp.mass_insert(source(), "SET {0} {1}", server=sys.argv[1], rate_limit=10_
 
 
 def test_a_library_installs_no_handler(server: LocalServer) -> None:
-    """SIGTERM does to somebody's process what it does without us."""
+    """The effect of SIGTERM on a process is unchanged."""
     with preloaded.Popen(
         [sys.executable, "-c", CODE, server.url], stdout=subprocess.PIPE, text=True
     ) as process:

@@ -1,4 +1,4 @@
-"""Two loads with one checkpoint: only one continues, and nothing of the other runs later."""
+"""Two loads with one checkpoint: only one continues, and no commands of the other run later."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class TestTwoLoaders:
         loads.check()
 
     def test_second_takes_over(self, loads: Loads, client: redis.Redis) -> None:
-        """What the first has sent, and was not run, never runs; it ends."""
+        """Commands that the first has in flight never run, and it ends."""
         with loads.process(RATE) as first:
             while client.get(MARKER) in (None, b"0"):
                 time.sleep(0.01)
@@ -52,7 +52,7 @@ class TestTwoLoaders:
         loads.check()
 
     def test_first_is_frozen(self, loads: Loads, client: redis.Redis) -> None:
-        """It is cut off, and does nothing when it wakes up."""
+        """It is fenced off, and does nothing when it wakes up."""
         with loads.process(RATE) as first:
             while client.get(MARKER) in (None, b"0"):
                 time.sleep(0.01)
@@ -63,8 +63,8 @@ class TestTwoLoaders:
         assert first.returncode != 0
         loads.check()
 
-    def test_first_has_died(self, loads: Loads, client: redis.Redis) -> None:
-        """Its lease is not waited for."""
+    def test_first_is_dead(self, loads: Loads, client: redis.Redis) -> None:
+        """The second loader does not wait for its lease."""
         with loads.process(RATE) as first:
             while client.get(MARKER) in (None, b"0"):
                 time.sleep(0.01)
@@ -73,8 +73,8 @@ class TestTwoLoaders:
         assert self.load(loads).resumed_at > 0
         loads.check()
 
-    def test_third_cuts_off_the_first(self, loads: Loads, client: redis.Redis) -> None:
-        """The second could not, and leaves the numbers of its connections there."""
+    def test_third_fences_off_the_first(self, loads: Loads, client: redis.Redis) -> None:
+        """The second could not, and keeps the IDs of its connections."""
         client.execute_command(
             "ACL", "SETUSER", "some", "on", ">secret", "~*", "+@all", "-client|kill"
         )
@@ -97,10 +97,10 @@ class TestTwoLoaders:
             loads.server.url = url
             client.execute_command("ACL", "DELUSER", "some")
 
-    def test_first_ends_when_the_second_has_begun(
+    def test_first_ends_after_the_second_has_started(
         self, server: LocalServer, client: redis.Redis
     ) -> None:
-        """It does not write down its row, nor that all is loaded."""
+        """It stores neither its row nor that the load is complete."""
         first, second = (Checkpoint(as_server(server.url, None), NAME, 10) for _ in range(2))
         for each in (first, second):
             each.open(1, batched=True)
@@ -117,10 +117,10 @@ class TestTwoLoaders:
         assert not client.hget(f"fastresp:{{{NAME}}}", "ended")
         second.close()
 
-    def test_connections_that_are_opened_at_the_end_are_known(
+    def test_connections_opened_at_the_end_are_stored(
         self, server: LocalServer, client: redis.Redis
     ) -> None:
-        """So that a second loader can close them before the first sets its markers."""
+        """A second loader can close them before the first sets its markers."""
         client.execute_command("ACL", "SETUSER", "some", "on", ">secret", "~*", "+@all")
         url = f"{server.url}?username=some&password=secret"
         checkpoint = Checkpoint(as_server(url, None), NAME, 10)
@@ -137,10 +137,8 @@ class TestTwoLoaders:
         checkpoint.close()
         client.execute_command("ACL", "DELUSER", "some")
 
-    def test_server_is_started_again_before_the_end(
-        self, start_server: Callable[..., LocalServer]
-    ) -> None:
-        """What was loaded may be gone, so the load has not ended."""
+    def test_server_restarts_before_the_end(self, start_server: Callable[..., LocalServer]) -> None:
+        """Loaded rows may be lost, so the load has not ended."""
         server = start_server("--appendonly", "yes")
         checkpoint = Checkpoint(as_server(server.url, None), NAME, 10)
         checkpoint.open(1, batched=True)
@@ -154,8 +152,8 @@ class TestTwoLoaders:
             assert client.get(MARKER) in (None, b"0")
         checkpoint.close()
 
-    def test_first_may_not_know_the_server(self, loads: Loads, client: redis.Redis) -> None:
-        """Without INFO it can't be told whether the server was started again."""
+    def test_first_without_permission_for_info(self, loads: Loads, client: redis.Redis) -> None:
+        """Without INFO, a restart of the server can't be detected."""
         client.execute_command(
             "ACL", "SETUSER", "some", "on", ">secret", "~*", "+@all", "-info"
         )  # fmt: skip
@@ -178,8 +176,8 @@ class TestTwoLoaders:
             loads.server.url = url
             client.execute_command("ACL", "DELUSER", "some")
 
-    def test_without_the_right_to_see_it(self, loads: Loads, client: redis.Redis) -> None:
-        """By its lease it is alive."""
+    def test_without_permission_to_see_the_first(self, loads: Loads, client: redis.Redis) -> None:
+        """Its lease shows that it is alive."""
         client.execute_command(
             "ACL", "SETUSER", "some", "on", ">secret", "~*", "+@all", "-client|list",
             "-client|tracking",
@@ -202,10 +200,10 @@ class TestTwoLoaders:
         loads.check()
 
     @pytest.mark.parametrize("rights", [["-client|kill"], ["-@dangerous"], ["-@admin", "-info"]])
-    def test_without_the_right_to_kill(
+    def test_without_permission_for_client_kill(
         self, loads: Loads, client: redis.Redis, rights: list[str]
     ) -> None:
-        """A loader that has died is waited for; one that is frozen can't be cut off."""
+        """A dead loader is waited for; a frozen one can't be fenced off."""
         client.execute_command(
             "ACL", "SETUSER", "some", "on", ">secret", "~*", "+@all", "-eval", *rights
         )

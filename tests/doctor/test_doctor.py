@@ -25,7 +25,7 @@ from fastresp.server.settings import Server
 
 
 class TestMeasured:
-    """``doctor()`` finds the planted fault, and nothing else if nothing else is wrong."""
+    """``doctor()`` finds the planted fault and no other."""
 
     @pytest.mark.few(2)
     @SERVERS
@@ -87,7 +87,7 @@ class TestMeasured:
         with redis.Redis.from_url(server.url) as client:
             evicted = client.info("stats")["evicted_keys"]
             found = doctor(server.url)
-            # Any connection needs some memory, and may evict a few keys.
+            # Any connection needs memory, and may evict a few keys.
             assert 0 < evicted <= client.info("stats")["evicted_keys"] < evicted + 150
         assert changes(found) == set()
         assert "allkeys-lru" in verdict(found, "eviction-near").figure
@@ -177,7 +177,7 @@ class TestMeasured:
     def test_unix_socket_of_another_server(
         self, start_server: Callable[..., LocalServer], port: int, tmp_path: Path
     ) -> None:
-        """A server in a container reports a path that means something else on this machine."""
+        """A server in a container reports a path that differs on this machine."""
         server, other = start_server("--port", str(port)), start_server()
         server.socket.rename(tmp_path / "moved")
         os.symlink(other.socket, server.socket)
@@ -185,7 +185,7 @@ class TestMeasured:
 
     @pytest.mark.slow
     def test_local_ports(self, start_server: Callable[..., LocalServer], port: int) -> None:
-        """A client opened a connection for each command a moment ago."""
+        """A client has just opened a connection for each command."""
         start_server("--port", str(port), "--tcp-backlog", "128")
         for _ in range(1_200):
             with socket.create_connection(("127.0.0.1", port)) as link:
@@ -237,7 +237,7 @@ class TestMeasured:
 
     @pytest.mark.slow
     def test_cluster_node(self, start_server: Callable[..., LocalServer], port: int) -> None:
-        """On a node with half of the slots, and of a user who may not ask for them."""
+        """On a node with half of the slots, and without permission to list them."""
         port = min(port, 55_535)  # the cluster bus uses this port plus 10,000
         server = start_server("--cluster-enabled", "yes", "--port", str(port))
         with redis.Redis.from_url(server.url) as client:

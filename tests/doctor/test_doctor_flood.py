@@ -24,7 +24,7 @@ FLOODS = {
     "status": (b"+", b"x"),
     "pushes": (b"", b">2\r\n+message\r\n+x\r\n"),
 }
-# The most that is sent: enough to show in the memory used.
+# Maximum bytes sent: enough to be visible in the used memory.
 FLOOD_BYTES = 256 << 20
 # 3 MB of error replies make 160 MB of exceptions.
 MOST_KILOBYTES = 192 << 10
@@ -85,7 +85,7 @@ def flooding(server: LocalServer, path: Path, first: bytes, again: bytes) -> Ite
 
 
 def run(url: str, seconds: float) -> tuple[int, str]:
-    """Run the doctor; return by how many kilobytes it grew, and its error."""
+    """Run the doctor; return its memory growth in kilobytes, and its error."""
     done = subprocess.run(
         [sys.executable, "-c", PEAK + CODE, url, str(seconds)],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""The doctor needs few rights, changes nothing, and leaves nothing behind."""
+"""The doctor needs few permissions, changes nothing, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from fastresp.outcome.errors import TransportError
 from fastresp.server.local_server import LocalServer
 
 
-class TestRights:
-    """The doctor names what the server refuses, and does everything else."""
+class TestPermissions:
+    """The doctor names refused commands, and runs all others."""
 
     QUESTIONS = ("config", "latency", "slowlog", "info", "client", "command")
 
@@ -41,7 +41,7 @@ class TestRights:
         with pytest.raises(TransportError, match=r"can't watch .* without INFO"):
             watch(url, 0.5)
 
-    def test_watching_needs_little(self, start_server: Callable[..., LocalServer]) -> None:
+    def test_watching_needs_few_permissions(self, start_server: Callable[..., LocalServer]) -> None:
         server = start_server()
         url = self.user(server, "+info")
         with client_at_work("sequential", server.url):
@@ -124,14 +124,14 @@ class TestHarmless:
         plan = (WATCH_PLAN if watching else PLAN).replace("\n", " ")
         parts = "CLIENT|CONFIG|SLOWLOG|LATENCY|COMMAND"
         named = set(re.findall(rf"(?:{parts}) [A-Z_]+|[A-Z]{{3,}}", plan))
-        # The first is sent to servers before 7.0 only; this server does not know the second.
+        # The first is only sent to servers before 7.0; this server does not know the second.
         named -= {"COMMAND INFO", "CLIENT MAINT_NOTIFICATIONS"}
         named -= {"BGSAVE"}  # the plan says that it is not triggered
         assert counted == named
         if watching:
             assert (changed, opened) == (0, 3)  # one finds out which process owns the unix socket
         else:
-            # On a slow machine there are fewer of both.
+            # A slow machine sends fewer of both.
             assert 0 < changed <= WRITES and 10 <= opened <= 70
             assert sent < 7e6
 
@@ -145,7 +145,7 @@ class TestHarmless:
             ("3600 1 300 100 60 10000", 0, True),  # the default; the server has just started
             ("1 100000", 0, True),
             ("", 0, True),
-            ("20 100", 200, True),  # this save comes even without the doctor
+            ("20 100", 200, True),  # this save happens even without the doctor
         ],
     )
     def test_no_save_is_triggered(
@@ -171,7 +171,7 @@ class TestHarmless:
         assert info["latest_fork_usec"] == 0 and info["rdb_last_bgsave_time_sec"] == -1
 
     def test_save_points_that_would_be_reached(self) -> None:
-        """With facts of servers that have run for longer than a test can wait."""
+        """With facts of servers that have run longer than a test can wait."""
         default = "3600 1 300 100 60 10000"
         for save, age, changed, words in (
             (default, 200, 0, ""),
@@ -195,7 +195,7 @@ class TestHarmless:
         assert no_writing(Facts("x", "tcp", False, config={"save": default})) == ""
 
     def test_every_key_expires(self, start_server: Callable[..., LocalServer]) -> None:
-        """At no moment is there a key without an expiry."""
+        """No key is ever without an expiry."""
         server = start_server()
         lasting: set[bytes] = set()
         seen: set[bytes] = set()

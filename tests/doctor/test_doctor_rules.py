@@ -1,4 +1,4 @@
-"""The doctor's rules: which facts lead to which verdict, and that the page lists them all."""
+"""The doctor's rules: the verdict for each fact, and that the page lists all verdicts."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class TestRules:
         ("watched", "times", "usec", "grade"),
         [
             (False, 1, 300_000, "note"),  # once, some time ago
-            (False, 6, 3_000_000, "advice"),  # on a server that was idle otherwise
+            (False, 6, 3_000_000, "advice"),  # on an otherwise idle server
             (False, 5, 3_000, "advice"),
             (True, 1, 300_000, "advice"),  # in 10 seconds
             (True, 5, 1_500_000, "problem"),

@@ -1,4 +1,4 @@
-"""Watching real servers: the verdict on each careless client, and none on good ones."""
+"""Watching real servers: a verdict on each careless client, and none on good clients."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def in_pieces(found: Diagnosis) -> bool:
 
 
 def waits_40_ms(found: Diagnosis) -> bool:
-    """Return whether commands come in pieces, and the second one 40 ms after the first."""
+    """Return whether commands arrive in pieces, the second one 40 ms after the first."""
     return in_pieces(found) and "Nagle's algorithm" in verdict(found, "commands-in-pieces").figure
 
 
@@ -136,7 +136,7 @@ class TestWatched:
     @pytest.mark.slow
     @SERVERS
     def test_queue(self, program: str) -> None:
-        """Commands that come one at a time, from clients that rarely wait for a reply."""
+        """Commands arrive one at a time, from clients that rarely wait for a reply."""
         with (
             LocalServer(program=located(program, WHEEL_SERVERS)) as server,
             client_at_work("queue", server.url),
@@ -160,7 +160,7 @@ class TestWatched:
     @pytest.mark.few(1)
     @SERVERS
     def test_commands_that_set_up_connections(self, program: str, port: int) -> None:
-        """redis-py's first commands over TCP are not counted, nor errors of those unknown."""
+        """redis-py's first commands over TCP, and errors of unknown ones, are not counted."""
         where = f"redis://127.0.0.1:{port}"
         with (
             LocalServer("--port", str(port), program=located(program, WHEEL_SERVERS)) as server,

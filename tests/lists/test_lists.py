@@ -67,7 +67,7 @@ def _bytes(item: Any) -> bytes:
 def test_lines_of_a_file(
     mode: str, open_buffer: Open, server: LocalServer, client: redis.Redis, tmp_path: Path
 ) -> None:
-    """Without line ends, as a load of lines and the command line have them."""
+    """Without line ends, as in loads of lines and on the command line."""
     path = tmp_path / "jobs.txt"
     path.write_bytes(b"a\n\nb c\nd")
     with open(path, mode) as file:
@@ -88,9 +88,9 @@ def test_push_nothing(open_buffer: Open) -> None:
 def test_commands_are_bounded(
     open_buffer: Open, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In items and in bytes: 1,000 items of a megabyte would be a gigabyte."""
+    """By items and by bytes: 1,000 items of a megabyte would be a gigabyte."""
     buffer = open_buffer(batch=1000)
-    # A command also ends after 2 ms, which a few items may take when the machine is busy.
+    # A command also ends after 2 ms, which a few items may take on a busy machine.
     monkeypatch.setattr("fastresp.lists.push.CHUNK_SECONDS", 60.0)
     assert buffer.push(["x"] * 2500).report.commands == 3
     assert buffer.push(["x" * 300_000] * 10).report.commands == 3
@@ -177,7 +177,7 @@ def test_eight_consumers_get_each_item_once(server: LocalServer, client: redis.R
 
     threads = [
         threading.Thread(target=consume, args=(i, i % 2 == 0)) for i in range(8)
-    ]  # half of them as on a server before 6.2
+    ]  # half of them behave as on a server before 6.2
     for thread in threads:
         thread.start()
     with fastresp.ListBuffer("q", server=server.url) as buffer:
@@ -248,7 +248,7 @@ with fastresp.ListBuffer(key, server=url, delivery=delivery, lease=1.0, batch=20
 def test_killed_consumers(
     server: LocalServer, client: redis.Redis, tmp_path: Path, delivery: str, seconds: int
 ) -> None:
-    """8 consumers killed at random, and 2 producers: nothing is lost, or nothing comes twice."""
+    """8 consumers killed at random, and 2 producers: no item is lost, or no item is duplicated."""
     chance = random.Random(5)
     out = [tmp_path / f"out{i}" for i in range(8)]
     stop = threading.Event()

@@ -36,7 +36,7 @@ def test_arrow(open_buffer: Open, client: redis.Redis, delivery: str, order: str
     assert (len(column), pa.array(column).type) == (0, pa.binary())
     buffer.push(["a", "bb"])
     column = buffer.pop_arrow(5)
-    assert len(buffer.pop_arrow(5)) == 0  # reuses the parser; the column before is unchanged
+    assert len(buffer.pop_arrow(5)) == 0  # reuses the parser; the previous column is unchanged
     assert sorted(pa.array(column).to_pylist()) == [b"a", b"bb"]
     assert buffer._calls.items._columns is not None
     assert buffer._calls.items._columns[1].absent == []  # does not grow with each empty reply
@@ -59,7 +59,7 @@ def test_arrow_of_many_kinds(open_buffer: Open) -> None:
 
 
 def test_arrow_of_large_values(open_buffer: Open, client: redis.Redis) -> None:
-    """Lists are limited in bytes, too."""
+    """Lists are also limited in bytes."""
     for kind in (pa.binary(), pa.large_string()):
         buffer = open_buffer()
         items = pa.array(["x" * 300_000] * 10, kind).slice(1)

@@ -25,14 +25,14 @@ from fastresp.server.local_server import LocalServer
 
 @pytest.mark.parametrize("delivery", DELIVERIES)
 @pytest.mark.parametrize("slow", [False, True])
-def test_key_that_is_no_list(
+def test_key_that_is_not_a_list(
     open_buffer: Open,
     client: redis.Redis,
     monkeypatch: pytest.MonkeyPatch,
     delivery: str,
     slow: bool,
 ) -> None:
-    """The push stops and hands all items back; a slow machine makes more commands."""
+    """The push stops and hands back all items; a slow machine sends more commands."""
     monkeypatch.setattr(push, "CHUNK_SECONDS", 0 if slow else 60)
     client.set("q", 1)
     buffer = open_buffer(delivery=delivery)
@@ -43,7 +43,7 @@ def test_key_that_is_no_list(
     source = map(str, range(2500))
     with pytest.raises(fastresp.PushError, match=r"WRONGTYPE.*first for row 0") as caught:
         buffer.push(source)
-    assert "=" not in str(caught.value)  # names no option that push() lacks
+    assert "=" not in str(caught.value)  # names only options of push()
     report, taken = caught.value.report, caught.value.taken
     assert report.errors_by_code == {"WRONGTYPE": report.failed}
     assert report.failed == report.commands
@@ -69,7 +69,7 @@ async def awaited(items: list[bytes]) -> Any:
 def test_push_into_a_full_server_loses_nothing(
     start_server: Callable[..., LocalServer], maxlen: int | None, source_of: Callable[..., Any]
 ) -> None:
-    """Memory may be free for a later batch; its items count."""
+    """A later batch may find free memory; its items count."""
     server = start_server()
     items = [b"item %05d " % i + b"x" * 200 for i in range(40_000)]
     with (
@@ -91,7 +91,7 @@ def test_push_into_a_full_server_loses_nothing(
 
 
 def test_items_refused_after_the_source_has_failed(client: redis.Redis, open_buffer: Open) -> None:
-    """They are in the exception of the source, which may have been read for the last time."""
+    """They are in the source's exception, since the source may not be readable again."""
     client.set("q", 1)
 
     def items() -> Iterator[str]:
@@ -188,14 +188,14 @@ def test_bad_calls(open_buffer: Open) -> None:
         fastresp.ListBuffer(5)  # type: ignore[arg-type]
 
 
-def test_server_that_is_not_there(open_buffer: Open, port: int) -> None:
+def test_server_that_does_not_run(open_buffer: Open, port: int) -> None:
     with pytest.raises(fastresp.TransportError, match="Connection refused"):
         open_buffer(server=f"redis://localhost:{port}").pop(1)
 
 
 @pytest.mark.parametrize("delivery", DELIVERIES)
 def test_lost_connection(open_buffer: Open, client: redis.Redis, delivery: str) -> None:
-    """With at-least-once, items already popped stay this consumer's."""
+    """With at-least-once, items already popped still belong to this consumer."""
     buffer = open_buffer(delivery=delivery)
     buffer.push(map(str, range(1000)))
     assert len(buffer.pop(10)) == 10
@@ -232,7 +232,7 @@ def test_lost_connection_and_lease(open_buffer: Open, client: redis.Redis) -> No
 def test_count_of_acknowledged_items_is_garbage(
     open_buffer: Open, client: redis.Redis, value: str, lost: bool
 ) -> None:
-    """No items are deleted that were not acknowledged."""
+    """No unacknowledged items are deleted."""
     buffer = open_buffer(delivery="at-least-once")
     buffer.push(map(str, range(10)))
     assert len(buffer.pop(4)) == 4
@@ -267,7 +267,7 @@ def test_heartbeat(open_buffer: Open, client: redis.Redis) -> None:
 
 
 def test_waiting_for_an_item_after_the_lease(server: LocalServer, client: redis.Redis) -> None:
-    """A consumer whose lease expired takes no item: recover() would never find it."""
+    """A consumer with an expired lease pops no item, which recover() would never find."""
     options = {"server": server.url, "delivery": "at-least-once"}
     with fastresp.ListBuffer("q", **options) as dead, fastresp.ListBuffer("q", **options) as other:
         client.rpush("q", "a")

@@ -63,7 +63,7 @@ print("all well")
 
 
 @pytest.mark.parametrize("delivery", DELIVERIES)
-def test_interruptions_leave_it_in_step(
+def test_interruptions_keep_replies_in_step(
     server: LocalServer, client: redis.Redis, delivery: str
 ) -> None:
     """The reply to an interrupted call is not used for another one."""

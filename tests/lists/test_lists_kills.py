@@ -19,8 +19,8 @@ from buffers import DELIVERIES, wait_for_silence
 import fastresp
 from fastresp.server.local_server import LocalServer
 
-# A consumer that keeps its buffer, retries calls that lost their connection, and writes down the
-# items that it got, and each wrong count.
+# A consumer that keeps its buffer, retries calls that lost their connection, and records the
+# items that it received, and each wrong count.
 CONSUMER = """
 import itertools, os, random, sys, time, fastresp
 key, url, delivery, out, way = sys.argv[1:]
@@ -176,6 +176,6 @@ def test_kills(
         assert sure <= got.keys()
     else:
         assert set(got.values()) == {1}
-        assert len(got) > len(sure) // 3  # the lost ones were in flight to a consumer
+        assert len(got) > len(sure) // 3  # lost items were in flight to a consumer
     with redis.Redis.from_url(server.url) as client:
         assert client.keys("*processing*") == []

@@ -44,7 +44,7 @@ def test_consumer_that_stops_early(
     left = client.lrange("q", 0, -1)
     assert (left if order == "fifo" else left[::-1]) == expected[at:]
     assert client.keys("*") == [b"q"]
-    assert buffer.pop(3) == expected[at : at + 3]  # it connects again
+    assert buffer.pop(3) == expected[at : at + 3]  # it reconnects
 
 
 def test_ack(open_buffer: Open, client: redis.Redis) -> None:
@@ -148,8 +148,8 @@ def test_silent_consumer_that_pops_again(
 
 
 @pytest.mark.parametrize("delivery", DELIVERIES)
-def test_iterator_that_is_continued(open_buffer: Open, client: redis.Redis, delivery: str) -> None:
-    """Items that it has not yielded belong to the buffer: other calls return them, in order."""
+def test_continued_iterator(open_buffer: Open, client: redis.Redis, delivery: str) -> None:
+    """Items that it has not yielded are returned by other calls, in order."""
     buffer = open_buffer(delivery=delivery)
     buffer.push(map(str, range(10)))
     source = buffer.consume(6)
@@ -248,7 +248,7 @@ def test_one_call_at_a_time(open_buffer: Open, server: LocalServer) -> None:
 
 
 def test_slow_async_source(server: LocalServer, client: redis.Redis) -> None:
-    """Items that come slowly are pushed as they come, not only in whole batches."""
+    """Slow items are pushed as they arrive, not only in whole batches."""
 
     async def items() -> Any:
         deadline = time.monotonic() + 30
@@ -267,7 +267,7 @@ def test_slow_async_source(server: LocalServer, client: redis.Redis) -> None:
     asyncio.run(main())
 
 
-def test_reply_that_is_no_list(server: LocalServer, client: redis.Redis) -> None:
+def test_reply_that_is_not_a_list(server: LocalServer, client: redis.Redis) -> None:
     """From a broken server or proxy."""
     with fastresp.ListBuffer("q", server=server.url) as buffer:
         buffer.push(["a"])
@@ -276,7 +276,7 @@ def test_reply_that_is_no_list(server: LocalServer, client: redis.Redis) -> None
             buffer.pop(1)
 
 
-def test_maxlen_of_a_key_that_is_no_list(open_buffer: Open, client: redis.Redis) -> None:
+def test_maxlen_of_a_key_that_is_not_a_list(open_buffer: Open, client: redis.Redis) -> None:
     client.set("q", 1)
     with pytest.raises(fastresp.LoadErrors, match="WRONGTYPE") as caught:
         open_buffer(maxlen=5).push(["a"])

@@ -1,4 +1,4 @@
-"""ListBuffer, sync and asyncio: calls that are retried after a lost connection."""
+"""ListBuffer, sync and asyncio: calls retried after a lost connection."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def cutter(server: LocalServer, tmp_path: Path) -> Iterator[Cutter]:
 
 
 def cut(cutter: Cutter, marker: bytes, arrives: bool, call: Callable[[], Any]) -> None:
-    """Make a call that loses its connection at a command."""
+    """Run a call that loses its connection at a command."""
     cutter.marker, cutter.arrives, before = marker, arrives, cutter.cuts
     with pytest.raises(fastresp.TransportError):
         call()
@@ -37,7 +37,7 @@ arriving = pytest.mark.parametrize("arrives", [True, False])
 
 @arriving
 @pytest.mark.parametrize("way", ["pop", "consume", "pop_arrow"])
-def test_acknowledging_again(
+def test_ack_can_be_retried(
     open_buffer: Open, cutter: Cutter, client: redis.Redis, arrives: bool, way: str
 ) -> None:
     """The retry applies to the same items, whether or not the first call arrived."""
@@ -61,7 +61,7 @@ def test_acknowledging_again(
 
 @arriving
 @pytest.mark.parametrize("parts", [(0, 3, 2), (1, 0, 4), (2, 2, 1), (7,), (5, 0), (0, 5, 1, 1)])
-def test_acknowledging_again_in_parts(
+def test_ack_can_be_retried_in_parts(
     open_buffer: Open, cutter: Cutter, client: redis.Redis, arrives: bool, parts: tuple[int, ...]
 ) -> None:
     """Retried in parts, with other calls in between, each item counts once."""
@@ -84,10 +84,10 @@ def test_acknowledging_again_in_parts(
 
 
 @arriving
-def test_acknowledging_all_again(
+def test_ack_of_all_can_be_retried(
     open_buffer: Open, cutter: Cutter, client: redis.Redis, arrives: bool
 ) -> None:
-    """Several times, with items popped in between."""
+    """Retried several times, with items popped in between."""
     client.rpush("q", *range(30))
     buffer = open_buffer(server=cutter.url, delivery="at-least-once")
     for start in (0, 5, 10):
@@ -108,7 +108,7 @@ def test_acknowledging_all_again(
 def test_unacknowledged_items_stay_in_the_server(
     open_buffer: Open, cutter: Cutter, server: LocalServer, client: redis.Redis
 ) -> None:
-    """After a retry, too: if this consumer dies, they are recovered."""
+    """Even after a retry: if this consumer dies, they are recovered."""
     client.rpush("q", *range(10))
     buffer = open_buffer(server=cutter.url, delivery="at-least-once", lease=0.2)
     assert buffer.pop(10) == numbers(10)
@@ -119,17 +119,17 @@ def test_unacknowledged_items_stay_in_the_server(
 
 
 @arriving
-def test_clearing_again(
+def test_clear_can_be_retried(
     open_buffer: Open, cutter: Cutter, client: redis.Redis, arrives: bool
 ) -> None:
-    """Cleared items are not mixed up with items popped afterwards."""
+    """Cleared items are not confused with items popped later."""
     client.rpush("q", *range(10))
     buffer = open_buffer(server=cutter.url, delivery="at-least-once")
     assert buffer.pop(6) == numbers(6)
     cut(cutter, b"DEL", arrives, buffer.clear)
     client.rpush("q", *range(10, 20))
     if arrives:
-        # The clear was done: this ack() counts the cleared items.
+        # The clear ran: this ack() counts the cleared items.
         assert buffer.pop(4) == numbers(4, 10)
         assert buffer.ack(6) == 4
         buffer.close()
@@ -146,7 +146,7 @@ def test_clearing_again(
 
 @arriving
 @pytest.mark.parametrize("order", ["fifo", "lifo"])
-def test_putting_back_again(
+def test_close_after_a_lost_connection(
     open_buffer: Open, cutter: Cutter, client: redis.Redis, order: str, arrives: bool
 ) -> None:
     """With at-most-once, items that may be back in the list are not pushed again."""
@@ -160,16 +160,16 @@ def test_putting_back_again(
     left = client.lrange("q", 0, -1)
     assert len(set(left)) == len(left)
     assert set(left) <= set(numbers(100)) - {first}
-    # One batch of the held items is in doubt; all others are back.
+    # One batch of the held items is in doubt; all others are back in the list.
     assert len(left) >= 99 - min(10, held)
     assert left == sorted(left, key=int)
 
 
 @arriving
-def test_pushing_again(
+def test_push_after_a_lost_connection(
     open_buffer: Open, cutter: Cutter, client: redis.Redis, arrives: bool
 ) -> None:
-    """The report says where to continue; a retry may push items in doubt twice."""
+    """The report shows where to continue; a retry may push items in doubt twice."""
     buffer = open_buffer(server=cutter.url)
     cutter.marker, cutter.arrives = b"RPUSH", arrives
     with pytest.raises(fastresp.TransportError) as caught:
@@ -181,7 +181,7 @@ def test_pushing_again(
 
 
 @arriving
-def test_recovering_again(
+def test_recover_can_be_retried(
     open_buffer: Open, cutter: Cutter, server: LocalServer, client: redis.Redis, arrives: bool
 ) -> None:
     client.rpush("q", *range(10))
@@ -227,7 +227,7 @@ def test_a_column_taken_back_comes_first(
 
 
 @pytest.mark.parametrize("items", [["a", None], [["a"]], [object()], [True]])
-def test_errors_name_no_options_that_push_lacks(open_buffer: Open, items: list[Any]) -> None:
+def test_errors_name_only_options_of_push(open_buffer: Open, items: list[Any]) -> None:
     with pytest.raises(fastresp.EncodeError, match=rf"item {len(items) - 1}") as caught:
         open_buffer().push(items)
     assert "=" not in str(caught.value)

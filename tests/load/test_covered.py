@@ -1,4 +1,4 @@
-"""What FT.INFO says of an index, estimates from it, and which indexes cover a template."""
+"""Parsing FT.INFO, estimating the backlog, and finding the indexes that cover a template."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from fastresp.load.covered import Written, written_by
 from fastresp.server.indexes import Index, read_index
 
 
-def test_valkey_search() -> None:
-    """Its names of the figures: https://valkey.io/commands/ft.info."""
+def test_parses_valkey_search() -> None:
+    """It has other field names: https://valkey.io/commands/ft.info."""
     definition = [b"key_type", b"HASH", b"prefixes", [b"doc:"], b"default_score", b"1"]
     reply = [
         b"index_name", b"docs", b"index_definition", definition, b"num_docs", 7,
@@ -27,24 +27,26 @@ def test_valkey_search() -> None:
 
 
 @pytest.mark.parametrize("reply", [None, b"", [], [1, 2], [b"index_definition"], {}])
-def test_other_replies(reply: Any) -> None:
+def test_other_replies_are_ignored(reply: Any) -> None:
     assert read_index(b"docs", reply) is None
 
 
 @pytest.mark.parametrize(
     ("scanned", "before", "keys", "documents", "waiting"),
     [
-        (0.0, 1000, 1000, 0, 1000),  # its scan has not begun
+        (0.0, 1000, 1000, 0, 1000),  # its scan has not started
         (0.5, 1000, 1000, 500, 500),
-        # As many keys were written since, and indexed at once; half of the old ones are left.
+        # As many keys were written and indexed since; half of the old ones remain.
         (1.0, 1000, 2000, 1500, 500),
         (1.9, 1000, 2000, 1950, 50),
-        (2.5, 1000, 2000, 2000, 1),  # there is at least one while it scans
-        (0.1, 1000, 1000, 990, 10),  # no more than there are keys
+        (2.5, 1000, 2000, 2000, 1),  # at least one during a scan
+        (0.1, 1000, 1000, 990, 10),  # at most the number of keys
         (0.5, 0, 0, 0, 1),
     ],
 )
-def test_estimate(scanned: float, before: int, keys: int, documents: int, waiting: int) -> None:
+def test_estimates_waiting_documents(
+    scanned: float, before: int, keys: int, documents: int, waiting: int
+) -> None:
     index = Index("i", "HASH", (b"",), documents, scanning=True, scanned=scanned, keys=keys)
     assert index.waiting(before) == waiting
 
@@ -60,11 +62,11 @@ def test_estimate(scanned: float, before: int, keys: int, documents: int, waitin
         ("{*words}", []),
     ],
 )
-def test_written(template: str, written: list[tuple[str, bytes]]) -> None:
+def test_keys_written_by_a_template(template: str, written: list[tuple[str, bytes]]) -> None:
     assert written_by(as_template(template), unknown=False) == written
 
 
-def test_written_by_unknown_commands() -> None:
+def test_keys_written_by_unknown_commands() -> None:
     everything = [Written("", b"")]
     assert written_by(None, unknown=True) == everything
     assert written_by(as_template("{*words}"), unknown=True) == everything

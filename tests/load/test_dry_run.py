@@ -53,7 +53,7 @@ def test_wrong_types_match_the_server(server, client, command: str, kind: str) -
         [{"key": kind}], command, server=server.url, on_error="collect", transport="socket"
     )
     refused = any(error.code == "WRONGTYPE" for error in report.errors)
-    # TYPE can't tell a HyperLogLog from another string.
+    # TYPE does not distinguish a HyperLogLog from other strings.
     if command.startswith("PFADD") and kind == "string":
         refused = False
     assert bool(found.inquiry.wrong_types) == refused
@@ -139,7 +139,7 @@ def test_rows_of_a_file_are_counted(tmp_path) -> None:
     assert take_sample(fastresp.read(path), HSET).total_rows == pytest.approx(300_000, rel=0.3)
 
 
-def test_file_of_resp(server, tmp_path) -> None:
+def test_resp_file(server, tmp_path) -> None:
     path = tmp_path / "x.resp"
     fastresp.dump(ROWS, HSET, path)
     found = dry_run(fastresp.read(path), None, server.url)
@@ -175,7 +175,7 @@ def test_arity_matches_the_server(server) -> None:
         assert bool(found.inquiry.wrong_arity) == refused, command
 
 
-def test_rights(start_server) -> None:
+def test_missing_permissions(start_server) -> None:
     server = start_server()
     with redis.Redis.from_url(server.url) as client:
         new = not isinstance(dry_run([], HSET, server.url).inquiry.allowed, bool)
@@ -188,14 +188,14 @@ def test_rights(start_server) -> None:
     found = dry_run(ROWS[:3], Template("HSET other:{id} {**}"), f"unix://loader:secret@{path}")
     assert found.inquiry.allowed is False
     assert "other:0" in found.problems[0] or "no permissions" in found.problems[0]
-    # A user without the right to ask gets no answers.
+    # Without permission for the questions, permissions are unknown.
     found = dry_run(ROWS[:3], HSET, f"unix://blind:secret@{path}")
     assert (found.inquiry.allowed, found.inquiry.used_memory) == (None, None)
     assert found.problems == []
 
 
 @pytest.mark.parametrize("name", ["redis-server", *WHEEL_SERVERS])
-def test_each_server(name: str) -> None:
+def test_acl_check_depends_on_the_server_version(name: str) -> None:
     with LocalServer(program=located(name, WHEEL_SERVERS)) as server:
         fastresp.mass_insert([("SET", "user:7", 1)], server=server.url)
         found = dry_run(ROWS, Template("HSET user:{id} {**}; BOGUS; SET a"), server.url)
@@ -238,7 +238,7 @@ SERIALIZED = [
 
 @pytest.mark.parametrize(("rows", "template", "words"), SERIALIZED)
 @pytest.mark.parametrize("more", [0, 3_000])
-def test_rows_that_can_not_be_serialised(server, rows, template, words: str, more: int) -> None:
+def test_rows_that_cannot_be_serialised(server, rows, template, words: str, more: int) -> None:
     if more:
         rest = [("RPUSH", f"k{i}", 1) if template is None else (f"k{i}", 1) for i in range(more)]
         rows = [*rows, *rest]
@@ -251,7 +251,7 @@ def test_rows_that_can_not_be_serialised(server, rows, template, words: str, mor
 
 
 @pytest.mark.parametrize("exists", ["error", "skip", "replace"])
-def test_keys_that_exist(server, client, exists) -> None:
+def test_existing_keys(server, client, exists) -> None:
     client.set("user:3", "text")
     client.hset("user:7", "name", "old")
     found = dry_run(ROWS, HSET, server.url, mode="serialize", exists=exists)

@@ -163,7 +163,7 @@ def test_full_disk() -> None:
         fastresp.dump(ROWS, TEMPLATE, file)
 
 
-# The limit on file sizes is per process, so this runs in a process of its own.
+# The limit on file sizes is per process, so this runs in a separate process.
 LIMITED = """
 import resource, sys
 import fastresp

@@ -26,7 +26,7 @@ def word(size: int) -> str:
     return "".join(RANDOM.choices("abcdefghijklmnop", k=size))
 
 
-# What the i-th command of each case is.
+# The i-th command of each case.
 CASES = {
     "SET": lambda i: ("SET", f"key:{i:06}", word(20)),
     "SET, integers": lambda i: ("SET", f"key:{i:06}", 10_000 + i),

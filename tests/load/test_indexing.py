@@ -1,4 +1,4 @@
-"""Search indexes during a load: the report, waiting for them, and a limit for their backlog."""
+"""Search indexes during a load: the report, ``wait_index``, and ``index_backlog``."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from fastresp.server.local_server import LocalServer
 pytestmark = pytest.mark.few(2)
 Insert = Callable[..., fastresp.Report]
 TEMPLATE = "HSET doc:{0} n {1} words {2}"
-# Their scan takes half a second, so that it is not over before a load begins.
+# Their scan takes half a second, so that it is still running when a load starts.
 MANY = 12_000
 WORDS = " ".join(f"word{number}" for number in range(60))
 
@@ -41,7 +41,7 @@ def rows(count: int, first: int = 0) -> Iterator[tuple[int, int, str]]:
 
 
 def call(client: redis.Redis, *words: str) -> Any:
-    """Run a command without redis-py's own reading of its reply."""
+    """Run a command without redis-py's parsing of its reply."""
     connection = client.connection_pool.get_connection()
     try:
         connection.send_command(*words)
@@ -72,7 +72,7 @@ def client(module_server: LocalServer) -> Iterator[redis.Redis]:
 
 @pytest.fixture
 def scanning(client: redis.Redis, module_server: LocalServer) -> redis.Redis:
-    """A server that has just begun to scan many keys for an index."""
+    """A server that has just started to scan many keys for an index."""
     fastresp.mass_insert(rows(MANY), TEMPLATE, server=module_server.url, transport="socket")
     create(client)
     return client
@@ -82,7 +82,7 @@ def scanning(client: redis.Redis, module_server: LocalServer) -> redis.Redis:
 def scanning_for_ever(
     client: redis.Redis, module_server: LocalServer, tmp_path: Path
 ) -> Iterator[str]:
-    """The URL of a server that claims to scan for an index, and not to come further."""
+    """The URL of a server that claims to scan for an index without progress."""
     create(client)
 
     def scans(talk: Talk, command: list[bytes], reply: bytes) -> bytes:
@@ -93,7 +93,7 @@ def scanning_for_ever(
 
 
 def calls(client: redis.Redis) -> dict[str, int]:
-    """Return how often the server has run each command of the search module."""
+    """Return how many times the server has run each command of the search module."""
     stats: Any = client.info("commandstats")
     names = {name.removeprefix("cmdstat_"): each["calls"] for name, each in stats.items()}
     return {name: count for name, count in names.items() if name.upper().startswith("FT.")}
@@ -135,8 +135,8 @@ def test_serialised(client: redis.Redis, module_server: LocalServer) -> None:
     assert report.indexes == [IndexState("docs", 100)]
 
 
-def test_behind(scanning: redis.Redis, module_server: LocalServer) -> None:
-    """RediSearch scans in the background; the report says how much is left."""
+def test_report_has_the_backlog(scanning: redis.Redis, module_server: LocalServer) -> None:
+    """RediSearch scans in the background; the report has the remaining documents."""
     report = fastresp.mass_insert(rows(10, MANY), TEMPLATE, server=module_server.url)
     [index] = report.indexes
     assert index.documents < MANY
@@ -145,7 +145,9 @@ def test_behind(scanning: redis.Redis, module_server: LocalServer) -> None:
     assert report.index_waiting == index.waiting
 
 
-def test_waits(insert_singly: Insert, scanning: redis.Redis, module_server: LocalServer) -> None:
+def test_wait_index_waits_for_the_scan(
+    insert_singly: Insert, scanning: redis.Redis, module_server: LocalServer
+) -> None:
     seen = []
     report = insert_singly(
         rows(10, MANY), TEMPLATE, server=module_server.url, wait_index=True,
@@ -159,7 +161,7 @@ def test_waits(insert_singly: Insert, scanning: redis.Redis, module_server: Loca
 
 @pytest.mark.few(1)
 def test_backlog(insert_singly: Insert, scanning: redis.Redis, module_server: LocalServer) -> None:
-    """Nothing is sent while more documents wait than are allowed."""
+    """Nothing is sent while the backlog exceeds the limit."""
     seen = []
     report = insert_singly(
         rows(5000, MANY), TEMPLATE, server=module_server.url, index_backlog=1000,
@@ -169,12 +171,12 @@ def test_backlog(insert_singly: Insert, scanning: redis.Redis, module_server: Lo
     assert seen[0][1] > 1000
     assert all(waiting <= 1000 for commands, waiting in seen if commands)
     assert report.replies == 5000
-    # So it did not run beside the scan.
+    # So it did not run during the scan.
     assert int(info(scanning)["num_docs"]) > MANY
 
 
 def test_backlog_of_an_async_source(scanning: redis.Redis, module_server: LocalServer) -> None:
-    """What came before a pause of the source is held back, too."""
+    """Rows before a pause of the source are also held back."""
     url = module_server.url
     sent = []
 
@@ -194,7 +196,7 @@ def test_backlog_of_an_async_source(scanning: redis.Redis, module_server: LocalS
 def test_small_and_large_backlog(
     most: int, insert_singly: Insert, client: redis.Redis, module_server: LocalServer
 ) -> None:
-    """Where the server indexes what it writes at once, each ends, and nothing is lost."""
+    """If the server indexes writes immediately, each load ends, and nothing is lost."""
     create(client)
     count = 2000 if most == 1 else 50_000
     report = insert_singly(
@@ -234,8 +236,10 @@ def test_metrics(scanning: redis.Redis, module_server: LocalServer) -> None:
 
 
 @pytest.mark.parametrize("indexes", [0, 1])
-def test_questions(indexes: int, client: redis.Redis, module_server: LocalServer) -> None:
-    """A server with Search is asked for the names of its indexes; only with some for more."""
+def test_only_servers_with_indexes_get_more_questions(
+    indexes: int, client: redis.Redis, module_server: LocalServer
+) -> None:
+    """A server with Search is asked for its indexes, and only if it has some, for their state."""
     if indexes:
         create(client)
     client.config_resetstat()
@@ -244,7 +248,7 @@ def test_questions(indexes: int, client: redis.Redis, module_server: LocalServer
     assert asked == ({"FT._LIST": 3, "FT.INFO": 2} if indexes else {"FT._LIST": 1})
 
 
-def test_no_questions(server: LocalServer) -> None:
+def test_server_without_search_is_not_asked(server: LocalServer) -> None:
     """A server without Search is asked nothing, over no more connections."""
     with redis.Redis.from_url(server.url) as client:
         client.ping()
@@ -257,8 +261,8 @@ def test_no_questions(server: LocalServer) -> None:
     assert not [name for name in after if "ft." in name.lower()]
 
 
-def test_without_the_right(client: redis.Redis, module_server: LocalServer) -> None:
-    """Who may not ask can load all the same, but not with the options."""
+def test_without_permission(client: redis.Redis, module_server: LocalServer) -> None:
+    """Without permission for the questions, only loads with the options fail."""
     create(client)
     client.execute_command("ACL", "SETUSER", "some", "on", ">p", "~*", "+@all", "-ft.info")
     client.execute_command("ACL", "SETUSER", "none", "on", ">p", "~*", "+@all", "-ft._list")
@@ -282,7 +286,7 @@ def test_no_index(client: redis.Redis, module_server: LocalServer, server: Local
 
 
 def test_commands_without_a_template(client: redis.Redis, module_server: LocalServer) -> None:
-    """Their keys are unknown: the options wait for all indexes, and others are not reported."""
+    """Their keys are unknown: the options wait for all indexes; without them, none is reported."""
     create(client)
     data = [("HSET", "doc:1", "n", 1)]
     assert fastresp.mass_insert(data, server=module_server.url).indexes == []
@@ -291,10 +295,10 @@ def test_commands_without_a_template(client: redis.Redis, module_server: LocalSe
 
 
 @pytest.mark.parametrize("option", [{"wait_index": True}, {"index_backlog": 1}])
-def test_server_that_answers_no_more(
+def test_server_that_stops_answering(
     option: dict[str, Any], scanning_for_ever: str, module_server: LocalServer
 ) -> None:
-    """It is waited for no longer than the timeout."""
+    """The load waits no longer than the timeout."""
 
     def stop(report: fastresp.Report) -> None:
         if report.index_waiting:
@@ -364,7 +368,7 @@ def test_command_line(scanning: redis.Redis, module_server: LocalServer, tmp_pat
 def test_interrupted(
     option: str, scanning_for_ever: str, client: redis.Redis, tmp_path: Path
 ) -> None:
-    """Ctrl-C ends each wait; what was read is sent before."""
+    """Ctrl-C ends each wait, after the rows that were read are sent."""
     path = tmp_path / "docs.csv"
     path.write_text("id,n\n1,1\n2,2\n")
     child = preloaded.Popen(
@@ -384,11 +388,11 @@ def test_interrupted(
 
 
 def test_cluster(tmp_path: Path) -> None:
-    """Without a coordinator each node has indexes of its own, over its own keys."""
+    """Without a coordinator, each node has its own indexes over its own keys."""
     options = module_options(tmp_path, "search")
     program = located("redis-8.2", WHEEL_SERVERS)
     with LocalCluster(2, program=program, options=lambda port: options) as cluster:
-        names = ["i{a}", "i{b}"]  # their slots are those of different nodes
+        names = ["i{a}", "i{b}"]  # their slots are on different nodes
         for name in names:
             create(cluster.client_of(name), name)
         assert [len(call(client, "FT._LIST")) for client in cluster.clients] == [1, 1]

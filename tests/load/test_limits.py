@@ -60,8 +60,8 @@ LOADS = {
 }
 
 
-# glibc's message when it aborts a process because a new thread has no memory for the thread-local
-# variables of a C or C++ library. The process can't prevent it; seen about once in ten whole runs.
+# glibc's message when it aborts a process because a new thread has no memory for thread-local
+# variables of a C or C++ library. The process can't prevent it; seen in about one of ten full runs.
 NO_THREAD_LOCALS = "cannot allocate memory for thread-local data: ABORT"
 
 
@@ -83,7 +83,7 @@ def answers_of(code: str, *arguments: str) -> list[dict[str, Any]]:
 @pytest.mark.few(1)
 @pytest.mark.parametrize("load", LOADS)
 def test_descriptors(load: str, server: LocalServer, client: redis.Redis, tmp_path: Path) -> None:
-    """With any number of descriptors left, from 0: the load works or raises TransportError."""
+    """With any number of free descriptors, the load works or raises TransportError."""
     code = f"""
 loop = asyncio.new_event_loop()
 spare = max(map(int, os.listdir("/proc/self/fd")))
@@ -121,7 +121,7 @@ for left in range(0, 4):
     assert all("ulimit -n" in each["words"] for each in answers if each["error"])
 
 
-def test_descriptors_for_a_server_of_our_own(server: LocalServer) -> None:
+def test_descriptors_for_a_local_server(server: LocalServer) -> None:
     code = """
 import tempfile
 from fastresp.server.local_server import LocalServer

@@ -27,7 +27,7 @@ PUSH = "RPUSH list:{0} {1}"
 
 
 def values(text: str) -> dict[str, float]:
-    """Parse a text; return its values by name and, if there are others, the label's value."""
+    """Parse a text; return its values by name and by the value of another label, if any."""
     found = {}
     for family in text_string_to_metric_families(text):
         assert family.name.startswith("fastresp_")
@@ -88,7 +88,7 @@ def test_errors_by_code(insert: Insert, server: LocalServer, client: redis.Redis
 def test_while_the_server_is_silent(
     insert_singly: Insert, server: LocalServer, client: redis.Redis
 ) -> None:
-    """The text comes also while nothing moves, and counters never go back."""
+    """The text is also written without progress, and counters never decrease."""
     texts: list[str] = []
 
     def source() -> Iterator[tuple[int, int]]:
@@ -133,7 +133,7 @@ def test_checkpoint(insert_singly: Insert, server: LocalServer, tmp_path: Path, 
         insert_singly(failing(), PUSH, **options)
     found = values(path.read_text())
     assert (found["checkpoint_row"], found["stopped"], found["ended"]) == (at, 1, 1)
-    for _ in range(2):  # the second has nothing to do
+    for _ in range(2):  # the second load has nothing to do
         insert_singly(iter(rows), PUSH, resume=True, **options)
         found = values(path.read_text())
         assert (found["checkpoint_row"], found["stopped"], found["ended"]) == (5000, 0, 1)
@@ -142,7 +142,7 @@ def test_checkpoint(insert_singly: Insert, server: LocalServer, tmp_path: Path, 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, GeneratorExit, RuntimeError])
 def test_interrupted(server: LocalServer, client: redis.Redis, error: type[BaseException]) -> None:
-    """What came before is sent, as without metrics."""
+    """Earlier rows are sent, as without metrics."""
     texts: list[str] = []
 
     def source() -> Iterator[tuple[int, int]]:
@@ -164,7 +164,7 @@ def test_no_server(tmp_path: Path) -> None:
     assert (found["commands_total"], found["stopped"], found["ended"]) == (0, 1, 1)
 
 
-# What can't be written
+# Unwritable metrics
 
 
 def test_missing_folder(insert_singly: Insert, server: LocalServer, client: redis.Redis,
@@ -184,7 +184,7 @@ def test_path_that_changes(
     insert_singly: Insert, server: LocalServer, tmp_path: Path, caplog: pytest.LogCaptureFixture,
     becomes: str,
 ) -> None:  # fmt: skip
-    """A load does not end because of its metrics, and replaces nothing else; it warns once."""
+    """The load continues, warns once, and replaces no other file."""
     folder = tmp_path / "metrics"
     folder.mkdir()
     path, other = folder / "x.prom", tmp_path / "passwd"
@@ -277,10 +277,10 @@ print(fastresp.mass_insert(source(), "SET {0} {1}", server=url, metrics=path).re
 
 @pytest.mark.parametrize("when", ["before", "later"])
 def test_full_disk(server: LocalServer, client: redis.Redis, tmp_path: Path, when: str) -> None:
-    """No byte more can be written: before the load an error, later a warning."""
+    """No more bytes can be written: an error before the load, a warning later."""
     path = tmp_path / "x.prom"
     done = subprocess.run(
-        # -B: compiled modules would be cut, too, and then fail to be imported.
+        # -B: compiled modules would be truncated, and could not be imported later.
         [sys.executable, "-B", "-c", FULL, server.url, str(path), when],
         capture_output=True, text=True, timeout=60,
     )  # fmt: skip
@@ -290,7 +290,7 @@ def test_full_disk(server: LocalServer, client: redis.Redis, tmp_path: Path, whe
     else:
         assert (done.stdout, client.dbsize()) == ("100\n", 100)
         assert done.stderr.startswith("the metrics could not be written, and the load continues")
-        assert values(path.read_text())["ended"] == 0  # the old file, whole
+        assert values(path.read_text())["ended"] == 0  # the old file, intact
         assert list(tmp_path.iterdir()) == [path]
 
 
@@ -312,7 +312,7 @@ def test_cancelled(server: LocalServer) -> None:
 
 
 def test_files_that_are_not_replaced(server: LocalServer, tmp_path: Path) -> None:
-    """Neither the source, nor the rejects, nor what is no file of metrics."""
+    """The source, the rejects file, and files that are not metrics."""
     source = tmp_path / "rows.csv"
     source.write_text("id\n1\n")
     other = tmp_path / "other.txt"

@@ -44,7 +44,7 @@ def as_columns(found: np.ndarray[Any, Any]) -> pa.Table:
 
 
 def nearest(client: redis.Redis, vector: bytes) -> bytes:
-    """Return the key of the document that is nearest to a vector."""
+    """Return the key of the document nearest to a vector."""
     reply: Any = client.execute_command(
         "FT.SEARCH", "docs", "*=>[KNN 1 @embedding $v]", "PARAMS", "2", "v", vector, "NOCONTENT",
         "DIALECT", "2",
@@ -56,7 +56,7 @@ def nearest(client: redis.Redis, vector: bytes) -> bytes:
 @pytest.mark.parametrize("form", ["rows", "columns"])
 @pytest.mark.parametrize("size", [SMALLEST, 768, LARGEST])
 def test_vectors(kind: str, form: str, size: int, client: redis.Redis) -> None:
-    """Each is the nearest to itself, so that it was stored and indexed as it is."""
+    """Each vector is nearest to itself, so it was stored and indexed unchanged."""
     field = "embedding" if kind == "HASH" else "$.embedding AS embedding"
     client.execute_command(
         *f"FT.CREATE docs ON {kind} PREFIX 1 doc: SCHEMA {field} VECTOR FLAT 6 TYPE FLOAT32 "
@@ -76,7 +76,7 @@ def test_vectors(kind: str, form: str, size: int, client: redis.Redis) -> None:
 
 @pytest.mark.parametrize("form", ["rows", "columns"])
 def test_vector_set(form: str, client: redis.Redis) -> None:
-    """Redis 8 has vector sets. Valkey has not, and nothing is sent."""
+    """Redis 8 has vector sets. Valkey lacks them, so nothing is sent."""
     found = vectors(SMALLEST)
     data = as_columns(found) if form == "columns" else as_rows(found, lists=False)
     [known] = fastresp.execute("COMMAND", "INFO", "VADD")
@@ -92,7 +92,7 @@ def test_vector_set(form: str, client: redis.Redis) -> None:
 
 
 def test_json_mset(client: redis.Redis) -> None:
-    """Two documents of a row in one command, which a server runs as a whole."""
+    """Two documents of a row in one command, which a server runs atomically."""
     data = [
         {"id": number, "user": {"name": f"n{number}"}, "cart": [number, None]}
         for number in range(COUNT)

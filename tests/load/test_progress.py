@@ -120,8 +120,8 @@ def test_only_acknowledged_rows_count(rows: Any, server: LocalServer) -> None:
     assert table.fraction() == 1.0
 
 
-def test_resumed(server: LocalServer) -> None:
-    """Progress begins at the row where the load continues; the rows before it took no time."""
+def test_resumed_load_starts_at_its_row(server: LocalServer) -> None:
+    """Progress starts at the resumed row; skipped rows take no time."""
     rows, seen = [*range(400_000)], list[float]()
     options: dict[str, Any] = {"server": server.url, "checkpoint": "x", "resume": True}
 

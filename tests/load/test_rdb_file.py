@@ -1,4 +1,4 @@
-"""``dump(format="rdb")``: servers read the file at start, and hold what a load gives them."""
+"""``dump(format="rdb")``: servers that read the file have the same data as after a load."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from fastresp.encode.payload.crc64 import checksum, shifted
 from fastresp.load import rdb_file
 
 VERSIONS = [9, 10, 11]
-# The newest version that a server reads; others read all.
+# The newest version that a server reads; other servers read all.
 NEWEST = {"redis-6.2": 9, "redis-server": 10}
 DAY_MS = 86_400_000
 
 
 def commands() -> Iterator[tuple[Any, ...]]:
-    """Keys of each kind and size; each is made by one to four commands."""
+    """Keys of each kind and size, each created by one to four commands."""
     source = random.Random(7)
     for number in range(300):
         size = source.choice([1, 2, 7, 60, 200])
@@ -53,7 +53,7 @@ def commands() -> Iterator[tuple[Any, ...]]:
 
 
 def counts(data: bytes) -> tuple[int, int]:
-    """Return the numbers of keys, and of those that expire, that a file says it has."""
+    """Return the numbers of keys and of expiring keys in a file's header."""
     at = data.index(b"\xfe\x00\xfb\x80") + 4
     keys, middle, expiring = unpack(">IBI", data[at : at + 9])
     assert middle == 0x80
@@ -61,7 +61,7 @@ def counts(data: bytes) -> tuple[int, int]:
 
 
 def check(path: Path, program: str) -> str:
-    """Check a file as ``redis-check-rdb`` does: the server's program under another name."""
+    """Check a file with ``redis-check-rdb``, which is the server's program under another name."""
     folder = path.with_suffix(".check")
     folder.mkdir(exist_ok=True)
     name = "valkey-check-rdb" if "valkey" in Path(program).name else "redis-check-rdb"
@@ -76,7 +76,7 @@ def check(path: Path, program: str) -> str:
 
 @contextmanager
 def reading(path: Path, name: str = "redis-server") -> Iterator[redis.Redis]:
-    """Start a server with a file; yield a client of it when it has read it."""
+    """Start a server with a file; yield a client once the file is loaded."""
     place = ["--dir", str(path.parent), "--dbfilename", path.name]
     with debugged(name, *place) as server, redis.Redis.from_url(server.url) as client:
         for _ in range(500):
@@ -92,7 +92,9 @@ def reading(path: Path, name: str = "redis-server") -> Iterator[redis.Redis]:
     ("name", "version"),
     [(name, v) for name in SERVERS for v in VERSIONS if v <= NEWEST.get(name, v)],
 )
-def test_servers_hold_what_a_load_gives_them(name: str, version: int, tmp_path: Path) -> None:
+def test_servers_have_the_same_data_as_after_a_load(
+    name: str, version: int, tmp_path: Path
+) -> None:
     path = tmp_path / "dump.rdb"
     count = fastresp.dump(commands(), None, path, format="rdb", rdb_version=version)
     assert count == len(list(commands()))
@@ -177,7 +179,7 @@ def test_rows_of_a_key_that_are_not_adjacent(
 
 
 def test_keys_beyond_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Distinct keys are not mistaken for each other, nor the adjacent rows of a key."""
+    """Distinct keys, and adjacent rows of a key, are not reported as duplicates."""
     monkeypatch.setattr(rdb_file, "MOST_KEYS", MOST)
     path = tmp_path / "dump.rdb"
     rows = [(f"key:{number // 2}", number) for number in range(100_000)]
@@ -233,14 +235,14 @@ def test_an_error_changes_nothing(
         (("HSET", "a", "b"), "1 argument after the key"),
     ],
 )
-def test_commands_that_make_no_value(command: Any, words: str, tmp_path: Path) -> None:
+def test_commands_that_create_no_value(command: Any, words: str, tmp_path: Path) -> None:
     with pytest.raises(EncodeError, match=words):
         fastresp.dump([("SET", "x", 1), command], None, tmp_path / "dump.rdb", format="rdb")
     assert os.listdir(tmp_path) == []
 
 
 @pytest.mark.parametrize("template", ["INCR {0}", "MULTI; SET {0} 1; EXEC", "SET {0} 1; SET b 1"])
-def test_templates_that_make_no_value(template: str, tmp_path: Path) -> None:
+def test_templates_that_create_no_value(template: str, tmp_path: Path) -> None:
     def rows() -> Iterator[Any]:
         raise AssertionError("read")
         yield
@@ -259,7 +261,7 @@ def test_large_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("version", [8, 12, "10", None])
-def test_versions_that_can_not_be_written(version: Any, tmp_path: Path) -> None:
+def test_unsupported_versions(version: Any, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"rdb_version must be 9 \(read by"):
         fastresp.dump([], "SET a b", tmp_path / "x", format="rdb", rdb_version=version)
     assert os.listdir(tmp_path) == []
@@ -279,7 +281,7 @@ def test_other_arguments(tmp_path: Path) -> None:
 @pytest.mark.parametrize("before", [None, "old"])
 @pytest.mark.parametrize("becomes", ["another file", "symbolic link"])
 def test_path_that_changes(tmp_path: Path, before: str | None, becomes: str) -> None:
-    """What has come to the path stays, and so does the new file, beside it."""
+    """The file that has appeared at the path is kept, as is the new file, under another name."""
     path, other = tmp_path / "a.rdb", tmp_path / "other"
     other.write_text("other")
     if before is not None:
@@ -301,7 +303,7 @@ def test_path_that_changes(tmp_path: Path, before: str | None, becomes: str) -> 
     assert counts(new.read_bytes()) == (1, 0)
 
 
-def test_kinds_of_places(tmp_path: Path) -> None:
+def test_kinds_of_paths(tmp_path: Path) -> None:
     def write(path: Any) -> None:
         fastresp.dump([(1, 2)], "SET {0} {1}", path, format="rdb")
 
@@ -343,7 +345,7 @@ except OSError as error:
 def test_full_disk(limit: int, tmp_path: Path) -> None:
     path = tmp_path / "dump.rdb"
     path.touch()
-    # -B: under the limit, Python would write cut off files of its own for all later processes.
+    # -B: under the limit, Python would write truncated files for all later processes.
     command = [sys.executable, "-B", "-c", LIMITED, str(path), str(limit)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout == "File too large; no file was written\n"
@@ -370,7 +372,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 
 def test_fork_in_the_source(tmp_path: Path) -> None:
-    """The child can't go on with the file, and leaves it to its parent."""
+    """The child can't continue the file, and leaves it to its parent."""
     path = tmp_path / "dump.rdb"
     command = [sys.executable, "-W", "ignore", "-c", FORKING, str(path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
@@ -392,7 +394,7 @@ print(peak())
 
 @pytest.mark.slow
 def test_memory_is_flat(tmp_path: Path) -> None:
-    """Beyond the keys that are held in memory, the size does not matter."""
+    """Beyond the keys kept in memory, memory does not grow with the file."""
     peaks = []
     for count in (1_100_000, 4_000_000):
         command = [sys.executable, "-c", MEMORY, str(tmp_path / "x"), str(count)]

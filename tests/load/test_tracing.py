@@ -25,7 +25,7 @@ SET = "SET {0} {1}"
 
 @pytest.fixture
 def provider(monkeypatch: pytest.MonkeyPatch) -> TracerProvider:
-    """A tracer provider, for this test only."""
+    """A tracer provider for this test."""
     provider = TracerProvider()
     monkeypatch.setattr(trace, "_TRACER_PROVIDER", provider)
     return provider
@@ -33,7 +33,7 @@ def provider(monkeypatch: pytest.MonkeyPatch) -> TracerProvider:
 
 @pytest.fixture
 def spans(provider: TracerProvider) -> Callable[[], tuple[ReadableSpan, ...]]:
-    """A function that returns the spans that have ended."""
+    """A function that returns the ended spans."""
     exporter = InMemorySpanExporter()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     return exporter.get_finished_spans
@@ -73,7 +73,7 @@ def test_a_load(insert: Insert, server: LocalServer, spans: Any) -> None:
 
 
 def test_one_command(insert_singly: Insert, server: LocalServer, spans: Any) -> None:
-    """The conventions say that a batch has two or more."""
+    """By the conventions, a batch has at least two commands."""
     insert_singly([(1, 1)], SET, server=server.url)
     [load] = spans()
     assert "db.operation.batch.size" not in attributes(load)
@@ -105,7 +105,7 @@ def test_error_replies(
 
 
 def test_no_server(insert_singly: Insert, spans: Any, port: int) -> None:
-    """The password of the URL is nowhere."""
+    """The password of the URL is not in the span."""
     with pytest.raises(fastresp.TransportError):
         insert_singly([(1, 1)], SET, server=f"redis://ann:hush@127.0.0.1:{port}/0")
     [load] = spans()
@@ -122,7 +122,7 @@ def test_no_server(insert_singly: Insert, spans: Any, port: int) -> None:
 def test_exception_of_the_source(
     insert_singly: Insert, server: LocalServer, spans: Any, error: type[BaseException]
 ) -> None:
-    """Its text could be anything, and is not in the span."""
+    """Its text may contain secrets, and is not in the span."""
 
     def source() -> Iterator[tuple[int, int]]:
         yield 1, 1
@@ -163,7 +163,7 @@ def test_a_processor_that_raises_does_not_end_the_load(
 
 
 def test_not_imported_by_a_load(server: LocalServer) -> None:
-    """redis-py imports opentelemetry where it is installed; nothing of ours that uses it is."""
+    """redis-py imports opentelemetry if it is installed; our own tracing module is not imported."""
     code = (
         "import sys, fastresp\n"
         "fastresp.mass_insert([(1, 1)], 'SET {0} {1}', server=sys.argv[1])\n"

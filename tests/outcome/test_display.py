@@ -89,7 +89,7 @@ def test_every_public_function_has_a_short_traceback(port: int) -> None:
 
 
 def test_arguments_that_do_not_fit() -> None:
-    """The mistake is in the user's line: no frame is below it."""
+    """The error is in the user's line, so no frame is below it."""
     mass_insert: Any = fastresp.mass_insert
     mass_insert_async: Any = fastresp.aio.mass_insert
     list_buffer: Any = fastresp.ListBuffer
@@ -132,14 +132,14 @@ async def waiting() -> AsyncIterator[int]:
     yield 1
 
 
-def test_frames_of_the_user_stay(server: LocalServer) -> None:
+def test_frames_of_the_user_are_kept(server: LocalServer) -> None:
     with pytest.raises(KeyError) as caught:
         fastresp.mass_insert(rows(), server=server.url)
     assert files_of(caught.value)[-1] == __file__
     assert len(files_of(caught.value)) == 2
 
 
-def test_cause_stays_without_its_frames() -> None:
+def test_cause_is_kept_without_its_frames() -> None:
     with pytest.raises(fastresp.TransportError) as caught:
         fastresp.execute("PING", server="redis://localhost:1")
     cause = caught.value.__cause__
@@ -149,7 +149,7 @@ def test_cause_stays_without_its_frames() -> None:
 
 
 def raised_inside(call: Callable[[], object], handled: Exception) -> str:
-    """Return what Python shows of an error that is raised while another one is handled."""
+    """Return the traceback of an error raised while another one is handled."""
     with pytest.raises(fastresp.FastrespError) as caught:
         try:
             raise handled
@@ -158,7 +158,7 @@ def raised_inside(call: Callable[[], object], handled: Exception) -> str:
     return "".join(traceback.format_exception(caught.value))
 
 
-def test_error_that_the_user_was_handling_stays(server: LocalServer, port: int) -> None:
+def test_error_that_the_user_was_handling_is_kept(server: LocalServer, port: int) -> None:
     def refusing() -> Iterator[Any]:
         try:
             yield {}["user"]

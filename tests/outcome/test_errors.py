@@ -1,4 +1,4 @@
-"""The exceptions: their base classes, texts and attributes, also after pickle and copy."""
+"""The exceptions: base classes, texts and attributes, which survive pickle and copy."""
 
 from __future__ import annotations
 

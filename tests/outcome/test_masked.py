@@ -15,7 +15,7 @@ from fastresp.outcome.passwords import cause_shown, masked
 @pytest.mark.few(3)
 @pytest.mark.parametrize("repeated", ["https://h/?,;", ",;", "a.", "a-", "://", "'", "password ="])
 def test_long_texts(repeated: str) -> None:
-    """The time is linear: a text of 1 MB would take hours otherwise."""
+    """The time is linear; otherwise, a text of 1 MB would take hours."""
     masked(f"https://h/?{repeated * (2**20 // len(repeated))}x")
     masked(repeated * (2**20 // len(repeated)))
 
@@ -109,7 +109,7 @@ def test_causes_are_shown_without_credentials(tmp_path: Path) -> None:
 
 
 def test_copies_of_causes() -> None:
-    """Types that can't be made from one text, notes, and causes of causes."""
+    """Types that can't be created from one text, notes, and causes of causes."""
     wrong = UnicodeDecodeError("utf-8", b"x", 0, 1, "password=geheim")
     for error, kind in ((OSError(2, "pass=geheim"), FileNotFoundError), (wrong, UnicodeError)):
         copy = cause_shown(error)

@@ -47,15 +47,15 @@ ALL = [
 ]
 
 
-def test_all_are_there() -> None:
+def test_all_exceptions_are_tested() -> None:
     kinds = {kind for name in errors.__all__ if isinstance(kind := getattr(errors, name), type)}
     assert {type(error) for error in ALL} >= kinds - {fastresp.FastrespError}
 
 
 @pytest.mark.parametrize("changed", [False, True], ids=["", "with more args"])
 @pytest.mark.parametrize("error", ALL, ids=lambda error: type(error).__name__)
-def test_pickled(error: fastresp.FastrespError, changed: bool) -> None:
-    """The text, the hints, notes and attributes are as before, whatever was added to args."""
+def test_pickle_keeps_everything(error: fastresp.FastrespError, changed: bool) -> None:
+    """Text, hints, notes and attributes are unchanged, whatever was added to ``args``."""
     error.add_note("a note")
     before = error.args
     if changed:
@@ -68,14 +68,14 @@ def test_pickled(error: fastresp.FastrespError, changed: bool) -> None:
     del error.__notes__
 
 
-def test_raised(tmp_path: Path) -> None:
-    """So are those of a load."""
+def test_pickle_keeps_raised_errors(tmp_path: Path) -> None:
+    """The same for errors of loads."""
     with pytest.raises(fastresp.EncodeError) as caught:
         fastresp.dump([{"a": None}], "SET {a} 1", tmp_path / "x")
     found = pickle.loads(pickle.dumps(caught.value))
     assert (str(found), found.row, found.hints) == (str(caught.value), 0, caught.value.hints)
 
 
-def test_shown() -> None:
-    """Engines log how an exception is shown: as its text, not as a hundred errors."""
+def test_repr_is_the_text() -> None:
+    """Engines log the repr: the text, not a hundred errors."""
     assert repr(ALL[2]) == f"LoadErrors({str(ALL[2])!r})"

@@ -1,4 +1,4 @@
-"""Which row an error names: the tables of docs/reference/outcome.md, checked by loads."""
+"""The row that an error names: the tables of docs/reference/outcome.md, checked by loads."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def rows_of(first_heading: str) -> Iterator[list[str]]:
 
 
 def file(name: str, text: str | bytes, **options: Any) -> Source:
-    """Return what makes a file, and reads it."""
+    """Return functions that write and read a file."""
 
     def source(folder: Path) -> Any:
         path = folder / name
@@ -180,7 +180,7 @@ def test_the_table_of_sources(server: LocalServer, tmp_path: Path) -> None:
 
 
 def names(error: Any) -> list[Any]:
-    """Return what an error, or its JSON, names."""
+    """Return the place that an error, or its JSON, names."""
     if isinstance(error, dict):
         return [error.get(name) for name in ("row", "row_key", "file", "line")]
     return [getattr(error, name, None) for name in ("row", "row_key", "file", "line")]

@@ -1,4 +1,4 @@
-"""Rejects keep every byte of a failed command, and passwords are never shown."""
+"""Rejects have every byte of a failed command, except for passwords, which are never shown."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_damaged_file(server: LocalServer, client: redis.Redis, tmp_path: Path, 
     ],
     ids=lambda commands: commands[-1][0],
 )
-def test_errors_of_transactions_are_not_sent_again(
+def test_errors_of_transactions_are_not_resent(
     server: LocalServer, client: redis.Redis, insert: Insert, tmp_path: Path, commands: Any
 ) -> None:
     client.set("text", "x")
@@ -222,7 +222,7 @@ def test_no_passwords(words: list[str]) -> None:
 
 @pytest.fixture
 def guarded(start_server: Callable[..., LocalServer]) -> LocalServer:
-    """A server that refuses all commands with passwords."""
+    """A server that rejects all commands with passwords."""
     server = start_server()
     with redis.Redis.from_url(server.url) as admin:
         admin.execute_command("ACL SETUSER default -auth -acl -config +acl|whoami")
@@ -234,7 +234,7 @@ LOAD = [("AUTH", SECRET), ("ACL", "SETUSER", "bob", ">" + SECRET), ("SET", "a", 
 
 
 def test_load(insert: Insert, guarded: LocalServer, tmp_path: Path) -> None:
-    """No password in the report, its errors, the rejects, or the calls of a callable."""
+    """The report, its errors, the rejects and the calls of a callable have no password."""
     path = tmp_path / "rejects.jsonl"
     given: list[CommandError] = []
     url = guarded.url
@@ -260,7 +260,7 @@ def test_wrong_password_in_an_error_reply(server: LocalServer, insert: Insert) -
     assert SECRET not in str(report) and "modifier '(redacted)'" in report.errors[0].text
 
 
-# How a command whose error quotes the password fails, and over which transport.
+# Commands whose error quotes the password, and the transport.
 QUOTING: dict[str, tuple[list[tuple[object, ...]], Any]] = {
     "socket": ([], "socket"),
     "redis-cli": ([], "redis-cli"),

@@ -59,10 +59,10 @@ HASHES = {b"k:1": {b"a": b"x", b"b": b"w"}, b"k:3": {b"a": b"y", b"b": b"z"}}
 
 @pytest.mark.parametrize("kind", [list, as_table])
 @pytest.mark.parametrize("nulls", ["auto", "skip", "delete"])
-def test_null_fields_are_left_out(
+def test_null_fields_are_omitted(
     insert: Insert, client: redis.Redis, server: LocalServer, kind: Any, nulls: Any
 ) -> None:
-    """By default; the rows at the end count, too."""
+    """This is the default; rows at the end also count."""
     client.hset("k:2", "a", "of an earlier load")
     report = insert(kind(FIELDS), "HSET k:{id} {**}", server=server.url, nulls=nulls)
     hashes = HASHES if nulls == "delete" else HASHES | {b"k:2": {b"a": b"of an earlier load"}}
@@ -105,7 +105,7 @@ def test_nulls_in_other_places_are_errors(server: LocalServer, kind: Any) -> Non
 def test_null_fields_in_serialized_loads_and_deletes_without_a_hash(
     client: redis.Redis, server: LocalServer, kind: Any
 ) -> None:
-    rows = sorted(FIELDS, key=lambda row: str(row["id"]))  # those of a key are adjacent
+    rows = sorted(FIELDS, key=lambda row: str(row["id"]))  # rows of a key are adjacent
     for _ in range(2):
         report = fastresp.mass_insert(
             kind(rows), "HSET k:{id} {**}", server=server.url, mode="serialize", exists="replace"
@@ -172,7 +172,7 @@ def test_errors_by_code(client: redis.Redis, server: LocalServer, transport: Any
 def test_codes_of_errors_that_are_not_kept(
     client: redis.Redis, server: LocalServer, transport: Any
 ) -> None:
-    """Their texts are shown, too, without passwords."""
+    """Their texts are shown without passwords."""
     client.set("text", "x")
     secret = [("ACL", "SETUSER", "bob", "hunter2")] * 2
     report = fastresp.mass_insert(
@@ -199,7 +199,7 @@ def test_errors_by_code_in_each_way(
 
 
 def test_messages_that_quote_arguments(client: redis.Redis, server: LocalServer) -> None:
-    """A million different messages are shown as one line, not as five of a million."""
+    """A million different messages are shown as one line, not as the first five."""
     client.set("text", "x")
     data = [("EVAL", f"return redis.error_reply('MYCODE {i}')", 0) for i in range(50)]
     report = fastresp.mass_insert(

@@ -1,4 +1,4 @@
-"""An error has the index of its row in the load; of files, it names file, row and line there."""
+"""An error has the index of its row in the load and, for files, names file, row and line."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Proxies that pass on commands for data only: they close the connection at others, or refuse them.
+"""Proxies that forward only data commands, and close the connection at others or refuse them.
 
-So do twemproxy and older versions of Envoy.
+Examples are twemproxy and older versions of Envoy.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def proxy(
 
 @pytest.fixture
 def told(caplog: pytest.LogCaptureFixture) -> Callable[[], int]:
-    """Return how often it was said that the role is unknown."""
+    """Return how many times the log says that the role is unknown."""
     caplog.set_level(logging.WARNING, logger="fastresp")
     return lambda: sum("role and free memory are unknown" in text for text in caplog.messages)
 
@@ -93,7 +93,7 @@ def test_lists(proxy: EvilServer, client: redis.Redis) -> None:
         assert len(buffer.pop(1000)) == 1000
 
 
-def test_a_permission_that_is_missing_is_not_taken_for_a_proxy(
+def test_a_missing_permission_is_not_mistaken_for_a_proxy(
     start_server: Callable[..., LocalServer], told: Callable[[], int]
 ) -> None:
     server = start_server()

@@ -1,4 +1,4 @@
-"""Every caller against every misbehaving server: our own error in time, or a right result."""
+"""Every caller against every misbehaving server: our own error in time, or a correct result."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from fastresp.resp.grammar import BULK_BYTES
 from fastresp.server.local_server import LocalServer
 from fastresp.server.settings import Server
 
-# The longest text of an exception, notes included.
+# Maximum length of an exception's text, including notes.
 TEXT_CHARACTERS = 20_000
-# The longest time of a call. Each check after the timeout has its own, and machines differ.
+# Maximum time of a call. Each check after the timeout has its own, and machines differ.
 LONGEST_S = 30.0
 
 
 @pytest.fixture
 def filled(server: LocalServer, monkeypatch: pytest.MonkeyPatch) -> LocalServer:
-    """A server with the data that the callers read; their limits of time and memory are lowered."""
+    """A server with the data that the callers read; their time and memory limits are lowered."""
     monkeypatch.setattr("fastresp.lists.connection.BULK_BYTES", 8 << 20)
     monkeypatch.setattr("fastresp.lists.connection.ITEM_BYTES", 8 << 10)
     monkeypatch.setattr("fastresp.server.settings.ASK_TIMEOUT_S", TIMEOUT_S)
@@ -100,10 +100,10 @@ def against(evil: str, filled: LocalServer, folder: Path, *late: bool) -> dict[s
 
 @pytest.mark.few(1)
 @pytest.mark.parametrize("evil", ["honest", "one byte at a time"])
-def test_right_results(
+def test_correct_results(
     filled: LocalServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, evil: str
 ) -> None:
-    # One byte at a time to all callers at once is slow, depending on the machine.
+    # One byte at a time to all callers in parallel may be slow.
     monkeypatch.setitem(BOUNDS, "timeout", 30.0)
     monkeypatch.setattr("evil_callers.TIMEOUT_S", 30.0)
     monkeypatch.setattr("fastresp.server.settings.ASK_TIMEOUT_S", 30.0)
@@ -206,7 +206,7 @@ def test_all_callers(filled: LocalServer, tmp_path: Path, evil: str) -> None:
     against(evil, filled, tmp_path, False, True)
 
 
-# Cases that end the doctor before it measures anything, or concern the replies that it reads.
+# Cases that stop the doctor before it measures anything, or concern the replies that it reads.
 READ_BY_DOCTOR = [
     *("frozen", "deep", "closes after 3 bytes", "NOPERM", "long error", "array", "null", "integer"),
     *("bytes", "status", "empty array", "array of nulls", "array of arrays"),
@@ -217,7 +217,7 @@ READ_BY_DOCTOR = [
 @pytest.mark.few(20)
 @pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize("evil", READ_BY_DOCTOR)
-def test_doctor_that_watches(
+def test_watching_doctor(
     filled: LocalServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, evil: str, late: bool
 ) -> None:
     monkeypatch.setitem(CALLERS, "watch", lambda url: watch(url, seconds=0.05).verdicts)
@@ -315,7 +315,7 @@ MORE_MEMORY = [
     [*MEMORY, *(pytest.param(*each, marks=pytest.mark.long) for each in MORE_MEMORY)],
 )
 def test_memory(filled: LocalServer, tmp_path: Path, evil: str, caller: str) -> None:
-    """With the default limits; announced elements that never arrive need no memory."""
+    """With the default limits, announced elements that never arrive need no memory."""
     with EvilServer(filled.socket, tmp_path / "socket", evil, late=True) as server:
         done = subprocess.run(
             [sys.executable, "-c", PEAK + CODE, server.url, caller],
@@ -337,17 +337,17 @@ def test_memory(filled: LocalServer, tmp_path: Path, evil: str, caller: str) -> 
         (b"GET", b"*1\r\n$1\r\nx\r\n"), (b"TIME", b"$1\r\nx\r\n"), (b"TIME", b"*1\r\n$1\r\nx\r\n"),
     ],
 )  # fmt: skip
-def test_wrong_type_of_an_answer_names_its_question(
+def test_error_for_a_reply_of_the_wrong_type_names_its_command(
     filled: LocalServer, tmp_path: Path, question: bytes, wrong: bytes
 ) -> None:
-    """A load that resumes asks all of these."""
+    """A resumed load sends all of these."""
 
     def evil(talk: Talk, command: list[bytes], honest: bytes) -> bytes:
         asked = b" ".join(command)
         return wrong if asked == question or asked.startswith(question + b" ") else honest
 
     def load(url: str, **options: Any) -> None:
-        rows = [ROWS[0], (1, None)]  # it does not reach its end
+        rows = [ROWS[0], (1, None)]  # it does not complete
         fastresp.mass_insert(rows, "SET k:{0} {1}", server=url, checkpoint="c", **options)
 
     with pytest.raises(fastresp.EncodeError):

@@ -1,7 +1,7 @@
-"""Forks at any time: the child leaves in any way, and the parent's report stays right.
+"""Forks at any time: the child ends in any way, and the parent's report stays correct.
 
-The scenarios are in forking_loads.py and forking_replies.py. They run in a process of their own: a
-child that leaves by an exception would unwind pytest itself.
+The scenarios are in forking_loads.py and forking_replies.py. They run in a separate process: a
+child that ends by an exception would unwind pytest itself.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def test_fork_with_tls(tls: Callable[..., str], tmp_path: Path, scenario: str) -
     assert (done.stdout, done.returncode) == (ALL_RIGHT, 0), done.stderr
 
 
-def test_objects_go_without_running_python() -> None:
+def test_objects_are_freed_without_running_python() -> None:
     """An exception of a signal handler would be lost there."""
 
     class Thing:

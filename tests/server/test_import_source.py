@@ -1,4 +1,4 @@
-"""Loads as the source of an import (Valkey 8.1 and later): keys that have expired are there."""
+"""Loads as import sources (Valkey 8.1 and later): expired keys are visible."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ REFUSED = ("--user", "default", "on", "nopass", "~*", "+@all", "-client|import-s
 
 
 def expiring(client: redis.Redis) -> Iterator[tuple[str, int]]:
-    """Yield a row for a key that has expired: the source's server counted it before that."""
+    """Yield a row for an expired key, which the source's server counted before."""
     client.set("count", 40)
     client.pexpire("count", 1)
     while client.exists("count"):
@@ -33,9 +33,7 @@ def expiring(client: redis.Redis) -> Iterator[tuple[str, int]]:
 
 @pytest.mark.parametrize("imported", [True, False])
 @pytest.mark.parametrize("server_name", ["valkey-8.1", "valkey-9.1"])
-def test_keys_that_have_expired_are_there(
-    insert_singly: Insert, server_name: str, imported: bool
-) -> None:
+def test_expired_keys_are_visible(insert_singly: Insert, server_name: str, imported: bool) -> None:
     program = located(server_name, WHEEL_SERVERS)
     with LocalServer(*IMPORT_MODE, program=program) as server:
         client = redis.Redis.from_url(server.url)
@@ -47,7 +45,7 @@ def test_keys_that_have_expired_are_there(
 
 
 def flags(client: redis.Redis) -> list[str]:
-    """Return the flags of the other connections; I is that of an import."""
+    """Return the flags of the other connections; I marks an import source."""
     own = client.client_id()
     return [each["flags"] for each in client.client_list() if int(each["id"]) != own]
 
@@ -70,7 +68,7 @@ def test_every_connection() -> None:
 
 
 def test_after_a_lost_connection() -> None:
-    """The connection that takes its place is marked, too."""
+    """Its replacement is also marked."""
     found: list[str] = []
     with LocalServer(*IMPORT_MODE, program=located("valkey-8.1", WHEEL_SERVERS)) as server:
         client = redis.Redis.from_url(server.url)

@@ -37,7 +37,7 @@ def test_not_above_zero(limit: float | str) -> None:
 
 
 @pytest.mark.parametrize("limit", ["", "MB", "50Mb", "1 000", "5 apples", "-5MB", "9" * 999 + "MB"])
-def test_texts_that_are_no_limit(limit: str) -> None:
+def test_invalid_texts(limit: str) -> None:
     with pytest.raises(
         ValueError, match=r"such as the text 800KB, 50MB, 1\.5GB or 64MiB"
     ) as caught:
@@ -49,7 +49,7 @@ def test_texts_that_are_no_limit(limit: str) -> None:
 
 
 def test_portions() -> None:
-    """Limits of commands are taken to be of 50 bytes each where bytes are needed."""
+    """Where bytes are needed, a command counts as 50 bytes."""
     assert (Rate(1000).commands_in(0.01), Rate(1000).bytes_in(0.1)) == (10, 5000)
     assert (Rate(1).commands_in(0.01), Rate(1).bytes_in(0.1)) == (1, 5)
     in_bytes = Rate(1000, in_bytes=True)

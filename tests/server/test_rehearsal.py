@@ -1,4 +1,4 @@
-"""A template that the server would refuse for every row fails before anything is sent."""
+"""A template that the server would refuse in every row fails before anything is sent."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_unknown_command_and_wrong_arity(
     for options in ({}, {"on_error": "collect"}, {"connections": 3}):
         with pytest.raises(CommandError) as caught:
             insert(ROWS, template, server=server.url, **options)
-        assert caught.value.text.replace("`", "'") == words  # Redis 6.2 quotes otherwise
+        assert caught.value.text.replace("`", "'") == words  # Redis 6.2 quotes differently
         assert "no command was sent" in caught.value.__notes__[0]
     with pytest.raises(CommandError, match=words.replace("'", ".")):
         fastresp.mass_insert(ROWS, template, server=server.url, transport="redis-cli")
@@ -64,7 +64,7 @@ def test_unknown_command_and_wrong_arity(
 
 @pytest.mark.parametrize("template", TAKEN)
 def test_commands_that_may_be_valid_are_not_refused(server: LocalServer, template: str) -> None:
-    """And the rehearsal runs no command."""
+    """The rehearsal runs no command."""
     with redis.Redis.from_url(server.url) as client:
         before = client.info("commandstats")
         fastresp.mass_insert([], template, server=server.url)
@@ -109,7 +109,7 @@ def test_key_permissions_are_left_to_the_load(insert: Insert, restricted: Any) -
 
 @pytest.mark.parametrize("missing", ["-multi", "-discard", "-@transaction"])
 def test_user_without_transactions(insert: Insert, restricted: Any, missing: str) -> None:
-    """Nothing can be checked then; and nothing is queued for ever or run by mistake."""
+    """Nothing can be checked, and nothing is queued forever or run by mistake."""
     url = restricted("+@all", "~*", missing)
     report = insert(ROWS, "SET a:{id} {v}", server=url)
     assert (report.replies, report.failed) == (3, 0)
@@ -124,7 +124,7 @@ def test_over_redis_cli_without_permission_to_discard(restricted: Any) -> None:
 
 
 def test_dry_run(restricted: Any, tmp_path: Path) -> None:
-    """It works even if the user may run neither COMMAND INFO nor ACL DRYRUN."""
+    """It works without permission for COMMAND INFO and ACL DRYRUN."""
     path = tmp_path / "x.csv"
     path.write_text("id,v\n1,x\n")
     url = restricted("+multi", "+discard", "+get", "~*")

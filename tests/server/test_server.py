@@ -1,4 +1,4 @@
-"""Check first: whatever redis-cli reports badly, or hangs on, is an error at once."""
+"""Checks before a load: faults that redis-cli reports badly, or hangs on, are immediate errors."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ COMMANDS = [("SET", "a", 1)]
 
 
 def refused(server: object, **options: object) -> fastresp.TransportError:
-    """Return the error for a server that can't be used; it must come well before any deadline."""
+    """Return the error for an unusable server, which must be raised well before any deadline."""
     started = time.monotonic()
     with pytest.raises(fastresp.TransportError) as caught:
         fastresp.mass_insert(COMMANDS, server=server, **options)
@@ -58,7 +58,7 @@ def test_wrong_password(locked: str) -> None:
     assert "wr0ng" not in str(error)
 
 
-def test_right_password(locked: str) -> None:
+def test_correct_password(locked: str) -> None:
     host, port = locked.split(":")
     url = f"redis://:{quote(PASSWORD, safe='')}@{locked}"
     assert fastresp.mass_insert(COMMANDS, server=url).replies == 1
@@ -69,12 +69,12 @@ def test_right_password(locked: str) -> None:
     assert fastresp.mass_insert(COMMANDS, server=client).replies == 1
 
 
-def test_password_is_in_no_command_line(locked: str) -> None:
+def test_password_is_not_in_a_command_line(locked: str) -> None:
     url = f"redis://:{quote(PASSWORD, safe='')}@{locked}"
     with fastresp.RedisCli(url) as cli:
         assert cli._process is not None
         arguments = ""
-        while not arguments:  # a process that has just started has no arguments yet
+        while not arguments:  # a new process has no arguments yet
             arguments = Path(f"/proc/{cli._process.pid}/cmdline").read_bytes().decode()
         assert "--pipe" in arguments
         assert "redis://" not in arguments
@@ -319,7 +319,7 @@ def test_cluster_client_is_refused() -> None:
 
 
 def test_valkey(locked: str) -> None:
-    """URLs and clients of valkey-py, and asyncio clients, are accepted wherever a server is."""
+    """URLs and clients of valkey-py, and asyncio clients, are accepted as servers."""
     host, port = locked.split(":")
     quoted = quote(PASSWORD, safe="")
     settings: dict[str, Any] = {"host": host, "port": int(port), "password": PASSWORD, "db": 3}

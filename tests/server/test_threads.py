@@ -1,4 +1,4 @@
-"""``server.threads``: functions in threads of their own."""
+"""``server.threads``: functions in new threads."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_result_and_exception() -> None:
 
 
 def test_data_is_released_once_the_result_is_known() -> None:
-    """The source of a lost load sometimes stayed alive for a moment longer."""
+    """The source of a lost load was sometimes kept alive for a moment."""
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
@@ -41,8 +41,8 @@ def test_data_is_released_once_the_result_is_known() -> None:
         sys.setswitchinterval(interval)
 
 
-def test_thread_that_ends_before_it_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It counted as one that had no memory to start."""
+def test_thread_that_ends_before_it_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was mistaken for a thread without memory to start."""
     monkeypatch.setattr(threads, "LOOK_SECONDS", 0)
     for _ in range(200):
         assert in_thread(int).result() == 0

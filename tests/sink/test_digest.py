@@ -1,4 +1,4 @@
-"""A digest is that of the rows, whatever holds them."""
+"""A digest depends only on the rows, not on their batches."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COLUMNS: list[Any] = [
 
 
 @pytest.mark.parametrize("column", COLUMNS, ids=lambda column: str(column.type)[:12])
-def test_columns(column: Any) -> None:
+def test_digest_depends_only_on_the_rows(column: Any) -> None:
     table = pa.table({"a": column})
     found = digest(table)
     assert found.startswith("3 rows, ")
@@ -40,7 +40,7 @@ def test_columns(column: Any) -> None:
     assert digest(table.rename_columns(["b"])) != found
 
 
-def test_under_nulls() -> None:
+def test_bytes_under_nulls_are_ignored() -> None:
     validity = pa.py_buffer(bytes([0b101]))
     first, second = (
         pa.Array.from_buffers(pa.int64(), 3, [validity, pa.array([1, hidden, 3]).buffers()[1]])
@@ -50,7 +50,7 @@ def test_under_nulls() -> None:
 
 
 def test_many_rows() -> None:
-    """Every row counts, and batches need not end where the parts end."""
+    """The digest covers every row, for any division into batches."""
     table = pa.table({"a": range(2 * PART_ROWS + 7)})
     chunks = pa.table(
         {"a": pa.chunked_array([range(PART_ROWS - 3), range(PART_ROWS - 3, len(table))])}

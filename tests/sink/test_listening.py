@@ -1,4 +1,4 @@
-"""Totals reach functions in the driver, whatever else connects to its socket."""
+"""Totals reach functions in the driver, even if other clients connect to its socket."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_from_another_process(capfd: pytest.CaptureFixture[str]) -> None:
 
 
 def test_one_socket_for_all() -> None:
-    """A notebook may register again and again."""
+    """A notebook may register repeatedly."""
     (first, to_first), before = heard(), active_count()
     (second, to_second), _ = heard(), heard()
     assert active_count() == before
@@ -44,8 +44,8 @@ def test_one_socket_for_all() -> None:
     assert (first, [totals.rows for totals, _ in second]) == ([], [1])
 
 
-def test_others_are_not_heard() -> None:
-    """One without the key is refused before its message is read; a silent one holds up nobody."""
+def test_clients_without_the_key_are_ignored() -> None:
+    """Their messages are not read; a silent client blocks only its thread."""
     found, address = heard()
     with socket.create_connection((address.host, address.port)):
         with Client((address.host, address.port)) as stranger:
@@ -64,7 +64,7 @@ def test_others_are_not_heard() -> None:
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize("error", [ValueError("no"), SystemExit(1)])
 def test_function_that_raises(error: BaseException) -> None:
-    """The next one is told all the same."""
+    """The next function is still called."""
 
     def fail(totals: Totals) -> None:
         raise error
@@ -83,8 +83,8 @@ def test_driver_that_has_ended() -> None:
 
 
 @pytest.mark.parametrize("address", [None, "heard"])
-def test_job_that_failed(capfd: pytest.CaptureFixture[str], address: str | None) -> None:
-    """Its log is a warning, and its totals say that it failed."""
+def test_failed_job(capfd: pytest.CaptureFixture[str], address: str | None) -> None:
+    """Its log entry is a warning, and its totals have ``job_failed`` set."""
     found, of_function = heard()
     give_up_job([Totals("1", 7), Totals("2", 5)], of_function if address else None, 3)
     give_up_job([], None)

@@ -34,7 +34,7 @@ def test_password(
 
 
 def test_defaults() -> None:
-    """Options replace them; each run of a job has another split."""
+    """Options override them; each run of a job has another split."""
     first, second = (sink_options({"command": "SET {id} 1"}, "s3cret", 8) for _ in range(2))
     assert first.pop("split") != second.pop("split")
     assert first == {"server": None, "password": "s3cret", "tasks": 8, "template": "SET {id} 1"}
@@ -47,7 +47,7 @@ def test_defaults() -> None:
 
 
 def test_server_of_driver(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The driver ends a job, so that it needs the URL; a task gets a sink that was pickled."""
+    """The driver ends a job, so it needs the URL; a task receives a pickled sink."""
     given = {"command": "INCRBY n:{id} 1", "exactlyOnce": "job"}
     monkeypatch.setenv("REDIS_URL", "redis://localhost:1")
     sink = pickle.dumps(Sink(**sink_options(given)))

@@ -1,4 +1,4 @@
-"""Points in time for engines are in UTC, wherever they are in a row."""
+"""Timestamps for engines are in UTC, at any depth of a row."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from fastresp.sink.types import in_utc
 
-# Then this zone was 5:53:28 ahead, which few can read.
+# At that time the zone was 5:53:28 ahead, which few programs can parse.
 MOMENT = datetime(1850, 1, 1, tzinfo=UTC)
 IN_ZONE, IN_UTC = (pa.timestamp("us", zone) for zone in ("Asia/Kolkata", "UTC"))
 
@@ -35,6 +35,6 @@ def test_in_utc(value: Any, kind: Any) -> None:
     assert found.to_pylist() == batch.to_pylist()
 
 
-def test_without_points_in_time() -> None:
+def test_without_timestamps() -> None:
     batch = pa.record_batch({"id": [1, 2], "v": [[1], None], "local": [datetime(1850, 1, 1)] * 2})
     assert in_utc(batch) is batch

@@ -34,7 +34,7 @@ Answer = Callable[[socket.socket], object]
 
 @contextmanager
 def fake_server(answer: Answer) -> Iterator[str]:
-    """A server whose connections are each handled by a function, so it need not speak RESP."""
+    """A server that handles each connection with a function, and need not speak RESP."""
     ends: list[socket.socket] = []
 
     def accept() -> None:
@@ -67,7 +67,7 @@ def silent(end: socket.socket) -> None:
 
 
 def trickle(end: socket.socket) -> None:
-    """Send the start of a long reply, byte by byte, for ever."""
+    """Send the start of a long reply, byte by byte, forever."""
     end.sendall(b"$1000000\r\n")
     while True:
         end.sendall(b"x")
@@ -75,10 +75,10 @@ def trickle(end: socket.socket) -> None:
 
 
 def slow_answers(end: socket.socket) -> None:
-    """Send each reply in time, but all of them too late."""
+    """Send each reply in time, but in total too late."""
     while data := end.recv(4096):
         if not data.startswith(b"*"):
-            return  # the TLS handshake that is tried last
+            return  # the TLS handshake that is attempted last
         if b"SETINFO" in data:
             end.sendall(b"+OK\r\n" * data.count(b"SETINFO"))
         else:
@@ -87,7 +87,7 @@ def slow_answers(end: socket.socket) -> None:
 
 
 def pass_on(end: socket.socket, server: LocalServer) -> None:
-    """Pass commands on to a real server, one at a time."""
+    """Forward commands to a real server, one at a time."""
     with socket.socket(socket.AF_UNIX) as real:
         real.connect(str(server.socket))
         while data := end.recv(65536):
@@ -97,7 +97,7 @@ def pass_on(end: socket.socket, server: LocalServer) -> None:
 
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shorten the time that a server has to answer."""
+    """Shorten the time for a server to answer."""
     monkeypatch.setattr(server_module, "ASK_TIMEOUT_S", 0.6)
     monkeypatch.setattr(server_module, "OPEN_TIMEOUT_S", 0.6, raising=False)
 
@@ -121,7 +121,7 @@ CALLERS: dict[str, Callable[[str], object]] = {
 }
 
 
-# After the timeout the failure is examined for a second.
+# After the timeout, a second is spent on explaining the failure.
 SILENT = ("mass_insert", "64 connections", "asyncio", "ListBuffer")
 CASES = [
     pytest.param(
@@ -161,7 +161,7 @@ def test_dry_run_when_a_reply_never_ends(short: None, answer: Answer, words: str
 def test_server_that_answers_the_first_connection_only(
     short: None, server: LocalServer, answer: Answer
 ) -> None:
-    """There is one deadline, however many connections are opened."""
+    """All connections share one deadline."""
     count = 0
 
     def first_only(end: socket.socket) -> None:
@@ -215,7 +215,7 @@ def test_opening_is_cancelled(short: None) -> None:
 def test_frozen_server(
     insert: Insert, start_server: Callable[..., LocalServer], connections: int
 ) -> None:
-    """The timeout is for the load, not for each connection in turn."""
+    """The timeout applies to the load, not to each connection in turn."""
     server = start_server()
     frozen = 0.0
 
@@ -260,7 +260,7 @@ def test_connections_are_opened_in_parallel(short: None, server: LocalServer) ->
         if count == 1:
             pass_on(end, server)
         else:
-            with suppress(threading.BrokenBarrierError):  # the retry opens fewer
+            with suppress(threading.BrokenBarrierError):  # the retry opens fewer connections
                 met.append(meeting.wait(10))
 
     with fake_server(meet) as url, pytest.raises(fastresp.TransportError):

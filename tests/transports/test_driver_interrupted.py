@@ -24,7 +24,7 @@ def looks() -> list[int]:
 @pytest.mark.parametrize("place", looks())
 @pytest.mark.parametrize("time", [0, 1, 2])
 def test_interruption_between_two_steps(place: int, time: int) -> None:
-    """Wherever it is raised, a core that has begun gets it, and none is left open."""
+    """Wherever it is raised, a started core receives it, and no core is left open."""
     caught: list[BaseException] = []
     begun = False
     times = 0

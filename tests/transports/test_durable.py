@@ -1,4 +1,4 @@
-"""Loads whose commands count when they are on the server's disk, or at its replicas."""
+"""Loads whose commands count once they are on the server's disk, or on its replicas."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def program(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    """A function that starts one of them, which has WAITAOF, for tests that need only one."""
+    """A function that starts one such server, for tests that need only one."""
     servers = []
 
     def start(*options: str) -> LocalServer:
@@ -78,7 +78,7 @@ def failed(insert: Insert, *args: Any, **options: Any) -> tuple[str, fastresp.Re
 
 
 def restarted(server: LocalServer) -> redis.Redis:
-    """Start a server again that was killed; return a client when it has read its data."""
+    """Restart a killed server; return a client once it has loaded its data."""
     server.process.kill()
     server.process.wait()
     server.start()
@@ -98,13 +98,13 @@ def test_on_disk(insert: Insert, program: str, fsync: str) -> None:
             assert client.llen("list") == ROWS
 
 
-def test_not_asked_for(insert: Insert, server: LocalServer) -> None:
+def test_durable_is_none_by_default(insert: Insert, server: LocalServer) -> None:
     report = insert(range(10), PUSH, server=server.url)
     assert report.durable is None
     assert "durable" not in str(report)
 
 
-def test_one_question_at_a_time(start: Start) -> None:
+def test_one_wait_at_a_time(start: Start) -> None:
     """A server that syncs once a second does not delay each chunk by a second."""
     server = start(*AOF, "everysec")
     values = ((number, "x" * 200) for number in range(60_000))
@@ -117,7 +117,7 @@ def test_one_question_at_a_time(start: Start) -> None:
 
 @pytest.mark.few(1)
 def test_slow_source(insert: Insert, start: Start) -> None:
-    """All is confirmed at the end; the last rows follow a question that is still open."""
+    """All rows are confirmed at the end; the last rows follow a pending WAITAOF."""
     server = start(*AOF, "everysec")
 
     def slow() -> Iterator[int]:
@@ -129,7 +129,7 @@ def test_slow_source(insert: Insert, start: Start) -> None:
 
 
 class TestRefused:
-    """Before anything is sent."""
+    """Refused before anything is sent."""
 
     @pytest.mark.parametrize(
         ("options", "words"),
@@ -150,7 +150,7 @@ class TestRefused:
                 assert client.dbsize() == 0
 
     @pytest.mark.parametrize("name", ["redis-server", "redis-6.2"])
-    def test_server_without_it(self, name: str) -> None:
+    def test_server_without_waitaof(self, name: str) -> None:
         program = located(name, WHEEL_SERVERS)
         with (
             LocalServer(*AOF, "always", program=program) as server,
@@ -162,7 +162,7 @@ class TestRefused:
                 insert_sync(range(10), PUSH, server=server.url, durable="fsync")
             assert client.dbsize() == 0
 
-    def test_user_without_the_right(self, start: Start) -> None:
+    def test_user_without_permission(self, start: Start) -> None:
         server = start(*AOF, "always")
         with redis.Redis.from_url(server.url) as client:
             client.execute_command(
@@ -195,7 +195,7 @@ class TestRefused:
 
 class TestFailure:
     def test_file_is_switched_off(self, insert_singly: Insert, program: str) -> None:
-        """WAITAOF is then an error, also one that waits."""
+        """WAITAOF then fails, even a pending one."""
         with LocalServer(*AOF, "everysec", program=program) as server:
             off = setting(server, "appendonly", "no")
             message, report = failed(
@@ -209,7 +209,7 @@ class TestFailure:
                 assert client.llen("list") >= report.durable
 
     def test_file_is_not_synced(self, insert_singly: Insert, program: str) -> None:
-        """WAITAOF would wait for ever: the timeout of the load ends it."""
+        """WAITAOF would wait forever; the timeout of the load ends it."""
         with LocalServer(*AOF, "always", program=program) as server:
             off = setting(server, "appendfsync", "no")
             message, report = failed(
@@ -234,7 +234,7 @@ class TestFailure:
         self, insert_singly: Insert, start: Start, options: Any, durable: Any, command: str,
         words: str,
     ) -> None:  # fmt: skip
-        """CLIENT UNBLOCK lets it reply as if its time were over: that is not durable."""
+        """CLIENT UNBLOCK ends it like a timeout, so the commands are not durable."""
         server = start(*options)
 
         def unblock() -> None:
@@ -258,7 +258,7 @@ class TestFailure:
 
     @pytest.mark.parametrize("fsync", ["always", "everysec"])
     def test_server_is_killed(self, insert_singly: Insert, program: str, fsync: str) -> None:
-        """It has on its disk what counts as durable."""
+        """Commands that count as durable are on its disk."""
         with LocalServer(*AOF, fsync, program=program) as server:
             _, report = failed(
                 insert_singly, rows(server.process.kill), PUSH, server=server.url, durable="fsync"
@@ -271,7 +271,7 @@ class TestFailure:
 
     @pytest.mark.few(1)
     def test_server_comes_back(self, insert_singly: Insert, start: Start) -> None:
-        """With ``retry=``, what was not confirmed is sent again, and the load continues."""
+        """With ``retry=``, unconfirmed commands are resent, and the load continues."""
         server = start(*AOF, "everysec")
         again = partial(restarted, server)
         report = insert_singly(
@@ -307,7 +307,7 @@ class TestCheckpoint:
     def test_row_is_durable(
         self, insert_singly: Insert, start: Start, template: str, tmp_path: Path
     ) -> None:
-        """The row is not written down before the disk has it, and the resumed load is complete."""
+        """The checkpoint only advances once the row is on disk, and the resumed load is complete."""
         server = start(*AOF, "always")
         options: dict[str, Any] = {
             "server": server.url, "checkpoint": NAME, "source_id": "numbers", "durable": "fsync",
@@ -318,7 +318,7 @@ class TestCheckpoint:
             setting(server, "appendfsync", "no")()
 
         def slowly() -> Iterator[int]:
-            # The row is written down once a second.
+            # The row is stored once a second.
             for number in rows(paused):
                 time.sleep(0.0005 if number < 4_000 or 0 < number - ROWS // 2 < 4_000 else 0)
                 yield number
@@ -326,7 +326,7 @@ class TestCheckpoint:
         _, report = failed(insert_singly, slowly(), template, timeout=3, **options)
         assert report.durable is not None
         if template.startswith("SET"):
-            # One was written down, and it counts no row that was only answered.
+            # A row was stored, and it does not count rows that were only answered.
             assert 0 < int(client.get(MARKER) or 0) <= report.durable < client.dbsize()
         setting(server, "appendfsync", "everysec")()
         report = insert_singly(range(ROWS), template, resume=True, **options)
@@ -370,7 +370,7 @@ class TestCluster:
 
     @pytest.mark.few(1)
     def test_primary_is_killed(self, insert_singly: Insert) -> None:
-        """The replica that takes over confirms what is sent again."""
+        """The promoted replica confirms the resent commands."""
         with self.cluster(1) as cluster:
             cluster.until(
                 lambda node: node.info("replication").get("master_link_status", "up") == "up"
@@ -411,7 +411,7 @@ def test_command_line(start: Start, tmp_path: Path) -> None:
     ("asked", "answer"), [(1, (1, 7)), (2, (2, 1)), (3, (3, 12)), (4, None), (5, (5, -3))]
 )
 def test_number_of_a_reply(size: int, asked: int, answer: tuple[int, int] | None) -> None:
-    """That of the reply itself, or the first in it; however the bytes arrive."""
+    """The number of the reply itself, or the first in it, however the bytes arrive."""
     scanner = ReplyScanner()
     scanner.asked = asked
     data = b":3\r\n:7\r\n*2\r\n:1\r\n:0\r\n*2\r\n$1\r\n:\r\n:12\r\n-ERR 5\r\n:-3\r\n:9\r\n"

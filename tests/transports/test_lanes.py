@@ -1,4 +1,4 @@
-"""Loads over several connections: all arrives, errors have rows, losses are reported."""
+"""Loads over several connections: nothing is missing, errors have rows, losses are reported."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ def rows(
 
 
 def loaders(client: redis.Redis) -> list[str]:
-    """The ids of the connections of the load."""
+    """The IDs of the load's connections."""
     return [each["id"] for each in client.client_list() if each["cmd"] in LOADS]
 
 
 def rows_until_killed(client: redis.Redis, which: int) -> Iterator[tuple[int, str]]:
     """Yield rows; after half of them, kill a connection that has commands in flight.
 
-    If all that a connection had is answered when it is lost, the load continues without it. So the
+    If an idle connection is lost, the load continues without it. So the
     server is paused until a command of the connection waits.
     """
     killed = False
@@ -116,7 +116,7 @@ def test_commands_of_a_key_stay_in_order(
 def test_order_after_connections_were_closed_unused(
     start_server: Callable[..., LocalServer],
 ) -> None:
-    """Another connection takes over the keys of a lost one, and again when that is lost."""
+    """Another connection takes over the keys of a lost one, even repeatedly."""
     server = start_server()
     with redis.Redis.from_url(server.url) as client:
 
@@ -135,7 +135,7 @@ def test_order_after_connections_were_closed_unused(
 
 
 def test_unknown_commands_stay_in_order(start_server: Callable[..., LocalServer]) -> None:
-    """MY.SET is unknown, so it goes where a key in its first argument would: before EXPIRE."""
+    """MY.SET is unknown, so it is routed by its first argument, and runs before EXPIRE."""
     server = start_server("--rename-command", "SET", "MY.SET")
     with redis.Redis.from_url(server.url) as client:
         report = insert_sync(
@@ -179,7 +179,7 @@ def test_rate_limit_reads_little_ahead(server: LocalServer, keys: int) -> None:
 
 
 def test_nothing_is_lost_with_the_connections(start_server: Callable[..., LocalServer]) -> None:
-    """What an async source gave before a pause is counted when all connections are gone."""
+    """Rows before a pause of an async source are counted when all connections are lost."""
     server = start_server()
     given = 0
 
@@ -356,10 +356,10 @@ def test_cancelled(server: LocalServer, client: redis.Redis) -> None:
 def test_rate_limit(
     insert: Insert, server: LocalServer, rate: int, count: int, connections: int
 ) -> None:
-    """The limit is for all connections together: none has a share that others can't use."""
+    """The limit applies to all connections together, without fixed shares."""
     report = insert(rows(count), SET, server=server.url, connections=connections, rate_limit=rate)
     assert report.replies == count
-    # With a share for each of 40 connections it would take 10 times as long; on a busy machine it
+    # With a fixed share for each of 40 connections, it would take 10 times as long; a busy machine
     # takes twice as long.
     assert 0.9 * count / rate < report.seconds < 8 * count / rate
 
@@ -368,7 +368,7 @@ def test_rate_limit(
 def test_connections_that_the_server_closes_unused(
     insert: Insert, start_server: Callable[..., LocalServer]
 ) -> None:
-    """They have nothing in flight, so the load continues without them."""
+    """They are idle, so the load continues without them."""
     server = start_server()
     with redis.Redis.from_url(server.url) as client:
         idle = lambda: [client.client_kill_filter(_id=each) for each in loaders(client)[1:]]  # noqa: E731
@@ -387,7 +387,7 @@ def test_connections_that_the_server_closes_unused(
 def test_connections_closed_unused_while_an_async_source_pauses(
     start_server: Callable[..., LocalServer],
 ) -> None:
-    """The load continues without them, also when they are closed during a pause."""
+    """The load continues without them, even if they are closed during a pause."""
     server = start_server()
 
     async def pausing_rows(client: redis.Redis) -> AsyncIterator[tuple[int, str]]:
@@ -414,7 +414,7 @@ def test_connections_closed_unused_while_an_async_source_pauses(
 
 
 def test_one_connection_is_dead(server: LocalServer, client: redis.Redis) -> None:
-    """It is noticed after the timeout, while the others go on, and not at the end."""
+    """This is detected after the timeout, while the others continue, not at the end."""
 
     def slow_rows() -> Iterator[tuple[int, str]]:
         for i in range(100_000):
@@ -518,7 +518,7 @@ def test_command_names_from_the_data(insert: Insert, data: Any, template: Any) -
         insert(data, template, server="redis://127.0.0.1:1", connections=2)
 
 
-def test_file_of_resp(insert: Insert, server: LocalServer, client: redis.Redis, tmp_path: Path):
+def test_resp_file(insert: Insert, server: LocalServer, client: redis.Redis, tmp_path: Path):
     path = tmp_path / "x.resp"
     fastresp.dump(rows(), SET, path)
     report = insert(fastresp.read(path), server=server.url, connections=2)
@@ -540,7 +540,7 @@ def test_transactions_within_a_row(insert: Insert, server: LocalServer) -> None:
 
 
 def test_redis_cli_opens_one_connection() -> None:
-    """Said before the source is opened."""
+    """Refused before the source is opened."""
     with pytest.raises(
         ValueError, match="can't open more than one connection; use transport='socket'"
     ):
@@ -548,7 +548,7 @@ def test_redis_cli_opens_one_connection() -> None:
 
 
 def test_memory_of_the_window_is_shared(server: LocalServer) -> None:
-    """With any number of connections, the memory held does not grow with the load."""
+    """With any number of connections, memory does not grow with the load."""
     with SocketTransport(Options(server=server.url, connections=8)) as transport:
         windows = [lane.window for lane in transport.lanes.lanes]
         assert sum(window.most_bytes for window in windows) <= 16 << 20

@@ -20,7 +20,7 @@ TRANSPORTS = pytest.mark.parametrize("transport", ["redis-cli", "socket"])
 
 
 def loaded(server: LocalServer, count: int, size: int, **options: object) -> fastresp.Report:
-    """Load values; check that all are there, and that it took as long as the limit says."""
+    """Load values; check that all exist, and that it took as long as the limit requires."""
     began = time.monotonic()
     report = fastresp.mass_insert(
         ((i, "x" * size) for i in range(count)), SET, server=server.url, **options
@@ -53,7 +53,7 @@ def test_asyncio(insert_singly: Insert, server: LocalServer) -> None:
 @TRANSPORTS
 @pytest.mark.parametrize("mode", ["commands", "merge"])
 def test_commands(server: LocalServer, transport: str, mode: str) -> None:
-    """redis-cli has a limit of commands, too, and each of a merged one counts."""
+    """redis-cli also has a limit in commands, and each merged command counts."""
     began = time.monotonic()
     report = fastresp.mass_insert(
         ((i, i) for i in range(500)), SET, server=server.url, rate_limit=1000,
@@ -68,7 +68,7 @@ def test_commands(server: LocalServer, transport: str, mode: str) -> None:
 def test_interrupted(
     server: LocalServer, client: redis.Redis, transport: str, limit: str | int
 ) -> None:
-    """What was not sent at a Ctrl-C stays unsent, as it could take for ever."""
+    """After a Ctrl-C, unsent commands are dropped, since sending could take forever."""
 
     def source() -> object:
         for i in range(10**9):

@@ -33,7 +33,7 @@ def rows(count: int = COMMANDS) -> Iterator[tuple[int, str]]:
 
 
 class Account:
-    """What a load reports: commands acknowledged and in doubt."""
+    """A load's report: commands acknowledged and in doubt."""
 
     def __init__(self, report: fastresp.Report | None, error: BaseException | None) -> None:
         self.acknowledged = 0 if report is None else report.acknowledged
@@ -133,7 +133,7 @@ def check(caller: str, fault: Fault, server: LocalServer, target: str | int, url
         account = CALLERS[caller](url.replace("PORT", str(proxy.port)) or proxy.url)
         assert time.monotonic() - started < 30, fault
         stored = client.dbsize()
-        while others(client):  # the server runs what is in their buffers before it closes them
+        while others(client):  # the server runs the commands in their buffers before it closes them
             assert time.monotonic() - started < 60
             stored = client.dbsize()
             if fault.kind in ("freeze", "half-close"):
@@ -145,7 +145,7 @@ def check(caller: str, fault: Fault, server: LocalServer, target: str | int, url
         if fault.kind in FAITHFUL:
             assert account.acknowledged <= stored <= account.acknowledged + account.in_doubt, what
         else:
-            # A client can't tell which of the replies was not the server's.
+            # A client can't detect which reply was not the server's.
             assert account.acknowledged <= stored + inserted, what
         if fault.kind in ("none", "fragment"):
             assert (account.error, account.acknowledged) == (None, COMMANDS), what

@@ -47,7 +47,7 @@ def test_server_killed(start_server: Callable[..., LocalServer]) -> None:
 
 
 def test_killed_server_holds_a_prefix(start_server: Callable[..., LocalServer]) -> None:
-    """After a restart from its append-only file the server has the first n commands, n <= sent."""
+    """After a restart from its append-only file, the server has the first n commands, n <= sent."""
     server = start_server("--appendonly", "yes", "--appendfsync", "always")
     error = lost(server, commands(200_000, 100_000, server.process.kill))
     server.stop()
@@ -133,7 +133,7 @@ def test_slow_server_is_not_a_timeout(server: LocalServer) -> None:
     assert (report.replies, report.failed) == (50, 0)
 
 
-def test_value_larger_than_the_server_takes(server: LocalServer, client: redis.Redis) -> None:
+def test_value_larger_than_the_server_accepts(server: LocalServer, client: redis.Redis) -> None:
     client.config_set("proto-max-bulk-len", 1 << 20)
     data = [("SET", "a", 1), ("SET", "b", "x" * (2 << 20)), ("SET", "c", 1)]
     try:
@@ -193,7 +193,7 @@ def test_source_raises(server: LocalServer, client: redis.Redis, failure: BaseEx
 
 
 def test_source_that_lost_another_server(server: LocalServer, client: redis.Redis) -> None:
-    """The source may read from it or load into it: the rows before the error are still loaded."""
+    """The source may read from or load into it; the rows before the error are still loaded."""
     lost = fastresp.TransportError("lost the other server", fastresp.Report("socket", commands=7))
 
     def fail() -> None:
@@ -216,7 +216,7 @@ def test_value_that_cannot_be_sent(server: LocalServer, client: redis.Redis) -> 
     assert client.dbsize() == 1234
 
 
-def test_source_raises_when_the_server_is_gone_too(
+def test_source_raises_after_the_server_is_lost(
     start_server: Callable[..., LocalServer],
 ) -> None:
     server = start_server()
@@ -249,7 +249,7 @@ def test_ctrl_c(server: LocalServer, client: redis.Redis, attempt: int) -> None:
 
 @pytest.mark.slow
 def test_second_ctrl_c_does_not_wait(start_server: Callable[..., LocalServer]) -> None:
-    """The first waits for a frozen server, the second ends the load at once."""
+    """The first waits for a frozen server, the second ends the load immediately."""
     server = start_server()
     child = running_load(server.url, "redis-cli", 10_000)
     started = psutil.Process(child.pid).children()

@@ -1,4 +1,4 @@
-"""``retry`` on one server: a connection that was lost is opened again, and nothing is lost."""
+"""``retry`` on a single server: lost connections are reopened, and no command is lost."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_connections_that_are_closed(
 @pytest.mark.few(1)
 @pytest.mark.parametrize("connections", [1, 3])
 def test_in_doubt(server: LocalServer, connections: int) -> None:
-    """Commands that are not idempotent run at most once, and in order; the report names rows."""
+    """Commands that are not idempotent run at most once, in order; the report names rows."""
     with redis.Redis.from_url(server.url) as client:
         report = insert_sync(
             rows(lambda: cut(client), 7_000), "RPUSH list:{0} {1}", server=server.url,
@@ -106,7 +106,7 @@ def serve_all_slots(server: LocalServer) -> None:
 def test_server_that_comes_back_empty(
     insert: Insert, start_server: Callable[..., LocalServer]
 ) -> None:
-    """It has no persistence, so what it acknowledged is lost."""
+    """It has no persistence, so acknowledged commands are lost."""
     server = start_server()
 
     def restart() -> None:
@@ -140,7 +140,7 @@ def test_server_that_comes_back_empty(
     ],
 )
 def test_may_lack_data(now: dict[str, Any], lacks: bool) -> None:
-    """A replica that took over was there before, and has a part of the same history."""
+    """A promoted replica was running before, and shares the replication history."""
     before = Process("a", frozenset("y"), 0, aof=False, keys=True)
     assert may_lack_data(before, before._replace(**now), 10.0) == lacks
 
@@ -159,7 +159,7 @@ def test_command_that_closes_the_connection(
     start_server: Callable[..., LocalServer], monkeypatch: pytest.MonkeyPatch, cluster: str,
     retry: Any, setting: str, words: str,
 ) -> None:  # fmt: skip
-    """It is not sent again and again: the error has the server's words, if any, and the row."""
+    """It is not resent forever: the error has the server's message, if any, and the row."""
     monkeypatch.setattr(nodes, "MOST_FRUITLESS", 3)
     server = start_server("--cluster-enabled", cluster, "--port", str(free_port()))
     with redis.Redis.from_url(server.url) as client:
@@ -219,7 +219,7 @@ def test_refusals_that_pass(
     start_server: Callable[..., LocalServer], code: str,
     happening: Callable[[LocalServer], None], cluster: str,
 ) -> None:  # fmt: skip
-    """They are waited for, or end the load: the rest of the source would be refused, too."""
+    """The load waits for them or ends, since the rest of the source would also be refused."""
     count = 60_000  # for longer than the server refuses
     options = ("--cluster-enabled", "yes", "--port", str(free_port())) if cluster == "yes" else ()
     server = start_server(*options)
@@ -265,7 +265,7 @@ def test_refusal_that_does_not_pass(start_server: Callable[..., LocalServer]) ->
 def test_failover_behind_one_address(
     start_server: Callable[..., LocalServer], port: int, tmp_path: Path
 ) -> None:
-    """The load connects again, to what has the address now."""
+    """The load reconnects to the server that now has the address."""
     before = start_server("--port", str(port))
     after = start_server("--replicaof", f"127.0.0.1 {port}", "--repl-diskless-sync-delay", "0")
     place = tmp_path / "socket"
@@ -307,7 +307,7 @@ def test_server_that_does_not_come_back(insert: Insert, server: LocalServer) -> 
 
 
 def test_source_waits_meanwhile(server: LocalServer) -> None:
-    """While the server is away, no more is read than has room."""
+    """While the server is down, the source is read only as far as there is room."""
     moment, rows_then = 5_000, 0
 
     def many() -> Iterator[tuple[int, str]]:
@@ -443,7 +443,7 @@ def test_may_repeat(command: tuple[Any, ...], expected: bool) -> None:
     ("commands", "expected"),
     [
         (["SET k 1", "INCR k", "SET k 2"], "+-+"),
-        # If all have run, the first one changes something the second time.
+        # If all have run, rerunning the first one has an effect.
         (["ZADD k XX 5 m", "ZADD k NX 3 m", "SET l 1"], "--+"),
         (["EXPIRE k 9", "HSET k f v"], "--"),
         (["HSET k f v", "EXPIRE k 9", "HSET k f w", "EXPIRE k 9"], "++++"),
@@ -459,7 +459,7 @@ def test_commands_of_a_key_together(commands: list[str], expected: str) -> None:
 
 @pytest.mark.parametrize("exists", ["error", "replace", "skip"])
 def test_large_keys_of_serialised_loads(server: LocalServer, exists: str) -> None:
-    """A connection is lost while the beginning of a key is being answered."""
+    """A connection is lost before the reply to the start of a key."""
     with redis.Redis.from_url(server.url) as client:
         count = 0
 
@@ -487,7 +487,7 @@ def test_large_keys_of_serialised_loads(server: LocalServer, exists: str) -> Non
 
 @pytest.mark.parametrize("mode", ["commands", "merge"])
 def test_newest_value_wins(server: LocalServer, mode: str) -> None:
-    """Merged commands that are sent again have the keys of one connection."""
+    """Resent merged commands have the keys of one connection."""
     with redis.Redis.from_url(server.url) as client:
         report = insert_sync(
             rows(lambda: cut(client), 17_500), "SET key:{0} {1}", server=server.url,
@@ -511,7 +511,7 @@ def test_connections_that_were_lost_need_no_memory(server: LocalServer) -> None:
 
 
 class Counted:
-    """Rows that lose their connections 30 times, and the memory of all chunks that are held."""
+    """Yield rows, close the connections 30 times, and record the memory of all held chunks."""
 
     def __init__(self, server: LocalServer, client: redis.Redis) -> None:
         self.client = client

@@ -28,7 +28,7 @@ from fastresp.transports.resend import ResendingWindow
 
 
 def test_dump_is_whole(server: LocalServer, client: redis.Redis, tmp_path: Path) -> None:
-    """The file loads without any script loaded first."""
+    """The file can be loaded without loading a script first."""
     template = ["SADD users {id}", ADD.command("u:{id}", "{n}"), Script("").command()]
     count = fastresp.dump(data(10), template, tmp_path / "x.resp")
     client.script_flush()
@@ -47,7 +47,7 @@ def test_transport(server: LocalServer) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("connections", [1, 3])
 @pytest.mark.parametrize("columns", [False, True], ids=["rows", "columns"])
-def test_forgotten_again_and_again(
+def test_scripts_forgotten_repeatedly(
     insert: Insert, server: LocalServer, client: redis.Redis, columns: bool, connections: int,
     tmp_path: Path,
 ) -> None:  # fmt: skip
@@ -69,7 +69,9 @@ def test_forgotten_again_and_again(
 
 
 @pytest.mark.slow
-def test_forgotten_all_the_time(insert: Insert, server: LocalServer, client: redis.Redis) -> None:
+def test_scripts_forgotten_continuously(
+    insert: Insert, server: LocalServer, client: redis.Redis
+) -> None:
     with flushing(server, 0):
         report = insert(data(), ADD.command("u:{id}", "{n}"), server=server.url)
     assert (report.commands, report.replies, report.failed) == (ROWS, ROWS, 0)
@@ -228,7 +230,9 @@ def test_syntax_error(insert: Insert, server: LocalServer) -> None:
 
 
 @pytest.mark.parametrize("right", ["evalsha", "eval", "script|load"])
-def test_rights(insert: Insert, start_server: Callable[..., LocalServer], right: str) -> None:
+def test_missing_permissions(
+    insert: Insert, start_server: Callable[..., LocalServer], right: str
+) -> None:
     server = start_server()
     with redis.Redis.from_url(server.url) as client:
         client.execute_command("ACL", "SETUSER", "u", "on", ">p", "~*", "+@all", f"-{right}")
@@ -254,7 +258,7 @@ def test_error_replies_of_servers(server_name: str) -> None:
         )
         assert is_forgotten(error.text)
         assert is_forgotten(error.text.encode())
-        # The rest of a transaction still runs, which is why scripts are refused in one.
+        # The rest of a transaction still runs, so scripts are refused in one.
         *_, reply = fastresp.iter_replies(
             [("MULTI",), ("SET", "a", 1), ("EVALSHA", "0" * 40, 0), ("EXEC",)], server=server.url
         )
@@ -271,7 +275,7 @@ def test_noscript_error_of_the_script_itself(insert: Insert, server: LocalServer
 def test_script_that_is_never_known_becomes_an_error(
     insert: Insert, server: LocalServer, client: redis.Redis
 ) -> None:
-    """After two more tries; here the script itself replies NOSCRIPT."""
+    """After two more attempts; here the script itself replies NOSCRIPT."""
     script = Script(
         "redis.call('INCR', 'tries') return redis.error_reply('NOSCRIPT No matching script.')"
     )
@@ -289,7 +293,7 @@ def evalsha(i: int) -> bytes:
 
 
 def test_how_commands_are_resent() -> None:
-    """The first command and one every 16 KiB include the script; at the last try all do."""
+    """The first command and one every 16 KiB include the script; in the last attempt, all do."""
     scripts = ForgottenScripts({ADD.sha1.encode(): ADD.text})
     assert script_of(evalsha(1)) == ADD.sha1.encode()
     assert script_of(fastresp.pack("EVAL", "return 1", 0)) == b""

@@ -53,7 +53,7 @@ def test_all_kinds_of_replies(insert: Insert, server: LocalServer) -> None:
 
 @pytest.mark.few(1)
 def test_more_replies_than_the_buffers_hold(insert: Insert, server: LocalServer) -> None:
-    """500 MB of replies: writing without reading would block both sides."""
+    """500 MB of replies, for which writing without reading would block both sides."""
     data = [("SET", "a", "x" * 500_000)] + [("GET", "a")] * 1000 + list(commands(20_000))
     report = insert(data, server=server.url)
     assert report.replies == len(data)
@@ -76,7 +76,7 @@ def test_nodelay_is_on(start_server: Callable[..., LocalServer], port: int) -> N
 
 
 def test_clients_as_servers(insert: Insert, server: LocalServer, client: redis.Redis) -> None:
-    """Their pools are not used; the connection is our own."""
+    """Their pools are not used; the load opens its own connection."""
     before = client.info("stats")["total_connections_received"]
     assert insert([("SET", "a", 1)], server=client).replies == 1
     five = redis.asyncio.Redis.from_url(f"{server.url}?db=5")
@@ -134,7 +134,7 @@ def test_sentinel(insert: Insert, start_server: Callable[..., LocalServer], port
 
 @pytest.mark.few(1)
 def test_rate_limit(insert: Insert, server: LocalServer) -> None:
-    """It is never exceeded, and it is reached unless other processes use the CPU."""
+    """It is never exceeded, and is reached unless other processes use the CPU."""
     best = 0.0
     for _ in range(8):
         started = time.monotonic()
@@ -150,7 +150,7 @@ def test_rate_limit(insert: Insert, server: LocalServer) -> None:
 
 @pytest.mark.slow
 def test_no_burst_after_a_pause(insert: Insert, server: LocalServer) -> None:
-    """After a pause of the source the rate stays the same."""
+    """After a pause of the source, the rate is unchanged."""
     resumed = 0.0
 
     def pause() -> None:
@@ -160,7 +160,7 @@ def test_no_burst_after_a_pause(insert: Insert, server: LocalServer) -> None:
 
     report = insert(commands(2000, 1000, pause), server=server.url, rate_limit=1000)
     assert report.replies == 2000
-    # About 1,000 at this rate, except those that a slow machine had still to send.
+    # About 1,000 at this rate, plus commands that a slow machine had not sent yet.
     assert time.monotonic() - resumed > 0.85
 
 
@@ -202,7 +202,7 @@ print(peak() - before)
 @pytest.mark.parametrize("kind", ["sync", "asyncio"])
 @pytest.mark.parametrize("what", ["many", "large"])
 def test_memory(server: LocalServer, client: redis.Redis, kind: str, what: str) -> None:
-    """At most 32 MiB more than at the start, not counting a value of 512 MiB itself."""
+    """At most 32 MiB above the start, not counting a value of 512 MiB itself."""
     done = subprocess.run(
         [sys.executable, "-c", MEMORY_CODE, server.url, kind, what],
         capture_output=True, text=True, check=True,
@@ -233,7 +233,7 @@ def test_several_threads_at_once(insert: Insert, server: LocalServer, client: re
 
 
 def test_fork_during_a_load(insert: Insert, server: LocalServer, client: redis.Redis) -> None:
-    """The parent continues, and the child runs a load of its own."""
+    """The parent continues, and the child runs its own load."""
 
     def fork() -> None:
         pid = os.fork()

@@ -41,7 +41,7 @@ def test_source_raises(
 def test_source_that_lost_another_server(
     insert: Insert, server: LocalServer, client: redis.Redis
 ) -> None:
-    """The source may read from it or load into it: the rows before the error are still loaded."""
+    """The source may read from or load into it; the rows before the error are still loaded."""
     lost = fastresp.TransportError("lost the other server", fastresp.Report("socket", commands=7))
 
     def fail() -> None:
@@ -56,7 +56,7 @@ def test_source_that_lost_another_server(
 
 
 def test_source_whose_own_load_had_errors(insert: Insert, server: LocalServer) -> None:
-    """Its report of that load stays; the outcome of this one is in a note."""
+    """The report of that load is kept; the outcome of this one is in a note."""
     inner = fastresp.LoadErrors(fastresp.Report("socket", commands=7, replies=7, failed=7))
 
     def fail() -> None:
@@ -119,7 +119,7 @@ def test_value_larger_than_the_server_accepts(
         client.config_set("proto-max-bulk-len", 512 << 20)
 
 
-def test_source_raises_when_the_server_is_gone_too(
+def test_source_raises_after_the_server_is_lost(
     insert: Insert, start_server: Callable[..., LocalServer]
 ) -> None:
     server = start_server()

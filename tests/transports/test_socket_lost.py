@@ -108,7 +108,7 @@ def test_slow_source_is_not_a_timeout(insert: Insert, server: LocalServer) -> No
     assert insert(data, server=server.url, timeout=1.0).replies == 100_000
 
 
-# By the server's clock, as the time of a loop depends on the machine.
+# By the server's clock, since the time of a loop depends on the machine.
 TENTH_OF_A_SECOND = """
 local function now() local t = redis.call("TIME") return t[1] + t[2] / 1000000 end
 local start = now()
@@ -120,7 +120,7 @@ while now() < start + 0.1 do end
 def test_slow_server_is_not_a_timeout(insert: Insert, server: LocalServer) -> None:
     """Commands of 0.1 s each, all in the server's buffers from the start.
 
-    They are large, as a server replies only after it has run all it read at once: 16 KB.
+    They are large, since a server replies only after it has run a whole read of 16 KB.
     """
     slow = [("EVAL", TENTH_OF_A_SECOND, 0, "x" * 20_000)] * 40
     started = time.monotonic()

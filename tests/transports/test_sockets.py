@@ -26,14 +26,14 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 
 def unread(ours: socket.socket) -> int:
-    """Bytes that arrived and were not read yet."""
+    """Received bytes that were not read yet."""
     return struct.unpack("i", fcntl.ioctl(ours, termios.FIONREAD, b"\0" * 4))[0]
 
 
 def later(
     pair: tuple[socket.socket, socket.socket], *pieces: bytes, pause: float = 0.05
 ) -> threading.Thread:
-    """Send pieces from another thread, with pauses, each once the one before was read."""
+    """Send pieces from another thread, with pauses, each after the previous one was read."""
     ours, theirs = pair
 
     def send() -> None:
@@ -48,7 +48,7 @@ def later(
     return thread
 
 
-def test_reads_what_is_there(pair: tuple[socket.socket, socket.socket]) -> None:
+def test_reads_all_available_bytes(pair: tuple[socket.socket, socket.socket]) -> None:
     ours, theirs = pair
     reader = ReplyReader()
     receive(ours.fileno(), reader, 9)
@@ -82,7 +82,7 @@ def test_limit_of_reads(pair: tuple[socket.socket, socket.socket]) -> None:
 
 
 def test_waits_for_the_rest_of_a_reply(pair: tuple[socket.socket, socket.socket]) -> None:
-    """And no longer: later input is left to the next call."""
+    """Later input is left to the next call."""
     ours, _ = pair
     reader = ReplyReader()
     thread = later(pair, b"*2\r\n$3\r\nab", b"c\r\n:", b"7\r\n", b"+late\r\n")
@@ -123,7 +123,7 @@ def test_closed_connection(pair: tuple[socket.socket, socket.socket]) -> None:
 
 @pytest.mark.parametrize("raises", [True, False])
 def test_signal_ends_the_wait(pair: tuple[socket.socket, socket.socket], raises: bool) -> None:
-    """And input before it is kept."""
+    """Earlier input is kept."""
     ours, theirs = pair
     came = []
 

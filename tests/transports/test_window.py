@@ -1,4 +1,4 @@
-"""The window, without I/O: commands in flight and in doubt, and which one a reply answers."""
+"""The window, without I/O: commands in flight and in doubt, and matching of replies."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def test_large_argument_is_not_copied() -> None:
 
 
 def test_room_of_several_connections() -> None:
-    """A chunk may be larger than a window; then the other connections get no more."""
+    """A chunk may be larger than a window; then the other connections have no room."""
     lanes = Lanes(Server(None), ErrorPolicy("raise"), Options(connections=3))
     for count, room in ((1, True), (3 * WINDOW_BYTES // 1000, False)):
         rows = [("SET", "a", "v" * 1000)] * count
