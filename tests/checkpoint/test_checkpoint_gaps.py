@@ -157,7 +157,7 @@ def test_server_restarts_after_its_markers_were_read(
 
 
 def test_other_clients_have_the_same_ids(start_server: Start) -> None:
-    """Without INFO a restart is not detected; other clients now have the first loader's CLIENT IDs."""
+    """Without INFO a restart is not detected; other clients now have the first loader's IDs."""
     server = start_server(
         *APPENDED, "--user", "u", "on", ">p", "~list:*", "~fastresp:*", *RIGHTS
     )  # fmt: skip
@@ -214,7 +214,7 @@ def connect(stack: ExitStack, server: LocalServer, highest: int) -> dict[int, re
 
 @pytest.mark.parametrize("program", [None, *WHEEL_SERVERS])
 def test_truncated_transaction_on_disk(cli: str, program: str | None) -> None:
-    """A crash truncates the last transaction; the server appends the next, and may run both together."""
+    """A crash truncates the last transaction; the server appends the next and may run both."""
     with LocalServer(*APPENDED, program=program and located(program, WHEEL_SERVERS)) as server:
         fail(server.url, 9_000)
         restart(server, partial(add_half, server))

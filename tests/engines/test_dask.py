@@ -1,4 +1,4 @@
-"""Dask DataFrames: each partition is loaded once, whatever ends its workers."""
+"""Dask DataFrames: each partition is loaded once, even if workers end."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def cluster() -> Iterator[Any]:
 
 @pytest.fixture
 def workers(cluster: Any) -> Any:
-    """The cluster, with as many workers as in the beginning."""
+    """The cluster, with its initial number of workers."""
     cluster.wait_for_workers(2)
     return cluster
 
@@ -81,7 +81,7 @@ def set_url(url: str) -> None:
 
 
 def test_workers(server: LocalServer, client: redis.Redis, workers: Any) -> None:
-    """The URL is that of the workers' environment."""
+    """The URL is from the workers' environment."""
     workers.run(set_url, server.url)
     later = to_redis(partitions(ROWS, 7), HASH, compute=False)
     assert client.dbsize() == 0
@@ -97,8 +97,8 @@ def test_million_rows(server: LocalServer, client: redis.Redis, workers: Any) ->
 
 @pytest.mark.parametrize("rows", [60_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
 def test_killed_worker(server: LocalServer, client: redis.Redis, workers: Any, rows: int) -> None:
-    """A worker is killed while it loads; its partition resumes elsewhere, after what has run."""
-    # Each partition takes half a second: two of them are at work, and have come half-way.
+    """A worker is killed while it loads; its partition resumes on another one."""
+    # Each partition takes half a second: two of them are loading, and are half done.
     load = partial(to_redis, partitions(rows, 4), INCREMENT, server.url, rate_limit=rows)
     with pytest.raises(fastresp.CheckpointError, match="an engine may run a task twice"):
         load()
@@ -110,7 +110,7 @@ def test_killed_worker(server: LocalServer, client: redis.Redis, workers: Any, r
 
 
 def test_retries(server: LocalServer, client: redis.Redis, workers: Any, tmp_path: Path) -> None:
-    """A function of the source fails in one partition, and Dask runs it again."""
+    """A function of the source fails in one partition, and Dask retries it."""
     failed = tmp_path / "failed"
 
     def fail_once(part: pd.DataFrame) -> pd.DataFrame:
@@ -127,7 +127,7 @@ def test_retries(server: LocalServer, client: redis.Redis, workers: Any, tmp_pat
 
 
 def stop_in_the_middle(server: LocalServer, client: redis.Redis, name: str) -> None:
-    """Load a half, so that a job has not ended."""
+    """Load half of the rows, so that a job has not ended."""
     client.set("wrong", "text")
     source = frame(1000).assign(key="total")
     source.loc[700, "key"] = "wrong"
@@ -139,7 +139,7 @@ def stop_in_the_middle(server: LocalServer, client: redis.Redis, name: str) -> N
 
 
 def test_other_split(server: LocalServer, client: redis.Redis) -> None:
-    """A job that has not ended does not go on with other partitions, which would run twice."""
+    """An unfinished job does not continue with other partitions, whose rows would run twice."""
     stop_in_the_middle(server, client, "job")
     before = total(client)
     with pytest.raises(fastresp.CheckpointError, match="begun with 2 partitions, and this is 3"):
@@ -151,7 +151,7 @@ def test_other_split(server: LocalServer, client: redis.Redis) -> None:
 
 
 def test_other_rows(server: LocalServer, client: redis.Redis) -> None:
-    """An attempt is refused if its rows have another order."""
+    """An attempt with another order of rows is refused."""
     load = partial(to_redis, template=INCREMENT, server=server.url, exactly_once="job")
     broken = pd.concat([frame(1000), pd.DataFrame({"id": [1 << 63]})], ignore_index=True)
     with pytest.raises(fastresp.LoadErrors):
@@ -194,7 +194,7 @@ def test_errors(server: LocalServer, client: redis.Redis, workers: Any, tmp_path
 
 
 def test_password(workers: Any) -> None:
-    """The password is not in what Dask logs and raises."""
+    """Dask's logs and errors do not contain the password."""
     url = "redis://user:geheim@127.0.0.1:1/0"
     later = to_redis(partitions(10, 1), HASH, url, compute=False)
     with pytest.raises(fastresp.TransportError) as caught:
@@ -236,7 +236,7 @@ OBJECTS = LISTS.assign(d=[{"a": n} for n in range(4)])
 def test_columns_of_objects(
     server: LocalServer, client: redis.Redis, template: str, empty: bool
 ) -> None:
-    """Dask does not know that they are lists or dicts; an empty partition does not either."""
+    """Dask, like an empty partition, does not know that they are lists or dicts."""
     with dask.config.set({"dataframe.convert-string": False}):
         source = dd.from_pandas(OBJECTS, npartitions=2)
     if empty:
@@ -250,7 +250,7 @@ def test_columns_of_objects(
 
 
 def test_lists_as_text(server: LocalServer, client: redis.Redis) -> None:
-    """By default Dask turns them into text; the error says how to keep them."""
+    """By default, Dask converts them to text; the error says how to keep them."""
     load = partial(to_redis, template="SET v:{id} {v!f32}", server=server.url)
     with pytest.raises(fastresp.TemplateError, match="is of type string") as caught:
         load(dd.from_pandas(LISTS, npartitions=1))
@@ -265,7 +265,7 @@ def test_lists_as_text(server: LocalServer, client: redis.Redis) -> None:
 
 
 def test_threads(workers: Any) -> None:
-    """The rate limit is divided by how many partitions are loaded at the same time."""
+    """The rate limit is divided by the number of partitions loaded at the same time."""
     source = partitions(10, 3)
     assert adapter.threads_of(source) == 2
     assert adapter.threads_of(source, scheduler="sync") == 1

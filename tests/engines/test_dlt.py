@@ -1,4 +1,4 @@
-"""dlt pipelines: each file of a load package is loaded once, whatever ends the process."""
+"""dlt pipelines: each file of a load package is loaded once, even if the process ends."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _quiet(monkeypatch: pytest.MonkeyPatch, server: LocalServer) -> None:
 
 @pytest.fixture
 def pipeline(tmp_path: Path) -> Iterator[Pipeline]:
-    """A function that returns a pipeline to a destination with the arguments."""
+    """A function that returns a pipeline to a destination with these arguments."""
 
     def made(*args: Any, name: str = "p", **options: Any) -> Any:
         destination = redis(*args, **options)
@@ -52,7 +52,7 @@ def rows(count: int, name: str = "users", **hints: Any) -> Any:
 
 
 def cause_of(error: BaseException) -> str:
-    """Return the text of what ended a pipeline, and of all its causes."""
+    """Return the text of a pipeline's error, and of all its causes."""
     texts = []
     while error is not None:
         texts.append(f"{error!r} {error}")
@@ -67,7 +67,7 @@ def test_load(client: redis_py.Redis, pipeline: Pipeline, count: int) -> None:
 
 
 def test_tables(client: redis_py.Redis, pipeline: Pipeline) -> None:
-    """Each table has its own template; columns and tables of dlt itself are left out."""
+    """Each table has its own template; columns and tables of dlt itself are omitted."""
     users = dlt.resource([{"id": 1, "name": "Ann", "tags": ["a"]}], name="users", primary_key="id")
     places = dlt.resource([{"x": 1, "y": 2, "n": None}], name="places", primary_key=("x", "y"))
     pipeline().run([users, places])
@@ -83,7 +83,7 @@ def test_tables(client: redis_py.Redis, pipeline: Pipeline) -> None:
 
 
 def test_nested_columns(client: redis_py.Redis, pipeline: Pipeline) -> None:
-    """Those of Arrow tables are loaded like those of rows."""
+    """Nested columns of Arrow tables are loaded like nested values of rows."""
     values = {"id": 1, "tags": ["a", "b"], "at": {"x": 1}}
     table = pa.Table.from_pylist([values])
     pipeline().run(dlt.resource(table, name="users", primary_key="id"))
@@ -117,7 +117,7 @@ def test_merge(client: redis_py.Redis, pipeline: Pipeline) -> None:
 def test_refused(
     client: redis_py.Redis, pipeline: Pipeline, template: Any, hints: dict[str, Any], message: str
 ) -> None:
-    """dlt does not try again what can't succeed."""
+    """dlt does not retry permanent errors."""
     with pytest.raises(PipelineStepFailed) as caught:
         pipeline(template, exactly_once=True).run(rows(10, **hints))
     assert message in cause_of(caught.value)
@@ -125,7 +125,7 @@ def test_refused(
     assert client.dbsize() == 0
 
 
-def test_refused_at_once() -> None:
+def test_refused_immediately() -> None:
     with pytest.raises(
         fastresp.CheckpointError, match=r"run a task twice.*pass exactly_once=True$"
     ):
@@ -137,7 +137,7 @@ def test_refused_at_once() -> None:
 
 
 def test_errors(client: redis_py.Redis, pipeline: Pipeline, tmp_path: Path) -> None:
-    """The text of errors reaches the caller; rejects are in a file for each file."""
+    """The text of errors reaches the caller; each file has its own rejects file."""
     client.set("user:500", "text")
     with pytest.raises(PipelineStepFailed, match="1 x WRONGTYPE Operation"):
         pipeline(HASH).run(rows(1000))
@@ -164,10 +164,10 @@ def test_failed_commands_are_logged(
     assert any("table others, file " in each.message for each in loaded)
 
 
-def test_tried_again(
+def test_retried(
     client: redis_py.Redis, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file is loaded again if the server had lost rows at its end."""
+    """A file is loaded again if the server had lost rows by its end."""
     finish = adapter.SinkOfNamedJob.finish
     lost = []
 
@@ -184,7 +184,7 @@ def test_tried_again(
 def test_next_run_after_errors(
     server: LocalServer, client: redis_py.Redis, pipeline: Pipeline, tmp_path: Path
 ) -> None:
-    """The files of a package wait for it; what failed under exactly_once does not run again."""
+    """The package's files wait for it; commands that failed with exactly_once do not run again."""
     client.set("user:5", "text")
     with pytest.raises(PipelineStepFailed, match="1 x WRONGTYPE"):
         pipeline(HASH).run(rows(10))
@@ -215,7 +215,7 @@ def test_password(
     monkeypatch: pytest.MonkeyPatch,
     secrets: bool,
 ) -> None:
-    """The password is not in what dlt logs, raises, and writes down."""
+    """dlt's logs, errors and files do not contain the password."""
     monkeypatch.setenv("LOAD__RAISE_ON_MAX_RETRIES", "1")
     url = "redis://user:geheim@127.0.0.1:1/0"
     monkeypatch.setenv("DESTINATION__REDIS__SERVER", url if secrets else "redis://")
@@ -242,7 +242,7 @@ pipeline.run([] if not file else dlt.resource(pq.read_table(file), name="numbers
 
 @pytest.mark.parametrize("count", [60_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
 def test_killed(server: LocalServer, client: redis_py.Redis, tmp_path: Path, count: int) -> None:
-    """The process is killed while it loads a file; the next one resumes after what has run."""
+    """The process is killed while it loads a file; the next one resumes."""
     pq.write_table(pa.Table.from_pandas(frame(count)), tmp_path / "x.parquet")
     start = [sys.executable, "-c", PROGRAM, server.url, str(tmp_path / "p")]
     with (

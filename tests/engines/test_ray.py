@@ -1,4 +1,4 @@
-"""Ray datasets: each write task loads its rows once, whatever ends its process."""
+"""Ray datasets: each write task loads its rows once, even if its process ends."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from fastresp.server.local_server import LocalServer
 ray = imported("ray")
 RedisDatasink = imported("fastresp.ray").RedisDatasink
 
-# How many write tasks run at once.
+# Number of write tasks that run at the same time.
 CPUS = 2
 
 
 @pytest.fixture(scope="module", autouse=True)
 def session() -> Iterator[Path]:
-    """A node of Ray on this machine; its folder, where its logs are."""
+    """A Ray node on this machine; the folder with its logs."""
     # Paths of its sockets must be short. Its processes end a moment after shutdown().
     with tempfile.TemporaryDirectory("", "ray", "/tmp", ignore_cleanup_errors=True) as folder:
         os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
@@ -72,11 +72,11 @@ def test_million_rows(server: LocalServer, client: redis.Redis) -> None:
 
 @pytest.mark.parametrize("rows", [60_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
 def test_killed_task(server: LocalServer, client: redis.Redis, rows: int) -> None:
-    """A process is killed while it loads; its task resumes elsewhere, after what has run."""
+    """A process is killed while it loads; its task resumes in another one."""
     with pytest.raises(fastresp.CheckpointError, match="an engine may run a task twice"):
         RedisDatasink(server.url, INCREMENT)
 
-    # Each task takes half a second: two of them are at work, and have come half-way.
+    # Each task takes half a second: two of them are loading, and are half done.
     with killing(client, total_of(rows) // 8) as killed:
         found = load(blocks(rows, 4), server.url, INCREMENT, exactly_once="killed", rate_limit=rows)
     assert killed and found.rows == rows and found.rows_before > 0
@@ -85,12 +85,12 @@ def test_killed_task(server: LocalServer, client: redis.Redis, rows: int) -> Non
 
 
 def test_second_run(server: LocalServer, client: redis.Redis) -> None:
-    """A run that has ended does nothing a second time; one that has not is refused."""
+    """An ended run does nothing the second time; an unfinished one is refused."""
     again = partial(load, blocks(1000, 3), server.url, INCREMENT, exactly_once="job")
     assert again().rows == 1000
     assert (again().rows_before, total(client)) == (1000, total_of(1000))
 
-    # One task: with several, others go on for a moment after the first error.
+    # One task: with several, others continue for a moment after the first error.
     wrong = blocks(1000, 1).add_column(
         "key", lambda part: np.where(part["id"] > 800, "no", "total")
     )
@@ -106,7 +106,7 @@ def test_second_run(server: LocalServer, client: redis.Redis) -> None:
 
 
 def test_task_without_rows(server: LocalServer) -> None:
-    """An attempt that has no rows is refused if an attempt before had some."""
+    """An attempt without rows is refused if an earlier attempt had some."""
     sink = RedisDatasink(server.url, INCREMENT, exactly_once="job")
     task = SimpleNamespace(task_idx=0)
     assert sink.write([pa.table({})], task).rows == 0
@@ -133,7 +133,7 @@ def test_errors(server: LocalServer, client: redis.Redis, tmp_path: Path) -> Non
 
 
 def test_blocks(server: LocalServer, client: redis.Redis) -> None:
-    """Blocks of a task may have other types, or no rows; tensors are vectors."""
+    """Blocks of a task may differ in types, or have no rows; tensors are vectors."""
     several = ray.data.from_pandas([frame(2), frame(2).assign(name=None, id=[3, 4]), frame(0)])
     assert load(several, server.url, HASH, nulls="skip", min_rows_per_write=100).rows == 4
     assert client.hget("user:2", "name") == b"name 2"
@@ -151,7 +151,7 @@ def written(server: LocalServer, template: str, *several: pa.Table) -> fastresp.
 
 
 def test_blocks_of_other_types(server: LocalServer, client: redis.Redis) -> None:
-    """A value does not depend on which blocks come together, so these must have one type."""
+    """Blocks must have the same types, so that values do not depend on how blocks are joined."""
     integers, floats = pa.table({"ref": [5, 7]}), pa.table({"ref": [8.0, None]})
     words = r"'ref' is int64 in the first block and double in block 2; cast it .* map_batches"
     for several in ((integers, floats), (pa.table({"ref": [1 << 60]}), floats)):
@@ -172,7 +172,7 @@ def test_blocks_of_other_types(server: LocalServer, client: redis.Redis) -> None
 
 
 def test_blocks_of_nulls(server: LocalServer, client: redis.Redis) -> None:
-    """A column of only nulls, or of empty lists, may have any type, also in the first block."""
+    """A column of nulls or empty lists may have any type, even in the first block."""
     tables = [
         pa.table({"id": [0], "v": pa.nulls(1), "w": pa.nulls(1)}),
         pa.table({"id": [], "v": pa.array([], pa.string()), "w": []}),
@@ -189,7 +189,7 @@ def test_blocks_of_nulls(server: LocalServer, client: redis.Redis) -> None:
 
 
 def test_password(session: Path) -> None:
-    """The password is not in what Ray logs and raises."""
+    """Ray's logs and errors do not contain the password."""
     sink = RedisDatasink("redis://user:geheim@127.0.0.1:1/0", HASH)
     with pytest.raises(fastresp.TransportError, match="Connection refused") as caught:
         blocks(10, 1).write_datasink(sink)
@@ -200,7 +200,7 @@ def test_password(session: Path) -> None:
 
 
 def test_rate(server: LocalServer) -> None:
-    """The rate limit is divided by the CPUs, as one task runs on each."""
+    """The rate limit is divided by the CPUs, each of which runs one task."""
     shared = RedisDatasink(server.url, HASH, rate_limit=1000)
     assert float(vars(shared)["_sink"]._options.rate_limit) == 1000 / CPUS
     assert load(blocks(10, 2), server.url, HASH, rate_limit=1000).rows == 10

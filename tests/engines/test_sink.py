@@ -1,4 +1,4 @@
-"""A sink: its options, what a task accepts, and what happens while the engine makes a batch."""
+"""A sink: its options, the data that a task accepts, and loading while the engine computes."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _no_thread_left() -> Iterator[None]:
 
 
 class TestOptions:
-    def test_pickled(self, server: LocalServer, client: redis.Redis) -> None:
+    def test_sink_can_be_pickled(self, server: LocalServer, client: redis.Redis) -> None:
         """A spawned process loads with it."""
         sink = Sink(server.url, [SET, "SADD ids {id}"], nulls="empty", mode="merge", tasks=2)
         with Attempt(Plan(sink, 1000, task=3)) as attempt:
@@ -134,7 +134,7 @@ class TestOptions:
         assert sink.load([batch(10)], 0).rows == 10
 
     @pytest.mark.parametrize(("tasks", "share"), [(None, 100), (3, 33), (1000, 1)])
-    def test_backlog_of_indexes_is_shared(
+    def test_index_backlog_is_shared(
         self, server: LocalServer, tasks: int | None, share: int
     ) -> None:
         sink = Sink(server.url, SET, index_backlog=100, tasks=tasks)
@@ -194,7 +194,7 @@ class TestErrors:
         [{"on_error": "stop"}, {"max_errors": 5}, {"max_errors": 5, "on_error": "collect"}],
     )
     def test_stopped(self, server: LocalServer, failing: str, options: Any) -> None:
-        """Not all rows were loaded, so the task has failed, also if errors are only collected."""
+        """Not all rows were loaded, so the task fails, even if errors are only collected."""
         with Sink(server.url, failing, **options).open(0) as task:
             with pytest.raises(LoadErrors, match="stopped"):
                 for number in range(10_000):
@@ -212,7 +212,7 @@ class TestErrors:
             with pytest.raises(EncodeError, match=r"row 2 \(id=2\), command 2, column 'key'"):
                 task.commit()
 
-    def test_rights(self, start_server: Callable[..., LocalServer]) -> None:
+    def test_missing_permission(self, start_server: Callable[..., LocalServer]) -> None:
         server = start_server("--user", "app", "on", ">x", "~*", "&*", "+@all", "-set")
         url = server.url.replace("unix://", "unix://app:x@")
         with pytest.raises(TransportError, match="set"):
@@ -246,7 +246,7 @@ class TestErrors:
 
     @pytest.mark.slow
     def test_lost_node(self) -> None:
-        """A node of a cluster ends, and its replica takes over: commands are sent again."""
+        """A cluster node dies, and its replica is promoted: commands are resent."""
         with LocalCluster(3, 1) as cluster:
             sink = Sink(cluster.url, SET, retry="idempotent", timeout=30.0)
             with sink.open(0) as task:
@@ -307,7 +307,7 @@ class TestBatches:
             with Sink(server.url, SET).open(0) as task:
                 task.write(rows)
                 task.write(rows)
-                until(client.dbsize)  # a pause is no batch
+                until(client.dbsize)  # a pause is not a batch
                 task.write(wrong)
                 with pytest.raises(SourceError, match=words):
                     task.commit()
@@ -336,7 +336,7 @@ class TestBatches:
             task.write(batch(3))
 
     def test_failing_source(self, server: LocalServer) -> None:
-        """An error of a stream that is read later reaches the next call."""
+        """An error of a stream, which is read later, reaches the next call."""
 
         def rows() -> Iterator[pa.RecordBatch]:
             yield batch(3)

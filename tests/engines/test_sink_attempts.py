@@ -1,4 +1,4 @@
-"""Attempts of a task: each row is loaded once, whatever becomes of the attempts."""
+"""Attempts of a task: each row is loaded once, however the attempts end."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from fastresp.server.local_server import LocalServer
 from fastresp.sink import Sink, Totals
 
 ROWS = 4000
-# How some of the keys end that each job leaves.
+# Suffixes of some keys that each job leaves.
 ENDS = ("}:split", ":0}", ":1}", ":query}:epoch", ":query:7}:job", ":query:8:0}")
 COUNT, PUSH = "INCRBY n:{id} 1", "RPUSH list:{key} {id}"
 
 
 class Place:
-    """Where to load to, and what is there.
+    """The target of a load, and its contents.
 
     Args:
         url: of a server.
@@ -51,13 +51,13 @@ class Place:
         return Sink(self.url, template, exactly_once=job, **options)
 
     def loaded(self, rows: int = ROWS) -> None:
-        """Each row was counted once, or the lists have them once and in order."""
+        """Check that each row was counted once, or is in the lists once and in order."""
         if self.client.exists("list:0"):
             for key in range(20):
                 stored = [int(item) for item in self.client.lrange(f"list:{key}", 0, -1)]
                 assert stored == [*range(key, rows, 20)]
             return
-        # MGET of redis-py refuses the keys of several slots.
+        # redis-py's MGET refuses keys of several slots.
         with self.client.pipeline(transaction=False) as pipeline:
             for row in range(rows + 1):
                 pipeline.get(f"n:{row}")
@@ -75,7 +75,7 @@ def cluster() -> Iterator[LocalCluster]:
 
 @pytest.fixture(params=["one", "two", "cluster"])
 def place(request: pytest.FixtureRequest) -> Iterator[Place]:
-    """One server over one and two connections, and a cluster."""
+    """A single server over one and two connections, and a cluster."""
     if request.param == "cluster":
         cluster = request.getfixturevalue("cluster")
         cluster.empty()
@@ -117,8 +117,8 @@ def in_background(call: Callable[[], Any]) -> Callable[[], Any]:
 @pytest.mark.parametrize("template", [COUNT, PUSH])
 class TestTwice:
     @pytest.mark.few(2)
-    def test_waits(self, place: Place, template: str) -> None:
-        """The second attempt waits for the first, and has nothing left to do."""
+    def test_second_attempt_waits(self, place: Place, template: str) -> None:
+        """The second attempt waits for the first, and then has nothing to do."""
         sink = place.sink(template)
         with Attempt(Plan(sink, ROWS, hold=2000)) as first:
             first.held()
@@ -136,7 +136,7 @@ class TestTwice:
 
     @pytest.mark.few(2)
     def test_killed(self, place: Place, template: str) -> None:
-        """The second attempt resumes at once: the lease of the first ends in ten minutes."""
+        """The second attempt resumes immediately, although the first one's lease ends in ten minutes."""
         sink = place.sink(template)
         with Attempt(Plan(sink, ROWS, hold=2000)) as first:
             first.held()
@@ -157,7 +157,7 @@ class TestTwice:
         with Attempt(Plan(sink, ROWS, hold=2000, lease=short_lease)) as first:
             first.held()
             first.signal(signal.SIGSTOP)
-            # Two of them: only one may take over, and the other one waits for it.
+            # Two attempts: only one may take over, and the other waits for it.
             others = [in_background(lambda: load(sink)) for _ in range(2)]
             totals = [each() for each in others]
             assert sorted(each.rows_before for each in totals)[1] == ROWS
@@ -173,7 +173,7 @@ class TestTwice:
 
     @pytest.mark.few(1)
     def test_finish(self, place: Place, template: str) -> None:
-        """One key stays of a job, and none while it can run again."""
+        """One key of a job is kept, but none while it can run again."""
         sink = place.sink(template)
         totals = sink.finish([load(sink)])
         assert totals.rows == ROWS
@@ -187,7 +187,7 @@ class TestTwice:
 
 
 class TestLease:
-    """It is renewed as long as the process runs."""
+    """The lease is renewed as long as the process runs."""
 
     def lease(self, place: Place) -> int:
         return int(place.client.hget("fastresp:{job:0}", "lease") or 0)
@@ -206,7 +206,7 @@ class TestLease:
         one.loaded(1000)
 
     def test_replies_are_awaited(self, one: Place, short_lease: int) -> None:
-        """There is no replica to confirm the rows, so that the load waits for its timeout."""
+        """No replica can confirm the rows, so the load waits for its timeout."""
         sink = one.sink("SET n:{id} 1", wait_replicas=1, timeout=3.5)
         with sink.open(0) as task:
             task.write(batch(500))
@@ -219,7 +219,7 @@ class TestLease:
                 committing()
 
     def test_connection_is_lost(self, one: Place, short_lease: int) -> None:
-        """The connection for it is opened again, and the next attempt knows the new one."""
+        """The connection for it is reopened, and the next attempt knows the new one."""
         sink = one.sink(PUSH)
         with sink.open(0) as task:
             task.write(batch(500))
@@ -237,7 +237,7 @@ class TestLease:
         one.loaded(1000)
 
     def connections(self, place: Place) -> list[int]:
-        """Return the CLIENT IDs of the connection for the lease, and of the load."""
+        """Return the CLIENT IDs of the connections for the lease and for the load."""
         [(_, _, numbers)] = json.loads(place.client.hget("fastresp:{job:0}", "clients"))
         return numbers  # type: ignore[no-any-return]
 
@@ -245,7 +245,7 @@ class TestLease:
 @pytest.mark.few(2)
 @pytest.mark.parametrize("template", [COUNT, "SET n:{id} 1"])
 @pytest.mark.parametrize("connections", [1, 3])
-def test_keys_of_finished(one: Place, template: str, connections: int) -> None:
+def test_keys_of_finished_jobs(one: Place, template: str, connections: int) -> None:
     sink = one.sink(template, connections=connections)
     totals = [load(sink, 500, 0), load(sink, 1000, 1), sink.load([], 2)]
     assert sink.finish(totals).rows == 1500
@@ -255,8 +255,8 @@ def test_keys_of_finished(one: Place, template: str, connections: int) -> None:
     }  # fmt: skip
 
 
-def test_broken_off(one: Place) -> None:
-    """An attempt whose input broke off looks as if it had ended: the next one loads the rest."""
+def test_truncated_input(one: Place) -> None:
+    """An attempt with truncated input appears complete; the next one loads the rest."""
     sink = one.sink()
     assert load(sink, 1500).rows == 1500
     totals = load(sink)
@@ -272,7 +272,7 @@ def test_broken_off(one: Place) -> None:
 
 
 def test_after_end(one: Place) -> None:
-    """Other rows, tasks and templates are refused; a job that is forgotten runs again."""
+    """Other rows, tasks and templates are refused; a deleted job runs again."""
     sink = one.sink()
     sink.finish([load(sink, 1000), sink.load([], 1)])
     for rows in (500, 1500):
@@ -294,7 +294,7 @@ def test_after_end(one: Place) -> None:
 
 @pytest.mark.few(2)
 def test_patterns_of_keys(place: Place) -> None:
-    """The patterns of the guides match all keys of a job, and none of one with a longer name."""
+    """The patterns in the guides match all keys of a job, and none of a job with a longer name."""
     guide = (ROOT / "docs/guides/engines.md").read_text()
     patterns = re.findall(r"^\| `(fastresp:.*?)` \|", guide, re.MULTILINE)
     of_spark = (ROOT / "docs/guides/spark.md").read_text()
@@ -323,7 +323,7 @@ def test_patterns_of_keys(place: Place) -> None:
 @pytest.mark.parametrize("job", ["job", None])
 @pytest.mark.parametrize("template", ["SET k {v}", "HSET k v {v}"])
 def test_key_twice(one: Place, template: str, job: str | None) -> None:
-    """A second attempt ends after the older row of a key: without a job, this row stays."""
+    """A second attempt ends after the older row of a key: without a job, this row remains."""
     sink = Sink(one.url, template, exactly_once=job)
     older, newer = (pa.record_batch({"v": [value]}) for value in ("old", "new"))
 
@@ -363,8 +363,8 @@ def test_names(one: Place) -> None:
     assert one.sink().part("query", 3).exactly_once == "job:query:3"
 
 
-def test_failed_before(one: Place) -> None:
-    """Errors of an attempt before are errors of the task, also after the end of the job."""
+def test_earlier_errors(one: Place) -> None:
+    """Errors of an earlier attempt are errors of the task, even after the end of the job."""
     one.client.set("n:3", "text")
     with pytest.raises(LoadErrors, match="not an integer"):
         load(one.sink(), 1000)
@@ -380,8 +380,8 @@ def test_failed_before(one: Place) -> None:
     assert one.client.get("n:2") == b"1"
 
 
-def test_begun_at_once(one: Place) -> None:
-    """Several attempts of several tasks begin at the same moment: none fails."""
+def test_simultaneous_starts(one: Place) -> None:
+    """Several attempts of several tasks start at the same moment, and none fails."""
     sink = one.sink("INCRBY n:{task}:{id} 1")
     go = threading.Barrier(12)
 
@@ -398,7 +398,7 @@ def test_begun_at_once(one: Place) -> None:
     assert sink.finish(found[:4]).rows == 400
 
 
-def test_abort_gives_up_lease(one: Place) -> None:
+def test_abort_releases_lease(one: Place) -> None:
     sink = one.sink()
     with sink.open(0) as task:
         task.write(batch(500))

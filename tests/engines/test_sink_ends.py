@@ -1,4 +1,4 @@
-"""The end of a job: the tasks' rows are there, whatever happens at the end, and stay ended."""
+"""The end of a job: all rows are loaded, whatever happens at the end, and never again."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def cluster() -> Iterator[LocalCluster]:
 
 @pytest.fixture(params=["one", "two", "cluster"])
 def place(request: pytest.FixtureRequest) -> Iterator[tuple[Callable[..., Sink], Any]]:
-    """A function that makes a sink, and a client of where it loads to."""
+    """A function that returns a sink, and a client of its server."""
     if request.param == "cluster":
         cluster = request.getfixturevalue("cluster")
         cluster.empty()
@@ -46,12 +46,12 @@ def place(request: pytest.FixtureRequest) -> Iterator[tuple[Callable[..., Sink],
 
 
 def load(sink: Sink, task: int, rows: int = ROWS) -> Totals:
-    """Load the rows of a task; each task has other ones."""
+    """Load the rows of a task; each task has different rows."""
     return sink.load((batch(500, task * ROWS + first) for first in range(0, rows, 500)), task)
 
 
 def counts(client: Any, tasks: int) -> set[bytes | None]:
-    """Return how often the rows of all tasks were counted."""
+    """Return how many times the rows of all tasks were counted."""
     with client.pipeline(transaction=False) as pipeline:
         for row in range(tasks * ROWS):
             pipeline.get(f"n:{row}")
@@ -60,7 +60,7 @@ def counts(client: Any, tasks: int) -> set[bytes | None]:
 
 @pytest.mark.parametrize("later", [1, 2, 5])
 def test_epoch_does_not_run_again(place: Any, later: int) -> None:
-    """Not even if an attempt wakes up after later epochs have ended, and its job is forgotten."""
+    """Not even if an attempt wakes up after later epochs have ended, and its job was deleted."""
     make, client = place
     sink = make()
     for number in range(1 + later):
@@ -71,7 +71,7 @@ def test_epoch_does_not_run_again(place: Any, later: int) -> None:
         with pytest.raises(CheckpointError, match=f"epoch 0 .* has already ended, and {later} is"):
             load(again, 0)
     assert counts(client, 1 + later) == {b"1"}
-    # The last one finds what it has done; the next one runs.
+    # The last epoch finds its outcome; the next one runs.
     assert load(sink.epoch("query", later), later).commands == 0
     load(sink.epoch("query", later + 1), later + 1)
     load(sink.epoch("other", 0), later + 2)
@@ -90,7 +90,7 @@ def test_epoch_ends_twice(place: Any) -> None:
     assert counts(client, 2) == {b"1"}
 
 
-def test_what_ended_jobs_have_left_is_garbage(server: LocalServer, client: redis.Redis) -> None:
+def test_damaged_keys_of_ended_jobs(server: LocalServer, client: redis.Redis) -> None:
     sink = Sink(server.url, COUNT, exactly_once="job")
     epoch = sink.epoch("query", 1)
     epoch_key, task_key = "fastresp:{job:query}:epoch", "fastresp:{job}:job"
@@ -116,7 +116,7 @@ def test_what_ended_jobs_have_left_is_garbage(server: LocalServer, client: redis
 
 
 def test_rows_are_lost_before_the_end(place: Any) -> None:
-    """The server was started again without its data between two tasks."""
+    """The server was restarted without its data between two tasks."""
     make, client = place
     sink = make()
     totals = [load(sink, 0), sink.load([], 2)]
@@ -133,7 +133,7 @@ def test_rows_are_lost_before_the_end(place: Any) -> None:
 
 
 @pytest.mark.parametrize("calls", range(4))
-def test_end_breaks_off(place: Any, monkeypatch: pytest.MonkeyPatch, calls: int) -> None:
+def test_interrupted_end(place: Any, monkeypatch: pytest.MonkeyPatch, calls: int) -> None:
     """The driver crashes while it ends the job: the job, or only its end, may run again."""
     make, client = place
     sink = make()
@@ -162,7 +162,7 @@ def test_end_breaks_off(place: Any, monkeypatch: pytest.MonkeyPatch, calls: int)
 
 
 def connections_to(client: Any) -> int:
-    """Return how many connections the server, or all nodes of a cluster, have received."""
+    """Return the number of connections that the server, or all cluster nodes, have received."""
     if not isinstance(client, redis.RedisCluster):
         return int(client.info("stats")["total_connections_received"])
     found = client.info("stats", target_nodes="all").values()
@@ -170,7 +170,7 @@ def connections_to(client: Any) -> int:
 
 
 def test_connections_of_the_end(place: Any) -> None:
-    """Their number does not depend on how many tasks there are."""
+    """Their number does not depend on the number of tasks."""
     make, client = place
     opened = []
     for number, tasks in enumerate((2, 20)):
@@ -189,7 +189,7 @@ def test_connections_of_the_end(place: Any) -> None:
 def test_connections_are_lost_at_the_end(
     place: Any, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
-    """As after a failover: it continues over new ones, once for each loss."""
+    """As after a failover: it reconnects once for each loss."""
     make, client = place
     sink = make()
     totals = [load(sink, task) for task in range(3)]
@@ -210,8 +210,8 @@ def test_connections_are_lost_at_the_end(
     assert {*client.scan_iter("*fastresp:*", count=10_000)} == {b"fastresp:{job}:job"}
 
 
-def test_fewer_rows_than_some_marker(place: Any) -> None:
-    """A later attempt has fewer rows, or none, and rows of the first have run in some places."""
+def test_fewer_rows_than_a_marker(place: Any) -> None:
+    """A later attempt has fewer rows, or none, and some rows of the first have run."""
     make, client = place
     sink = make(rate_limit=20_000, tasks=1)
     with sink.open(0) as task:
@@ -234,7 +234,7 @@ def test_errors_unknown_are_summed() -> None:
 
 @pytest.mark.parametrize("name", ["failed", "in_doubt", "errors_unknown", "skipped"])
 def test_log(caplog: pytest.LogCaptureFixture, name: str) -> None:
-    """What may have failed is a warning, which Python shows by default."""
+    """Possible failures are logged as a warning, which Python shows by default."""
     caplog.set_level("INFO")
     Totals(**{name: 1}).log("Ray")
     [record] = caplog.records
@@ -243,7 +243,7 @@ def test_log(caplog: pytest.LogCaptureFixture, name: str) -> None:
 
 
 def test_no_thread(server: LocalServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The task fails at once, and each call after it; nothing waits for what never began."""
+    """The task and each later call fail immediately, instead of waiting."""
 
     def refuse(self: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
@@ -258,8 +258,8 @@ def test_no_thread(server: LocalServer, monkeypatch: pytest.MonkeyPatch) -> None
     assert not fastresp.sink.task.running
 
 
-def test_rights(server: LocalServer, client: redis.Redis) -> None:
-    """A job needs no other commands than a checkpoint; the guide lists these."""
+def test_needed_permissions(server: LocalServer, client: redis.Redis) -> None:
+    """A job needs the same commands as a checkpoint, which the guide lists."""
     guide = (Path(__file__).parents[2] / "docs/guides/resume.md").read_text()
     found = re.search(r"The user needs `([^`]+)`, and the keys `fastresp:\*`", guide)
     assert found is not None
@@ -279,9 +279,7 @@ def test_rights(server: LocalServer, client: redis.Redis) -> None:
 
 
 @pytest.mark.parametrize("kind", ["sparse", "dense"])
-def test_pause_with_a_column_that_is_not_used(
-    server: LocalServer, client: redis.Redis, kind: str
-) -> None:
+def test_pause_with_an_unused_column(server: LocalServer, client: redis.Redis, kind: str) -> None:
     """Such as a union, which has no values in Python: a pause is an empty batch."""
     types, children = pa.array([0, 1, 0], pa.int8()), [pa.array([1, 2, 3]), pa.array([*"abc"])]
     if kind == "dense":

@@ -50,15 +50,15 @@ def test_in_memory(sink: Callable[..., Sink]) -> None:
     assert [json.loads(line)["row"] for line in lines] == [0, 1]
 
 
-def test_written_at_once(sink: Callable[..., Sink], tmp_path: Path) -> None:
-    """They are not lost with the process."""
+def test_written_immediately(sink: Callable[..., Sink], tmp_path: Path) -> None:
+    """Rejects survive the process."""
     with sink(tmp_path).open(0) as task:
         task.write(batch(3))
         until(lambda: [*tmp_path.glob("*")])
         until(lambda: (tmp_path / "0-0.jsonl").read_text().count("\n") == 3)
 
 
-def test_folder_is_no_folder(sink: Callable[..., Sink], tmp_path: Path) -> None:
+def test_folder_is_a_file(sink: Callable[..., Sink], tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for folder in (tmp_path / "file" / "below", f"file://{tmp_path}/file/below"):
         with pytest.raises(OSError, match="file"):

@@ -1,4 +1,4 @@
-"""A task of a sink while the engine or the server pauses, and all ways in which it ends."""
+"""A sink's task while the engine or the server pauses, and all its ways to end."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _no_thread_left() -> Iterator[None]:
 
 @pytest.fixture
 def frozen(start_server: Callable[..., LocalServer]) -> Iterator[Callable[[], LocalServer]]:
-    """A function that freezes a server of its own, and returns it; it wakes at the end."""
+    """A function that freezes and returns a new server, which wakes up at the end."""
     server = start_server()
     frozen = []
 
@@ -51,7 +51,7 @@ def frozen(start_server: Callable[..., LocalServer]) -> Iterator[Callable[[], Lo
 class TestDuplex:
     @pytest.mark.parametrize("options", [{}, {"connections": 2}, {"exactly_once": "job"}])
     def test_pause(self, server: LocalServer, client: redis.Redis, options: Any) -> None:
-        """What was written is loaded while the engine makes the next batch."""
+        """Batches are loaded while the engine computes the next one."""
         with Sink(server.url, SET, **options).open(0) as task:
             for number in range(3):
                 task.write(batch(10, 10 * number))
@@ -61,7 +61,7 @@ class TestDuplex:
             assert task.commit().rows == 40
 
     def test_long_pause(self, server: LocalServer, client: redis.Redis) -> None:
-        """The time of the engine is not that of the server, and costs no CPU time."""
+        """The engine's time is not the server's, and costs no CPU time."""
         with Sink(server.url, SET, timeout=0.3).open(0) as task:
             task.write(batch(10))
             until(client.dbsize)
@@ -87,7 +87,7 @@ class TestDuplex:
 
     @pytest.mark.parametrize("committing", [False, True])
     def test_abort_with_frozen_server(self, frozen: Any, committing: bool) -> None:
-        """It does not wait for replies, whatever the timeout is."""
+        """It does not wait for replies, whatever the timeout."""
         task = Sink(frozen.server.url, SET, timeout=None).open(0)
         task.write(batch(1))
         with redis.Redis.from_url(frozen.server.url) as client:
@@ -112,7 +112,7 @@ class TestDuplex:
 
     @pytest.mark.parametrize("how", ["commit", pytest.param("write", marks=pytest.mark.slow)])
     def test_interrupted(self, frozen: Any, how: str) -> None:
-        """KeyboardInterrupt ends a wait for the server, in a process of its own."""
+        """KeyboardInterrupt ends a wait for the server, in a separate process."""
         with subprocess.Popen(
             [sys.executable, "-c", BEGUN + INTERRUPTED, frozen.server.url, how], cwd=SUPPORT,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -210,7 +210,7 @@ class TestEnds:
 
     @pytest.mark.parametrize("count", [2, pytest.param(6, marks=pytest.mark.slow)])
     def test_exit(self, server: LocalServer, count: int) -> None:
-        """A program ends although tasks are open, in all moments of a load."""
+        """A program can end with open tasks, at any moment of a load."""
         for number in range(count):
             program = f"""
 import time
@@ -241,7 +241,7 @@ time.sleep({number % 7 / 50})
 
     @pytest.mark.parametrize("exits", [False, pytest.param(True, marks=pytest.mark.slow)])
     def test_fork(self, server: LocalServer, client: redis.Redis, exits: bool) -> None:
-        """A child can't use its parent's task, and leaves it as it is."""
+        """A child can't use its parent's task, and leaves it unchanged."""
         program = FORK.replace("EXITS", str(exits))
         found = subprocess.run(
             [sys.executable, "-c", program, server.url], cwd=SUPPORT, timeout=60, check=False,

@@ -34,7 +34,7 @@ COLUMNS = (
 
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A session that runs a failed task again, up to four times."""
+    """A session that retries a failed task up to four times."""
     from pyspark.sql import SparkSession
     from spark_sessions import settings, stopped
 
@@ -48,7 +48,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 @pytest.fixture
 def heard(spark: Any) -> list[tuple[int | None, Any]]:
-    """The totals that a listener was told of, each with its epoch."""
+    """The totals passed to a listener, each with its epoch."""
     import fastresp.spark
 
     found: list[tuple[int | None, Any]] = []
@@ -67,7 +67,7 @@ def refusal(call: Callable[[], object]) -> str:
     return str(caught.value)
 
 
-def test_there_and_back(
+def test_write_and_read_back(
     spark: Any, heard: list[Any], server: LocalServer, client: redis.Redis
 ) -> None:
     frame = spark.range(0, ROWS, 1, 3).selectExpr(*COLUMNS)
@@ -91,7 +91,7 @@ def test_there_and_back(
 
 
 def test_refused(spark: Any, heard: list[Any], server: LocalServer, client: redis.Redis) -> None:
-    """Mistakes are found before a task begins."""
+    """Errors are found before a task starts."""
     frame = spark.range(10)
     assert "exactly_once='NAME-OF-THE-JOB'" in refusal(
         lambda: written(frame, server, "INCRBY n:{id} 1")
@@ -143,7 +143,7 @@ def test_errors(spark: Any, heard: list[Any], server: LocalServer, client: redis
 
 
 def test_password(spark: Any, start_server: Any, capfd: pytest.CaptureFixture[str]) -> None:
-    """It comes from Spark's settings, and is shown nowhere."""
+    """The password is a Spark setting, and is never shown."""
     import fastresp.spark
 
     server = start_server("--requirepass", PASSWORD)
@@ -179,9 +179,9 @@ def test_killed(
     tmp_path: Path,
     how: str,
 ) -> None:
-    """A task is killed in the middle: the next attempt resumes where it has come to.
+    """A task is killed in the middle, and the next attempt resumes.
 
-    The server is the test's own, as some tasks of the job that is refused go on for a while.
+    The test has its own server, since some tasks of the refused job continue for a while.
     """
     folder, server = str(tmp_path), start_server()
     client = redis.Redis.from_url(server.url)
@@ -224,7 +224,7 @@ def test_killed(
 
 
 def failing(server: LocalServer) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """Return a function that fails in partition 1, when all of the other's 100 rows are there."""
+    """Return a function that fails in partition 1 once partition 0's 100 rows are loaded."""
     url = server.url
 
     def fail(batches: Iterator[Any]) -> Iterator[Any]:
@@ -245,7 +245,7 @@ def failing(server: LocalServer) -> Callable[[Iterator[Any]], Iterator[Any]]:
 
 @contextmanager
 def telling(spark: Any, client: redis.Redis) -> Iterator[None]:
-    """Meanwhile, tell the tasks by a key when one of the two has committed."""
+    """Meanwhile, set a key for the tasks when one of the two has committed."""
     tracker, over = spark.sparkContext.statusTracker(), threading.Event()
 
     def tell() -> None:
@@ -264,7 +264,7 @@ def telling(spark: Any, client: redis.Redis) -> Iterator[None]:
 
 
 def test_failed_job(spark: Any, heard: list[Any], server: LocalServer, client: redis.Redis) -> None:
-    """The listener gets the totals of the tasks that had committed."""
+    """The listener receives the totals of the committed tasks."""
     frame = spark.range(0, 200, 1, 2)
     frame = frame.mapInArrow(failing(server), frame.schema)
     with telling(spark, client):
@@ -288,7 +288,7 @@ def test_failed_stream(
 
 
 def stream_of(spark: Any, frame: Any, folder: Path) -> Any:
-    """Return a stream with the rows of a frame, in its partitions."""
+    """Return a stream with the rows and partitions of a frame."""
     from pyspark.sql import datasource
 
     if not hasattr(datasource, "DataSourceStreamArrowWriter"):
@@ -300,7 +300,7 @@ def stream_of(spark: Any, frame: Any, folder: Path) -> Any:
 def test_complete_mode(
     spark: Any, heard: list[Any], server: LocalServer, client: redis.Redis, tmp_path: Path
 ) -> None:
-    """Each batch has all groups again: right for SET, and refused for commands that add up."""
+    """Each batch has all groups again, which suits SET, but not commands that add up."""
     frame = spark.range(0, 100, 1, 1)
 
     def run(command: str, mode: str = "complete", **options: str) -> None:
@@ -324,7 +324,7 @@ def test_complete_mode(
 def test_stream(
     spark: Any, heard: list[Any], server: LocalServer, client: redis.Redis, tmp_path: Path
 ) -> None:
-    """Each epoch counts once, also one that Spark does not know to be complete."""
+    """Each epoch counts once, even if Spark does not know that it is complete."""
     from pyspark.sql import datasource
 
     source, state = tmp_path / "source", tmp_path / "state"
@@ -351,7 +351,7 @@ def test_stream(
         f"fastresp:{{stream:{query}}}:epoch".encode(),
     }
     for path in (state / "commits").glob("*2*"):
-        path.unlink()  # as if the driver had died before it wrote that down
+        path.unlink()  # as if the driver had died before it stored that
     run()
     assert [epoch for epoch, _ in heard] == [0, 1, 2, 2]
     assert heard[-1][1].rows_before == heard[-1][1].rows > 0
@@ -363,8 +363,8 @@ def test_stream(
 def test_a_second_run(
     spark: Any, heard: list[Any], start_server: Callable[..., LocalServer], split: str | None
 ) -> None:
-    """Other partitions would lose and double rows: a run resumes only if the user says it can."""
-    server = start_server()  # some tasks of the failed job go on for a while
+    """With other partitions, rows would be lost or doubled: a run only resumes on request."""
+    server = start_server()  # some tasks of the failed job continue for a while
     client = redis.Redis.from_url(server.url)
 
     def failing(batches: Iterator[Any]) -> Iterator[Any]:
@@ -391,7 +391,7 @@ def test_a_second_run(
 
 
 def test_other_times(spark: Any, heard: list[Any], server: LocalServer) -> None:
-    """Before there were time zones, New York was 4:56:02 behind."""
+    """Before time zones, New York was 4:56:02 behind."""
     spark.conf.set("spark.sql.session.timeZone", "America/New_York")
     try:
         frame = spark.sql(
@@ -411,7 +411,7 @@ def test_other_times(spark: Any, heard: list[Any], server: LocalServer) -> None:
 def test_for_each_batch(
     spark: Any, heard: list[Any], server: LocalServer, client: redis.Redis, tmp_path: Path
 ) -> None:
-    """A frame of foreachBatch is a frame like others: its job has the name that was given."""
+    """A frame of foreachBatch is an ordinary frame, whose job has the given name."""
     spark.range(100).write.parquet(str(tmp_path / "source"))
 
     def load(frame: Any, epoch: int) -> None:

@@ -1,4 +1,4 @@
-"""Spark runs tasks again, twice at once, or a whole stage again: each row is loaded once."""
+"""Spark retries tasks, runs them twice in parallel, or retries a stage: each row is loaded once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ROWS = 200_000
 
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A session on two hosts that begins slow tasks a second time."""
+    """A session on two hosts that starts slow tasks a second time."""
     from pyspark.sql import SparkSession
     from spark_cluster import SparkCluster
     from spark_sessions import settings, stopped
@@ -65,7 +65,7 @@ def load(frame: Any, server: LocalServer, name: str) -> None:
 
 
 def test_speculation(spark: Any, server: LocalServer, client: redis.Redis, tmp_path: Path) -> None:
-    """A slow task is begun a second time while the first runs."""
+    """A slow task is started a second time while the first runs."""
     folder = str(tmp_path)
 
     def slowly(batches: Iterator[Any]) -> Iterator[Any]:
@@ -89,7 +89,7 @@ def test_speculation(spark: Any, server: LocalServer, client: redis.Redis, tmp_p
 
 
 def test_stage_again(spark: Any, server: LocalServer, client: redis.Redis, tmp_path: Path) -> None:
-    """An executor is killed, and with it what it had shuffled: the stage before runs again."""
+    """An executor is killed with its shuffle data, so the previous stage runs again."""
     folder = str(tmp_path)
 
     def counted(batches: Iterator[Any]) -> Iterator[Any]:

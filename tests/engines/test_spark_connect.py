@@ -1,4 +1,4 @@
-"""Spark Connect, whose sessions do not have a SparkContext: frames are written and read back."""
+"""Spark Connect, whose sessions lack a SparkContext: frames are written and read back."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ imported("pyspark")
 imported("grpc")
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
-# A process of its own: one that has another session can't connect.
+# A separate process, since one with another session can't connect.
 PROGRAM = """
 import json, sys
 from pyspark.sql import SparkSession
@@ -54,7 +54,7 @@ spark.stop()
 """
 
 
-def test_there_and_back(server: LocalServer, tmp_path: Path) -> None:
+def test_write_and_read_back(server: LocalServer, tmp_path: Path) -> None:
     found = subprocess.run(
         [sys.executable, "-c", PROGRAM, server.url, json.dumps(settings(tmp_path))],
         capture_output=True, text=True, check=False, timeout=540,

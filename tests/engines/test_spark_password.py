@@ -1,4 +1,4 @@
-"""Spark's pages do not show the password, if it is passed on as the guide says."""
+"""Spark's pages do not show the password, if it is passed as the guide says."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ imported("pyspark")
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 GUIDE = (ROOT / "docs/guides/spark.md").read_text()
-# A process of its own, as a session of tests has no pages.
+# A separate process, since a session of tests has no pages.
 PROGRAM = """
 import json, sys, urllib.request
 from pyspark.sql import SparkSession

@@ -1,4 +1,4 @@
-"""Merged loads in whole: rights, limits, lost connections, transports; the account stays exact."""
+"""Whole merged loads: permissions, limits, lost connections, transports; counts stay exact."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def one_chunk(data: Iterable[tuple[Any, ...]]) -> Chunk:
     return chunk
 
 
-class TestRights:
-    """A user who may not use all keys, or not MSET, gets the errors of single commands."""
+class TestPermissions:
+    """Without permission for all keys, or for MSET, errors are the same as for single commands."""
 
     @pytest.fixture
     def url(self, server: LocalServer, client: redis.Redis) -> Iterator[Callable[..., str]]:
@@ -71,7 +71,7 @@ class TestRights:
     def test_many_keys_and_a_selector(
         self, url: Callable[..., str], server: LocalServer, client: redis.Redis
     ) -> None:
-        """MSET needs all keys in one place; SET finds each in another."""
+        """One selector must allow all keys of MSET; each SET may use another."""
         server_ = url("~[0-9a-f]*", "+@all", "(~* +set +get)")
         data = [("SET", key, 1) for key in ("1", "a", "x", "b", "z")]
         assert merged(server, data, at=server_).failed == 0
@@ -98,7 +98,7 @@ class TestRights:
         assert [error.index for error in report.errors] == [1, 3]
         assert client.keys() == [b"b1"]
 
-    def test_without_the_right_to_ask(
+    def test_without_permission_to_check(
         self, url: Callable[..., str], server: LocalServer, client: redis.Redis
     ) -> None:
         client.config_resetstat()
@@ -106,7 +106,7 @@ class TestRights:
         assert (report.replies, report.failed, client.dbsize()) == (10, 0, 10)
         assert calls(client, "set") == 10
 
-    def test_rights_are_not_asked_for_in_vain(
+    def test_permissions_are_only_checked_when_needed(
         self, url: Callable[..., str], server: LocalServer, client: redis.Redis
     ) -> None:
         """A refused MSET would be noted in the log of the ACL."""
@@ -118,7 +118,7 @@ class TestRights:
 
 
 def test_full_memory(server: LocalServer, client: redis.Redis) -> None:
-    """What is not reported as failed is in the list."""
+    """Items not reported as failed are in the list."""
     used = client.info("memory")["used_memory"]
     client.config_set("maxmemory", used + (8 << 20))
     try:
@@ -162,7 +162,7 @@ def test_rate_limit(server: LocalServer, client: redis.Redis) -> None:
     client.config_resetstat()
     report = merged(server, pushes(600), rate_limit=2000)
     assert (report.replies, client.llen("list")) == (600, 600)
-    assert 30 <= calls(client, "rpush") < 600  # at most 20 at once
+    assert 30 <= calls(client, "rpush") < 600  # at most 20 per command
     assert report.seconds > 0.2
 
 
@@ -174,7 +174,7 @@ def test_several_connections(server: LocalServer, client: redis.Redis) -> None:
 
 
 def test_redis_cli(server: LocalServer, client: redis.Redis) -> None:
-    """Without errors its account is exact; it counts one error for a merged command."""
+    """Without errors its counts are exact; a merged command counts as one error."""
     report = merged(server, sets(50_000), transport="redis-cli")
     assert (report.commands, report.replies, report.failed) == (50_000, 50_000, 0)
     assert (report.transport, client.dbsize()) == ("redis-cli", 50_000)
@@ -185,8 +185,8 @@ def test_redis_cli(server: LocalServer, client: redis.Redis) -> None:
 
 
 def test_cluster(start_server: Callable[..., LocalServer], tmp_path: Path) -> None:
-    """Commands over keys of different slots stay single."""
-    port = free_port()  # the bus of the cluster uses another, 10,000 above
+    """Commands for keys of different slots are not merged."""
+    port = free_port()  # the cluster bus uses this port plus 10,000
     server = start_server("--cluster-enabled", "yes", "--port", str(port))
     with redis.Redis.from_url(server.url) as client:
         client.execute_command("CLUSTER", "ADDSLOTS", *range(16384))
@@ -207,8 +207,8 @@ class TestTransactions:
         assert client.llen("list") == 60_010
         assert calls(client, "rpush") == 60_001
 
-    def test_beside_large_values(self, server: LocalServer, client: redis.Redis) -> None:
-        """Chunks with large values are not merged, and a transaction may begin or end there."""
+    def test_next_to_large_values(self, server: LocalServer, client: redis.Redis) -> None:
+        """Chunks with large values are not merged, and a transaction may start or end there."""
         client.config_resetstat()
         data = [
             *sets(3), ("MULTI",), ("SET", "large", LARGE), *sets(3), ("SET", "larger", LARGE),
@@ -224,7 +224,7 @@ class TestTransactions:
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
 def test_source_raises(server: LocalServer, client: redis.Redis, error: type) -> None:
-    """What was made before is sent, and counted."""
+    """Encoded commands are sent and counted."""
 
     def broken() -> Iterator[tuple[Any, ...]]:
         yield from pushes(70_001)
@@ -258,9 +258,7 @@ def test_asyncio(server: LocalServer, client: redis.Redis) -> None:
     assert calls(client, "rpush") < 2_500
 
 
-def test_rejects_can_be_sent_again(
-    server: LocalServer, client: redis.Redis, tmp_path: Path
-) -> None:
+def test_rejects_can_be_reloaded(server: LocalServer, client: redis.Redis, tmp_path: Path) -> None:
     client.set("list", "in the way")
     path = tmp_path / "rejects"
     report = merged(server, [*pushes(3000), *sets(5)], rejects=path)
@@ -276,7 +274,7 @@ def test_rejects_can_be_sent_again(
 
 
 def test_rejects_are_interrupted(server: LocalServer, client: redis.Redis) -> None:
-    """Each failed command is passed on once, also after a Ctrl-C."""
+    """Each failed command is rejected once, even after a Ctrl-C."""
     client.set("list", "in the way")
     seen: list[int | None] = []
 
@@ -292,8 +290,8 @@ def test_rejects_are_interrupted(server: LocalServer, client: redis.Redis) -> No
     assert report.errors_by_code == {"WRONGTYPE": report.failed}
 
 
-def test_chunks_that_are_answered_and_held(server: LocalServer) -> None:
-    """As after an interruption between the two."""
+def test_answered_chunks_that_are_still_held(server: LocalServer) -> None:
+    """As after an interruption between reply and release."""
     merger = Merger(1000, 65536)
     window = Window()
     writer = fastresp.Writer(None)
@@ -344,7 +342,7 @@ def test_max_errors(server: LocalServer, client: redis.Redis) -> None:
     assert report.stopped.startswith("stopped after more than 499 error")
 
 
-def test_file_of_resp(server: LocalServer, client: redis.Redis, tmp_path: Path) -> None:
+def test_resp_file(server: LocalServer, client: redis.Redis, tmp_path: Path) -> None:
     path = tmp_path / "pushes.resp"
     fastresp.dump(pushes(50_000), None, path)
     client.config_resetstat()

@@ -15,7 +15,7 @@ from twice import debugged, outcome
 
 from fastresp.server.local_server import LocalServer
 
-# In one test; there are 2,000 in all.
+# Per test; 2,000 in total.
 LOADS = 50
 BAD = ["x", "nan", "1e999", "0x10", "", "-", "5-5-5", "1e5", "+inf", "-0.25"]
 TEMPLATES = [
@@ -101,7 +101,7 @@ def columns(source: random.Random) -> Callable[[], Any]:
 
 
 def plant(seed: int, client: redis.Redis) -> None:
-    """Put values of other types into the way."""
+    """Plant values of other types."""
     source = random.Random(seed)
     names = [f"k{i}" for i in range(5)]
     names += [f"{kind}:{i}" for kind in ("list", "set", "hash", "zset", "hll") for i in range(3)]

@@ -1,4 +1,4 @@
-"""Each command that is merged, with each server: one command, the same data, whole errors."""
+"""Each merged command on each server: one command, the same data, complete errors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from twice import SERVERS, as_file, calls, debugged, outcome
 import fastresp
 from fastresp.server.local_server import LocalServer
 
-# Commands, and the name and number of what is sent in their place.
+# Commands, and the name and number of the merged ones.
 VERBS: dict[str, tuple[list[tuple[Any, ...]], str, int]] = {
     "LPUSH": ([("LPUSH", "k", "a"), ("LPUSH", "k", "b", "c"), ("LPUSH", "k", "")], "LPUSH", 1),
     "RPUSH": ([("rpush", "k", i) for i in range(30)], "RPUSH", 1),
@@ -40,7 +40,7 @@ VERBS: dict[str, tuple[list[tuple[Any, ...]], str, int]] = {
         "XDEL", 1,
     ),
 }  # fmt: skip
-# Commands that stay as they are, beside one that could join them.
+# Commands that are not merged, next to a similar one.
 SINGLE: dict[str, list[tuple[Any, ...]]] = {
     "other key": [("RPUSH", "k", 1), ("RPUSH", "l", 1), ("RPUSH", "k", 2)],
     "other name": [("RPUSH", "k", 1), ("rpush", "k", 2), ("LPUSH", "k", 3)],
@@ -78,7 +78,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[LocalServer]:
 def same_in_both(
     server: LocalServer, commands: list[tuple[Any, ...]], path: Path, *planted: tuple[Any, ...]
 ) -> Any:
-    """Load commands singly and merged; return the outcome, which is the same."""
+    """Load commands singly and merged; return the common outcome."""
 
     def plant(client: redis.Redis) -> None:
         for command in planted:
@@ -106,7 +106,7 @@ def test_merged(server: LocalServer, verb: str, tmp_path: Path) -> None:
     "verb", [verb for verb in VERBS if verb.upper() not in {"SET", "DEL", "UNLINK"}]
 )
 def test_wrong_type(server: LocalServer, verb: str, tmp_path: Path) -> None:
-    """All of its commands are errors, as they would be singly, and nothing is done."""
+    """All its commands fail, as they would singly, and nothing is written."""
     commands = [each for each in VERBS[verb][0] if each[0].upper() == VERBS[verb][1]]
     key = commands[0][1]
     found = same_in_both(server, commands, tmp_path / "rejects", ("SET", key, "x"))
@@ -119,7 +119,7 @@ def test_wrong_type(server: LocalServer, verb: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["SET", "set"])
 def test_set_with_a_time(server: LocalServer, name: str, tmp_path: Path) -> None:
-    """They become MSETEX where the server has it."""
+    """They become MSETEX if the server has it."""
     times = [("EX", 1000)] * 3 + [("px", 2_000_000)] * 12 + [("EX", 3000), ("EX", 4000)]
     commands = [(name, f"k{i}", f"v{i}", *time) for i, time in enumerate(times)]
     assert not same_in_both(server, commands, tmp_path / "rejects").errors
@@ -177,7 +177,7 @@ def test_not_merged(server: LocalServer, case: str, tmp_path: Path) -> None:
 def test_bad_items(
     server: LocalServer, commands: list[tuple[Any, ...]], at: int, tmp_path: Path
 ) -> None:
-    """An item that a server may refuse does not make good ones fail, nor the other way round."""
+    """Items that a server may refuse do not make valid items fail, nor vice versa."""
     name = commands[0][0]
     good: tuple[Any, ...] = {"ZADD": (1, "m"), "GEOADD": (1, 1, "m"), "XDEL": ("1-1",)}[name]
     planted = [("XADD", "k", f"1-{i}", "f", "v") for i in range(1, 4)] if name == "XDEL" else []
@@ -190,7 +190,7 @@ def test_bad_items(
 
 
 def test_damaged_hyperloglog(server: LocalServer, tmp_path: Path) -> None:
-    """PFADD fails for some items only, and so it is not merged."""
+    """PFADD fails only for some items, so it is not merged."""
     with redis.Redis.from_url(server.url) as client:
         client.flushall()
         client.pfadd("h", "z")

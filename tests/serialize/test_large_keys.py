@@ -1,4 +1,4 @@
-"""Keys larger than ``max_payload_bytes``: RESTORE makes the beginning, commands continue it."""
+"""Keys larger than ``max_payload_bytes``: RESTORE creates them, commands continue them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def numbers(client: redis.Redis, key: str = "big") -> list[int]:
 
 @pytest.fixture
 def row_by_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each row is a chunk, so that the beginning of a key may end at any row."""
+    """Each row is a chunk, so that the start of a key may end at any row."""
     monkeypatch.setattr("fastresp.sources.source.CHUNK_BYTES", 1)
 
 
@@ -46,7 +46,7 @@ class TestExists:
     @pytest.mark.few(3)
     @pytest.mark.parametrize("connections", [1, 3])
     @pytest.mark.parametrize("exists", ["error", "replace", "skip"])
-    def test_key_that_exists(
+    def test_existing_key(
         self, server: LocalServer, client: redis.Redis, exists: str, connections: int
     ) -> None:
         client.rpush("big", -5)
@@ -63,7 +63,7 @@ class TestExists:
 
     @pytest.mark.parametrize("exists", ["error", "skip"])
     def test_key_disappears(self, server: LocalServer, client: redis.Redis, exists: str) -> None:
-        """No key is made of the rows after a beginning that was refused."""
+        """Rows after a refused start do not create the key."""
         client.rpush("big", -5)
 
         def rows() -> Iterator[Command]:
@@ -79,7 +79,7 @@ class TestExists:
         assert client.scard("after") == 1
 
     def test_time_to_live(self, server: LocalServer, client: redis.Redis) -> None:
-        """A beginning that is refused leaves the time to live, too."""
+        """A refused start also leaves the time to live unchanged."""
         for exists, existing, failed in (("skip", 101, 0), ("error", 0, 101)):
             client.rpush("big", -5)
             data = [*pushes(100), ("EXPIRE", "big", 1000), ("SADD", "after", 1)]
@@ -92,7 +92,7 @@ class TestExists:
         assert (report.failed, client.llen("big"), client.scard("after")) == (0, 100, 1)
         assert 900 < client.ttl("big") <= 1000
 
-    def test_refused_time_to_live_is_rejected_as_it_was(
+    def test_refused_time_to_live_is_in_the_rejects(
         self, server: LocalServer, client: redis.Redis
     ) -> None:
         client.rpush("big", -5)
@@ -109,7 +109,7 @@ class TestExists:
 class TestContinued:
     @pytest.mark.parametrize("exists", ["error", "replace", "skip"])
     def test_key_again(self, server: LocalServer, client: redis.Redis, exists: str) -> None:
-        """Its beginning is not overwritten."""
+        """Its start is not overwritten."""
         for between in (("EXPIRE", "other", 100), ("SADD", "other", 1)):
             client.flushall()
             data = [*pushes(100), between, *pushes(110, 100)]
@@ -135,7 +135,7 @@ class TestContinued:
     def test_what_is_refused(
         self, server: LocalServer, client: redis.Redis, command: Command, words: str
     ) -> None:
-        """It is that of any key, and what was sent before stays."""
+        """The same commands are refused as for any key, and earlier ones stay."""
         for key in ("small", "big"):
             client.flushall()
             most = 100 if key == "big" else None
@@ -162,7 +162,7 @@ class TestContinued:
 
 
 def test_full_memory(server: LocalServer, client: redis.Redis) -> None:
-    """What was acknowledged without an error is in the list."""
+    """Items acknowledged without an error are in the list."""
     client.config_set("maxmemory", client.info("memory")["used_memory"] + (6 << 20))
     try:
         data = [("RPUSH", "big", "x" * 1000)] * 20_000
@@ -178,7 +178,7 @@ def test_full_memory(server: LocalServer, client: redis.Redis) -> None:
 def test_memory_for_a_later_part(
     server: LocalServer, client: redis.Redis, monkeypatch: Any
 ) -> None:
-    """Once there is memory again, the rest of the key is made, and the account is exact."""
+    """Once memory is free again, the rest of the key is loaded, and counts are exact."""
     monkeypatch.setattr("fastresp.sources.source.CHUNK_BYTES", 1)
 
     def data() -> Iterator[Command]:
@@ -197,7 +197,7 @@ def test_memory_for_a_later_part(
 
 
 class TestInterrupted:
-    """CLIENT PAUSE delays the reply to RESTORE, so that the beginning of the key is in flight."""
+    """CLIENT PAUSE delays the reply to RESTORE, so that the start of the key is in flight."""
 
     @pytest.mark.few(1)
     @pytest.mark.usefixtures("row_by_row")
@@ -205,7 +205,7 @@ class TestInterrupted:
     def test_ctrl_c(
         self, server: LocalServer, client: redis.Redis, connections: int, at: int
     ) -> None:
-        """Rows that came before are sent after the reply, not at once over another connection."""
+        """Earlier rows are sent after the reply, not immediately over another connection."""
 
         def rows() -> Iterator[int]:
             for number in range(100_000):
@@ -230,7 +230,7 @@ class TestInterrupted:
             for push in pushes(100):
                 yield push
             client.client_pause(150)
-            await asyncio.sleep(0.05)  # the beginning is sent
+            await asyncio.sleep(0.05)  # the start is sent
             for push in pushes(1000, 100):
                 yield push
             yield ("SADD", "after", 1)
@@ -244,7 +244,7 @@ class TestInterrupted:
     def test_several_wait_when_the_source_raises(
         self, server: LocalServer, client: redis.Redis
     ) -> None:
-        """Each beginning is answered before the next is sent, and none is left out."""
+        """Each start is answered before the next is sent, and none is skipped."""
 
         async def rows() -> AsyncIterator[Command]:
             for number in range(8):
@@ -259,7 +259,7 @@ class TestInterrupted:
         assert report.replies == report.rows >= 28
 
     def test_source_raises(self, server: LocalServer, client: redis.Redis) -> None:
-        """What came before is sent, except a key of which more rows could follow."""
+        """Earlier rows are sent, except for a key that could have more rows."""
 
         async def rows() -> AsyncIterator[Command]:
             for push in pushes(100):
@@ -280,7 +280,7 @@ class TestInterrupted:
     @pytest.mark.slow
     @pytest.mark.parametrize("pause_s", [0.0, 0.05])
     def test_no_reply(self, server: LocalServer, client: redis.Redis, pause_s: float) -> None:
-        """The load ends after the timeout, and only the beginning is in doubt."""
+        """The load ends after the timeout, and only the start is in doubt."""
 
         async def rows() -> AsyncIterator[Command]:
             client.client_pause(400)
@@ -303,7 +303,7 @@ class TestInterrupted:
         assert client.llen("big") in (0, report.in_doubt)
 
     def test_source_is_not_read_ahead(self, server: LocalServer, client: redis.Redis) -> None:
-        """While the beginning is not answered, few rows are held in memory."""
+        """While the start is unanswered, few rows are in memory."""
         early = 0
 
         async def rows() -> AsyncIterator[Command]:
@@ -340,7 +340,7 @@ def test_bad_row_before_a_pause(server: LocalServer, client: redis.Redis) -> Non
 
 @pytest.mark.slow
 def test_cancellation(server: LocalServer, client: redis.Redis) -> None:
-    """What is acknowledged is stored."""
+    """Acknowledged rows are stored."""
 
     async def rows() -> AsyncIterator[Command]:
         for number in range(10**9):

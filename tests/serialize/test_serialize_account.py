@@ -1,4 +1,4 @@
-"""Serialised loads in whole: errors, interruptions, rights and limits; the account stays exact."""
+"""Whole serialised loads: errors, interruptions, permissions, limits; counts stay exact."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def failure(server: LocalServer, data: Any, *template: str, **options: Any) -> A
 
 
 class TestErrors:
-    def test_rejects_can_be_sent_again(
+    def test_rejects_can_be_reloaded(
         self, server: LocalServer, client: redis.Redis, tmp_path: Path
     ) -> None:
         client.set("key:1", "in the way")
@@ -95,7 +95,7 @@ class TestErrors:
         client.delete("key:0")
         assert 40 * client.dbsize() == report.replies - 40
 
-    def test_rights_for_some_keys(self, server: LocalServer, client: redis.Redis) -> None:
+    def test_permissions_for_some_keys(self, server: LocalServer, client: redis.Redis) -> None:
         client.execute_command("ACL SETUSER some on >secret ~key:* +@all")
         try:
             data = [*keys(2, 3), *keys(1, 3, "other"), *keys(1, 3, "key:x")]
@@ -107,7 +107,7 @@ class TestErrors:
         assert client.dbsize() == 3
 
     def test_full_memory(self, server: LocalServer, client: redis.Redis) -> None:
-        """Each key is stored, or all its commands are errors."""
+        """Each key is stored, or all its commands fail."""
         client.config_set("maxmemory", client.info("memory")["used_memory"] + (4 << 20))
         try:
             rows = ((number // 5, number % 5, "x" * 500) for number in range(50_000))
@@ -121,7 +121,7 @@ class TestErrors:
 
 
 class TestBadRows:
-    """Keys before the row are loaded; that of the row is not, and ``rows`` says where to go on."""
+    """Keys before the row are loaded; the row's key is not, and ``rows`` is where to continue."""
 
     @pytest.mark.parametrize(
         ("bad", "words"),
@@ -168,7 +168,7 @@ class TestBadRows:
     def test_value_larger_than_the_server_accepts(
         self, server: LocalServer, client: redis.Redis
     ) -> None:
-        """Each item is small enough, their value is not, unless a limit cuts it in two."""
+        """Each item is small enough, but their value is not, unless a limit splits it."""
         client.config_set("proto-max-bulk-len", 1 << 20)
         large = "x" * (600 << 10)
         try:
@@ -214,7 +214,7 @@ class TestInterruptions:
         assert (sum(sizes), doubt) == (acknowledged, 0)
 
     def test_rejects_are_interrupted(self, server: LocalServer, client: redis.Redis) -> None:
-        """Each failed command is passed on once, also after a Ctrl-C."""
+        """Each failed command is rejected once, even after a Ctrl-C."""
         client.set("key:0", "in the way")
         seen: list[int | None] = []
 
@@ -272,7 +272,7 @@ def test_asyncio(server: LocalServer, client: redis.Redis) -> None:
 @pytest.mark.few(1)
 @pytest.mark.parametrize("rows", [1, 300])
 def test_rate_limit(server: LocalServer, client: redis.Redis, rows: int) -> None:
-    """A key may have more commands than a moment allows; later ones then wait."""
+    """A key may have more commands than the rate allows at once; later ones then wait."""
     started = time.monotonic()
     report = serialized(server, keys(1200 // rows, rows), rate_limit=3000, timeout=0.5)
     assert (report.replies, client.dbsize()) == (1200, 1200 // rows)
@@ -301,8 +301,8 @@ class TestNulls:
         assert sorted(client.keys()) == [b"h:1", b"h:4"]
         assert client.hgetall("h:1") == {b"a": b"x"}
 
-    def test_only_the_time_to_live_is_left(self, server: LocalServer, client: redis.Redis) -> None:
-        """It is sent as it is; between the rows of a key, it belongs to the key."""
+    def test_only_the_time_to_live_remains(self, server: LocalServer, client: redis.Redis) -> None:
+        """It is sent unchanged; between the rows of a key, it belongs to the key."""
         client.rpush("l:2", "there before")
         rows = [(1, "a", 100), (1, None, 9000), (2, None, 5000), (3, "b", None), (4, None, 100)]
         template = ["RPUSH l:{0} {1}", "EXPIRE l:{0} {2}"]
@@ -349,8 +349,8 @@ def test_redis_cli(server: LocalServer) -> None:
     assert serialized(server, keys(1), transport="auto").transport == "socket"
 
 
-class TestRights:
-    """Users with fewer rights."""
+class TestPermissions:
+    """Users with fewer permissions."""
 
     @pytest.fixture
     def url(self, server: LocalServer, client: redis.Redis) -> Iterator[Callable[..., str]]:
@@ -401,7 +401,7 @@ def test_database(server: LocalServer, client: redis.Redis) -> None:
     assert client.dbsize() == 0
 
 
-def test_file_of_resp(server: LocalServer, client: redis.Redis, tmp_path: Path) -> None:
+def test_resp_file(server: LocalServer, client: redis.Redis, tmp_path: Path) -> None:
     report = serialized(server, as_file(keys(1000, 50), tmp_path), connections=2)
     assert (report.rows, report.replies, report.failed) == (50_000, 50_000, 0)
     assert {client.scard(f"key:{number}") for number in range(1000)} == {50}

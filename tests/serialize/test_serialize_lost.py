@@ -26,12 +26,12 @@ ROWS = 7 * 900
 
 class Load(NamedTuple):
     template: str
-    rows: int  # of each key
-    size: str  # the command that returns how many rows of a key are stored
+    rows: int  # rows of each key
+    size: str  # the command that returns the number of stored rows of a key
     most: int | None = None  # max_payload_bytes
 
 
-# Keys are far smaller than what is in flight, except the last ones.
+# Keys are far smaller than the bytes in flight, except for the last ones.
 LOADS = {
     "hashes": Load("HSET key:{0} {1} {2}", 1, "HLEN"),
     "sets of 7": Load("SADD key:{0} {1}:{2}", 7, "SCARD"),
@@ -44,7 +44,7 @@ every_load = pytest.mark.parametrize("load", LOADS.values(), ids=LOADS)
 
 @pytest.fixture(params=INSERTS.values(), ids=INSERTS)
 def insert(request: pytest.FixtureRequest) -> Insert:
-    """mass_insert with finished values, over a socket and in an event loop."""
+    """mass_insert with serialised values, over a socket and in an event loop."""
     return partial(request.param, mode="serialize")
 
 
@@ -59,7 +59,7 @@ def rows(
 
 
 def stored(client: redis.Redis, load: Load) -> int:
-    """Return how many rows are stored; check that they are the first ones, and keys are whole."""
+    """Return how many rows are stored; check that they are the first rows, with whole keys."""
     count = client.dbsize()
     with client.pipeline(transaction=False) as pipeline:
         for key in range(count):
@@ -95,7 +95,7 @@ def lose(insert: Insert, server: str, load: Load, *more: Any, **options: Any) ->
 def test_killed_server(
     insert: Insert, start_server: Callable[..., LocalServer], load: Load, seed: int
 ) -> None:
-    """The server writes its append-only file before it replies, and the file survives it."""
+    """The server writes its append-only file before it replies, and the file survives the kill."""
     chance = random.Random(seed)
     server = start_server("--appendonly", "yes", "--appendfsync", "no")
     kill = in_the_background(server.process.kill, chance.random() * 0.01)
@@ -142,7 +142,7 @@ def test_frozen_server(
     assert isinstance(error, fastresp.TransportTimeout)
     os.kill(pid, signal.SIGCONT)
     with redis.Redis.from_url(server.url) as client:
-        while len(client.client_list()) > 1:  # it still runs what is in its buffers
+        while len(client.client_list()) > 1:  # it still runs the commands in its buffers
             time.sleep(0.005)
         report = check(error, load, client)
     assert report.in_doubt + report.unsent > 0

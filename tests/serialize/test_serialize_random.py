@@ -1,4 +1,4 @@
-"""Random loads, serialised and not: the same data, and a report that is right for each key."""
+"""Random loads, serialised and not: the same data, and a correct report for each key."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from twice import Outcome, as_file, calls, commands_of, debugged, outcome
 
 from fastresp.server.local_server import LocalServer
 
-# In one test; there are 300 in all, on each server.
+# Per test; 300 in total on each server.
 LOADS = 10
 TEMPLATES: list[list[str]] = [
     ["HSET h:{key} {**-items,ttl}"],
@@ -33,7 +33,7 @@ TEMPLATES: list[list[str]] = [
     ["ZADD z:{key} {score} {a} 1 {b}", "EXPIRE z:{key} {ttl}"],
 ]
 CONTINUING = ("hset", "hmset", "rpush", "lpush", "sadd", "zadd")
-# The most rows of a key, in a load.
+# Maximum rows of a key in a load.
 RUNS = [1, 1, 3, 40]
 MOST_ROWS = 300
 VERBS = {"HSET": 2, "hmset": 2, "RPUSH": 1, "LPUSH": 1, "rpush": 1, "SADD": 1, "ZADD": 2}
@@ -45,7 +45,7 @@ class Load(NamedTuple):
     options: dict[str, Any]
     how: dict[str, Any]  # options of the serialised load only
     chunk_bytes: int
-    pauses: list[int]  # of an async source: the numbers of the rows before them
+    pauses: list[int]  # of an async source: the numbers of the preceding rows
 
     def serialized(self) -> Any:
         """Return the data for the serialised load."""
@@ -133,7 +133,7 @@ def as_columns(made: list[dict[str, Any]], source: random.Random) -> Callable[[]
 
 
 def random_load(source: random.Random, folder: Path, *, large: bool) -> Load:
-    """Return a load; a large one has keys that pass the limits, so that commands continue them."""
+    """Return a load; a large one has keys above the limits, which commands continue."""
     most = MOST_ROWS if large else source.choice(RUNS)
     size = 120 if large else source.choice([120, 700, 1 << 19])
     how = {
@@ -149,11 +149,11 @@ def random_load(source: random.Random, folder: Path, *, large: bool) -> Load:
         if kind == "file":
             path = as_file(commands, folder)
             return Load(lambda: path, None, {}, how, size, [])
-        how["connections"] = 1  # more need the names of the commands beforehand
+        how["connections"] = 1  # several need the command names in advance
         return Load(lambda: iter(commands), None, {}, how, size, pauses)
     template, nulls = source.choice(TEMPLATES), source.choice(["error", "skip", "empty"])
     if len(template) > 1 and nulls == "skip":
-        how["connections"] = 1  # EXPIRE of a row whose HSET is left out is a command of its own
+        how["connections"] = 1  # EXPIRE of a row without its HSET is a separate command
     made = rows(source, most, nulls)
     data = as_columns(made, source) if kind == "columns" else lambda: iter(made)
     return Load(data, template, {"nulls": nulls}, how, size, pauses if kind == "rows" else [])
@@ -174,20 +174,20 @@ def plant(client: redis.Redis, names: set[bytes]) -> None:
 def expected(
     server: LocalServer, load: Load, planted: set[bytes], path: Path
 ) -> tuple[bytes, dict[bytes, int], dict[str, Any]]:
-    """Load the commands, then undo what happened to keys that were there."""
+    """Load the commands, then undo changes to planted keys."""
     single = outcome(server, lambda client: None, load.data(), load.template, path, **load.options)
     assert not single.report["failed"]
     with redis.Redis.from_url(server.url) as client:
         if load.how["exists"] != "replace" and planted:
             client.delete(*planted)
             plant(client, planted)
-        # No time is near a limit: not 9,990, 99,990, nor 9,990,000 s.
+        # No time is close to a limit of 9,990, 99,990 or 9,990,000 s.
         times = {key: (client.ttl(key) + 15) // 60 for key in client.scan_iter()}
         return client.execute_command("DEBUG DIGEST"), times, single.report
 
 
 def check_errors(load: Load, planted: set[bytes], found: Outcome) -> int:
-    """Check that the commands of planted keys failed, and no others; return how many they are."""
+    """Check that exactly the commands of planted keys failed; return their number."""
     every = commands_of(load.data(), load.template, **load.options)
     bad = [(index, *each) for index, each in enumerate(every) if each[1][1] in planted]
     if load.how["exists"] != "error":

@@ -1,4 +1,4 @@
-"""Each type of value, on each server, which checks all that RESTORE sends."""
+"""Each type of value, on each server, which checks every RESTORE payload."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fastresp.server.local_server import LocalServer
 
 TEXT = ["", "a", "12", "-7", "4096", "1" * 30, "x" * 64, "x" * 65, "x" * 9000, "é", "-0", "01"]
 SCORES = [0, -1, 2.5, 1e-7, 0.1 + 0.2, 1e22, -(2.0**40), "+inf", "-inf", "0.10"]
-# Commands that make one key each, small and large.
+# Commands that create one key each, small and large.
 KEYS: dict[str, list[tuple[Any, ...]]] = {
     "hash": [("HSET", "small", text, number) for number, text in enumerate(TEXT[:8])],
     "large hash": [("HMSET", "large", f"f{number}", "v" * number) for number in range(600)],
@@ -62,7 +62,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[LocalServer]:
 def test_each_type(
     server: LocalServer, most: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same data as that of the commands, also if large keys are continued with commands."""
+    """The same data as with commands, even if commands continue large keys."""
     commands = [command for key in KEYS.values() for command in key]
     path = tmp_path / "rejects"
     single = outcome(server, lambda client: None, commands, None, path)
@@ -82,8 +82,8 @@ def test_each_type(
 
 
 @pytest.mark.slow
-def test_server_goes_on(server: LocalServer, tmp_path: Path) -> None:
-    """Values can be changed and saved afterwards."""
+def test_values_can_be_changed_and_saved(server: LocalServer, tmp_path: Path) -> None:
+    """The server accepts later changes, and saves the values."""
     with redis.Redis.from_url(server.url) as client:
         for name, commands in KEYS.items():
             outcome(server, lambda client: None, commands, None, tmp_path / "rejects",
@@ -111,7 +111,7 @@ def test_encoding(
     server: LocalServer, setting: str, commands: list[tuple[Any, ...]], encodings: tuple[str, str],
     tmp_path: Path,
 ) -> None:  # fmt: skip
-    """It is the one that the server's settings ask for."""
+    """It is the encoding that the server's settings select."""
     with redis.Redis.from_url(server.url) as client:
         old = client.info("server")["redis_version"].startswith("6.")
         setting = setting.format("ziplist" if old else "listpack")

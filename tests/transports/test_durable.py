@@ -307,7 +307,7 @@ class TestCheckpoint:
     def test_row_is_durable(
         self, insert_singly: Insert, start: Start, template: str, tmp_path: Path
     ) -> None:
-        """The checkpoint only advances once the row is on disk, and the resumed load is complete."""
+        """The checkpoint advances once the row is on disk, and the resumed load is complete."""
         server = start(*AOF, "always")
         options: dict[str, Any] = {
             "server": server.url, "checkpoint": NAME, "source_id": "numbers", "durable": "fsync",

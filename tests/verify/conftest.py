@@ -22,7 +22,7 @@ def verify_asyncio(data: Any, template: Any = None, **options: Any) -> fastresp.
 
 @pytest.fixture(scope="module", autouse=True)
 def _short_pause() -> Iterator[None]:
-    """Wait less than users do before what differs is looked at again."""
+    """Shorten the wait before differences are rechecked."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("fastresp.load.verifying.verify.PAUSE_S", 0.05)
         yield

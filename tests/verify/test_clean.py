@@ -1,4 +1,4 @@
-"""What was loaded verifies clean: all commands, sources and ways to load."""
+"""Loaded data verifies clean: all commands, sources and ways to load."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ROWS = [
     for i in range(COUNT)
 ]
 TABLE = pa.Table.from_pylist(ROWS)
-# With the values that each row has.
+# With the number of values of each row.
 TEMPLATES = {
     "SET k:{id} {text}": 1,
     "SET k:{id} {text} EX 1000": 2,
@@ -85,7 +85,7 @@ def test_every_command(
     report = verify(source, template, exact=exact)
     assert report.same, report
     assert (report.rows, report.rows_compared) == (COUNT, COUNT)
-    # DEL is not looked up if the next command writes the key again.
+    # DEL has no read if the next command writes the key again.
     assert report.values == TEMPLATES[templates] * COUNT
     assert report.written_meanwhile == 0
     assert client.dbsize() == keys
@@ -93,7 +93,7 @@ def test_every_command(
 
 
 @pytest.mark.parametrize("template", ["{0} {1} {2}", ["{0} {1} {2}", "EXPIRE {1} 100"]])
-def test_commands_of_which_the_source_has_the_name(
+def test_commands_named_in_the_source(
     template: str | list[str],
     load: Callable[..., fastresp.Report],
     verify: Callable[..., fastresp.VerifyReport],
@@ -173,7 +173,7 @@ def test_several_files(
     client: redis.Redis,
     tmp_path: Path,
 ) -> None:
-    """The file and its row are named."""
+    """Differences name the file and its row."""
     for number in range(3):
         part = TABLE.slice(number * 100, 100).select(["id", "name"])
         pq.write_table(part, tmp_path / f"part-{number}.parquet")
@@ -252,7 +252,7 @@ def test_large_values(
     verify: Callable[..., fastresp.VerifyReport],
     client: redis.Redis,
 ) -> None:
-    """They arrive in parts, and are not copied by the encoder."""
+    """They arrive in parts, and the encoder does not copy them."""
     rows = [
         (i, bytes([65 + i]) * size) for i, size in enumerate([0, 1, 70_000, 600_000, 3_000_000])
     ]
@@ -280,11 +280,11 @@ def test_keys_given_as_large_arguments(
         assert verify(rows, template).same, template
 
 
-def test_a_server_that_is_only_read(
+def test_replicas_and_users_with_read_permission(
     verify: Callable[..., fastresp.VerifyReport],
     start_server: Callable[..., LocalServer],
 ) -> None:
-    """A replica will do, and a user who may only read; without MGET, keys are read singly."""
+    """A replica and read permission suffice; without MGET, keys are read one by one."""
     replica = start_server()
     fastresp.mass_insert(ROWS, "SET k:{id} {name}", server=replica.url)
     with redis.Redis.from_url(replica.url) as client:

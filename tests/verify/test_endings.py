@@ -40,7 +40,7 @@ def test_no_rows(verify: Verify, server: LocalServer, sample: str | None) -> Non
 
 
 def test_began_in_the_future(verify: Verify) -> None:
-    """Any time to live would be right."""
+    """Any time to live would be accepted."""
     with pytest.raises(ValueError, match="since is in the future: 2"):
         verify(ROWS, "SET k:{0} {1} EX 10", since=time.time() + 60, server="redis://127.0.0.1:1")
 
@@ -53,8 +53,8 @@ def test_began_in_the_future(verify: Verify) -> None:
     ],
     ids=str,
 )  # fmt: skip
-def test_templates_that_are_refused(template: Any, verify: Verify, server: LocalServer) -> None:
-    """Before a connection is opened."""
+def test_refused_templates(template: Any, verify: Verify, server: LocalServer) -> None:
+    """Refused before a connection is opened."""
     with pytest.raises(fastresp.TemplateError, match="can't be verified; SET, HSET"):
         verify(ROWS, template, server="redis://127.0.0.1:1")
 
@@ -72,10 +72,10 @@ def test_templates_that_are_refused(template: Any, verify: Verify, server: Local
     ],
     ids=str,
 )  # fmt: skip
-def test_commands_that_are_refused(
+def test_refused_commands(
     command: tuple[Any, ...], load: Load, verify: Verify, client: redis.Redis
 ) -> None:
-    """What came before is compared; the error names the row."""
+    """Earlier commands are compared; the error names the row."""
     client.set("a", 1)
     for rows in (
         [command],
@@ -96,7 +96,7 @@ def test_list_that_grows_at_both_ends(verify: Verify) -> None:
         verify(rows)
 
 
-def test_files_of_resp_that_are_refused(verify: Verify, tmp_path: Path) -> None:
+def test_refused_resp_files(verify: Verify, tmp_path: Path) -> None:
     path = tmp_path / "x.resp"
     fastresp.dump([("SET", "a", 1), ("XADD", "s", "*", "a", "b")], None, path)
     with pytest.raises(fastresp.EncodeError, match="XADD can't be verified"):
@@ -132,13 +132,13 @@ async def write_later(difference: fastresp.Difference) -> None:
 
 
 @pytest.mark.parametrize("target", [[], b"differences.jsonl", 1, write_later])
-def test_differences_that_would_go_nowhere(target: Any, verify: Verify) -> None:
+def test_differences_without_a_valid_target(target: Any, verify: Verify) -> None:
     with pytest.raises(TypeError, match="differences must be a path or a"):
         verify(ROWS, "SET k:{0} {1}", differences=target)
 
 
 def test_refused_reads(verify: Verify, start_server: Callable[..., LocalServer]) -> None:
-    """An error reply that does not mean another type ends the comparison, and names the command."""
+    """An error reply other than for the type ends the comparison, and names the command."""
     server = start_server("--rename-command", "HMGET", "")
     with pytest.raises(fastresp.CommandError, match="unknown command") as caught:
         verify(ROWS, "HSET k:{0} a {1}", server=server.url)
@@ -146,7 +146,7 @@ def test_refused_reads(verify: Verify, start_server: Callable[..., LocalServer])
     assert caught.value.row == 0
 
 
-def test_server_that_is_not_there(verify: Verify) -> None:
+def test_server_that_does_not_run(verify: Verify) -> None:
     with pytest.raises(fastresp.TransportError, match="Connection refused"):
         verify(ROWS, "SET k:{0} {1}", server="redis://127.0.0.1:1")
 
@@ -195,12 +195,12 @@ def test_source_that_fails(load: Load, verify: Verify, client: redis.Redis) -> N
         verify(rows(), "SET k:{0} {1}")
     report: Any = caught.value.report  # type: ignore[attr-defined]
     assert report.values == 1000
-    # It does not say that all is well.
+    # The report does not claim that nothing differs.
     assert "rows/s): no difference was found\nnot all rows were compared" in str(report)
 
 
 def test_interruption(load: Load, server: LocalServer) -> None:
-    """Ctrl-C ends it at once, with the report so far; the connection is closed."""
+    """Ctrl-C ends it immediately, with the report; the connection is closed."""
 
     def rows() -> Iterator[tuple[int, str]]:
         for i in range(10**9):
@@ -233,7 +233,7 @@ def test_cancellation(server: LocalServer) -> None:
 
 
 def test_no_more_than_max_differences(load: Load, verify: Verify, client: redis.Redis) -> None:
-    """Later rows are read, though, as they overwrite: so all that is reported is true."""
+    """Later rows are still read, since they overwrite values, so the report is correct."""
     rows = [*ROWS, *((i, "new") for i in range(100))]
     load(rows, "SET k:{0} {1}")
     for i in range(1000):
@@ -272,7 +272,7 @@ def test_extra_items_are_not_counted_after_max_differences(
 def test_written_meanwhile(
     load: Load, verify: Verify, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What another client writes between the two looks is no difference; what it changes is one."""
+    """A value that another client corrects before the recheck is no difference; a change is one."""
     load(ROWS, "SET k:{0} {1}")
     client.delete("k:1", "k:2", "k:3")
     client.set("k:4", "other")
@@ -296,7 +296,7 @@ def test_written_meanwhile(
 
 
 def test_concurrent_writers(load: Load, verify: Verify, server: LocalServer) -> None:
-    """A writer that deletes keys and writes them again makes no differences that stay."""
+    """A writer that deletes keys and writes them again causes no lasting differences."""
     load(ROWS, "HSET k:{0} a {1}")
     over = threading.Event()
 
@@ -315,7 +315,7 @@ def test_concurrent_writers(load: Load, verify: Verify, server: LocalServer) -> 
         over.set()
         writer.join()
     for report in reports:
-        # It may be in the middle of a pair at both looks.
+        # It may be in the middle of a pair both times.
         assert report.differing <= 1
     assert verify(ROWS, "HSET k:{0} a {1}").same
 
@@ -325,7 +325,7 @@ def test_concurrent_writers(load: Load, verify: Verify, server: LocalServer) -> 
     "case", ["first item popped", "another type", "keys in turn", "expired", "documents"]
 )
 def test_many_differences_of_a_key(server: LocalServer, client: redis.Redis, case: str) -> None:
-    """The time is in proportion to the rows: it was 60 times as long for 8 times as many."""
+    """The time is linear: it once took 60 times as long for 8 times as many rows."""
     if case == "documents":
         kept = Kept(1 << 20)
 
@@ -386,7 +386,7 @@ class TestRepair:
         assert 990 < client.ttl("s:1") <= 1000 and 990 < client.ttl("s:4") <= 1000
         assert 1990 < client.ttl("h:2") <= 2000 and 1990 < client.ttl("h:11") <= 2000
 
-    def test_only_what_the_last_row_says(
+    def test_repairs_only_the_last_write(
         self, load: Load, verify: Verify, client: redis.Redis
     ) -> None:
         rows = [("HSET", "k", "a", 1, "b", 1), ("SET", "s", 1), ("HSET", "k", "a", 2),
@@ -398,9 +398,7 @@ class TestRepair:
         assert client.hgetall("k") == {b"a": b"2", b"b": b"1"}
         assert (client.get("s"), 0 < client.ttl("s") <= 50) == (b"1", True)
 
-    def test_what_can_not_be_repaired(
-        self, load: Load, verify: Verify, client: redis.Redis
-    ) -> None:
+    def test_what_cannot_be_repaired(self, load: Load, verify: Verify, client: redis.Redis) -> None:
         load(ROWS, "HSET k:{0} a {1}")
         client.delete("k:1", "k:2")
         client.set("k:1", "other")
@@ -425,7 +423,7 @@ class TestRepair:
     def test_what_depends_on_a_key_of_another_type(
         self, load: Load, verify: Verify, client: redis.Redis, command: str, other: tuple[str, ...]
     ) -> None:
-        """Neither is it given a time to live, nor does an index name it, nor is a mark removed."""
+        """It gets no time to live, no index entry, and no mark is removed."""
         template = f"{command}; EXPIRE k:{{0}} 2000; SADD index {{0}}; DEL mark:{{0}}"
         load(ROWS, template)
         client.srem("index", 1, 2)
@@ -482,7 +480,7 @@ class TestRepair:
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")
 def test_full_disk(load: Load, verify: Verify) -> None:
-    """What was found is still in the report of the error."""
+    """The differences are in the error's report."""
     load(ROWS[:-2], "SET k:{0} {1}")
     with pytest.raises(OSError, match="were not written: '/dev/full'") as caught:
         verify(ROWS, "SET k:{0} {1}", differences="/dev/full")
@@ -533,7 +531,7 @@ def test_progress(load: Load, verify: Verify) -> None:
 @pytest.mark.parametrize("template", [["SET k:{0} {1}"], ["MULTI", "SET k:{0} {1}", "EXEC"]])
 @pytest.mark.parametrize("option", ["max_differences=1", "sample=1e-6", "sample=1e-9", "seed=1"])
 def test_bounded_memory(option: str, template: list[str], server: LocalServer) -> None:
-    """Of 1.2 GB, little is held, also of rows that are not looked at."""
+    """Of 1.2 GB, little is in memory, even for rows outside the sample."""
     code = f"""{PEAK}
 import sys, fastresp
 rows = ((i, "x" * 400) for i in range(3_000_000))

@@ -1,4 +1,4 @@
-"""What depends on other rows or writers: parts of documents, early times to live, counts."""
+"""Values that depend on other rows or writers: parts of documents, early expiries, counts."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class TestPartsOfDocuments:
     def test_large_document(
         self, verify: Verify, client: redis.Redis, json_server: LocalServer
     ) -> None:
-        """Only its beginning is kept; the second look compares all of it."""
+        """Only its start is kept; the recheck compares all of it."""
         rows = [(1, '{"a": 1, "text": "' + "x" * 200_000 + '", "end": 1}')]
         template = ["JSON.SET d:{0} $ {1}", "JSON.SET d:{0} $.a 7"]
         options: dict[str, Any] = {"server": json_server.url}
@@ -83,10 +83,10 @@ class TestPartsOfDocuments:
         assert [each.field for each in report.differences] == [b"$"]
 
     @pytest.mark.parametrize("path", ["$..a", "$.b.x[*]", "$.b.x[-1]", "$.b[?(@.x)].y"])
-    def test_path_that_is_not_followed(
+    def test_ambiguous_path(
         self, path: str, verify: Verify, client: redis.Redis, json_server: LocalServer
     ) -> None:
-        """Then it is said that something was not compared."""
+        """The report says that documents were not fully compared."""
         template = [self.WHOLE, f"JSON.SET d:{{0}} {path} 7"]
         options: dict[str, Any] = {"server": json_server.url, "on_error": "collect"}
         fastresp.mass_insert(self.ROWS, template, **options)
@@ -111,16 +111,16 @@ class TestEarlyTimes:
             time.sleep(0.01)
         report = verify(rows, since=began)
         assert report.same, report
-        # Whether they are there if nobody knows when the load was.
+        # Whether they must exist if the time of the load is unknown.
         assert verify(rows).by_kind == {"missing": 2}
-        # What a later row makes anew must be there.
+        # A key that a later row creates again must exist.
         rows += [("SET", "k", "x"), ("SET", "j", 1)]
         report = verify(rows, since=began)
         assert [(each.row, each.kind) for each in report.differences] == [
             (3, "missing"), (4, "missing"),
         ]  # fmt: skip
 
-    def test_key_that_expired_before_a_later_row_made_it_again(
+    def test_key_that_expired_before_a_later_row_created_it_again(
         self, load: Load, verify: Verify, client: redis.Redis
     ) -> None:
         past = int(time.time()) - 100
@@ -131,13 +131,13 @@ class TestEarlyTimes:
         assert report.same, report
         client.hset("k", "b", 3)
         assert [each.row for each in verify(rows).differences] == [2]
-        # Without a later row, it must not be there.
+        # Without a later row, it must not exist.
         assert {each.row for each in verify(rows[:2]).differences} == {0, 1}
 
-    def test_another_time_that_has_not_come(
+    def test_later_expiry_in_the_future(
         self, load: Load, verify: Verify, client: redis.Redis
     ) -> None:
-        """What follows it must be there."""
+        """Later values must exist."""
         rows = [
             ("HSET", "k", "a", 1), ("PEXPIRE", "k", 1), ("HSET", "k", "b", 2),
             ("EXPIRE", "k", 1000), ("HSET", "k", "c", 3),
@@ -156,8 +156,8 @@ class TestEarlyTimes:
             "HSET k:{0} a 1; DEL k:{0}; EXPIRE k:{0} 100; HSET k:{0} b 1",
         ],
     )
-    def test_before_there_is_a_key(self, template: Any, load: Load, verify: Verify) -> None:
-        """It does nothing, unless the key is there already: the source does not say that."""
+    def test_expire_before_its_key(self, template: Any, load: Load, verify: Verify) -> None:
+        """It does nothing unless the key exists already, which the source does not show."""
         load([(1,)], template)
         with pytest.raises(fastresp.TemplateError, match="let it come after the commands"):
             verify([(1,)], template)
@@ -172,11 +172,11 @@ class TestCounts:
             ("ZADD k:{0} 1 a 2 b", lambda client, i: client.zadd(f"k:{i}", {"b": 2})),
         ],
     )
-    def test_item_that_comes_back_meanwhile(
+    def test_item_that_reappears_before_the_recheck(
         self, template: str, write: Any, load: Load, verify: Verify, client: redis.Redis,
         server: LocalServer, monkeypatch: pytest.MonkeyPatch,
     ) -> None:  # fmt: skip
-        """It was named, but was not there when it was counted at first."""
+        """The source names it, but it was missing at the first count."""
         rows = [(number,) for number in range(10)]
         remove = {"H": client.hdel, "S": client.srem, "Z": client.zrem}[template[0]]
         add = {
@@ -184,13 +184,13 @@ class TestCounts:
             "Z": lambda key: client.zadd(key, {"more": 1}),
         }[template[0]]  # fmt: skip
         load(rows, template)
-        # Two items each, as named, but not the same ones.
+        # Two items each, as in the source, but different ones.
         for number in (3, 4):
             remove(f"k:{number}", "b")
             add(f"k:{number}")
 
         def pause(seconds: float) -> None:
-            # Now it has what it should have, and one of them something more.
+            # Now they have the correct items, and one of them has an extra item.
             for number in (3, 4):
                 write(client, number)
             remove("k:3", "more")

@@ -1,4 +1,4 @@
-"""Rows that later rows overwrite: only what the last of them says counts."""
+"""Rows that later rows overwrite: only the last write counts."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ OVERWRITTEN: list[list[tuple[Any, ...]]] = [
 def test_overwritten(
     commands: list[tuple[Any, ...]], apart: int, exact: bool, load: Load, verify: Verify
 ) -> None:
-    """In one chunk, or in several, with the replies to other rows between."""
+    """In one chunk, or in several, with replies to other rows in between."""
     rows: list[tuple[Any, ...]] = []
     for number, command in enumerate(commands):
         rows.append(command)
@@ -58,7 +58,7 @@ def test_overwritten(
 
 
 @pytest.mark.parametrize("exact", [False, True])
-def test_what_is_overwritten_and_wrong_is_of_the_last_row(
+def test_difference_belongs_to_the_last_row(
     exact: bool, load: Load, verify: Verify, client: redis.Redis
 ) -> None:
     rows = [("HSET", "k", "a", 1, "b", 1), ("SET", "x", 1), ("HSET", "k", "a", 2), ("SET", "y", 1)]
@@ -72,10 +72,10 @@ def test_what_is_overwritten_and_wrong_is_of_the_last_row(
     "after",
     [("HDEL", "k", "a"), ("SREM", "k", "a"), ("EXPIRE", "k", 9), ("DEL", "k"), ("DEL", "j")],
 )
-def test_key_to_be_gone_and_not_made_again(
+def test_deleted_key_that_is_not_created_again(
     after: tuple[Any, ...], load: Load, verify: Verify, client: redis.Redis
 ) -> None:
-    """The next command names the key, but does not make it."""
+    """The next command names the key, but does not create it."""
     rows = [("DEL", "k"), after]
     load(rows)
     client.hset("k", "a", 1) if after[0] != "SREM" else client.sadd("k", "a")
@@ -135,10 +135,10 @@ def random_command(source: random.Random) -> tuple[Any, ...]:
 
 
 class Model:
-    """What the commands leave, and which row wrote it: in plain Python."""
+    """A model of the commands' outcome, and the row of each value, in plain Python."""
 
     def __init__(self) -> None:
-        # By key: by what is in it, the row and the value; None if it must not be there.
+        # By key and name: the row and the value; None if it must not exist.
         self.keys: dict[str, dict[Any, tuple[int, Any]]] = {}
 
     def run(self, row: int, command: tuple[Any, ...]) -> None:
@@ -173,7 +173,7 @@ class Model:
             made.update(dict.fromkeys(rest, (row, None)))
 
     def is_plain(self, command: tuple[Any, ...]) -> bool:
-        """Return whether a command does not lose a time to live; verify does not follow that."""
+        """Return whether a command keeps times to live; verify does not track their loss."""
         name, key, *names = command
         if name == "EXPIRE":
             return self.has(key)
@@ -182,11 +182,11 @@ class Model:
         return name not in ("HDEL", "SREM", "ZREM") or "ttl" not in made or bool(left)
 
     def has(self, key: str) -> bool:
-        """Return whether a key is there."""
+        """Return whether a key exists."""
         return any(v is not None for at, (_, v) in self.keys.get(key, {}).items() if at != "ttl")
 
     def wrong(self, client: redis.Redis) -> set[tuple[int, bytes, Any]]:
-        """Return row, key and field of each value that is not there."""
+        """Return row, key and field of each missing value."""
         found = set()
         for key, made in self.keys.items():
             for at, (row, value) in made.items():
@@ -212,7 +212,7 @@ class Model:
 
 
 def damage(source: random.Random, client: redis.Redis) -> None:
-    """Change something of some keys, without changing their type."""
+    """Change some keys, but not their type."""
     for key in source.sample(sorted(client.keys("*")), min(3, client.dbsize())):
         match key[:1], source.random() < 0.3:
             case _, True:
@@ -230,7 +230,7 @@ def damage(source: random.Random, client: redis.Redis) -> None:
 
 
 def commands_of(source: random.Random, model: Model) -> Iterator[tuple[Any, ...]]:
-    """Yield commands that keep times to live: not of keys that are not there, or are emptied."""
+    """Yield commands that keep times to live: not for missing keys, nor for emptied ones."""
     for row in range(source.choice([10, 100, 1000])):
         command = random_command(source)
         while not model.is_plain(command):
@@ -244,7 +244,7 @@ def commands_of(source: random.Random, model: Model) -> Iterator[tuple[Any, ...]
 def test_random_commands(
     seed: int, load: Load, verify: Verify, client: redis.Redis, server: LocalServer
 ) -> None:
-    """verify finds what a plain model of the commands finds."""
+    """verify finds the same differences as a plain model of the commands."""
     source = random.Random(seed)
     model = Model()
     rows = [*commands_of(source, model)]
@@ -255,7 +255,7 @@ def test_random_commands(
     expected = model.wrong(client)
     found: list[fastresp.Difference] = []
     report = verify(rows, differences=found.append)
-    # A time to live that is missing with its key is no difference of its own.
+    # The time to live of a missing key is not a separate difference.
     gone = {key for _, key, _ in expected if not client.exists(key)}
     actual = {(each.row, each.key, each.field) for each in found if each.kind != "ttl"}
     times = {(each.row, each.key, None) for each in found if each.kind == "ttl"}

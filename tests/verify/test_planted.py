@@ -191,10 +191,10 @@ def test_each_is_found(
         assert {each.key for each in differences} == {*keys}
         for each in differences:
             extra = keys.count(each.key)
-            # The last row of the key: before it, more are expected.
+            # The last row of the key, before which more items are expected.
             assert each.row % 50 == 49
             assert (each.wanted, each.found) == (50, 50 + extra)
-    elif plant.each == 0:  # each row says it of the same member: the last counts
+    elif plant.each == 0:  # each row sets the same member: the last counts
         assert [each.row for each in differences] == [COUNT - 1]
     else:
         assert sorted(each.row for each in differences) == sorted(rows * plant.each)
@@ -213,7 +213,7 @@ def test_each_is_found(
 def test_documents(
     change: str, json_server: LocalServer, verify: Callable[..., fastresp.VerifyReport]
 ) -> None:
-    """They are stored in another layout than the source's, and compared by value."""
+    """They are stored in another layout than in the source, and compared by value."""
     template = ["JSON.SET d:{id} $ {a!json}", "JSON.SET e:{id} . {text}", "JSON.SET e:{id} $.n 1.0"]
     rows = [
         {
@@ -226,7 +226,7 @@ def test_documents(
     url = json_server.url
     fastresp.mass_insert(rows, template, server=url)
     report = verify(rows, template, server=url, exact=True)
-    # Of e, the last command counts.
+    # For e, the last command counts.
     assert report.same and report.values == 3000, report
     with redis.Redis.from_url(url) as client:
         planted = sorted(random.sample(range(1000), PLANTED))

@@ -1,4 +1,4 @@
-"""Samples: which rows are looked at, and how many of all rows differ at most."""
+"""Samples: which rows are compared, and the maximum share of all rows that differ."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_share(sample: str | float, load: Load, verify: Verify, client: redis.Re
 
 
 def test_seed(load: Load, verify: Verify, client: redis.Redis) -> None:
-    """The same seed chooses the same rows, in columns and in rows; another one chooses others."""
+    """The same seed chooses the same rows, in columns and in rows; another seed chooses others."""
     found = []
     for source, seed in ((TABLE, 0), (TABLE.to_pylist(), 0), (TABLE, 1), (TABLE, 2**64 + 1)):
         rows: list[int] = []
@@ -50,7 +50,7 @@ def test_seed(load: Load, verify: Verify, client: redis.Redis) -> None:
 
 
 def test_all_rows_of_a_sample_of_all(load: Load, verify: Verify, client: redis.Redis) -> None:
-    """Then it is known how many differ."""
+    """The number of differing rows is then known."""
     load(TABLE, TEMPLATE)
     report = verify(TABLE, TEMPLATE, sample="100%")
     assert (report.rows_compared, report.at_most) == (50_000, 0)
@@ -61,7 +61,7 @@ def test_all_rows_of_a_sample_of_all(load: Load, verify: Verify, client: redis.R
 def test_no_statistic_of_a_part_of_the_sample(
     load: Load, verify: Verify, client: redis.Redis
 ) -> None:
-    """After too many differences, the rows left out are the last ones, not any."""
+    """After too many differences, the remaining rows are not a random sample."""
     load(TABLE, TEMPLATE)
     for row in range(1000):
         client.delete(f"k:{row}")
@@ -70,8 +70,8 @@ def test_no_statistic_of_a_part_of_the_sample(
     assert report.at_most is None and "confidence" not in str(report)
 
 
-def test_rows_that_are_not_looked_at_still_overwrite(load: Load, verify: Verify) -> None:
-    """Positions in lists, too, are those in the whole source."""
+def test_rows_outside_the_sample_still_overwrite(load: Load, verify: Verify) -> None:
+    """Positions in lists are also counted in the whole source."""
     rows = [(i % 100, i, f"v{i}") for i in range(20_000)]
     template = ["HSET h:{0} a {2} b:{1} {2}", "SET k:{0} {2} EX 100", "RPUSH l:{0} {2} x"]
     load(rows, template)
@@ -107,7 +107,7 @@ def test_invalid_shares(sample: object, verify: Verify) -> None:
 
 
 def chance_of_as_few(differing: int, looked_at: int, share: float) -> float:
-    """Return the chance of at most this many differences, computed in whole numbers."""
+    """Return the probability of at most this many differences, computed in whole numbers."""
     p = Fraction(share)
     terms = (comb(looked_at, k) * p**k * (1 - p) ** (looked_at - k) for k in range(differing + 1))
     return float(sum(terms))
@@ -115,7 +115,7 @@ def chance_of_as_few(differing: int, looked_at: int, share: float) -> float:
 
 @pytest.mark.parametrize("looked_at", [1, 2, 10, 100, 300])
 def test_confidence(looked_at: int) -> None:
-    """At the limit, as few differences have a chance of 5%: the definition by Clopper, Pearson."""
+    """At the limit, so few differences have a probability of 5%: Clopper and Pearson's definition."""
     for differing in {0, 1, looked_at // 10, looked_at // 2, looked_at - 1} - {looked_at}:
         share = of_any_number(differing, looked_at, CONFIDENCE)
         assert chance_of_as_few(differing, looked_at, share) == pytest.approx(0.05, abs=1e-9)
@@ -131,6 +131,6 @@ def test_confidence_of_many() -> None:
     assert limits == sorted(limits)
 
 
-def test_no_more_than_are_left() -> None:
+def test_limit_is_at_most_the_remaining_rows() -> None:
     assert at_most(0, 9, 10) == 0.1 and at_most(1, 9, 10) == 0.2 and at_most(2, 10, 10) == 0.2
     assert at_most(0, 0, 10) == 1.0

@@ -26,7 +26,7 @@ TIMED = {
 
 @pytest.mark.parametrize("template", TIMED)
 def test_bounds(template: Any, load: Load, verify: Verify, client: redis.Redis) -> None:
-    """Less time is right if it is unknown when the load was; more never is."""
+    """A shorter time is accepted if the time of the load is unknown; a longer one never is."""
     template = list(template) if isinstance(template, tuple) else template
     began = time.time()
     load(ROWS, template)
@@ -49,7 +49,7 @@ def test_bounds(template: Any, load: Load, verify: Verify, client: redis.Redis) 
 
 
 def test_expired_keys(load: Load, verify: Verify, client: redis.Redis) -> None:
-    """A key that expired is missing, unless it is known when the load was."""
+    """An expired key is missing, unless the time of the load is known."""
     began = time.time()
     for template in ("SET k:{0} {1} PX 1", ["HSET k:{0} a {1} b {1}", "PEXPIRE k:{0} 1"]):
         load(ROWS, template)
@@ -59,7 +59,7 @@ def test_expired_keys(load: Load, verify: Verify, client: redis.Redis) -> None:
         values = 100 if isinstance(template, str) else 200
         assert report.by_kind == {"missing": values}
         assert verify(ROWS, template, since=began).same
-        # Long enough ago for keys to have expired, but these have not.
+        # Long enough ago for keys to expire, but these have not.
         client.set("k:7", "other")
         client.expire("k:7", 100)
         report = verify(ROWS, template, since=began)
@@ -68,7 +68,7 @@ def test_expired_keys(load: Load, verify: Verify, client: redis.Redis) -> None:
 
 
 def test_absolute_times(load: Load, verify: Verify, client: redis.Redis) -> None:
-    """They are compared to the millisecond; a key whose time has come must not be there."""
+    """They are compared to the millisecond; a key with a past expiry must not exist."""
     soon = int(time.time() * 1000) + 300
     rows = [(0, 4_000_000_000_000), (1, soon), (2, soon - 10_000)]
     template = ["HSET k:{0} a b", "PEXPIREAT k:{0} {1}"]
@@ -99,7 +99,7 @@ def test_a_time_that_deletes(
     assert verify(rows).by_kind == ({"extra": 1} if command[0] == "EXPIRE" else {"ttl": 1})
 
 
-def test_key_made_again_after_a_time_that_deletes(load: Load, verify: Verify) -> None:
+def test_key_created_again_after_a_time_that_deletes(load: Load, verify: Verify) -> None:
     rows = [("RPUSH", "k", "a"), ("EXPIRE", "k", 0), ("RPUSH", "k", "b"), ("PEXPIRE", "j", -1)]
     load([*rows, ("HSET", "j", "a", 1)])
     report = verify([*rows, ("HSET", "j", "a", 1)], exact=True)
@@ -110,7 +110,7 @@ KEEPING = [("SET", "k", 0), ("EXPIRE", "k", 100), ("SET", "k", "v", "KEEPTTL")]
 
 
 def test_time_that_a_later_row_keeps(load: Load, verify: Verify, client: redis.Redis) -> None:
-    """A second look at the text does not hide the time to live."""
+    """Rechecking the text does not hide the time to live."""
     load(KEEPING)
     client.set("k", "other")
     report = verify(KEEPING)
@@ -127,7 +127,7 @@ def test_repair_of_a_time_that_a_later_row_keeps(
     assert (client.get("k"), 90 < client.ttl("k") <= 100) == (b"v", True)
 
 
-def test_a_time_is_not_looked_at_where_none_is_set(
+def test_times_are_only_compared_where_they_are_set(
     load: Load, verify: Verify, client: redis.Redis
 ) -> None:
     load(ROWS, "SET k:{0} {1}")
@@ -136,7 +136,7 @@ def test_a_time_is_not_looked_at_where_none_is_set(
 
 
 def test_server_without_pexpiretime(start_server: Callable[..., LocalServer]) -> None:
-    """Redis 6.2: all but absolute times; the error says what to do."""
+    """Redis 6.2: all except absolute times; the error says what to do."""
     server = start_server("--rename-command", "PEXPIRETIME", "")
     rows = [(1, 4_000_000_000_000)]
     fastresp.mass_insert(rows, "SET k:{0} v PXAT {1}", server=server.url)

@@ -8,7 +8,7 @@ cdef enum:
 
 # What a command writes, and so which read finds it.
 cdef enum Form:
-    UNKNOWN         # can't be looked up
+    UNKNOWN         # has no read
     NOTHING         # MULTI and EXEC
     TEXT            # SET
     TEXTS           # MSET
@@ -20,11 +20,11 @@ cdef enum Form:
     NO_SCORES       # ZREM
     RIGHT           # RPUSH
     LEFT            # LPUSH
-    PLACE           # LSET, only of a second look
+    PLACE           # LSET, only in a recheck
     DOCUMENT        # JSON.SET
     GONE            # DEL
     LIFE            # EXPIRE
-    COUNT           # HLEN with a number, only of a second look
+    COUNT           # HLEN with a number, only in a recheck
 
 
 # How the time to live is given.
@@ -42,7 +42,7 @@ cdef struct Verb:
     int size
     Form form
     Clock clock
-    bint again          # only in a second look
+    bint again          # only in a recheck
 
 
 # The last name read; most commands have the same.
@@ -52,7 +52,7 @@ cdef struct LastVerb:
     const Verb *verb
 
 
-# A command, taken apart. Its texts stay in the chunk.
+# A parsed command, whose texts stay in the chunk.
 cdef struct Statement:
     Form form
     Clock clock
