@@ -136,7 +136,7 @@ class TestTwice:
 
     @pytest.mark.few(2)
     def test_killed(self, place: Place, template: str) -> None:
-        """The second attempt resumes immediately, although the first one's lease ends in ten minutes."""
+        """The second attempt resumes immediately, although the first lease ends in ten minutes."""
         sink = place.sink(template)
         with Attempt(Plan(sink, ROWS, hold=2000)) as first:
             first.held()

@@ -115,7 +115,7 @@ def chance_of_as_few(differing: int, looked_at: int, share: float) -> float:
 
 @pytest.mark.parametrize("looked_at", [1, 2, 10, 100, 300])
 def test_confidence(looked_at: int) -> None:
-    """At the limit, so few differences have a probability of 5%: Clopper and Pearson's definition."""
+    """At the limit, so few differences have a probability of 5% (Clopper and Pearson)."""
     for differing in {0, 1, looked_at // 10, looked_at // 2, looked_at - 1} - {looked_at}:
         share = of_any_number(differing, looked_at, CONFIDENCE)
         assert chance_of_as_few(differing, looked_at, share) == pytest.approx(0.05, abs=1e-9)
