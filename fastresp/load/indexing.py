@@ -194,7 +194,7 @@ class Indexing:
     def _no_progress(self, timeout: float, lost: TransportError | None) -> TransportError:
         assert self._carrier is not None
         if lost is not None:
-            words = f"can't find out how far the search indexes are: {lost.args[0]}"
+            words = f"can't read the state of the search indexes: {lost.args[0]}"
             return TransportError(words, self._carrier.report)
         behind = [str(index) for index in self._carrier.so_far.indexes if index.waiting]
         words = f"no progress for {timeout:g} s: {'; '.join(behind)} (a larger "

@@ -99,7 +99,7 @@ def failure(
         if announced:
             hint += f"; {ANNOUNCED}"
     else:
-        hint = "check that it is running, and that the address is correct"
+        hint = "check that it is running, and that the address is right"
         if announced and "Connection refused" in words:  # a host that answers
             hint = (
                 "check that this node is running; the cluster announces this address, which an "

@@ -444,7 +444,7 @@ class TestErrors:
             report = fastresp.mass_insert(iter(ROWS), PUSH, **options)
             assert report.errors_unknown == (4_000, 8_000)
         assert report.ended_before
-        assert "of the rows from 4,000 to 7,999 some ran before, and their replies" in str(report)
+        assert "some of the rows 4,000 to 7,999 ran before, and their replies" in str(report)
 
     def test_replies_of_lost_rows_do_not_count(
         self, server: LocalServer, client: redis.Redis
@@ -542,9 +542,9 @@ class TestRefused:
             (ROWS, "RPUSH a {1}", {"mode": "serialize"}, "serialised loads"),
             (ROWS, PUSH, {"checkpoint": "a b"}, "must be 1 to 200 letters"),
             (ROWS, PUSH, {"checkpoint": 5}, "must be 1 to 200 letters"),
-            (ROWS, PUSH, {"source_id": ""}, "source_id must be a text"),
-            (ROWS, PUSH, {"source_id": 5}, "source_id must be a text"),
-            (ROWS, PUSH, {"source_id": "\ud800"}, "source_id must be a text"),
+            (ROWS, PUSH, {"source_id": ""}, "source_id must be a non-empty text"),
+            (ROWS, PUSH, {"source_id": 5}, "source_id must be a non-empty text"),
+            (ROWS, PUSH, {"source_id": "\ud800"}, "source_id must be a non-empty text"),
         ],
     )
     def test_unsupported_loads(

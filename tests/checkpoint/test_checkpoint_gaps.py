@@ -83,7 +83,7 @@ def test_description_key_of_another_program(
         client.set(key, value)
     else:
         client.hset(key, field, value)
-    words = "not a description of a checkpoint" + (f".*field '{field}'" if field else "")
+    words = "not a checkpoint description" + (f".*field '{field}'" if field else "")
     for options in ({}, {"take_over": True}, {"checkpoint_clear": True}):
         with pytest.raises(fastresp.CheckpointError, match=words):
             load(server.url, **options)

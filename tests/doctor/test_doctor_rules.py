@@ -144,7 +144,7 @@ class TestRules:
         (found,) = diagnose(Findings(Facts("x", "tcp", False, slow=slow))).verdicts
         assert found.advice == (
             "Use shorter scripts and functions: each blocks the server while it runs; use SINTER "
-            "with fewer elements at once; check why GRAPH.QUERY is slow."
+            "with fewer elements per call; check why GRAPH.QUERY is slow."
         )
         for name in ("EVAL", "EVALSHA", "EVALSHA_RO", "FCALL_RO"):
             row = replace(slow[0], name=name)

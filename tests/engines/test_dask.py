@@ -282,5 +282,5 @@ def test_refused() -> None:
     with pytest.raises(TypeError, match="server must be a URL or None"):
         to_redis(partitions(10, 1), HASH, redis.Redis())  # type: ignore[arg-type]
     for other in (frame(10), partitions(10, 1)["id"], [1]):
-        with pytest.raises(TypeError, match="to_redis loads a DataFrame of Dask, not a "):
+        with pytest.raises(TypeError, match="to_redis loads a Dask DataFrame, not a "):
             to_redis(other, HASH)

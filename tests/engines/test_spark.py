@@ -103,7 +103,7 @@ def test_refused(spark: Any, heard: list[Any], server: LocalServer, client: redi
         lambda: written(frame, server, "SET {id} 1", commands="SET")
     )
     path = frame.write.format("fastresp").option("command", "SET {id} 1").mode("append")
-    assert "name the server by 'server'" in refusal(lambda: path.save("redis://staging/0"))
+    assert "use the option 'server'" in refusal(lambda: path.save("redis://staging/0"))
     assert "can't be read as list" in refusal(
         lambda: spark.read.format("fastresp").option("pattern", "a:*")
         .schema("key STRING, v ARRAY<INT>").load().count()

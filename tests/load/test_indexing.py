@@ -305,7 +305,7 @@ def test_server_that_stops_answering(
             os.kill(module_server.process.pid, signal.SIGSTOP)
 
     try:
-        with pytest.raises(fastresp.TransportError, match="can't find out how far") as caught:
+        with pytest.raises(fastresp.TransportError, match="can't read the state") as caught:
             fastresp.mass_insert(
                 rows(10), TEMPLATE, server=scanning_for_ever, timeout=0.5, progress=stop,
                 transport="socket", **option,

@@ -122,7 +122,7 @@ def test_refused(insert_singly: Insert, server_name: str, options: Any, words: s
 
 
 def test_redis_cli(server: LocalServer) -> None:
-    with pytest.raises(ValueError, match="that of an import; use transport='socket'"):
+    with pytest.raises(ValueError, match="an import source; use transport='socket'"):
         fastresp.mass_insert(
             [(1, 1)], INCR, server=server.url, transport="redis-cli", import_source=True
         )

@@ -247,7 +247,7 @@ def test_refusals_that_pass(
                 client.flushall()
             else:
                 assert report.errors_by_code == {code: report.failed}
-                assert f"because of its state: {code} (" in report.stopped
+                assert f"because of the server's state: {code} (" in report.stopped
                 assert report.rows < count
                 assert client.dbsize() == report.replies - report.failed
 
@@ -259,7 +259,7 @@ def test_refusal_that_does_not_pass(start_server: Callable[..., LocalServer]) ->
     ) as e:
         insert_sync([(1, 2)], "SET {0} {1}", server=server.url, retry="idempotent", timeout=0.5)
     assert "OOM command not allowed" in str(e.value)
-    assert "(raise its maxmemory, or make room)" in str(e.value)
+    assert "(raise its maxmemory, or free memory)" in str(e.value)
 
 
 def test_failover_behind_one_address(

@@ -104,7 +104,7 @@ def test_refused_resp_files(verify: Verify, tmp_path: Path) -> None:
 
 
 def test_lists_are_not_repaired(verify: Verify, client: redis.Redis) -> None:
-    with pytest.raises(ValueError, match="repair=True can't be used with RPUSH: the items would"):
+    with pytest.raises(ValueError, match="repair=True can't be used with RPUSH: items would"):
         verify(ROWS, "RPUSH k {1}", repair=True, server="redis://127.0.0.1:1")
     with pytest.raises(fastresp.EncodeError, match=r"row 1, .* can't be repaired"):
         verify([("SET", "k", 1), ("LPUSH", "l", 1)], repair=True)

@@ -95,8 +95,8 @@ class TestPartsOfDocuments:
         report = verify(self.ROWS, template, **options)
         assert not report.same
         if not report.differing:
-            assert "20 documents were not compared as a whole" in report.stopped
-            assert "20 documents were not compared as a whole" in str(report)
+            assert "20 documents not fully compared" in report.stopped
+            assert "20 documents not fully compared" in str(report)
 
 
 class TestEarlyTimes:
@@ -159,7 +159,7 @@ class TestEarlyTimes:
     def test_expire_before_its_key(self, template: Any, load: Load, verify: Verify) -> None:
         """It does nothing unless the key exists already, which the source does not show."""
         load([(1,)], template)
-        with pytest.raises(fastresp.TemplateError, match="let it come after the commands"):
+        with pytest.raises(fastresp.TemplateError, match="move it after the commands"):
             verify([(1,)], template)
 
 

@@ -1,4 +1,4 @@
-"""The checkpoint of a load, in the server: how far it has come, and who is loading."""
+"""The checkpoint of a load, in the server: its progress and its owner."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = ["Checkpoint"]
 
 
 class Checkpoint(Description):
-    """The checkpoint of a load under a name."""
+    """The checkpoint of a load."""
 
     def claim(
         self,

@@ -8,7 +8,7 @@ from .watch cimport Watch
 cdef class Comparison(Incoming):
     cdef object kept
     cdef object queue                   # Asks of later chunks
-    cdef Asks asks                      # those being answered; None at the end
+    cdef Asks asks                      # being answered; None at the end
     cdef Py_ssize_t at                  # index of the current one
     cdef bint again, exact
     cdef double since
@@ -18,19 +18,19 @@ cdef class Comparison(Incoming):
     cdef readonly Py_ssize_t rows
     cdef readonly Py_ssize_t held_bytes
     cdef readonly object refused
-    cdef long long row                  # the last one looked at
+    cdef long long row                  # the last compared row
     # The current ask:
-    cdef Py_ssize_t index               # of the element that is next in the reply
+    cdef Py_ssize_t index               # of the next element in the reply
     cdef Py_ssize_t left                # elements that have not arrived
     cdef Py_ssize_t size                # elements in all
     # The current value, if it arrives in parts:
     cdef long long missing              # bytes of it and its CRLF that have not arrived
     cdef long long value_size
     cdef long long value_at
-    cdef bint equal                     # whether it is as wanted so far
+    cdef bint equal                     # whether it is equal so far
     cdef bytearray found
     cdef Watch watch
-    cdef Items source                   # the values that the current reply should be
+    cdef Items source                   # the expected values of the current reply
 
     cpdef int accept(self, Asks asks) except -1
     cdef int settle(self) except -1

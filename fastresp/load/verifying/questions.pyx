@@ -98,18 +98,18 @@ cdef class Questions:
     cdef readonly bint again
     cdef public bint over_keys
     cdef readonly object error
-    cdef Numbers lists          # by key: items pushed at the right end, or minus those at the left
-    cdef Numbers typed          # by key: 1 if its type was asked for
+    cdef Numbers lists          # by key: items pushed at the right, or minus items at the left
+    cdef Numbers typed          # by key: 1 if its type was read
     cdef LastVerb last
     cdef long long row          # the last one
-    cdef bint chosen            # whether it is looked at
+    cdef bint chosen            # whether it is in the sample
     cdef Asks asks              # about the current chunk
-    # The read that is being written:
-    cdef Form form              # UNKNOWN if there is none
+    # The current read:
+    cdef Form form              # UNKNOWN without a read
     cdef Py_ssize_t start       # its offset
     cdef Py_ssize_t words
     cdef Py_ssize_t index       # of its ask
-    cdef Py_ssize_t bytes       # of the commands that it is about
+    cdef Py_ssize_t bytes       # of its commands
     cdef int digits
     cdef const char *key
     cdef long long key_size

@@ -6,7 +6,7 @@ cdef enum:
     LONGEST_NAME = 10
 
 
-# What a command writes, and so which read finds it.
+# The kind of value that a command writes, which determines its read.
 cdef enum Form:
     UNKNOWN         # has no read
     NOTHING         # MULTI and EXEC
@@ -27,7 +27,7 @@ cdef enum Form:
     COUNT           # HLEN with a number, only in a recheck
 
 
-# How the time to live is given.
+# The unit and base of the time to live.
 cdef enum Clock:
     UNTIMED
     SECONDS
@@ -67,9 +67,9 @@ cdef struct Statement:
 
 # One value that a command writes or removes.
 cdef struct Item:
-    const char *name            # field, member or key; NULL if there is only one value
+    const char *name            # field, member or key; NULL for a single value
     long long name_size
-    const char *wanted          # NULL: nothing must be there
+    const char *wanted          # NULL: must not exist
     long long wanted_size
     bint keeps_time             # as of the statement
     Py_ssize_t command          # its index in the chunk

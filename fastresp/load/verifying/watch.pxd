@@ -9,11 +9,11 @@ cdef class Watch:
     cdef bint exact
     cdef bint watching          # whether anything was noted
     cdef unsigned char *noted   # owned: a bit for each hash of a key
-    # With exact, by key: twice how often it was overwritten, and 1 if nothing else is there.
+    # With exact, by key: twice the number of overwrites, plus 1 if it has no other items.
     cdef Numbers keys
     # By key and item: 1 if it was found.
     cdef Numbers present
-    # By key: 1 if it may have expired, with all that rows have written to it since.
+    # By key: 1 if it may have expired, including later writes to it.
     cdef Numbers expired
     cdef list found             # hashes of the items of the last read that were found
     cdef int note(self, const char *key, Py_ssize_t size) except -1
