@@ -101,10 +101,10 @@ def inquire(commands: Sequence[Command], server: Server, *, timeout: float | Non
     known = command_info(names, server, timeout=timeout)
     if known is not None:
         inquiry.unknown = [name for name in names if known[name] is None]
-        _look_at_arity(commands, known, inquiry)
-        _look_at_types(commands, known, inquiry, server, timeout)
+        _check_arity(commands, known, inquiry)
+        _check_types(commands, known, inquiry, server, timeout)
     if inquiry.user is not None:
-        _look_at_rights(commands, inquiry, server, timeout)
+        _check_permissions(commands, inquiry, server, timeout)
     return inquiry
 
 
@@ -145,7 +145,7 @@ def _number(text: Any) -> int | None:
         return None
 
 
-def _look_at_arity(
+def _check_arity(
     commands: Sequence[Command], known: dict[str, CommandInfo | None], inquiry: Inquiry
 ) -> None:
     for command in commands:
@@ -154,7 +154,7 @@ def _look_at_arity(
             inquiry.wrong_arity.append(shown_command(pack(*command)[:HEAD_BYTES]))
 
 
-def _look_at_types(
+def _check_types(
     commands: Sequence[Command],
     known: dict[str, CommandInfo | None],
     inquiry: Inquiry,
@@ -190,7 +190,7 @@ def _types(info: CommandInfo) -> set[str]:
     return {TYPES[category] for category in info.categories if category in TYPES}
 
 
-def _look_at_rights(
+def _check_permissions(
     commands: Sequence[Command], inquiry: Inquiry, server: Server, timeout: float | None
 ) -> None:
     """Check permissions with ACL DRYRUN, which needs Redis 7.0 and permission to run it."""

@@ -106,9 +106,9 @@ def mass_insert(
         rate_limit: maximum rate of all connections together: commands per second, or bytes per
             second as a text such as ``"50MB"``, ``"800KB"`` or ``"64MiB"``.
         connections: number of connections, 1 to 64; in a cluster, to each primary. More than one
-            needs the socket and keeps only the commands of each key in order; a command with
-            several keys counts for its first. Helps if one connection is the limit: high latency,
-            or a server with several I/O threads.
+            needs the socket, and keeps only commands with the same key (their first) in order.
+            Helps if one connection is the limit: high latency, or a server with several I/O
+            threads.
         nulls: what to do with None, or a key missing from a dict. ``"auto"`` omits the field
             of a field-value pair of ``{**}``, and raises anywhere else, such as in a key or score.
             ``"skip"`` omits the field-value pair, item or command; ``"empty"`` sends an empty
@@ -137,13 +137,13 @@ def mass_insert(
         max_payload_bytes: a key with more bytes of items than this is created with RESTORE and
             continued with merged commands; None for 33,554,432 (32 MiB). Buffering a key needs up
             to about eight times as much memory.
-        retry: which commands to resend if the connection was lost before their replies, so that
-            they may have run: ``"never"``; ``"idempotent"``: only idempotent ones (SET, HSET, SADD,
-            ZADD, DEL, but not RPUSH or INCR); ``"always"``. Commands that are not resent are in
-            doubt, and the load continues. None means ``"idempotent"`` in a cluster; on a single
-            server, it lets a lost connection end the load. A retry waits up to ``timeout`` seconds
-            for the server or its successor. Commands that a server refuses because of its state,
-            such as OOM, BUSY or READONLY, have not run and are retried in the same way.
+        retry: which commands to resend after a lost connection, if they are unanswered and so may
+            have run: ``"never"``; ``"idempotent"``: only idempotent ones (SET, HSET, SADD, ZADD,
+            DEL, but not RPUSH or INCR); ``"always"``. Commands that are not resent are in doubt,
+            and the load continues. None means ``"idempotent"`` in a cluster; on a single server, it
+            lets a lost connection end the load. A retry waits up to ``timeout`` seconds for the
+            server or its successor. Commands that a server refuses because of its state, such as
+            OOM, BUSY or READONLY, have not run and are retried in the same way.
         wait_replicas: the same as ``durable=N``.
         durable: when commands count as acknowledged: ``"acknowledged"``: the server has replied;
             ``"fsync"``: it has also synced its append-only file (WAITAOF: Redis 7.2 and later,
@@ -191,9 +191,11 @@ def mass_insert(
             or if a server restarted and may have lost data.
         TransportTimeout: no progress for ``timeout`` seconds.
         TypeError: the data is not an iterable of rows, or is columns and ``default`` was given.
+        ValueError: an option, or a combination of options, is invalid.
         SourceError: the source of the columns failed.
         OSError: the rejects file can't be opened (nothing was sent) or written, or the metrics file
             can't be created (nothing was sent; later failures are only logged).
+        ImportError: ``metrics`` is given, and the package for it is not installed.
 
         KeyboardInterrupt and the source's exceptions propagate unchanged, after the commands
         before them were loaded. An exception during the load has the report as its ``report``

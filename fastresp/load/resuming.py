@@ -30,7 +30,7 @@ from ..transports.pace import PORTION_S
 from .checkpoint.done import Done
 from .checkpoint.fencing import MERGED_ITEMS, RUN
 from .checkpoint.identity import identity
-from .checkpoint.kinds import may_run_twice
+from .checkpoint.kinds import is_idempotent
 from .checkpoint.links import address_of, check_name
 from .checkpoint.marker import Checkpoint
 from .checkpoint.markers import has_run
@@ -126,7 +126,7 @@ class Resuming:
             return
         check_possible(chunks.data, chunks.template, options)
         server = as_server(options.server, None, nodes=True)
-        self._batched = not may_run_twice(chunks.template, options.nulls)
+        self._batched = not is_idempotent(chunks.template, options.nulls)
         found = identity(chunks.data, chunks.template, options)
         found["way of sending"] = "transactions" if self._batched else "single commands"
         self._checkpoint = Checkpoint(server, options.checkpoint, options.timeout)
@@ -175,7 +175,7 @@ class Resuming:
     @property
     def keeps(self) -> Callable[[dict[str, Any]], bool] | None:
         """Returns whether to keep an earlier load's reject, since its row does not run again."""
-        if not self._done.going_on:
+        if not self._done.resumed:
             return None
         checkpoint, rows = self._checkpoint, self._done.rows
         if checkpoint is None or not self._batched:
@@ -293,7 +293,7 @@ class Resuming:
                 "another source (use another checkpoint name for it)"
             )
         confirmation = confirmation_of(self._options.durability)
-        if confirmation is not None and self._batched and self._done.going_on:
+        if confirmation is not None and self._batched and self._done.resumed:
             # The markers of earlier rows were set with them, durable or not.
             yield Blocking(partial(self._checkpoint.confirm, rows, confirmation))
         yield Blocking(partial(self._checkpoint.finish, report, rows))

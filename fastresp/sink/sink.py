@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..encode.template import Template, TemplateLike, as_template
 from ..load.checkpoint.job import Epoch, Job, Part
-from ..load.checkpoint.kinds import may_run_twice
+from ..load.checkpoint.kinds import is_idempotent
 from ..outcome.errors import CheckpointError
 from ..outcome.excerpts import LINE_SHOWN, shortened
 from ..outcome.tracebacks import public
@@ -144,7 +144,7 @@ class Sink:
         """Whether the commands are idempotent."""
         if self._options.mode == "serialize":
             return self._options.exists == "replace"
-        return may_run_twice(self.template, self._options.nulls)
+        return is_idempotent(self.template, self._options.nulls)
 
     def check_rewrites(self) -> None:
         """Check that each batch may write all rows again, with new values.

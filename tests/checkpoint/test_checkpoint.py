@@ -19,7 +19,7 @@ from pyarrow import parquet
 from resumed_loads import MARKER, NAME, Loads, failing
 
 import fastresp
-from fastresp.load.checkpoint.kinds import may_run_twice
+from fastresp.load.checkpoint.kinds import is_idempotent
 from fastresp.server.local_server import LocalServer
 
 PUSH = "RPUSH list:{0} {1}"
@@ -315,7 +315,7 @@ def test_nothing_is_lost_with_idempotent_commands(
     ],
 )  # fmt: skip
 def test_which_templates_are_idempotent(template: str, twice: bool) -> None:
-    assert may_run_twice(fastresp.Template(template)) is twice
+    assert is_idempotent(fastresp.Template(template)) is twice
 
 
 def test_options_in_a_row(server: LocalServer, client: redis.Redis) -> None:
@@ -334,8 +334,8 @@ def test_options_in_a_row(server: LocalServer, client: redis.Redis) -> None:
 def test_expire_without_its_command_is_not_idempotent() -> None:
     """Otherwise, a key created by a later row would get the expiry of an earlier row."""
     template = fastresp.Template("HSET {k} a {v}; EXPIRE {k} {t}")
-    assert not may_run_twice(template, "skip")
-    assert may_run_twice(template, "empty")
+    assert not is_idempotent(template, "skip")
+    assert is_idempotent(template, "empty")
 
 
 def test_forgotten_script(insert_singly: Insert, server: LocalServer, client: redis.Redis) -> None:

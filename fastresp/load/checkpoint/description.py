@@ -169,7 +169,7 @@ class Description:
             self._nothing,
             seen=int(found.get("seen", 0)),
             failed=int(found.get("failed", 0)),
-            going_on=True,
+            resumed=True,
             ended=found.get("ended", ""),
             total=int(totals.get("rows", 0)),
             unknown=None if unknown is None else (int(unknown[0]), int(unknown[1])),

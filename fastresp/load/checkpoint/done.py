@@ -20,7 +20,7 @@ class Done:
         ran: number of rows that have run, for each marker.
         seen: row up to which replies were received.
         failed: failed commands of these rows.
-        going_on: whether an earlier load has started.
+        resumed: whether an earlier load has started.
         ended: when the whole source had been loaded, in seconds since 1970; empty before.
         total: number of rows at that time.
         unknown: as ``unseen``, for the loads before the last one.
@@ -29,7 +29,7 @@ class Done:
     ran: array[int] = field(default_factory=lambda: array("q", [0]))
     seen: int = 0
     failed: int = 0
-    going_on: bool = False
+    resumed: bool = False
     ended: str = ""
     total: int = 0
     unknown: tuple[int, int] | None = None

@@ -14,7 +14,7 @@ from ...outcome.excerpts import LINE_SHOWN, shortened
 from ...server.options import Options
 from ...server.readers import bytes_of, pairs_of
 from ...server.settings import as_server
-from .kinds import may_run_twice
+from .kinds import is_idempotent
 from .links import Link, Links, check_name, name_of, possible_later, response_error
 from .marker import Checkpoint
 
@@ -270,7 +270,7 @@ class Job:
         """Return a task's connected checkpoint; by default, it has its own connections."""
         options = self._options
         checkpoint = Checkpoint(self._server, self.checkpoint(task), options.timeout)
-        batched = not may_run_twice(self._template, options.nulls)
+        batched = not is_idempotent(self._template, options.nulls)
         checkpoint.open(options.connections, batched=batched, links=links)
         return checkpoint
 

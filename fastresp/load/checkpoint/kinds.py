@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ...encode.fields import Field, Items, Pairs
 from ...encode.template import Template
 
-__all__ = ["may_run_twice"]
+__all__ = ["is_idempotent"]
 
 # Idempotent commands without options, and the number of their arguments after the key; 0 for any.
 # With another number, a field of a row could be an option, such as INCR of ZADD.
@@ -21,7 +21,7 @@ TIMES = {b"EXPIRE": 1, b"PEXPIRE": 1, b"EXPIREAT": 1, b"PEXPIREAT": 1}
 OPTIONS = (b"EX", b"PX", b"EXAT", b"PXAT")
 
 
-def may_run_twice(template: Template | None, nulls: str = "auto") -> bool:
+def is_idempotent(template: Template | None, nulls: str = "auto") -> bool:
     """Return whether a template is idempotent, so that its rows may be loaded again.
 
     Args:
