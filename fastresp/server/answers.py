@@ -271,7 +271,7 @@ def _check_state(info: dict[str, str], place: str, *, reading: bool) -> None:
 
 
 def check_alive(connection: Any, place: str) -> None:
-    """Check that the server answers PING, or refuses it."""
+    """Check that the server answers PING, even with a permission error."""
     import redis
 
     # An ACL may allow little more than the load.
