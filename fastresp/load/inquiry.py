@@ -118,7 +118,7 @@ def merged(inquiries: Sequence[Inquiry]) -> Inquiry:
     return Inquiry(
         unreachable=next((each.unreachable for each in inquiries if each.unreachable), ""),
         used_memory=sum(used) if len(used) == len(inquiries) else None,
-        # If one node has no limit, the sum has none.
+        # If one node has no limit, nor has the sum.
         maxmemory=sum(most) if len(most) == len(inquiries) else 0 if used else None,
         policy=", ".join(policies) or None,
         limits=first.limits,

@@ -203,7 +203,7 @@ def hidden_arguments(words: Sequence[bytes]) -> list[int]:
 
 
 def redacted(words: tuple[bytes, ...]) -> tuple[bytes, ...]:
-    """Replace passwords by ``(redacted)``; return the same tuple if it has none."""
+    """Replace passwords by ``(redacted)``; return the same tuple if it has no passwords."""
     hidden = hidden_arguments(words)
     if not hidden:
         return words

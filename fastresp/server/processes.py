@@ -48,7 +48,7 @@ class Reached(Protocol):
 
 
 def address_of(server: Reached) -> Address:
-    """Return the host and port of a server; empty if it has none."""
+    """Return the host and port of a server; empty for a unix socket."""
     return server.settings.get("host"), server.settings.get("port")
 
 

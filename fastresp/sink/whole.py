@@ -19,7 +19,8 @@ def load_whole(sink: Sink, table: pa.Table, task_id: int) -> Totals:
 
     Args:
         sink: the sink.
-        table: the rows. If it has none, its columns are ignored, since their types may be unknown.
+        table: the rows. The columns of a table without rows are ignored, since their types may be
+            unknown.
         task_id: as for ``Sink.open()``.
 
     Raises:
