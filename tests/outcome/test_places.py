@@ -125,17 +125,16 @@ SOURCES: dict[str, list[Source]] = {
         file("users.csv.gz", gzip.compress(CSV.encode())),
         file("users.csv", CSV.encode("utf-16"), encoding="utf-16"),
     ],
-    "paths of RESP, of commands as text, and of rejects": [
+    "RESP files, text files of commands, rejects files": [
         file("users.resp", pack("SADD", "1", "\n") + pack(*COMMANDS[1])),
         file("users.txt", "SADD 1 x\n\nSADD bad y\n", format="commands"),
         rejects,
     ],
-    "CSV and the like from standard input (`< users.csv`), and other file objects that can be read "
-    "again": [
+    "text formats from seekable standard input (`< users.csv`), and other seekable file objects": [
         opened,
         lambda folder: fastresp.read(io.BytesIO(CSV.encode())),
     ],
-    "pipes, named pipes, file objects that can be read once": [
+    "pipes, named pipes, file objects that can be read only once": [
         named_pipe,
         lambda folder: fastresp.read(Once()),
     ],

@@ -92,7 +92,7 @@ def test_refused_commands(
 
 def test_list_that_grows_at_both_ends(verify: Verify) -> None:
     rows = [("RPUSH", "k", 1), ("LPUSH", "j", 1), ("LPUSH", "k", 2)]
-    with pytest.raises(fastresp.EncodeError, match=r"row 2, command 2: LPUSH .* whose other end"):
+    with pytest.raises(fastresp.EncodeError, match=r"row 2, command 2: LPUSH .* at the other end"):
         verify(rows)
 
 
