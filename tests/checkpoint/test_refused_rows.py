@@ -141,7 +141,7 @@ def test_earlier_errors_are_raised(
     [
         (
             "SELECT 1; RPUSH list {0}",
-            "not for commands that change the connection or remove all keys: SELECT",
+            "with commands that change the connection or remove all keys: SELECT",
         ),
         ("DISCARD; RPUSH list {0}", "keys: DISCARD"),
         ("WATCH a; RPUSH list {0}", "keys: WATCH"),
