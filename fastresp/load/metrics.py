@@ -126,7 +126,7 @@ class Metrics(Observer):
             file.add(text.encode(errors="replace"))
 
     def _text(self, watch: Watch) -> str:
-        # The package writes the metrics of a registry; this one has only those of the load.
+        # The package writes the metrics of a registry; this registry has only the load's metrics.
         registry = _Registry([*self._counters(watch.report), *self._gauges(watch)])
         text: str = self._generate(registry).decode()
         return text

@@ -65,7 +65,7 @@ def shorten(error: BaseException, kept: CodeType | None = None) -> None:
 
     Frames of the user's code are kept, such as a generator of rows. Causes, and the error that the
     user's code was handling, are kept without internal frames. An error that may be a bug in
-    fastresp keeps all frames except those of ``public()``, as does every error with
+    fastresp keeps all frames except the frames of ``public()``, as does every error with
     ``python -X dev``.
 
     Args:

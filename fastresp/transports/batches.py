@@ -122,7 +122,7 @@ class BatchedWindow(ResendingWindow):
 
     @staticmethod
     def _marking(chunk: BatchedChunk, at: int) -> str:
-        """Return the command before EXEC, which sets the marker."""
+        """Return the command that sets the marker, right before EXEC."""
         words = arguments(bytes(chunk.piece(chunk.ends[at - 2], chunk.ends[at - 1])))
         return b" ".join(words).decode(errors="replace")
 

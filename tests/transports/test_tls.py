@@ -123,7 +123,7 @@ def test_server_killed(
 @pytest.mark.few(1)
 @pytest.mark.parametrize("attempt", range(5))
 def test_ctrl_c(tls: Callable[..., str], attempt: int) -> None:
-    """Even during a TLS call, nothing is sent twice, and the report is correct."""
+    """Even during a TLS call, nothing is resent, and the report is correct."""
     child = running_load(tls(), "socket", 10_000 + 7919 * attempt)
     child.send_signal(signal.SIGINT)
     answered, doubt = interrupted(child)

@@ -357,7 +357,7 @@ cdef class Questions:
         else:
             end_header(self.out, self.start, c'*', self.words, &self.digits)
         end_command(self.out, chunk.rows.data.as_longlongs[ask.command + ask.commands - 1])
-        if self.exact or is_list(form) and self.all and not self.again:  # lists may be loaded twice
+        if self.exact or is_list(form) and self.all and not self.again:  # a list may have duplicates
             self.ask_number(ask, form)
         if self.again:
             self.ask_type(ask)
