@@ -6,7 +6,7 @@ import json
 import platform
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -64,15 +64,20 @@ class Results:
         self._files.setdefault(name, []).append(row)
 
     def _read(self, folder: Path) -> None:
-        if (machine := folder / "machine.json").exists():
-            self.machine = json.loads(machine.read_text())
+        # Published results were cleaned on the machine that made them.
+        private = not any(folder.glob("*.json.gz"))
+        if (path := folder / "machine.json").exists():
+            machine = json.loads(path.read_text())
+            self.machine = _cleaned(machine) if private else machine
         for path in sorted(folder.glob("*.json*")):
             name = name_of(path)
             # NAME.part is from a script that did not finish.
             if name not in self._files and "." not in name and _is_results(path):
                 whole = folder / f"{name}.json.gz"
                 rows = load(whole if whole.exists() else folder / f"{name}.json")
-                self._files[name] = [_cleaned(row) for row in rows]
+                self._files[name] = [
+                    replace(row, reason=clean(row.reason)) if private else row for row in rows
+                ]
 
     def __contains__(self, name: str) -> bool:
         return name in self._files
@@ -88,7 +93,7 @@ class Results:
     def command(self, name: str) -> str:
         """Return the command that makes the results of a name."""
         default = SCRIPTS.get(name, f"python bench/{name}.py")
-        return clean(self.machine.get("commands", {}).get(name, f"{default} -o {name}.json"))
+        return str(self.machine.get("commands", {}).get(name, f"{default} -o {name}.json"))
 
     def rows(self, table: str, *names: str) -> list[Result]:
         """Return the rows of a table, those without a value as well."""
@@ -122,9 +127,11 @@ def _is_results(path: Path) -> bool:
     return isinstance(held, dict) and "benchmarks" in held
 
 
-def _cleaned(row: Result) -> Result:
-    row.reason = clean(row.reason)
-    return row
+def _cleaned(value: Any) -> Any:
+    """Remove paths and the machine's name from all texts."""
+    if isinstance(value, dict):
+        return {name: _cleaned(each) for name, each in value.items()}
+    return clean(value) if isinstance(value, str) else value
 
 
 @dataclass(frozen=True)

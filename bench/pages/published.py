@@ -11,12 +11,11 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from results import publish
 
 from .claims import CLAIMS
-from .data import NotRun, Results, clean
+from .data import NotRun, Results
 
 __all__ = ["MARKED", "copied", "filled", "pages"]
 
@@ -31,14 +30,7 @@ def copied(source: Path, target: Path) -> None:
     results = Results(source)
     for name, rows in results.items():
         publish(target / f"{name}.json.gz", rows)
-    (target / "machine.json").write_text(json.dumps(_cleaned(results.machine), indent=1) + "\n")
-
-
-def _cleaned(value: Any) -> Any:
-    """Remove paths and the machine's name from all texts."""
-    if isinstance(value, dict):
-        return {name: _cleaned(each) for name, each in value.items()}
-    return clean(value) if isinstance(value, str) else value
+    (target / "machine.json").write_text(json.dumps(results.machine, indent=1) + "\n")
 
 
 def filled(page: str, results: Results) -> str:

@@ -16,7 +16,6 @@ from .data import (
     Results,
     Row,
     Table,
-    clean,
 )
 from .goal import amount
 from .goals import (
@@ -75,7 +74,7 @@ def machine_facts(results: Results) -> list[tuple[str, str]]:
         "Other work before": _busy_before(machine.get("runs", {})),
         "Run": "quick, with fewer rounds" if machine.get("fast") else "",
     }
-    return [(name, clean(str(text))) for name, text in facts.items() if text]
+    return [(name, str(text)) for name, text in facts.items() if text]
 
 
 def _versions(runs: list[dict[str, Any]]) -> str:
