@@ -46,7 +46,8 @@ MEMBERS = re.compile(r"^      members: \[(.*)\]$", re.MULTILINE)
 FACTS = (Path(__file__).parent / "check_site.js").read_text()
 VERSIONS = json.dumps([{"version": "1.0", "title": "1.0", "aliases": ["latest"]}]).encode()
 VERSION_SWITCH = ".md-version__current"
-WAIT_MS = 10_000
+# Many times what a page takes on a busy machine.
+WAIT_MS = 120_000
 
 
 def browser_path() -> str | None:
@@ -222,6 +223,7 @@ def _browser(
         )
         for scheme, paths in (("light", list(pages)), ("dark", [*filter(pages.get, DARK)])):
             tab = browser.new_page(color_scheme=scheme)
+            tab.set_default_timeout(WAIT_MS)
             said: list[str] = []
             _listen(tab, url, said)
             for path in paths:
@@ -245,10 +247,15 @@ def _listen(tab: Any, url: str, said: list[str]) -> None:
         if response.status >= 400:
             said.append(f"{response.status} for {response.url}")
 
+    def failed(request: Any) -> None:
+        # The next page ends what is still loading, such as the icon of the tab.
+        if request.failure != "net::ERR_ABORTED":
+            said.append(f"failed: {request.url}")
+
     tab.on("console", lambda message: said.append(f"console: {message.text}"))
     tab.on("pageerror", lambda error: said.append(f"error: {error}"))
     tab.on("request", asked)
-    tab.on("requestfailed", lambda request: said.append(f"failed: {request.url}"))
+    tab.on("requestfailed", failed)
     tab.on("response", answered)
 
 
@@ -262,7 +269,7 @@ def _shown(
         if size == next(iter(SIZES)):
             tab.goto(url.removesuffix("index.html"))
             try:
-                tab.wait_for_selector(VERSION_SWITCH, state="attached", timeout=WAIT_MS)
+                tab.wait_for_selector(VERSION_SWITCH, state="attached")
             except Exception as error:
                 found.append(f"no version switch: {str(error).splitlines()[0]}")
         yield size, found + tab.evaluate(FACTS, size == "phone")

@@ -24,7 +24,7 @@ PAGES = {
 <img src="missing.png"> <div style="width: 2000px">wide</div>
 <p style="color: #aaa">pale</p> <p style="background: #000; color: #ffffff33">dim</p>
 <header><button style="height: 9px; padding: 0; width: 30px">x</button></header>
-<script>console.log("said"); fetch("http://127.0.0.1:1/")</script>""",
+<script>console.log("said")</script><img alt="Refused" src="http://127.0.0.1:1/">""",
     "reference/api/index.html": """<h2 id="fastresp.Report.count_error">count_error</h2>""",
 }
 # The beginnings of the faults, in words.
