@@ -196,7 +196,10 @@ def _nodelay(raw: socket.socket) -> bool | None:
 
 
 def _server_pid(info: Mapping[str, str]) -> int | None:
-    """Return the server's process ID, unless it names another process here (with containers)."""
+    """Return the server's process ID; None if no server has this ID on this machine.
+
+    For example, a server in a container reports the ID that it has in the container.
+    """
     pid = info.get("process_id", "")
     try:
         name = Path(f"/proc/{int(pid)}/comm").read_text()

@@ -183,7 +183,7 @@ cdef class Rows:
             raise self.missing_within(field, holder, depth) from error
 
     cdef object names(self, Field field, object row):
-        """Return the names of a row's fields, for a placeholder that needs them."""
+        """Return the names of a row's fields, for a placeholder that needs field names."""
         if self.row_kind <= ROW_MAPPING:
             return row.keys()
         names = self.row_names

@@ -81,7 +81,7 @@ class RowKeys:
         Args:
             at: the index of the command.
             count: the number of commands.
-            row, words: return the row and the arguments of each.
+            row, words: functions that return the row and the arguments of a command.
         """
         if not self._places:
             return ""

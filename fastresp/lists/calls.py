@@ -270,7 +270,7 @@ class Calls:
         begun = False
 
         def steps() -> Steps[None]:
-            """Encode and send the items, or the remaining ones if this is repeated."""
+            """Encode and send the items; on a retry, only the remaining items."""
             nonlocal begun
             yield from self._resuming(push)
             core = connection.core

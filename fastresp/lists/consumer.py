@@ -98,7 +98,7 @@ class Consumer:
         self._arrived = arrived
 
     def put_back(self) -> Command:
-        """Return the command that puts back all its items and deletes the consumer."""
+        """Return the command that puts back all items of the consumer and deletes it."""
         return self._script(PUT_BACK, "", self.name, 1, self.from_left, "")
 
     def clear(self) -> Sequence[Command]:

@@ -328,7 +328,7 @@ def scan(connection: Any, glob: str, kind: str | None) -> Generator[list[bytes],
 
     Raises:
         CommandError: the server refuses SCAN.
-        ProtocolError: the reply has another form.
+        ProtocolError: the reply has an unexpected form.
         redis.RedisError: the connection was lost, or the server does not reply.
         OSError: the same.
     """
@@ -357,7 +357,7 @@ def _page_of(reply: Any) -> tuple[bytes, list[bytes]]:
     """Return the cursor and the keys of a reply to SCAN.
 
     Raises:
-        ProtocolError: the reply has another form.
+        ProtocolError: the reply has an unexpected form.
     """
     match reply:
         case [bytes() as cursor, list() as keys] if all(type(key) is bytes for key in keys):

@@ -341,7 +341,7 @@ def beginning(command, Py_ssize_t most, Py_ssize_t most_bytes):
 
     Args:
         most: the maximum number of arguments to return.
-        most_bytes: bytes to return of each.
+        most_bytes: the maximum number of bytes to return of each argument.
 
     Returns:
         The number of arguments, and the text and the size of each of the first ones.

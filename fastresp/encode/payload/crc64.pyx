@@ -59,7 +59,10 @@ cdef void fill_tables() noexcept:
 
 
 cdef uint64_t power(int n) noexcept:
-    """Return x to the power of n, modulo the polynomial, with the highest power in the last bit."""
+    """Return x to the power of n, modulo the polynomial.
+
+    Bits are reflected: the least significant bit is the coefficient of the highest power.
+    """
     cdef uint64_t found = <uint64_t>1 << 63
     cdef int _
     for _ in range(n):

@@ -127,7 +127,7 @@ cdef class Serializer:
 
     @property
     def waits(self):
-        """Whether nothing more is made before the reply to the beginning of a large key."""
+        """Whether no commands are made until the reply to the first part of a large key arrives."""
         return self.fence is not None and not self.fence.answered
 
     def finish(self):

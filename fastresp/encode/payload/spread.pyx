@@ -22,7 +22,8 @@ cdef class Spreader:
 
     Args:
         of_slots: the lane of each slot.
-        serializer: made the chunks; it waits for the last part of a chunk that is a fence.
+        serializer: the serializer that made the chunks. If a chunk is a fence, the serializer
+            waits for the last of the chunks that it was split into.
     """
 
     def __cinit__(self, of_slots, Serializer serializer not None):
@@ -38,7 +39,7 @@ cdef class Spreader:
         self.count = max(of_slots) + 1
 
     def spread(self, Chunk chunk not None):
-        """Return the chunks of the lanes; the one with the last command is the last."""
+        """Return the chunks of the lanes; the chunk with the last command comes last."""
         cdef Py_ssize_t count = len(chunk.ends), i, at = 0
         cdef int lane, last = -1
         cdef SerializedChunk whole

@@ -295,7 +295,7 @@ class Links:
         """Check that the load and the checkpoint are connected to the same servers.
 
         Args:
-            connections: address of the node (empty for a single server) and CLIENT ID of each.
+            connections: pairs of a node's address (empty for a single server) and a CLIENT ID.
 
         Raises:
             CheckpointError: the servers differ, for example after a failover.
@@ -311,7 +311,7 @@ class Links:
         """Return the connections of the load and of the checkpoint, as JSON.
 
         Raises:
-            CheckpointError: the load is connected to a server that the checkpoint is not.
+            CheckpointError: the checkpoint has no connection to one of the load's servers.
         """
         numbers = {link.address: [link.number] for link in self.all}
         for address, number in connections:

@@ -159,7 +159,7 @@ class Checkpoint(Description):
         """Store the connections of the load and of the checkpoint, before anything is sent.
 
         Args:
-            connections: address of the node (empty for a single server) and CLIENT ID of each.
+            connections: pairs of a node's address (empty for a single server) and a CLIENT ID.
             done: the earlier progress. Its rows without replies are stored for the loads that
                 resume this one.
 

@@ -140,7 +140,8 @@ class RespFile:
         """Return how much of the commands to send has been read, from 0 to 1; None if unknown.
 
         Args:
-            rows: if given and the total is known, return the share of this many commands instead.
+            rows: a number of commands. If given and the total is known, return its share of the
+                total instead.
         """
         if rows is not None and self.rows:
             return min(1.0, rows / self.rows)

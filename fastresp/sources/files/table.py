@@ -218,7 +218,7 @@ class Table:
         """Return the columns as a load needs them: JSON numbers and rows keep their text.
 
         Args:
-            start_row: earlier rows may be left out; ``first_row`` is the first that is not.
+            start_row: earlier rows may be left out; ``first_row`` is the first row kept.
         """
         return Loaded(self, wanted, start_row)
 
