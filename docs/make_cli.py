@@ -160,7 +160,7 @@ PAGES = {REFERENCE / "cli.md": page, REFERENCE / "exit-codes.md": exit_codes_pag
 
 
 def _command(ctx: click.Context) -> str:
-    text = inspect.cleandoc(ctx.command.marked)  # type: ignore[attr-defined]
+    text = inspect.cleandoc(ctx.command.marked)
     paragraphs = []
     for paragraph in text.split("\n\n"):
         if paragraph.startswith("fastresp "):
@@ -189,7 +189,7 @@ def _rows(ctx: click.Context) -> dict[str, list[tuple[str, str]]]:
 
 def _row(parameter: Any, ctx: click.Context) -> tuple[str, str]:
     if isinstance(parameter, click.Argument):
-        return _code(parameter.make_metavar(ctx)), parameter.marked  # type: ignore[attr-defined]
+        return _code(parameter.make_metavar(ctx)), parameter.marked
     assert isinstance(parameter, Option)
     value = "" if parameter.is_flag else f" {parameter.make_metavar(ctx)}"
     written = ", ".join(_code(f"{name}{value}") for name in parameter.opts)

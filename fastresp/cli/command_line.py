@@ -6,7 +6,7 @@ Help texts mark code with backticks. A terminal shows them without; docs/make_cl
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, TypeVar
@@ -77,14 +77,15 @@ class Option(click.Option):
 
     def __init__(
         self,
-        *args: Any,
+        param_decls: Sequence[str],
+        *,
         help: str,  # noqa: A002
         section: str = OPTIONS,
         show_default: bool | str | None = None,
         **settings: Any,
     ) -> None:
         words = plain(show_default) if isinstance(show_default, str) else show_default
-        super().__init__(*args, help=plain(help), show_default=words, **settings)
+        super().__init__(param_decls, help=plain(help), show_default=words, **settings)
         self.section = section
         self.marked = help
         self.marked_default = ""
@@ -133,8 +134,8 @@ class Command(click.Command):
 
     context_class = _Context
 
-    def __init__(self, *args: Any, help: str, **settings: Any) -> None:  # noqa: A002
-        super().__init__(*args, help=plain(help), **settings)
+    def __init__(self, *, help: str, **settings: Any) -> None:  # noqa: A002
+        super().__init__(help=plain(help), **settings)
         self.marked = help
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
