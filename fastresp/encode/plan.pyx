@@ -103,7 +103,7 @@ cdef Py_ssize_t n_deletes(Plan plan) except -1:
 cdef int put_command(
     Plan plan, Program program, Buffer b, object row, Nulls nulls, object default
 ) except -1:
-    """Write one command; return 0 if it is left out, for a null or for empty lists."""
+    """Write one command; return 0 if it is left out because of a null or empty lists."""
     cdef Py_ssize_t i, n, arguments = 0, start = own_size(&b.out), left_out = b.nulls_left_out
     cdef Py_ssize_t listed = 0
     cdef bint needed = program.alone

@@ -201,10 +201,11 @@ class Hashes(Columns):
         self._taken = False
 
     def begin(self) -> tuple[HashCore, Found | None, Any]:
-        """Begin a reading.
+        """Begin to read the hashes.
 
         Returns:
-            Its connection; the finder of its keys for a pattern, otherwise the keys.
+            The connection; the object that finds the keys for a pattern, otherwise None; the keys
+            if there is no pattern, otherwise None.
 
         Raises:
             SourceError: the keys were an iterator, which has been read already.

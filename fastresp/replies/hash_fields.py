@@ -20,7 +20,7 @@ BATCH_BYTES = 32 << 20
 
 
 class HashFields:
-    """The fields of a reading.
+    """The fields to read from each hash.
 
     Args:
         names: the names of the fields.
@@ -36,7 +36,7 @@ class HashFields:
         self.found = False
 
     def taken(self, columns: ReplyColumns, *, rest: bool = False) -> Iterator[StringBatch]:
-        """Yield the full batches; at the end, also the last one."""
+        """Yield the full batches; at the end, also the last batch."""
         while rest or columns.rows >= self.batch_rows or columns.nbytes >= BATCH_BYTES:
             batch = columns.take(self.batch_rows)
             if batch is None:

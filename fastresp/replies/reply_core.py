@@ -166,7 +166,7 @@ class ReplyCore(Connection):
         return self.window.acknowledged + len(self._behind) + self._again.acknowledged
 
     def _add_next(self, chunks: Chunks) -> Steps[Exception | None]:
-        """Add the next chunk; after an exception, add the last one, and return the exception."""
+        """Add the next chunk; after an exception, add the last chunk, and return the exception."""
         failure = None
         try:
             chunk = yield from next_chunk(chunks, self)

@@ -222,7 +222,7 @@ cdef class Merger:
         return key_slot(key, size)
 
     cdef bint joins(self, const Open *o, const Command *c, int slot) noexcept nogil:
-        """Return whether a command can become a part of the last one written."""
+        """Return whether a command can become a part of the last written command."""
         cdef Py_ssize_t shared
         if o.verb is not c.verb or o.slot != slot:
             return False

@@ -208,7 +208,11 @@ cdef class Router:
                 (<Share>self.shares[lane]).accept(&self.parts[lane])
 
     cdef Py_ssize_t assign(self, Chunk chunk, Py_ssize_t first) except -1:
-        """Choose lanes for the commands from ``first`` on; return the first one not to be sent."""
+        """Choose lanes for the commands from ``first`` on.
+
+        Returns:
+            The index of the first command that must not be sent; the number of commands if none.
+        """
         cdef Walk walk
         cdef Py_ssize_t i, extra = 0, count = len(chunk.ends)
         cdef const Reference *large = chunk.references

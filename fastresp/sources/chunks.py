@@ -127,7 +127,7 @@ class Chunks:
 
     @property
     def waits(self) -> bool:
-        """Whether the next chunk can't be made before the last one is answered."""
+        """Whether the next chunk can't be made before the previous chunk is answered."""
         return self._serializer is not None and self._serializer.waits
 
     def next(self) -> Chunk | None:

@@ -234,7 +234,7 @@ def _skip(rows: Iterator[Any], count: int) -> None:
     """Skip rows that were loaded before.
 
     Raises:
-        CheckpointError: the source has fewer.
+        CheckpointError: the source has fewer rows.
     """
     if next(islice(rows, count - 1, None), MISSING) is MISSING:
         raise CheckpointError(
@@ -290,10 +290,10 @@ def _has_nothing(data: Any) -> bool:
 
 
 def _check_later(template: Template, table: Table, options: Options) -> None:
-    """Refuse a template that does not fit a later file, before a row of the first one is sent.
+    """Refuse a template that does not fit a later file, before rows of the first file are sent.
 
     Raises:
-        TemplateError: the types of its columns, as far as known, do not fit.
+        TemplateError: the types of a file's columns, as far as known, do not fit.
     """
     import pyarrow as pa
 

@@ -347,7 +347,11 @@ class RedisCli(Transport):
         return bool(refused) and self._errors == errors and bool(self._outputs)
 
     def _look_for_progress(self) -> None:
-        """Check whether redis-cli has read some of its input; raise after ``timeout`` without."""
+        """Check whether redis-cli has read some of its input.
+
+        Raises:
+            TransportTimeout: redis-cli has read none for ``timeout`` seconds.
+        """
         assert self._input is not None
         level = unread(self._input)
         if level != self._level:

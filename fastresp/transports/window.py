@@ -123,7 +123,12 @@ class Sending:
         return rows, self.first_command + commands, self.first_byte + self.at
 
     def piece(self, most_bytes: int, replies: int | None = None) -> memoryview:
-        """Return the next bytes to send: at most ``most_bytes``, and up to the first replies."""
+        """Return the next bytes to send.
+
+        Args:
+            most_bytes: maximum size.
+            replies: send only commands that get the first replies, up to this number.
+        """
         at = self.at
         end = min(at + most_bytes, self.size)
         if replies is not None and replies < len(self.chunk.ends):
@@ -135,7 +140,7 @@ class Sending:
 
         Args:
             most_bytes: maximum size.
-            replies: send only commands that get the first replies.
+            replies: send only commands that get the first replies, up to this number.
         """
         at, ends = self.at, self.chunk.ends
         fitting = bisect.bisect_right(ends, at + most_bytes)
@@ -218,7 +223,7 @@ class Window:
 
     @property
     def fenced(self) -> bool:
-        """Whether nothing more may be sent, on any connection, before the last chunk's replies."""
+        """Whether all connections must wait for the last chunk's replies before sending more."""
         return self._fence is not None
 
     @property

@@ -81,10 +81,10 @@ cdef dict STORAGES = {
 
 
 cdef int build(Cell *cell, ArrowSchema *schema, list zones) except -1:
-    """Set how values of this type become text; a type without a text has no text function.
+    """Set the function that writes this type's values as text; types that can't be text have none.
 
     Args:
-        zones: receives the time zones that the cell points to, which must outlive it.
+        zones: receives the time zones that the cell points to. The list must outlive the cell.
     """
     cdef bytes name = b"" if schema.name is NULL else schema.name
     set_name(cell, name)

@@ -415,7 +415,7 @@ cdef class Serializer:
         return sum(chunk.memory for chunk in self.held) + self.words_room * sizeof(Word)
 
     cdef SerializedChunk cut(self):
-        """Return a chunk of the keys written since the last one; None if there is none."""
+        """Return a chunk of the keys written since the previous chunk; None if no keys were."""
         cdef SerializedChunk chunk
         cdef Chunk source
         cdef list held

@@ -54,13 +54,13 @@ cdef class UniqueNames:
         free(self.slots)
 
     cdef Py_ssize_t keep(self, Word *words, Py_ssize_t size, int item, int name) except -1:
-        """Keep one item for each name: in the first one's place, with the last one's words.
+        """Keep one item for each name: the last item, in the place of the first.
 
         Args:
             words: the items.
             size: in words.
             item: number of words in an item, 1 or 2.
-            name: which of them is its name.
+            name: which of an item's words is its name.
 
         Returns:
             The size of the kept items, in words.

@@ -23,7 +23,7 @@ class Done:
         resumed: whether an earlier load has started.
         ended: when the whole source had been loaded, in seconds since 1970; empty before.
         total: number of rows at that time.
-        unknown: as ``unseen``, for the loads before the last one.
+        unknown: as ``unseen``, for the loads before the last load.
     """
 
     ran: array[int] = field(default_factory=lambda: array("q", [0]))

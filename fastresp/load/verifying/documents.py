@@ -49,7 +49,7 @@ class Places:
                 del sets[name]
 
     def unclear(self, key: bytes, place: Place | None) -> list[Any]:
-        """Return the slots that a row which writes a place may or may not change."""
+        """Return the slots for which it is unknown whether writing a place changes them."""
         unknown = [*self._at.get((key, None), ())]
         return [*unknown, *self._in.get((key, ()), ())] if place is None else unknown
 

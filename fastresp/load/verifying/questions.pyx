@@ -101,8 +101,8 @@ cdef class Questions:
     cdef Numbers lists          # by key: items pushed at the right, or minus items at the left
     cdef Numbers typed          # by key: 1 if its type was read
     cdef LastVerb last
-    cdef long long row          # the last one
-    cdef bint chosen            # whether it is in the sample
+    cdef long long row          # the last row
+    cdef bint chosen            # whether this row is in the sample
     cdef Asks asks              # about the current chunk
     # The current read:
     cdef Form form              # UNKNOWN without a read
@@ -357,7 +357,7 @@ cdef class Questions:
         else:
             end_header(self.out, self.start, c'*', self.words, &self.digits)
         end_command(self.out, chunk.rows.data.as_longlongs[ask.command + ask.commands - 1])
-        if self.exact or is_list(form) and self.all and not self.again:  # a list may have duplicates
+        if self.exact or is_list(form) and self.all and not self.again:  # lists may have duplicates
             self.ask_number(ask, form)
         if self.again:
             self.ask_type(ask)

@@ -36,7 +36,7 @@ def _size(source: Any) -> int:
 class SeveralFiles:
     """One reading of files.
 
-    All files must have the columns of the first one, in any order. The folders of a file can also
+    All files must have the columns of the first file, in any order. The folders of a file can also
     name columns.
 
     Args:
@@ -171,7 +171,7 @@ class SeveralFiles:
             )
 
     def _noted(self, name: str, own: pa.Schema, index: int) -> pa.Schema:
-        """Return the columns of a file in the order of the first one, and remember their types."""
+        """Return a file's columns in the order of the first file, and remember their types."""
         schema = self._partitions[index].schema(own)
         if self._columns is None and not self._is_any(name):
             self._columns, self._columns_of = schema.names, name
@@ -375,7 +375,7 @@ class SeveralFiles:
         return self._reading.varies and (self._reading.single or kinds.get(name) == "jsonl")
 
     def _fitted(self, name: str, found: pa.Schema) -> pa.Schema:
-        """Return the columns of a file in the order of the first one.
+        """Return the columns of a file in the order of the first file.
 
         Raises:
             SourceError: the columns differ.
