@@ -101,7 +101,7 @@ def test_damaged_keys_of_ended_jobs(server: LocalServer, client: redis.Redis) ->
                 end()
     client.delete(epoch_key)
     client.rpush(epoch_key, "x")
-    with pytest.raises(CheckpointError, match=r":epoch.* of another type"):
+    with pytest.raises(CheckpointError, match=r":epoch.* has another type"):
         load(epoch, 0)
     sink.finish([load(sink, 0)])
     for value in ("x 0", "5", "-1 0", "1e400 0"):
@@ -110,7 +110,7 @@ def test_damaged_keys_of_ended_jobs(server: LocalServer, client: redis.Redis) ->
             load(sink, 0)
     client.delete(task_key)
     client.set(task_key, "x")
-    with pytest.raises(CheckpointError, match=r":job.* of another type"):
+    with pytest.raises(CheckpointError, match=r":job.* has another type"):
         load(sink, 0)
     assert counts(client, 1) == {b"1"}
 
