@@ -208,7 +208,7 @@ def _report_fields(report: Report | None) -> dict[str, Any]:
 
 
 def progress_of(as_json: bool, logged: Any) -> Any:
-    """Return the progress logger, or without one whether to show a progress bar."""
+    """Return the progress logger; if there is none, whether to show a progress bar."""
     return (sys.stderr.isatty() and not as_json) if logged is None else logged
 
 

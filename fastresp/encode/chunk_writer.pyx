@@ -89,7 +89,7 @@ cdef class ChunkWriter:
             return self.buffer.take() if self.buffer.commands else None
 
     cdef int begin(self) except -1:
-        """Mark the start of fill(); the caller sets busy to False at its end."""
+        """Mark the start of fill(); when fill() ends, the caller must set busy to False."""
         with cython.critical_section(self):
             self.check_free()
             self.busy = True

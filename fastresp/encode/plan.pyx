@@ -166,7 +166,7 @@ cdef Py_ssize_t put_composed(
 cdef int put_joined(
     Plan plan, Buffer b, Op op, object row, Nulls nulls, object default
 ) except -1:
-    """Write one argument of several parts; return 0 if a null leaves it out."""
+    """Write one argument of several parts; return 0 if it is left out because of a null."""
     cdef Py_ssize_t start = own_size(&b.out)
     cdef int digits = op.digits
     cdef PyObject *borrowed

@@ -81,7 +81,7 @@ cdef class Writer(ChunkWriter):
         self.start_row = self.rows = row
 
     def fill(self, source):
-        """Encode rows from an iterator until a chunk is due; return False at its end.
+        """Encode rows until a chunk is due; return False at the end of the iterator.
 
         There is no chunk if time ran out and all rows were left out.
         """

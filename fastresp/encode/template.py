@@ -166,7 +166,7 @@ def _text(argument: Sequence[bytes | Field]) -> bytes:
 
 
 def _names(pattern: re.Pattern[str], text: str) -> tuple[list[str], str]:
-    """Return the first names of a placeholder, and the remaining text, from the '!' on."""
+    """Return the names before the '!' of a placeholder, and the text from the '!' on."""
     names, at = [], -1
     while at < 0 or text[at : at + 1] not in ("", "!"):
         found = pattern.match(text, at + 1)

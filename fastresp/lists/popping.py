@@ -309,7 +309,7 @@ class Popping:
         """Check that a reply is a list of at most as many items as requested.
 
         Raises:
-            LostConnection: it is not.
+            LostConnection: it is not such a list.
         """
         connection = self.connection
         if not isinstance(items, list):

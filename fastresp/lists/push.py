@@ -137,7 +137,7 @@ class Push:
         release(source)
 
     def take_chunk(self) -> Chunk | None:
-        """Return the encoded whole commands to send; None without any."""
+        """Return the encoded whole commands to send; None if there are none."""
         chunk = None if self._writer is None else self._writer.take()
         if chunk is not None:
             self._rows_sent.add(chunk)
@@ -259,7 +259,7 @@ class Push:
         self._rows_sent.lose()
 
     def again(self) -> Chunk:
-        """Return some of these commands, in order."""
+        """Return some of the refused commands, in order."""
         return self._rows_sent.again()
 
     def _totals(self) -> tuple[int, int]:

@@ -54,9 +54,9 @@ redis.call('SET', KEYS[4], 1, 'PX', ARGV[3])
 return left"""
 # Put a consumer's items back where they came from. ARGV: '', the consumer, '0' to do so only if
 # its lease has expired, whether they came from the left, and the number of items that the consumer
-# has returned to its caller. Unacknowledged ones of these are kept, and the script returns the
-# total acknowledged. If the number is '', no items are kept, the consumer is deleted, and the
-# script returns the number of items put back.
+# has returned to its caller. Those of them that are unacknowledged are kept, and the script
+# returns the total acknowledged. If the number is '', no items are kept, the consumer is deleted,
+# and the script returns the number of items put back.
 PUT_BACK = f"""\
 {ACKNOWLEDGED}if ARGV[3] == '0' and redis.call('EXISTS', KEYS[4]) == 1 then return 0 end
 local keep, acknowledged = 0, nil

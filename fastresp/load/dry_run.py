@@ -384,7 +384,7 @@ def _problems(
 
 
 def _full(data: str, server: str, inquiry: Inquiry, memory: int) -> list[str]:
-    """Describe the problem if a server has less free memory than its data needs; else None."""
+    """Describe the problem if a server has less free memory than its data needs; else return []."""
     if not inquiry.maxmemory or inquiry.used_memory is None:
         return []
     free = inquiry.maxmemory - inquiry.used_memory

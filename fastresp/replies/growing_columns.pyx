@@ -17,7 +17,7 @@ cdef extern from *:
     #include <sys/mman.h>
     #endif
     /* realloc(); from 4 MiB on, ask for huge pages (Linux): a fresh page of 4 KiB costs five times
-       as much as filling it. Smaller memory malloc usually still has from the last batch. */
+       as much as filling it. For smaller sizes, malloc usually reuses memory of the last batch. */
     static char *fastresp_grown(char *memory, size_t size) {
     #if defined(__linux__) && defined(MADV_HUGEPAGE)
         const size_t huge = 1 << 21;
@@ -81,7 +81,10 @@ def string_column(list values, *, Py_ssize_t head=0, Py_ssize_t tail=0, bint tex
 
 
 cdef bint grow_data(GrowingColumn *column, int64_t n) noexcept nogil:
-    """Make room for n more bytes: the size of the last batch, or double the room."""
+    """Make room for n more bytes.
+
+    The first room is at least the size of the last batch; after that, the room at least doubles.
+    """
     cdef int64_t room = max(FIRST_BYTES, 2 * column.room, column.size + n)
     if column.room == 0:
         room = max(room, column.expected)

@@ -43,7 +43,7 @@ class Postponed:
         self._words: dict[int, str] = {}
         # By place: the keys of each unanswered command, even if it is in flight again.
         self._keys: dict[int, tuple[bytes, ...]] = {}
-        # By key: the places of these commands, and whether each writes.
+        # By key: the places of unanswered commands, and whether each writes.
         self._noted: dict[bytes, dict[int, bool]] = {}
         self._places: list[int] = []  # a heap of these places, and of answered ones
         # Slots whose first command was answered, so that the others may follow immediately.

@@ -167,7 +167,7 @@ class Redirects:
         self._timeout = timeout or MOST_S
         self._connect = connect
         self._pending: dict[int, dict[int, Pending]] = {}
-        self._slots: dict[int, int] = {}  # of these commands, by their place
+        self._slots: dict[int, int] = {}  # of the redirected commands, by their place
 
     @property
     def unanswered(self) -> int:
@@ -176,7 +176,7 @@ class Redirects:
 
     @property
     def unsent(self) -> int:
-        """The number of these that have not run."""
+        """The number of redirected or postponed commands that have not run."""
         return sum(node.waiting for node in self.nodes.values()) + self.postponed.unsent
 
     def put(

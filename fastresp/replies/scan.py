@@ -215,7 +215,7 @@ class Scan:
         """Scan slots on the nodes that they have moved to, or are being moved to.
 
         Raises:
-            TransportError: no node has them for too long, or they move repeatedly.
+            TransportError: for too long, no node has the slots; or the slots move repeatedly.
         """
         words = f"slots {ranges(sorted(moved))} have left the node at {part.server}"
         failed = TransportError(words)
@@ -225,7 +225,7 @@ class Scan:
         return self._again(moving, failed, partial(self._followed, moving, glob, kind))
 
     def _followed(self, part: Part, glob: str, kind: str | None) -> list[Part]:
-        """Ask all other nodes for which of the slots they have keys, and scan these."""
+        """Ask each other node which of the slots it has keys of, and scan those slots there."""
         assert part.slots is not None
         left, parts = set(part.slots), []
         words = "no node says that it has them"

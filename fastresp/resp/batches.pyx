@@ -95,9 +95,10 @@ cdef class BatchedChunk(Chunk):
         return range(first, self.inner.covered(self.firsts[number + 1]))
 
     def elements(self, at):
-        """Return which replies of ``inner`` the elements of a reply to EXEC are.
+        """Return the indices of the replies of ``inner`` that a reply to EXEC contains.
 
-        The reply has further elements: for the opening before them, and for the marker after them.
+        The reply to EXEC also contains the replies to the opening, at its start, and to the command
+        that sets the marker, at its end.
         """
         number = bisect.bisect_left(self.execs, at)
         return range(self.firsts[number], self.firsts[number + 1])
@@ -113,8 +114,8 @@ cdef class Batcher:
         markers: the keys that record the number of rows that have run: one for all commands, or
             one per lane or slot.
         prefix: text before each number.
-        most_commands: a transaction ends with the row that reaches this number of commands,
-        most_bytes: or this size.
+        most_commands: a transaction ends with the row that reaches this number of commands.
+        most_bytes: a transaction also ends with the row that reaches this size.
         lacking: by name in capitals, a number of arguments that is too small: such a command would
             make the server refuse its transaction. An HSET that fails when it runs replaces it;
             users of checkpoints have permission to run HSET.
@@ -123,8 +124,8 @@ cdef class Batcher:
         opening: commands at the start of each transaction, such as SCRIPT LOAD: a server may forget
             scripts at any time, and NOSCRIPT would not stop the rest of the transaction.
         script: makes each transaction a call of this script. Its key is the marker; its arguments
-            are the marker's expected value, each command as its number of arguments and these, and
-            the marker's new value.
+            are the marker's expected value; for each command, the number of arguments and the
+            arguments; and the marker's new value.
         reached: array of int64, for each marker the number of rows in it; needed for a script.
 
     Attributes:
@@ -150,12 +151,13 @@ cdef class Batcher:
             raise ValueError("a script needs the rows that each marker has reached")
 
     cpdef BatchedChunk batch(self, Chunk inner, list ends=None, list numbers=None, bint first=True):
-        """Return a chunk of transactions with the commands of another, which it keeps.
+        """Return a chunk of transactions with the commands of ``inner``.
 
         Args:
+            inner: a chunk of commands; the new chunk holds a reference to it.
             ends: the end of each run of commands with one marker; None for a single run.
             numbers: the marker of each run.
-            first: whether the commands of the first run may follow others with its marker.
+            first: whether an earlier transaction may have set the marker of the first run.
 
         Raises:
             CheckpointError: a command has too many arguments for a script.

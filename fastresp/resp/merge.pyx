@@ -34,7 +34,7 @@ cdef enum:
 cdef inline void shift(
     long long *starts, Py_ssize_t first, Py_ssize_t next, Py_ssize_t by
 ) noexcept nogil:
-    """Note that the items of these commands were moved."""
+    """Note that the items of the commands from ``first`` to ``next`` were moved."""
     cdef Py_ssize_t i
     if by:
         for i in range(first, next):

@@ -67,7 +67,7 @@ FETCHING = frozenset({"GETSET", "GETDEL", "SETBIT"})
 
 
 def may_repeat(units: Sequence[Sequence[bytes]]) -> list[bool]:
-    """Return which units may be resent, if all of these are resent, in order.
+    """Return which units may be resent; the caller must resend all of them, in order.
 
     Any number of the first units may have run. The effect of a second run depends on later
     commands, so the commands of a key are examined together.
@@ -88,9 +88,9 @@ def may_repeat(units: Sequence[Sequence[bytes]]) -> list[bool]:
 def may_ask_again(commands: Sequence[bytes]) -> list[bool]:
     """Return which commands with lost replies may be resent, in order.
 
-    As for ``may_repeat()``, and a second run must be able to return the first reply: GETDEL
-    returns the deleted value, SETNX whether the key was missing, and GET a value that a later SET
-    may have replaced.
+    The rules of ``may_repeat()`` apply, and a second run must be able to return the reply of the
+    first: GETDEL returns the deleted value, SETNX whether the key was missing, and GET a value that
+    a later SET may have replaced.
 
     Args:
         commands: any number of the first commands may have run.

@@ -331,7 +331,7 @@ def keys_in(list keys not None, bytes wanted not None):
 
 
 def mask_of(slots):
-    """Return for each slot 1 if it is one of these, otherwise 0, as bytes."""
+    """Return bytes with one byte per slot: 1 for the given slots, 0 for the others."""
     cdef bytearray mask = bytearray(SLOTS)
     for slot in slots:
         mask[slot] = 1

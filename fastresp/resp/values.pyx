@@ -107,7 +107,7 @@ def pack(*args, default=None):
 
 
 cdef int put_arguments(Buffer b, object args, Nulls nulls, object default) except -1:
-    """Write one command from a list or tuple; return 0 if a null leaves it out."""
+    """Write one command from a list or tuple; return 0 if it is left out because of a null."""
     cdef Py_ssize_t i, start = own_size(&b.out)
     b.argument = -1
     if not PyTuple_Check(args) and not PyList_Check(args):

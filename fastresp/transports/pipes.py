@@ -22,7 +22,10 @@ def enlarge_pipe(fd: int) -> None:
 
 
 def unread(end: socket.socket) -> int:
-    """Return the bytes that the other end of a socket has not read, with overhead; 0 if unknown."""
+    """Return the number of bytes that the other end of a socket has not read; 0 if unknown.
+
+    The number includes the kernel's overhead.
+    """
     count = array.array("i", [0])
     with suppress(OSError):
         fcntl.ioctl(end, termios.TIOCOUTQ, count)

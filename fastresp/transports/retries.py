@@ -177,12 +177,12 @@ class Retries:
 
     @property
     def sent(self) -> int:
-        """Number of these commands that were sent and may have run: they are in doubt."""
+        """Number of commands to resend that were sent and may have run: they are in doubt."""
         return sum(unit.sent for unit in self._entries.values() if isinstance(unit, Unit))
 
     @property
     def unsent(self) -> int:
-        """Number of these commands that have not run."""
+        """Number of commands to resend that have not run."""
         return sum(unit.commands - unit.sent for unit in self.units)
 
     def refuses(self, words: bytes) -> bool:

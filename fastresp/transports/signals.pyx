@@ -84,9 +84,9 @@ cdef class Undisturbed:
 
     @property
     def lifted(self):
-        """Context manager to use inside this one, which delivers signals immediately.
+        """Context manager to use inside this one; inside it, signals are delivered immediately.
 
-        They are delayed again at its end, unless it ends with an exception.
+        After it, signals are delayed again, unless it ends with an exception.
         """
         return Lifted(self)
 

@@ -221,7 +221,10 @@ def replaces(held: Sending, at: int) -> bool:
 
 
 def fence_in(held: Sending, replies: range) -> Chunk | None:
-    """Return the chunk whose last reply is among these, if the source waits for it, else None."""
+    """Return the chunk if ``replies`` include its last reply and the source waits for that reply.
+
+    Otherwise, return None.
+    """
     chunk = held.chunk
     if not chunk.fence or replies[-1] != len(chunk.ends) - 1:
         return None

@@ -171,7 +171,10 @@ cdef Py_ssize_t inner_index(Cell *cell, Py_ssize_t i) noexcept nogil:
 
 
 cdef Py_ssize_t find_run(Cell *cell, int64_t at) noexcept nogil:
-    """Return the run of a row: the current one, the next, or by binary search."""
+    """Return the index of the run that contains a row; -1 if no run does.
+
+    The current run and the next are tried before a binary search.
+    """
     cdef Cell *ends = &cell.children[0]
     cdef Py_ssize_t low = cell.run, high, middle
     for low in range(low, min(low + 2, ends.length)):

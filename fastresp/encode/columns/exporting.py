@@ -192,7 +192,7 @@ def _check_names(data: Any) -> None:
     """Refuse names with a NUL in libraries whose export truncates them, or aborts the process.
 
     Raises:
-        SourceError: a name has one.
+        SourceError: a name has a NUL.
     """
     if _of(data, "pyarrow.lib", PYARROW):
         return
@@ -208,7 +208,7 @@ def check_names(names: Iterable[object], what: str) -> None:
     """Refuse names with a NUL.
 
     Raises:
-        SourceError: a name has one.
+        SourceError: a name has a NUL.
     """
     for name in names:
         if isinstance(name, str) and "\0" in name:

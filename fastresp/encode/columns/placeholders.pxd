@@ -13,7 +13,7 @@ cdef class Columns:
     cdef Cell *columns                  # borrowed: the fields of the root, or the root itself
     cdef Py_ssize_t n_columns
     cdef Cell *fields                   # borrowed: the fields of each row, or NULL
-    cdef Py_ssize_t own                 # the first column that is not among these
+    cdef Py_ssize_t own                 # index of the first column after these fields
     cdef Cell *document                 # borrowed: the whole row as JSON, if such a column exists
     cdef bint named                     # the columns have names
     cdef Cell *forms                    # owned: cells for other forms, and for paths

@@ -135,7 +135,7 @@ cdef class Columns:
         return used
 
     cdef list unnamed(self, set used, field):
-        """Return the other columns of {**}, which are not among the fields of the rows."""
+        """Return the columns that {**} sends besides the rows' own fields."""
         return self.distinct([i for i in range(self.own, self.n_columns) if i not in used], field)
 
     cdef Cell *values_of(self, field) except NULL:

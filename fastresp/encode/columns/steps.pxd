@@ -73,7 +73,7 @@ cdef class Steps(Columns):
     cdef Py_ssize_t n_commands
     cdef list left_out                  # sets of names
     cdef dict texts                     # of the names of fields, by their step
-    cdef bint skips_pairs               # a null in a field-value pair leaves it out
+    cdef bint skips_pairs               # a field-value pair with a null is left out
     cdef int attach(self, Batch batch, Py_ssize_t most) except -1
     cdef void look(self, Py_ssize_t first, Py_ssize_t last) noexcept nogil
     cdef Cell *damaged(self) noexcept

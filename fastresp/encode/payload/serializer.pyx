@@ -391,7 +391,7 @@ cdef class Serializer:
         return end_command(self.out, self.at - self.given)
 
     cdef int limit(self, long long row) except -1:
-        """End the open key if it is large; its later commands wait for the reply."""
+        """End the open key if it is large; later commands wait for the reply to this part."""
         if not self.gathering:
             return 0
         if self.bytes < self.most_bytes:

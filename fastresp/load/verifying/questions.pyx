@@ -132,7 +132,7 @@ cdef class Questions:
         self.digits = 2
 
     def ask(self, Chunk chunk not None):
-        """Return the reads for the commands of a chunk; None without reads."""
+        """Return the reads for the commands of a chunk; None if no reads are needed."""
         cdef Cursor c
         cdef Statement s
         cdef Py_ssize_t i

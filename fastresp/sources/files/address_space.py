@@ -18,7 +18,7 @@ def check_address_space() -> None:
     """Check that a limit of address space, ``ulimit -v``, leaves enough for reading files.
 
     Raises:
-        SourceError: it does not.
+        SourceError: it leaves too little.
     """
     try:
         import resource

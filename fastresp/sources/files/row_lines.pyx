@@ -80,7 +80,7 @@ cdef class RowLines:
         return 0
 
     cdef Py_ssize_t _passed(self, const unsigned char *text, Py_ssize_t size) noexcept nogil:
-        """Pass bytes up to the end of the wanted row, and return their number."""
+        """Skip bytes up to the end of the wanted row, and return their number."""
         cdef Py_ssize_t place = 0
         cdef unsigned char byte, last = self._last
         cdef State state = self._state

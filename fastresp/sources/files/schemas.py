@@ -51,7 +51,7 @@ def same_schema(wanted: tuple[str, pa.Schema], found: tuple[str, pa.Schema]) -> 
     """Return the columns of the first of two files, if its types can represent the other's values.
 
     Raises:
-        SourceError: a type can't.
+        SourceError: a type can't represent the other file's values.
     """
     for field, wider in zip(wanted[1], one_schema((wanted, found)), strict=True):
         if wider.type != field.type:

@@ -249,9 +249,9 @@ class SeveralFiles:
         return self._reading.bad.count
 
     def fraction(self, rows: int | None = None) -> float | None:
-        """Return the share of the files in the first ``rows`` rows, from 0 to 1.
+        """Return which share of the files the first ``rows`` rows are, from 0 to 1.
 
-        It is measured in bytes of the files, or in rows if their number is known.
+        The share is measured in bytes of the files, or in rows if the number of rows is known.
 
         Args:
             rows: must not decrease from call to call; None for all rows read.
@@ -325,7 +325,12 @@ class SeveralFiles:
         return [before + line for line in lines] if state.holds else []
 
     def _opened(self, index: int, start_row: int = 0) -> OpenFile:
-        """Open a file, and leave out rows before ``start_row`` of all files, if known."""
+        """Open a file, without its rows before ``start_row`` if the reader can leave them out.
+
+        Args:
+            index: index of the file.
+            start_row: counted over all files.
+        """
         self._reading.stopped.begin()
         start = start_row - self._rows
         self._states[index] = Unchanged(self._sources[index])
