@@ -23,7 +23,7 @@ TUTORIAL = (
     "Redis documentation, scaling with a cluster: "
     "https://redis.io/docs/latest/operate/oss_and_stack/management/scaling/"
 )
-# Multiples of the average from which on a node counts as uneven.
+# A node with at least this multiple of the average counts as uneven.
 UNEVEN_SLOTS = 1.5
 UNEVEN = 2.0
 # Minimum data or commands to judge.

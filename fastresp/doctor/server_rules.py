@@ -29,7 +29,7 @@ RELEASES = {
     ),
 }
 
-# Shares of maxmemory from which on a large load may, or almost any load will, reach the limit.
+# With these shares of maxmemory in use, a large load may, or almost any load will, reach the limit.
 MEMORY_HIGH, MEMORY_NEAR = 0.75, 0.9
 # With a smaller share of keys with an expiry, a volatile-* policy soon has no key to evict.
 EXPIRING_FEW = 0.1

@@ -58,7 +58,7 @@ class Calls:
         self._begun = False  # whether items.beginning() is done for this connection
 
     def check_idle(self) -> None:
-        """Refuse a call during another one, from another task or thread or from the source.
+        """Refuse a call during another call, from another task or thread or from the source.
 
         Raises:
             RuntimeError: another call is running.

@@ -137,7 +137,7 @@ def with_advice(message: str, advice: str) -> str:
 
 
 def without_nulls_option(message: str) -> str:
-    """Replace the advice of a message that names ``nulls=``, for ``pack()``, which lacks it."""
+    """Replace advice that names the option ``nulls=``, since ``pack()`` lacks this option."""
     named = isinstance(message, Message) and any(each.option == "nulls" for each in message.hints)
     return with_advice(message, "leave it out, or send an empty string") if named else message
 

@@ -116,7 +116,7 @@ def _is_internal(error: BaseException) -> bool:
 
 
 def _is_replaced(error: BaseException, by: BaseException) -> bool:
-    """Return whether fastresp caught an error and raised another one ``from None``."""
+    """Return whether fastresp caught an error and raised another error ``from None``."""
     first = error.__traceback__
     return by.__suppress_context__ and first is not None and _within(first, OURS)
 

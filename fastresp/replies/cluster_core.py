@@ -185,7 +185,7 @@ class ClusterCore:
                 stack.callback(node.detach)
 
     def sender(self, place: int) -> tuple[NodeCore, bytes]:
-        """Return the node that sent one of the last replies, and its command."""
+        """Return the node that sent one of the last replies, and the command of the reply."""
         for node in self._all:
             command = node.command_at(place)
             if command is not None:

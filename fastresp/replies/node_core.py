@@ -41,10 +41,10 @@ class Arrived(NamedTuple):
     """Replies that arrived, and wait for earlier replies of other nodes.
 
     Attributes:
-        last: the last of their places.
+        last: the place of the last reply.
         number: the number of replies.
-        size: their size in bytes.
-        chunks: their commands, if they are kept.
+        size: the size of the replies in bytes.
+        chunks: the commands that they answer, if commands are kept.
     """
 
     last: int

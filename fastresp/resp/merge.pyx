@@ -66,7 +66,7 @@ cdef class MergedChunk(Chunk):
         return range(self.covered(at), self.lasts[at])
 
     def command(self, at, part):
-        """Return one of the original commands of a merged one."""
+        """Return one of the original commands of a merged command."""
         cdef Py_ssize_t first = self.covered(at), begin = self.ends[at - 1] if at else 0
         cdef Py_ssize_t last = self.lasts[at]
         if last - first == 1:

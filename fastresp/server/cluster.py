@@ -146,7 +146,7 @@ def topology_of(reply: Any, host: str, place: str, remap: Remap = None) -> Topol
 
 
 def _host_of(name: Any, more: list[Any]) -> str:
-    """Return the name of a node, or its address if it has no name; empty for the asked one."""
+    """Return the name of a node, or its address if it has no name; empty for the node asked."""
     text = name or b""
     if text == UNKNOWN.encode():
         known = dict(zip(more[1][::2], more[1][1::2], strict=False)) if len(more) > 1 else {}

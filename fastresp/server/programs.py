@@ -83,7 +83,7 @@ def need_program(role: str) -> str:
 
 
 def is_in_wheel(program: str) -> bool:
-    """Return whether a program belongs to a wheel; these are found last."""
+    """Return whether a program belongs to a wheel; such programs are found last."""
     return Path(program).parent in _wheel_folders()
 
 

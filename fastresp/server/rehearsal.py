@@ -94,7 +94,7 @@ def over_any_keys(template: Template | None, cluster: bool) -> list[tuple[bytes,
     """Return commands over arbitrary keys, which a merged load uses if they are accepted.
 
     A server refuses them if the user lacks permission for all keys, or if a proxy shards keys. The
-    keys start and end with every byte, so that no ACL rule for some keys allows all of them.
+    keys start and end with every possible byte, so that no ACL rule for some keys allows them all.
 
     Args:
         template: the load's template; None for any commands.

@@ -34,7 +34,7 @@ def joined(blocks: Iterable[pa.Table], advice: str) -> pa.Table:
 
 
 def with_types(schema: pa.Schema, other: pa.Schema) -> pa.Schema:
-    """Return a schema whose null types are replaced by the types of another one."""
+    """Return a schema whose null types are replaced by the types of another schema."""
     fields = {field.name: field.type for field in other}
     kinds = [with_type(field.type, fields.get(field.name, field.type)) for field in schema]
     return pa.schema(list(zip(schema.names, kinds, strict=True)))

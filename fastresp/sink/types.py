@@ -13,7 +13,8 @@ __all__ = ["check_types", "in_utc", "parsed"]
 def in_utc(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Convert the timestamps of a batch from the session's time zone to UTC, at any depth.
 
-    Historic offsets from before time zones have seconds, which other programs can't parse.
+    The UTC offsets of times before time zones existed include seconds, which other programs can't
+    parse.
     """
     fields = [each.with_type(_type_in_utc(each.type)) for each in batch.schema]
     wanted = pa.schema(fields, batch.schema.metadata)

@@ -36,7 +36,7 @@ class Pushed(Frames):
     """Batches that another thread passes on, as one stream of columns.
 
     At most one batch waits, so that memory stays bounded: while the reader encodes a batch and
-    another one waits, the thread that makes them is blocked.
+    another batch waits, the thread that makes batches is blocked.
 
     Attributes:
         paused: whether no batch was passed on for a moment, so that the next one may take long.

@@ -195,7 +195,7 @@ def check_columns(
 
 
 def may_be(kind: Any, wanted: Any) -> bool:
-    """Return whether all values of an Arrow type are the same in another one.
+    """Return whether another Arrow type represents all values of a type unchanged.
 
     A column of only nulls, or of lists without elements, may have any type.
     """

@@ -26,7 +26,7 @@ class BatchedWindow(ResendingWindow):
     """
 
     batched = True
-    # Why the load can't continue, and the reply from which on nothing is acknowledged.
+    # Why the load can't continue, and the first reply that must not be acknowledged.
     refused_at = None
     # Number of replies with errors of our own commands, and the last reply with other errors.
     _noted = 0

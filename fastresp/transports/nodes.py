@@ -364,10 +364,10 @@ class Nodes:
             raise TransportError(f"{message}: {self._retries.words}", self._lanes.report)
 
     def _check_order(self) -> None:
-        """Check, once all commands are answered, that none overtook a refused one of its key.
+        """Check, once all are answered, that no command overtook a refused command of its key.
 
         Raises:
-            TransportError: a command did.
+            TransportError: a command overtook another.
         """
         if any(lane.window.overtaken() for lane in self._lanes.lanes):
             units = self._retries.units

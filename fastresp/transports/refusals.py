@@ -18,7 +18,7 @@ class RepeatableWindow(ResendingWindow):
     run; they are in doubt, and are also resent.
     """
 
-    # Why the load can't continue, and the reply from which on nothing is acknowledged.
+    # Why the load can't continue, and the first reply that must not be acknowledged.
     refused_at = None
     # Later error replies, which do not count, since their commands run again.
     _not_counted: frozenset[int] = frozenset()

@@ -26,7 +26,7 @@ cdef extern from "Python.h":
     char *PyBytes_AS_STRING(PyObject *data)
     int _PyBytes_Resize(PyObject **data, Py_ssize_t size) except -1
 
-# Less than 128 KiB, from which on malloc maps fresh pages for each read.
+# Less than 128 KiB: for that size or more, malloc maps fresh pages for each read.
 READ_BYTES = 1 << 16
 cdef Py_ssize_t MOST_BYTES = READ_BYTES
 # Waking a sleeping process takes 100 us on a virtual machine, about as long as a server needs to

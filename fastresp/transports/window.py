@@ -174,11 +174,11 @@ class Window:
     Does no I/O: the sender asks for a ``piece()``, appends the number of sent bytes to
     ``sending.written``, and calls ``acknowledge()`` with the number of received replies.
 
-    It counts replies, since merged commands share one, unless a name says commands.
+    Numbers are of replies, since merged commands share a reply, unless a name says commands.
 
     Args:
-        most_bytes: memory of held chunks from which on the window has no room.
-        most_commands: number of due replies from which on the window has no room.
+        most_bytes: the window has no room if the held chunks have this much memory, or more.
+        most_commands: the window has no room if this number of replies is due, or more.
 
     Attributes:
         acknowledged: number of received replies, which arrive in the order of the commands.

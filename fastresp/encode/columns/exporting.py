@@ -78,17 +78,19 @@ def _of(data: Any, library: str, *names: str) -> bool:
 
 
 def names_with_nul(data: Any) -> NestedNames | None:
-    """Return the names of columns and fields if one has a NUL, where the C interface ends a name.
+    """Return the names of columns and fields if a name has a NUL; otherwise None.
+
+    The C interface ends a name at the first NUL.
 
     Args:
-        data: the object that exports them; its schema is known if it is pyarrow's or Described.
+        data: the object with the columns; its schema is known if it is pyarrow's or Described.
     """
     schema = data.arrow_schema if isinstance(data, Described) else None
     if _of(data, "pyarrow.lib", PYARROW):
         schema = data.schema if hasattr(data, "schema") else data.type
     try:
         found = [] if schema is None else _names(schema)
-    except UnicodeDecodeError:  # the C interface has all bytes of these
+    except UnicodeDecodeError:  # not UTF-8: the C interface has all bytes
         return None
     return found if any("\0" in name for name in _flat(found)) else None
 

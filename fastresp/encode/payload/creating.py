@@ -23,8 +23,8 @@ def check_creating(template: Template | None, *, file: bool = False) -> None:
     """Refuse a template that does not make one whole value per key.
 
     Args:
-        template: None if each row is a command; these are checked one by one.
-        file: whether the values are for an RDB file, which may contain strings.
+        template: None if each row is a command; such commands are checked one by one.
+        file: whether the values are for an RDB file, in which they may also be strings.
 
     Raises:
         TemplateError: a command of the template can't be serialised.

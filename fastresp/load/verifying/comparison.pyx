@@ -50,7 +50,7 @@ cdef class Comparison(Incoming):
         full: whether no more differences are stored.
         replies: number of whole replies.
         values: number of compared values.
-        rows: number of their rows.
+        rows: number of rows that these values belong to.
         held_bytes: memory of the chunks of the source that are not compared yet.
         refused: the index and the text of the first unexpected error reply, or None.
     """

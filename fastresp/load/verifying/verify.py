@@ -323,7 +323,7 @@ class Verification:
         self._differing = [(each, changed, False) for each, changed in still]
 
     def _looking_at(self, some: Sequence[Candidate], kept: Kept) -> Looking:
-        """Compare values one by one; a difference's row is its index among them."""
+        """Compare values one by one; the row of a difference is the index of its candidate."""
         if not some:
             return
         comparison = self._comparing(kept, again=True)

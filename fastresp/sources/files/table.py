@@ -358,7 +358,7 @@ class Parts:
         self._held: Any = None  # the first batch of the next stream
 
     def stream(self, schema: Any, first: Any, requested_schema: object = None) -> object:
-        """Return a stream of a batch and the next ones, up to one with another schema."""
+        """Return a stream of a batch and the next batches, up to a change of the schema."""
         import pyarrow as pa
 
         self.schema = schema
