@@ -23,7 +23,7 @@ from .settings import Settings
 
 __all__ = ["Popping"]
 
-# Requests in flight: the server runs the next ones while we read the items of the first.
+# Requests in flight: the server runs the next requests while we read the items of the first.
 # ReplyCore.room() also limits the bytes of their replies.
 REQUESTS = 8
 # Maximum wait of a blocking command.

@@ -95,7 +95,7 @@ class Indexing:
     def holding(
         self, chunk: Chunk, drain: Callable[[], Steps[None]], meanwhile: Callable[[], Steps[None]]
     ) -> Steps[None]:
-        """Wait before a chunk is sent while too many documents are not indexed.
+        """Before a chunk is sent, wait until few enough documents are not indexed yet.
 
         Args:
             chunk: the chunk.

@@ -418,8 +418,8 @@ def _following(
 ) -> Steps[None]:
     """Resend commands that nodes refused, or left unanswered when they were lost.
 
-    Ready chunks that were routed to the old nodes are sent with them, so that no command overtakes
-    an earlier one of its key.
+    Ready chunks that were routed to the old nodes are sent with these commands, so that no command
+    overtakes an earlier command of its key.
 
     Args:
         end: whether to continue until every command is answered.

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Output", "Place", "new_file", "replacing", "told"]
 
-# The system is asked to write back to disk after every this many bytes, so that the final fsync()
-# has little to wait for.
+# Each time this number of bytes is written, the system is asked to write them back to disk, so that
+# the final fsync() has little to wait for.
 BEGUN_BYTES = 8 << 20
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 

@@ -126,7 +126,7 @@ class Postponed:
         """Return commands that can't be resent, with their slots and error replies.
 
         Raises:
-            TransportError: one of them got no error reply, because its node was lost.
+            TransportError: a command got no error reply, because its node was lost.
         """
         found = []
         for slot, waiting in [*self._waiting.items()]:

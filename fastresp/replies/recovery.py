@@ -112,8 +112,8 @@ class Recovery:
         """Send waiting commands to the current owners of their slots, or wait a moment.
 
         Args:
-            nodes: all nodes. All their commands are answered, except for unread replies that wait
-                for earlier ones.
+            nodes: all nodes. All their commands are answered, but some replies may be unread, and
+                wait for earlier replies.
 
         Raises:
             TransportError: commands have waited for too long, or can't be sent in order.

@@ -24,7 +24,7 @@ HOME = ("", 0)
 
 # Makes a node run the next command on a slot that it is importing.
 ASKING = Refused(-1, -1, pack("ASKING"), 0)
-# From this many redirections of a command on, pause before it is resent.
+# If a command is redirected this many times or more, pause before it is resent.
 MANY = 3
 
 

@@ -274,7 +274,7 @@ class Scan:
         return connection
 
     def _close(self, first: int = 0) -> None:
-        """Close the connections from this one on."""
+        """Close the connections whose index is ``first`` or higher."""
         for connection in self._connections[first:]:
             connection.disconnect()
         del self._connections[first:]

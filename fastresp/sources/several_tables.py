@@ -90,8 +90,8 @@ class Frames(Described):
     """Tables with the same columns as one stream; requests each table after its predecessor.
 
     Args:
-        frames: the tables; at least one. None instead of a later one is a pause: the earlier rows
-            are loaded without waiting for more.
+        frames: the tables; at least one. None among later tables is a pause: the earlier rows are
+            loaded without waiting for more.
 
     Attributes:
         error: the exception that ended the stream, or None; Arrow passes on only its text.

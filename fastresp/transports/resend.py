@@ -64,7 +64,7 @@ class ResendingWindow(Window):
         self._aborted: dict[int, tuple[str, int] | None] = {}
         self._later: set[int] = set()
         # Until all commands are answered: the replies that refuse commands, the error replies, and
-        # the chunks from the first of these on.
+        # the chunks since the first refused command.
         self._redirects: set[int] = set()
         self._failed: set[int] = set()
         self._kept: list[Sending] = []
@@ -414,9 +414,9 @@ class ResendingWindow(Window):
         """Plan to resend a command if its error reply says so; return whether it does.
 
         Args:
-            index: index of the command in this window or the other one.
+            index: index of the command in its window.
             words: the reply.
-            window: the other window, if the command is in another.
+            window: the window of the command; None for this window.
         """
         if self._resending is None or not self._resending.refused(words):
             return False

@@ -143,7 +143,7 @@ ctypedef fused Offset:
 cdef Py_ssize_t rising_offsets(
     const Offset *offsets, Py_ssize_t n, Py_ssize_t length, int64_t most
 ) noexcept nogil:
-    """Return the number of values, from the first on, with offsets that don't decrease.
+    """Return the number of leading values with offsets that don't decrease.
 
     Signed offsets are read as unsigned, since C defines their differences. If none is below 0,
     the highest bit of a difference means that they decrease.
@@ -168,7 +168,7 @@ cdef Py_ssize_t rising_offsets(
 
 
 cdef Py_ssize_t viewed(Cell *cell, Py_ssize_t n, int64_t most) noexcept nogil:
-    """Return the number of list views, from the first on, that are within their items."""
+    """Return the number of leading list views that are within their items."""
     cdef bint large = cell.layout == LAYOUT_LARGE_LIST_VIEW
     cdef int64_t start, size
     cdef Py_ssize_t i
@@ -185,7 +185,7 @@ cdef Py_ssize_t viewed(Cell *cell, Py_ssize_t n, int64_t most) noexcept nogil:
 
 
 cdef Py_ssize_t run_ends(Cell *ends) noexcept nogil:
-    """Return the number of runs, from the first on, with increasing ends."""
+    """Return the number of leading runs with increasing ends."""
     cdef Py_ssize_t i
     cdef int64_t before = 0, end
     for i in range(ends.length):

@@ -9,7 +9,7 @@ cdef class Comparison(Incoming):
     cdef object kept
     cdef object queue                   # Asks of later chunks
     cdef Asks asks                      # being answered; None at the end
-    cdef Py_ssize_t at                  # index of the current one
+    cdef Py_ssize_t at                  # index of the current ask
     cdef bint again, exact
     cdef double since
     cdef readonly bint full

@@ -126,7 +126,7 @@ class ReadAhead:
 
     def _let_go(self) -> None:
         """End the reading in a forked child, where the thread does not run."""
-        self._changed = threading.Condition()  # the thread may have held the old one's lock
+        self._changed = threading.Condition()  # the thread may hold the old lock
         self.error = SourceError(str(Inherited("table")))
         self._ready.clear()
         self._ended = True
