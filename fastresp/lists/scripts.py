@@ -54,7 +54,7 @@ redis.call('SET', KEYS[4], 1, 'PX', ARGV[3])
 return left"""
 # Put a consumer's items back where they came from. ARGV: '', the consumer, '0' to do so only if
 # its lease has expired, whether they came from the left, and the number of items that the consumer
-# has returned to its caller. Those of them that are unacknowledged are kept, and the script
+# has returned to its caller. Returned items that are unacknowledged are kept, and the script
 # returns the total acknowledged. If the number is '', no items are kept, the consumer is deleted,
 # and the script returns the number of items put back.
 PUT_BACK = f"""\

@@ -51,7 +51,8 @@ def receive(int fd, sink, Py_ssize_t reads, int milliseconds=0, bint soon=False)
         soon: whether input is likely to arrive soon, so that the wait starts by polling.
 
     Returns:
-        Whether the input arrived soon; if so, later input may, too. Over a network it rarely does.
+        Whether the input arrived soon, so that later input is likely to arrive soon. Over a network
+        it rarely does.
 
     Raises:
         EOFError: the other side has closed the connection.
