@@ -17,8 +17,8 @@ from .source import row_writer
 
 __all__ = ["AsyncChunks"]
 
-# Rows of an async source gathered before they are encoded: a call of the encoder costs as much as
-# a few rows.
+# Number of rows of an async source to gather before encoding: a call of the encoder costs as much
+# as a few rows.
 GATHERED_ROWS = 32
 
 
@@ -50,7 +50,7 @@ class AsyncChunks(Chunks):
         while self._more and not self._ready and not self._failed and not self.waits:
             await self._gather(self._source)
             if not self._ready:
-                await asyncio.sleep(0)  # all of these rows were skipped
+                await asyncio.sleep(0)  # every gathered row was skipped
         return self._give()
 
     async def _gather(self, source: AsyncIterator[Any]) -> None:
@@ -67,7 +67,7 @@ class AsyncChunks(Chunks):
                 else:
                     self._more = False
             except Exception:
-                self._encode()  # an error in one of these rows is raised before the source's
+                self._encode()  # raises the error of a gathered row before the source's
                 self._cut()
                 self._raise_refused()
                 raise

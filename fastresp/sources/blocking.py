@@ -1,8 +1,8 @@
-"""Complete writes, and reads that wait, even on non-blocking files.
+"""Complete writes and blocking reads, even on non-blocking files.
 
-``write()`` of an unbuffered file may write only a part, for example when a disk becomes full. A
-non-blocking file with nothing to read looks as if it were at its end, and one without room as if a
-write had succeeded. Any process that shares a pipe or a terminal can make it non-blocking at any
+``write()`` of an unbuffered file may write only a part, for example when a disk becomes full. On a
+non-blocking file, a read without data looks like the end of the file, and a write without room
+looks like a success. Any process that shares a pipe or a terminal can make it non-blocking at any
 time.
 """
 
@@ -60,7 +60,7 @@ def read_some(file: Any, size: int) -> bytes:
         file: a file object open for reading bytes.
 
     Raises:
-        OSError: as for ``write_all``.
+        OSError: the file can't be read; BlockingIOError if it is non-blocking and can't be polled.
     """
     while (piece := read_now(file, size)) is None:
         wait_until(file, POLLIN)
@@ -68,7 +68,7 @@ def read_some(file: Any, size: int) -> bytes:
 
 
 def read_now(file: Any, size: int) -> bytes | None:
-    """Read at most ``size`` bytes in one call; empty at the end, None without data so far."""
+    """Read at most ``size`` bytes in one call; empty at the end, None if no data has arrived."""
     try:
         if isinstance(file, (io.BufferedReader, io.BufferedRWPair)) and not file.seekable():
             # Only this method with one read distinguishes "nothing yet" from "end".
@@ -87,7 +87,7 @@ def wait_until(file: Any, event: int) -> None:
     """Wait until a non-blocking file can be read (POLLIN) or written (POLLOUT).
 
     Raises:
-        BlockingIOError: it has no file descriptor to poll.
+        BlockingIOError: the file has no descriptor to poll.
     """
     try:
         number = file.fileno()

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["Chunks"]
 
 
-# The defaults of merge_items and merge_bytes: a server runs such a command in less than 1 ms.
+# The defaults of merge_items and merge_bytes: a server runs a command of this size within 1 ms.
 MERGE_ITEMS = 1000
 MERGE_BYTES = 1 << 16
 # The maximum number of items and bytes of a chunk.
@@ -62,12 +62,12 @@ class Chunks:
 
     Attributes:
         writer: the encoder, once the source is open.
-        start_row: of the source; earlier rows are left out.
+        start_row: the first row of the source to load.
         batcher: puts the commands into transactions; None to send them as they are.
-        ran: for each of several markers, the number of rows that have run.
+        ran: for each marker of the checkpoint, the number of rows that have run.
         most_merged: the maximum number of items of a merged command, whatever ``merge_items`` is.
-        in_order: whether replies are wanted in the order of the source: no command for a node may
-            then be kept back while later ones are sent to other nodes.
+        in_order: whether replies are wanted in the order of the source. If so, no command is kept
+            back while later commands are sent to other nodes.
 
     Raises:
         TemplateError: the commands of the template can't be serialised.
@@ -115,8 +115,8 @@ class Chunks:
         """Open the source if it is not open yet.
 
         Raises:
-            TypeError, TemplateError, SourceError, OSError: it can't be read, or not with this
-                template and options.
+            TypeError, TemplateError, SourceError, OSError: the source can't be read, or does not
+                fit the template and the options.
         """
         if self._source is None:
             self.writer, self._source = encoding(
@@ -142,7 +142,7 @@ class Chunks:
         gatherer = self._gatherer
         paused = isinstance(self.data, Pushed) and self.data.paused
         if gatherer is not None and self._ready and self._more and not (gatherer.full or paused):
-            self._make()  # the next commands are gathered while these are sent
+            self._make()  # gather the next commands while this chunk is sent
         while self._more and not self._ready:
             self._make()
             router = self._router
@@ -151,7 +151,7 @@ class Chunks:
         return self._give()
 
     def _gathered(self, gatherer: Gatherer, router: Router) -> bool:
-        """Return whether to send the gathered commands: they are enough, or the source is slow."""
+        """Return whether to send the gathered commands: there are enough, or the source is slow."""
         late = time.monotonic() - self._flushed > GATHERED_S
         return gatherer.full or late or (router.paused and not self.is_columns)
 

@@ -59,7 +59,7 @@ def check_types(fragment: Any, schema: Any) -> None:
 
 
 def check_int96(fragment: Any) -> None:
-    """Refuse a Parquet file whose INT96 timestamps would be read as nanoseconds, and wrap."""
+    """Refuse a Parquet file with INT96 timestamps that would wrap when read as nanoseconds."""
     options = getattr(fragment.format, "read_options", None)
     if getattr(options, "coerce_int96_timestamp_unit", None) != "ns":
         return

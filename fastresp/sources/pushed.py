@@ -13,7 +13,7 @@ __all__ = ["TICK_S", "Pushed", "check_batch"]
 
 # A thread that passes nothing on for this many seconds has paused.
 PAUSE_S = 0.02
-# The longest wait of a thread: once polars is imported, Ctrl-C does not end an unlimited one.
+# The longest wait of a thread: once polars is imported, Ctrl-C does not end an unlimited wait.
 TICK_S = 0.2
 # The pause after which gathered commands of transactions are sent.
 LONG_PAUSE_S = 1.1
@@ -39,7 +39,7 @@ class Pushed(Frames):
     another batch waits, the thread that makes batches is blocked.
 
     Attributes:
-        paused: whether no batch was passed on for a moment, so that the next one may take long.
+        paused: whether no batch was passed on for a moment, so that the next batch may take long.
         pausing: called by the reader while there is nothing to read.
         waiting: called by the reader's driver while the connections have no room for more.
     """

@@ -174,7 +174,7 @@ def check_columns(
     """Refuse a table with other columns than the first table.
 
     Args:
-        noun, number: which table it is.
+        noun, number: the word for a table, and the table's number, for messages.
         advice: how to cast a column.
 
     Raises:

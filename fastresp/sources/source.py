@@ -284,7 +284,7 @@ def _columns(
 
 
 def _has_nothing(data: Any) -> bool:
-    """Return whether a frame has neither columns nor rows, as one made of an empty list."""
+    """Return whether a frame has neither columns nor rows, as if made from an empty list."""
     known = hasattr(data, "columns") and hasattr(data, "__len__")
     return known and not len(data.columns) and not len(data)
 

@@ -15,10 +15,10 @@ LEAST_FREE_BYTES = 256 << 20
 
 
 def check_address_space() -> None:
-    """Check that a limit of address space, ``ulimit -v``, leaves enough for reading files.
+    """Check that the limit of the address space (``ulimit -v``) is large enough to read files.
 
     Raises:
-        SourceError: it leaves too little.
+        SourceError: the limit is too small.
     """
     try:
         import resource

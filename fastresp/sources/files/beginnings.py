@@ -18,7 +18,7 @@ PACKED_BEGINNINGS = {
 }
 PACKED_NAMES = {"gzip": "gzip", "zstd": "Zstandard", "bz2": "bzip2"}
 UNREAD_COMPRESSIONS = {b"\xfd7zXZ\0": "compressed with xz", b"\x04\x22\x4d\x18": "an LZ4 file"}
-# In Parquet, the Thrift field 1 follows, an integer; a CSV header may also begin with PAR1.
+# In Parquet, Thrift field 1 (an integer) follows PAR1; a CSV header may also begin with PAR1.
 PARQUET = b"PAR1\x15"
 OTHERS = {
     b"PK\x03\x04": "a zip archive, as Excel writes it",
@@ -41,14 +41,14 @@ def binary_format(head: bytes) -> str | None:
 
 
 def check_text(head: bytes, kind: str) -> None:
-    """Refuse a file that is not in its format.
+    """Refuse a text file that is not in the expected format.
 
     Args:
-        head: its first bytes, decompressed.
-        kind: ``"csv"``, ``"tsv"``, ``"jsonl"`` or ``"lines"``, which may be any bytes.
+        head: the first bytes of the file, decompressed.
+        kind: the format: ``"csv"``, ``"tsv"``, ``"jsonl"``, or ``"lines"``, which may be any bytes.
 
     Raises:
-        SourceError: it is compressed, of another format, or UTF-16.
+        SourceError: the file is compressed, of another format, or UTF-16.
     """
     if any(map(head.startswith, UNREAD_COMPRESSIONS)):
         raise SourceError(

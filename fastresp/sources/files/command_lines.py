@@ -20,7 +20,7 @@ def lines_of_items(
     items: Sequence[int],
     counts: Callable[[bytes], object] = lambda item: True,
 ) -> list[int]:
-    """Return the lines in which items begin, counted from 1, as far as they are found.
+    """Return the line in which each item begins, counted from 1, until an item is not found.
 
     Args:
         blocks: whole items.
@@ -43,7 +43,7 @@ def lines_of_items(
 
 
 def lines_of_commands(path: str, rows: Sequence[int], stopped: Watch) -> list[int]:
-    """Do the same for the commands of a file with a command per line."""
+    """Do the same as ``lines_of_items`` for the commands of a file with a command per line."""
     file = Input(path, stopped)
     try:
         return lines_of_items(line_blocks(file, b"\n", BULK_BYTES), b"\n", rows, bytes.strip)
@@ -52,7 +52,7 @@ def lines_of_commands(path: str, rows: Sequence[int], stopped: Watch) -> list[in
 
 
 def lines_of_resp(path: str, rows: Sequence[int], stopped: Watch) -> list[int]:
-    """Do the same for the commands of a RESP file."""
+    """Do the same as ``lines_of_items`` for the commands of a RESP file."""
     found: list[int] = []
     line = at = 0
     starts = _starts(path, rows, stopped)

@@ -49,7 +49,7 @@ def header_of(data: Input, kind: str, options: FileOptions) -> list[str]:
 
 
 def checked_text(data: Input, kind: str, options: FileOptions) -> CheckedText:
-    """Return the text from its first character on."""
+    """Return the text, without a byte order mark."""
     head = data.read(BLOCK_BYTES)
     head = head.removeprefix(codecs.BOM_UTF8)
     data.put_back(head)
@@ -74,10 +74,10 @@ def _names(text: CheckedText, kind: str, options: FileOptions) -> list[str]:
 
 
 def _taken(text: CheckedText, kind: str, options: FileOptions) -> list[str]:
-    """Return the names; a missing one is replaced by a name for the column's position.
+    """Return the names; a missing name is replaced by a name for the column's position.
 
     Raises:
-        SourceError: there are no names, or a column has the replacement name of another.
+        SourceError: there are no names, or a column has the replacement name of another column.
     """
     found = _header(text, kind, options) if options.header else _numbered(text, options)
     # pandas writes its index as a column without a name, R as one with the quoted name "".
@@ -127,7 +127,7 @@ def _header(text: CheckedText, kind: str, options: FileOptions) -> Sequence[str 
 
 
 def _fields(line: str, dialect: Dialect) -> list[str | None]:
-    """Return the fields of a line; None for one that is empty and not quoted, as Arrow does."""
+    """Return the fields of a line; None for a field that is empty and not quoted, as Arrow does."""
     most = line.count(dialect.delimiter) + 1
     text = f"{line}\n".encode()
     table = arrow_csv.read_csv(
@@ -194,8 +194,8 @@ def _conversion(names: Sequence[str], null_values: Sequence[str]) -> arrow_csv.C
 class _Rows:
     """The rows of a file as batches of columns.
 
-    If the file ends with a wrong quote, too many fields are added to its last row, so that Arrow
-    reports that row after reading all earlier ones.
+    If the file ends with a wrong quote, surplus fields are added to the last row, so that Arrow
+    reports that row after reading all earlier rows.
 
     Args:
         text: the file, without the line of names.
@@ -289,7 +289,7 @@ class _Rows:
 
 
 def _wrong(row: str, expected: str, fields: str, text: str) -> SourceError:
-    """Return the error for a row; Arrow's message has its beginning."""
+    """Return the error for a row; ``text`` is the start of the row, from Arrow's message."""
     if int(fields) > int(expected):
         fix = "quote fields that contain a delimiter, and close each quote"
     else:

@@ -17,14 +17,14 @@ from .schemas import one_schema
 
 __all__ = ["as_name", "check_distinct", "columns_of_all", "in_zones", "parquet_select"]
 
-# Parquet types, also nested, that DuckDB silently reads as other types.
+# Parquet types that DuckDB silently reads as other types, even when nested.
 CHANGED = {
     re.compile(r"decimal256\((39|[4-7]\d), "): "rounds to 64-bit floats",
     re.compile("duration"): "reads as plain numbers",
 }
 
-# Parts of a path that DuckDB reads as other names and values of folders, or can't read: escapes in
-# a name or beyond ASCII, a second "=", line ends, backslashes and wildcards.
+# Parts of a path that make DuckDB misread the names and values of folders, or fail: escapes in a
+# name or beyond ASCII, a second "=", line ends, backslashes and wildcards.
 UNLIKE = re.compile(r"%[^/]*=|%[89A-Fa-f]|=[^/]*=|[\n\r\\*?[]")
 
 
@@ -32,9 +32,9 @@ def parquet_select(files: Sequence[str], schema: pa.Schema, pattern: str | None)
     """Return a query over Parquet files; None if DuckDB would read other values than a load.
 
     Args:
-        files: their paths.
-        schema: their columns.
-        pattern: the pattern that found them; None if they were named.
+        files: the paths of the files.
+        schema: the columns of the files.
+        pattern: the pattern that found the files; None if they were named.
 
     Raises:
         SourceError: DuckDB would change the name of a column.
@@ -60,7 +60,7 @@ def check_distinct(names: Sequence[str]) -> None:
     """Refuse names that DuckDB would change silently; it ignores the case of ASCII letters.
 
     Raises:
-        SourceError: one is empty, or differs from another in case only.
+        SourceError: a name is empty, or two names differ only in case.
     """
     known: dict[bytes, str] = {}
     for name in names:
@@ -153,7 +153,7 @@ def changed_columns(columns: pa.Schema) -> dict[str, str]:
 
 
 def partitions(sources: Sequence[str], pattern: str | None) -> list[str] | None:
-    """Return the columns named by folders of Parquet files; None if DuckDB would read others.
+    """Return the columns named by folders of Parquet files; None if DuckDB would differ.
 
     DuckDB uses all folders of a path, prefers the name of the folder to the file's own column,
     ignores case, and splits a folder's name differently if it is more than a name and a value.

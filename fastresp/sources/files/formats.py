@@ -43,8 +43,8 @@ __all__ = [
 ]
 
 BATCH_ROWS = 16384
-# Number of places in a file where lines are measured to estimate their number: their length may
-# change along the file.
+# Number of positions in a file where lines are measured to estimate their number: the length of
+# lines may change along the file.
 PLACES = 32
 PLACE_BYTES = 1 << 16
 
@@ -61,8 +61,8 @@ class OpenFile:
         name: the path, or the name of the file object.
         schema: the columns of its batches.
         batches: its batches.
-        rows: number of rows, if its metadata has it.
-        input: its bytes, if they are read from start to end.
+        rows: number of rows, if the file's metadata has it.
+        input: the bytes of the file, if they are read from start to end.
         close: closes the file; called in the thread that reads the batches.
         left_out: number of unwanted rows at the beginning that are not in the batches.
     """
@@ -87,14 +87,14 @@ def open_file(
 
     Args:
         source: a path or a file object.
-        kind: its format; None to detect it from the first bytes.
+        kind: the format; None to detect it from the first bytes.
         schema: the schema of the JSON lines of earlier files; None for other formats.
-        reading: how to read it.
-        start_row: earlier rows are not wanted.
+        reading: how to read the file.
+        start_row: the first wanted row; earlier rows may be left out.
 
     Raises:
-        SourceError: it can't be read.
-        OSError: it can't be opened.
+        SourceError: the file can't be read.
+        OSError: the file can't be opened.
     """
     check_address_space()
     if kind == "parquet" and isinstance(source, str):
@@ -172,11 +172,11 @@ def columns_of(path: str, kind: str, reading: Reading) -> list[str] | None:
 
 @contextmanager
 def open_text(source: Any, kind: str | None, reading: Reading) -> Iterator[Input]:
-    """Open a file of text, a path or a file object, decompressed and converted to UTF-8.
+    """Open a text file, decompressed and converted to UTF-8.
 
     Raises:
-        SourceError: it is not text in this encoding.
-        OSError: it can't be opened.
+        SourceError: the file is not text in the user's encoding.
+        OSError: the file can't be opened.
     """
     file = Input(source, reading.stopped)
     try:
@@ -186,7 +186,7 @@ def open_text(source: Any, kind: str | None, reading: Reading) -> Iterator[Input
 
 
 def schema_of(path: str, kind: str, reading: Reading) -> pa.Schema | None:
-    """Return the columns of a file; None if reading it is needed to find them.
+    """Return the columns of a file; None if finding them requires more than its metadata.
 
     Raises:
         SourceError: it can't be read.
@@ -204,7 +204,7 @@ def schema_of(path: str, kind: str, reading: Reading) -> pa.Schema | None:
 
 
 def rows_of(path: str, kind: str) -> int | None:
-    """Return the number of rows from a file's metadata; None without metadata.
+    """Return the number of rows from a file's metadata; None if it has no such metadata.
 
     Raises:
         SourceError: it can't be read.
@@ -337,11 +337,11 @@ def _ipc_file(path: str) -> OpenFile:
 def _checked_batches(
     batches: Iterable[pa.RecordBatch], name: str, kind: str, count: int | None = None
 ) -> Generator[pa.RecordBatch, None, None]:
-    """Yield the batches, checked if Arrow does not check them, with errors converted.
+    """Yield the batches; check them if Arrow does not, and convert errors.
 
     Args:
-        count: number of rows that they must have; None if unknown. If a file is truncated while it
-            is read, Arrow may return fewer rows without an error.
+        count: number of rows that the batches must have; None if unknown. If a file is truncated
+            while it is read, Arrow may return fewer rows without an error.
     """
     rows = 0
     batches = iter(batches)
@@ -378,7 +378,7 @@ def _errors_converted(name: str, kind: str | None, rows: int = 0) -> Iterator[No
     except SourceError as error:
         named = Message(f"{name}: ", message_of(error))
         row, line = error.row_in_file, error.line
-        file = name if row is None and line is not None else None  # otherwise set with its row
+        file = name if row is None and line is not None else None  # else set with the row
         raise SourceError(named, row_in_file=row, line=line, file=file) from error.__cause__
     except pa.ArrowMemoryError as error:
         words = f"{name} can't be read: out of memory ({error}); raise the limit of this process"

@@ -1,4 +1,4 @@
-"""Read the bytes of a file or a pipe from start to end, count them, and allow ending waits."""
+"""Read a file or a pipe from start to end, count the bytes, and let other threads end waits."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ POLL_MS = 100
 TAKEN_BYTES = 2 << 20
 # Blocks of CSV or JSON lines that Arrow may read ahead of parsing: by default it would read 32.
 AHEAD_BLOCKS = 3
-# The longest search for the lines of errors: 7 GB of CSV, or 4 GB of JSON Lines.
+# Maximum time to search for the lines of errors: enough for 7 GB of CSV, or 4 GB of JSON Lines.
 SEARCH_S = 10.0
 # Enough to detect any format or compression.
 MAGIC_BYTES = 16
 
 
 class Watch(threading.Event):
-    """State shared by the inputs of one reading; set when no more data is wanted.
+    """State shared by the inputs of one pass over the files; set when no more data is wanted.
 
     Attributes:
         first: the input that reads the file itself; other inputs decompress or convert its bytes.
-        marks: bytes of the file that had been read after each block that Arrow read ahead.
+        marks: number of bytes of the file read after each block that Arrow read ahead.
     """
 
     def __init__(self) -> None:
@@ -63,10 +63,10 @@ class Watch(threading.Event):
 
 
 class Search(Watch):
-    """The state of a second reading, which finds lines; it ends itself after ``SEARCH_S``.
+    """The state of a second pass, which finds lines; the pass ends after ``SEARCH_S`` seconds.
 
     Args:
-        within: another event that ends it.
+        within: another event that ends the search.
     """
 
     def __init__(self, within: Watch | None = None) -> None:
@@ -80,7 +80,7 @@ class Search(Watch):
 
 
 class Input:
-    """A binary file that is read once, from front to end.
+    """A binary file that is read once, from start to end.
 
     Args:
         source: a path, or a file object open for reading bytes, which is not closed.
@@ -128,14 +128,14 @@ class Input:
         return head
 
     def put_back(self, head: bytes) -> None:
-        """Return these bytes from the next reads."""
+        """Make the next reads return these bytes."""
         self._head = head + self._head
 
     def read(self, size: int = -1) -> bytes:
         """Read ``size`` bytes; fewer only at the end.
 
         Arrow would treat a short read from a pipe as a whole block, and reject a row larger than
-        that.
+        that block.
         """
         if self.unwanted:
             return b""
@@ -247,7 +247,7 @@ class Handed:
         return block
 
     def close(self) -> None:
-        """Do nothing: whoever opened the file closes it."""
+        """Do nothing: the opener of the file closes it."""
 
 
 def check_not_read(path: str | os.PathLike[str], files: Iterable[str]) -> None:
@@ -274,11 +274,11 @@ def check_unused(path: str | os.PathLike[str], holds: str, step: str = "look at 
 
     Args:
         path: the file to write.
-        holds: the output of an earlier run that it may contain.
+        holds: the output of an earlier run that the file may contain.
         step: advice about this output.
 
     Raises:
-        EarlierOutput: it has contents.
+        EarlierOutput: the file is not empty.
     """
     if os.path.isfile(path) and os.path.getsize(path):
         stem, suffix = os.path.splitext(os.fspath(path))
@@ -305,9 +305,9 @@ def _opened_file(source: str) -> Any:
 
 
 def _opened(path: str, flags: int) -> int:
-    """Open a file; open a named pipe without waiting for its writer, since poll() waits for it.
+    """Open a file; open a named pipe without waiting for a writer, since poll() waits for one.
 
-    On Linux, poll() reports nothing without a writer; other systems may report an end.
+    Without a writer, poll() reports nothing on Linux; other systems may report the end of the file.
     """
     if sys.platform == "linux" and stat.S_ISFIFO(os.stat(path).st_mode):
         flags |= os.O_NONBLOCK

@@ -78,8 +78,8 @@ class StreamBytes(OwnBytes):
     """The bytes of a stream.
 
     Attributes:
-        short: whether the last read found the end of the file. Arrow mistakes it for the end of
-            the stream, and accepts a stream that was truncated between two batches.
+        short: whether the last read found the end of the file. Arrow mistakes the end of the file
+            for the end of the stream, and accepts a stream truncated between two batches.
     """
 
     short = False
@@ -91,7 +91,7 @@ class StreamBytes(OwnBytes):
 
 
 def ipc_stream(data: Input) -> Batches:
-    """Open an IPC stream, or an IPC file as a stream: its stream follows a magic number."""
+    """Open an IPC stream, or an IPC file as a stream, which follows the file's magic number."""
     if data.peek().startswith(IPC_FILE):
         data.read(len(IPC_FILE))
     own = StreamBytes(data.handed())
@@ -105,7 +105,7 @@ def _until_marker(
     """Yield the batches of a stream.
 
     Raises:
-        SourceError: it ends without the marker that writers put at its end.
+        SourceError: the stream ends without the marker that writers put at the end.
     """
     yield from reader
     if own.short and not data.unwanted:

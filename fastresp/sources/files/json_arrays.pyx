@@ -14,8 +14,8 @@ cdef enum:
 
 # Where the next field of a row is written.
 cdef struct Pairs:
-    int32_t count               # number of earlier fields, and of their nulls
-    Py_ssize_t nulls
+    int32_t count               # number of earlier fields
+    Py_ssize_t nulls            # number of nulls among the earlier fields
     int32_t *numbers
     uint8_t *validity
     int32_t *offsets
@@ -23,7 +23,7 @@ cdef struct Pairs:
 
 
 cdef inline Py_ssize_t start(Split split, Py_ssize_t row) noexcept nogil:
-    """Return where the values of a row begin."""
+    """Return the index of a row's first value."""
     return split.starts[row] if row < split.rows else split.n_values
 
 
@@ -36,12 +36,12 @@ def columns_of(Split split, Py_ssize_t first, Py_ssize_t last, list columns):
     """Return columns of strings for some rows, in the memory layout of Arrow.
 
     Args:
-        first, last: the rows, without the last.
-        columns: their numbers; 0 is the column of whole rows, and the names begin at 1.
+        first, last: the range of rows; ``last`` is excluded.
+        columns: column numbers: 0 for whole rows; names begin at 1.
 
     Returns:
-        The memory, and for each column the number of nulls and the start of its validity bitmap
-        (-1 without nulls), of its offsets and of its text, and the end.
+        The memory, and for each column: the number of nulls; the start of the validity bitmap
+        (-1 if there are no nulls), of the offsets and of the text; and the end.
     """
     cdef Py_ssize_t i, size = 0, rows = last - first
     cdef Py_ssize_t bits = aligned((rows + 7) // 8), ends = aligned((rows + 1) * 4)
@@ -92,7 +92,7 @@ def fields_of(Split split, Py_ssize_t first, Py_ssize_t last, list left_out):
     """Return the fields of some rows, in the memory layout of Arrow.
 
     Args:
-        first, last: the rows, without the last.
+        first, last: the range of rows; ``last`` is excluded.
         left_out: the numbers of columns with values that are left out.
 
     Returns:
@@ -101,7 +101,7 @@ def fields_of(Split split, Py_ssize_t first, Py_ssize_t last, list left_out):
         begins with the offsets of the rows.
     """
     cdef Py_ssize_t i, rows = last - first
-    # The maximum, since some may be left out; their text is part of the block, without the marks.
+    # The maximum: some values may be left out. All text is part of the block, without the marks.
     cdef Py_ssize_t most = start(split, last) - start(split, first)
     cdef Py_ssize_t keys = aligned((rows + 1) * 4), bits = keys + aligned(most * 4)
     cdef Py_ssize_t ends = bits + aligned((most + 7) // 8), text = ends + aligned((most + 1) * 4)

@@ -42,7 +42,7 @@ class TypedRows(Rows):
     Args:
         schema: the columns; None to take them from the first block.
         first: the first block.
-        reading: how to read them.
+        reading: how to read the lines.
     """
 
     def __init__(self, schema: pa.Schema | None, first: bytes, reading: Reading) -> None:
@@ -93,10 +93,10 @@ def _columns(block: bytes, reading: Reading) -> pa.Schema:
 
 
 def _sample(block: bytes, reading: Reading) -> pa.Table | None:
-    """Return the first rows, with numbers marked; None if there are none.
+    """Return the first rows, with numbers marked; None if there are no rows.
 
     Raises:
-        SourceError: none of them can be read.
+        SourceError: no row can be read.
     """
     wanted = reading.wanted
     found = list(tried(block, _parsed_schema))
@@ -110,7 +110,7 @@ def _sample(block: bytes, reading: Reading) -> pa.Table | None:
     found_types = pa.schema([])
     for schema in found:
         if isinstance(schema, pa.Schema):
-            with suppress(pa.ArrowException):  # these rows are the bad ones
+            with suppress(pa.ArrowException):  # an error: these are the bad rows
                 found_types = pa.unify_schemas([found_types, schema], promote_options="permissive")
     read = tried(block, lambda lines: read_marked(_marked(lines), options_of(found_types, "error")))
     tables = [table for table in read if isinstance(table, pa.Table)]
@@ -133,7 +133,7 @@ def _parsed_schema(lines: bytes) -> pa.Schema:
 
 
 def _only(schema: pa.Schema, wanted: Wanted | None) -> bool:
-    """Return whether exactly these columns are wanted, so that others can be ignored.
+    """Return whether exactly these columns are wanted, so that all other columns can be ignored.
 
     False if a column has objects, since all of their fields must be read.
     """
@@ -183,7 +183,8 @@ def typed(array: pa.Array, field: pa.Field, path: str, advice: str = SHOWN) -> p
     """Convert the numbers of a column, as parsed by Arrow, to the field's type.
 
     Raises:
-        SourceError: it has both numbers and strings, or a number that its type can't represent.
+        SourceError: the column has both numbers and strings, or a number that the field's type
+            can't represent.
     """
     kind = field.type
     if pa.types.is_struct(kind):
@@ -223,7 +224,7 @@ def _typed(numbers: pa.StringArray, kind: pa.DataType, path: str, advice: str) -
     """Cast numbers from text to a type.
 
     Raises:
-        SourceError: the type can't represent one of them.
+        SourceError: the type can't represent one of the numbers.
     """
     if kind == LARGE_INTEGERS:
         unfit = numbers.filter(pc.invert(pc.match_substring_regex(numbers, FITS_LARGE)))
@@ -248,7 +249,7 @@ def _check_float(number: str, path: str) -> None:
     """Refuse a number that would become infinite as a float, or an integer that would change.
 
     Raises:
-        SourceError: it would.
+        SourceError: the number would become infinite, or would change.
     """
     if math.isinf(float(number)):
         if "I" not in number:

@@ -16,16 +16,16 @@ Objects = Callable[[], pa.Array] | None
 
 
 def fitted(array: pa.Array, need: Need, objects: Objects) -> pa.Array:
-    """Return a column with the field named by a placeholder, in a type that fits it.
+    """Return a column with the field named by a placeholder, in a type that fits the placeholder.
 
     Args:
         array: a column of a block of rows, as Arrow has parsed it.
         need: the placeholder.
-        objects: returns the objects of ``{*name}`` as maps; None if it must be a struct, for other
-            placeholders.
+        objects: returns the objects of ``{*name}`` as maps; None for other placeholders, whose
+            objects stay structs.
 
     Raises:
-        SourceError: a value of these rows has another type.
+        SourceError: a value of the block has another type.
     """
     finish = _vectors if need.vector else _items if need.items else _value
     return _within(array, need, 1, lambda found: finish(found, need, objects))

@@ -28,8 +28,8 @@ def open_json(data: Input, reading: Reading, schema: pa.Schema | None) -> Batche
 
     Args:
         data: the file.
-        reading: how to read it.
-        schema: the columns of earlier files; None for the first one.
+        reading: how to read the file.
+        schema: the columns of earlier files; None for the first file.
 
     Raises:
         SourceError: the first block can't be read.

@@ -12,10 +12,10 @@ cdef enum Fault:
     NO_MEMORY
 
 
-# Input text, and output text, which never becomes longer.
+# Input text, and output text, which is never longer than the input.
 cdef struct Text:
     const char *p
-    const char *end     # of text that is followed by NUL
+    const char *end     # the end of the input, where a NUL follows
     char *out
 
 

@@ -18,7 +18,7 @@ from .json_text cimport (
     is_null,
 )
 
-# The escapes of the characters from 8 on.
+# The escapes of characters 8 to 13.
 cdef const char *SHORT = b"btn_fr"
 cdef const char *HEX = b"0123456789abcdef"
 

@@ -1,4 +1,4 @@
-"""Shared by all readers of JSON lines: a block becomes a batch, and bad lines are found."""
+"""Shared by all readers of JSON lines: turn a block into a batch, and find bad lines."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ Result = TypeVar("Result")
 
 
 class Parsed(NamedTuple):
-    """Rows that can be read: their number, and their batches, which are made on use."""
+    """Rows that can be read: their number, and their batches, which are made lazily."""
 
     rows: int
     batches: Iterator[pa.RecordBatch]
@@ -67,7 +67,7 @@ class Rows(ABC):
     """Turn blocks of lines into batches of columns.
 
     Args:
-        reading: how to read them.
+        reading: how to read the lines.
 
     Attributes:
         schema: the columns of all batches; None if each batch has its own columns.
@@ -103,7 +103,7 @@ class Rows(ABC):
         """Parse a block, in parts if needed; skip lines that can't be read, or raise.
 
         Args:
-            rows, lines: their number before the block.
+            rows, lines: number of rows and of lines before the block.
 
         Raises:
             SourceError: a line can't be read; no row of its block is loaded.
@@ -126,7 +126,7 @@ class Rows(ABC):
                 results.append(result)
         if not skipped:
             return results
-        # Combined into one block: a batch for each row between two bad ones would take 10 times as
+        # Combined into one block: a batch for each row between two bad rows would take 10 times as
         # long.
         again = tried(b"".join(parts), self._parsed)
         return [found for found in again if not isinstance(found, Fault)]
@@ -155,7 +155,7 @@ def read_marked(
         advice: advice for a value of another type.
 
     Raises:
-        SourceError: Arrow can't parse them.
+        SourceError: Arrow can't parse the lines.
     """
     whole = json.ReadOptions(block_size=len(marked) + 1, use_threads=False)
     try:
@@ -171,7 +171,7 @@ def read_marked(
 
 
 def options_of(schema: pa.Schema, other: str) -> json.ParseOptions:
-    """Return Arrow's options to read these columns; ``other`` says how to handle others."""
+    """Return Arrow's options to read these columns; ``other``: how to handle other columns."""
     return json.ParseOptions(explicit_schema=schema, unexpected_field_behavior=other)
 
 
@@ -204,7 +204,7 @@ def split_rows(
     """Split rows into values; the other arguments are the same as Split's.
 
     Args:
-        explain: whether the error has a reason, for which Arrow parses all rows.
+        explain: whether to find the reason of an error, by parsing all rows with Arrow.
 
     Raises:
         SourceError: a row can't be read.
@@ -273,7 +273,7 @@ def tried(block: bytes, attempt: Callable[[bytes], Result]) -> Iterator[Result |
             if 0 < middle < len(part):
                 parts += [part[middle:], part[:middle]]
                 continue
-            if isinstance(error, UnicodeDecodeError):  # of a key
+            if isinstance(error, UnicodeDecodeError):  # in a key
                 error = SourceError(WRONG_ENCODING)
             found = Fault(line, part, error.with_traceback(None))
         yield found

@@ -5,13 +5,13 @@ from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 from .json_nested cimport Fault, Keys, Text
 
 cdef enum:
-    MARK_BIT = 1 << 30          # of a value's column
+    MARK_BIT = 1 << 30          # a bit of Value.column
 
 
 cdef struct Value:
     const char *text            # NULL if it is null
     uint32_t size
-    uint32_t column             # with MARK_BIT set unless it is a string
+    uint32_t column             # number of the column; MARK_BIT is set unless the value is a string
 
 
 cdef struct Column:
@@ -19,11 +19,11 @@ cdef struct Column:
     Py_ssize_t name_size
     uint64_t hash
     bint plain                  # the name needs no escapes in JSON
-    bint nested                 # its values are written to ``lines``
-    bint left_out               # only the whole row has them
-    Py_ssize_t next             # the column that followed it last
-    Py_ssize_t row              # the last row that has it; -1 if none
-    Py_ssize_t count, size      # of its non-null values, and of their text, in the last batch
+    bint nested                 # the values are written to ``lines``
+    bint left_out               # the values are only in the whole row
+    Py_ssize_t next             # the column that followed this column in its last row
+    Py_ssize_t row              # the last row with this column; -1 if none
+    Py_ssize_t count, size      # number of non-null values in the last batch, and bytes of text
     # In the current batch:
     bint chosen                 # False between batches
     uint8_t *validity           # NULL if no value is null
@@ -55,12 +55,12 @@ cdef class Split:
     cdef Py_ssize_t n_slots
     cdef Value *values
     cdef Py_ssize_t n_values, room_of_values
-    cdef Py_ssize_t *starts     # of each row in values
+    cdef Py_ssize_t *starts     # index of the first value of each row
     cdef Py_ssize_t room_of_rows
-    cdef char *texts            # of values that are not in the block unchanged
-    cdef char *lines            # with nested values
+    cdef char *texts            # text of values that differs from the block
+    cdef char *lines            # JSON lines with the nested values
     cdef char *lines_end
-    cdef Keys keys              # of nested objects
+    cdef Keys keys              # keys of nested objects
     cdef Py_ssize_t again       # the column of a duplicate key; 0 for a nested key
 
     cdef str name(self, Py_ssize_t i)

@@ -68,18 +68,18 @@ cdef class Split:
         most_depth: maximum nesting of objects and arrays, less than 256.
         known: the names of the columns so far.
         nested: the names whose values become lines.
-        only: leave out unknown names. Their keys may be duplicated, except with ``documents``.
+        only: leave out unknown names; unless ``documents``, these names may be duplicated.
         every: whether ``names`` has all columns.
-        fields: whether these, and nested values, are wanted as fields of rows.
+        fields: whether all values, including nested values, are wanted as fields of rows.
         documents: whether there is a column of whole rows.
 
     Attributes:
-        fault: the message about a bad row; "" if Arrow's parser has the message, None for no bad
-            row.
+        fault: the message about a bad row; "" if Arrow's parser has the message, None if no row
+            is bad.
         twice: the duplicate key of a row; otherwise None.
         rows: number of objects.
         line_ends: number of line ends.
-        names: the names of the columns, or only known ones without ``every``; new ones are last.
+        names: the names of the columns (only known names unless ``every``); new names are last.
         has_objects, has_lists: whether a value is an object or a list.
     """
 
@@ -143,7 +143,7 @@ cdef class Split:
         return loads(self.keys.again.text[:self.keys.again.size])
 
     def seen(self):
-        """Return the names that a row has."""
+        """Return the names that occur in any row."""
         return [name for i, name in enumerate(self.names, 1) if self.columns[i].row >= 0]
 
     def others(self, Py_ssize_t most):
@@ -331,7 +331,7 @@ cdef class Split:
     # The table of columns.
 
     cdef Py_ssize_t find(self, const char *name, Py_ssize_t size) noexcept nogil:
-        """Return the column of a name; 0 if it is left out, and minus the fault for a fault."""
+        """Return the column of a name; 0 if it is left out; on failure, the negated Fault."""
         cdef uint64_t hash = hashed(name, size)
         cdef Py_ssize_t i, slot = hash & (self.n_slots - 1)
         cdef Column *column
@@ -352,7 +352,7 @@ cdef class Split:
         return i
 
     cdef Py_ssize_t add(self, const char *name, Py_ssize_t size) noexcept nogil:
-        """Add a column, and return it; minus the fault if out of memory."""
+        """Add a column, and return its number; the negated Fault if out of memory."""
         cdef Py_ssize_t i = self.n_columns, k
         cdef Column *column
         if i == self.room_of_columns and not self.grow_columns():

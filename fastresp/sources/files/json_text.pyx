@@ -1,7 +1,7 @@
 # cython: language_level=3, cdivision=True, boundscheck=False, wraparound=False
-"""Prepare JSON for Arrow's parser: mark numbers so that they keep their text, arrays as lines.
+"""Prepare JSON for Arrow's parser: mark numbers to keep their text, and turn arrays into lines.
 
-This is not a parser: it leaves all other checks to Arrow's.
+This is not a parser: Arrow's parser makes all other checks.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -75,7 +75,7 @@ def mark_numbers(bytes text, Py_ssize_t most_depth, bint literals=False):
     Args:
         text: whole lines, each empty or one JSON object.
         most_depth: maximum nesting of objects and arrays.
-        literals: whether to turn true and false into such strings.
+        literals: whether to mark true and false in the same way.
 
     Returns:
         The lines as a memoryview, the number of objects, and the number of line ends.
@@ -114,7 +114,7 @@ cdef Fault mark(
     cdef const char *stop
     cdef char character
     cdef Py_ssize_t depth = 0
-    cdef bint found = False             # an object in this line
+    cdef bint found = False             # whether this line has an object
     cdef unsigned char kind
     while p < end:
         character = p[0]

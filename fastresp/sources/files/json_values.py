@@ -42,7 +42,7 @@ FIELD = pa.field("value", pa.string(), metadata=VALUE)
 FIELDS = pa.field(
     "fastresp.fields", pa.map_(NAME, FIELD), metadata={"ARROW:extension:name": "fastresp.fields"}
 )
-# Lines from which the usual kinds of values in a block are determined.
+# Bytes of lines from which the usual kinds of values in a block are determined.
 LOOK_BYTES = 1 << 12
 # The maximum of rows times columns in a batch, since even a null takes 4 bytes.
 MOST_CELLS = 1 << 18
@@ -57,7 +57,7 @@ class ValueRows(Rows):
     row takes time only for its own fields.
 
     Args:
-        reading: how to read them.
+        reading: how to read the lines.
         whole: whether the first block is the whole file.
     """
 
@@ -122,7 +122,7 @@ class ValueRows(Rows):
         )
 
     def _needed(self) -> list[str]:
-        """Return the columns named in the template, first those named by position."""
+        """Return the columns named in the template; columns named by position come first."""
         first = islice(self._known, self._wanted.positions)
         return list(dict.fromkeys([*first, *self._columns]))
 
@@ -177,7 +177,7 @@ class ValueRows(Rows):
             kinds = found
 
     def _finished(self, name: str, array: pa.Array, split: Split) -> tuple[pa.Field, pa.Array]:
-        """Return a column that a template looks into, or that folders name, as it is sent."""
+        """Return a column that a template looks into, or that folders name, in its final form."""
         if name in self._typed:
             field = typed_field(name, array, False)
             array = typed(array, field, name, WITHIN)
@@ -222,7 +222,7 @@ class ValueRows(Rows):
 
 
 def _fields(split: Split, first: int, last: int, left_out: list[int]) -> pa.Array:
-    """Return the fields of some rows, without the columns ``left_out``, by number."""
+    """Return the fields of some rows, without the columns with the numbers ``left_out``."""
     ends, text_of_names = map(pa.py_buffer, names_of(split))
     names = pa.Array.from_buffers(pa.string(), ends.size // 4 - 1, [None, ends, text_of_names])
     memory, (count, nulls, keys, bits, offsets, text, end) = fields_of(split, first, last, left_out)
@@ -263,7 +263,7 @@ def _only_objects(split: Split, need: Need) -> pa.Array | None:
 
 
 def _objects(split: Split, need: Need) -> pa.Array:
-    """Return the object at a path of each row as a map; null for no object."""
+    """Return the object at a path of each row as a map; null if a row has no such object."""
     validity, texts = _column(split.nested_lines(), need.path[0])
     for name in need.path[1:]:
         validity, texts = _column(_joined(texts), name)

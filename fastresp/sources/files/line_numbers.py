@@ -32,12 +32,12 @@ def lines_of_rows(
     bad: Sequence[int],
     stopped: Watch,
 ) -> list[int]:
-    """Return the line in which each row begins, counted from 1, as far as they are found.
+    """Return the line in which each row begins, counted from 1, until a row is not found.
 
     Args:
         source: the path, or a file object at its start.
         kind: its format, if known; a row of Parquet or Arrow has no line.
-        options: the options of the first reading.
+        options: the options with which the file was first read.
         rows: in ascending order, without duplicates.
         bad: for each skipped line of JSON, the number of earlier rows.
         stopped: ends the search when it is set.
@@ -74,7 +74,7 @@ def _of_array(data: Input, items: Sequence[int]) -> list[int]:
     found: list[int] = []
     array, item, line = ArrayLines(), 0, 1
     while block := data.read(BLOCK_BYTES):
-        # The same bytes, with line ends between the items, and no others.
+        # The same bytes, except that the only line ends are between the items.
         text, at = array.feed(block), 0
         while begun := _item(text, at, items[len(found)] - item):
             at, item = begun.end(), items[len(found)]

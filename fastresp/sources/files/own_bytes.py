@@ -100,7 +100,7 @@ class OwnBytes(KeptOpen):
 
 
 class NotRead(OwnBytes):
-    """A file of which only the metadata is read, which is first in a large batch."""
+    """A file for reading only metadata, which comes first in a large batch."""
 
     def _mapped(self, size: int) -> mmap.mmap:
         head = self._file.read(MOST_IN_MEMORY)

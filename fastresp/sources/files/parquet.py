@@ -38,7 +38,7 @@ def open_parquet(source: Any) -> parquet.ParquetFile:
         source if isinstance(source, str | os.PathLike) else WholeReads(source),
         buffer_size=BUFFER_BYTES,
         pre_buffer=False,
-        # By default INT96 becomes nanoseconds, which cover only the years 1677 to 2262: others
+        # By default INT96 becomes nanoseconds, which cover only the years 1677 to 2262; other years
         # wrap.
         coerce_int96_timestamp_unit="us",
         # By default the checksums of pages are not compared.

@@ -28,7 +28,7 @@ EMPTY = r"^\{\s*\}$"
 
 
 def folders_of(path: str) -> list[str]:
-    """Return the names of all folders above a file, including those above a relative path."""
+    """Return the names of all folders above a file, even if its path is relative."""
     path = path_of(path)
     return (path if is_remote(path) else os.path.abspath(path)).split("/")[:-1]
 
@@ -36,11 +36,11 @@ def folders_of(path: str) -> list[str]:
 class Partitions:
     """The columns of the folders with names such as ``day=2024-01-01``, as text.
 
-    Folders directly above the file are used, up to the first with another name: folders further
-    up, such as ``/data/user=bob/project``, are not part of the data. With a pattern, all folders
-    from its first wildcard on, and the folders directly above these, may name columns.
+    Folders directly above the file are used, up to the first folder with another name: folders
+    further up, such as ``/data/user=bob/project``, are not part of the data. With a pattern, all
+    folders that match its wildcards, and the folders directly above these, may name columns.
 
-    If the file itself has a column of that name, its value must be the same, and is used.
+    If the file also has a column of that name, the file's value is used, and must be the same.
 
     Args:
         source: a path, or a file object, which is in no folder.
@@ -89,7 +89,7 @@ class Partitions:
         """Return a batch of the file with the columns of its folders.
 
         Raises:
-            SourceError: it has a column of the same name with another value.
+            SourceError: the batch has a column of the same name with another value.
         """
         if not self.values:
             return own

@@ -83,7 +83,7 @@ def files_of(source: Source) -> list[Any]:
 
 
 def pattern_of(source: Source, files: Sequence[Any]) -> str | None:
-    """Return a source if it is a pattern that found these files; None if it named them."""
+    """Return a source if it is a pattern that found these files; None if it named the files."""
     path = os.fsdecode(source) if isinstance(source, (str, os.PathLike)) else None
     if path is None or (is_remote(path) and not is_pattern(path)):
         return None
@@ -120,7 +120,7 @@ def _shown(path: str) -> str:
 
 
 def _similar(path: str) -> str:
-    """Return a file of the folder with a similar name, as a question; empty if none has."""
+    """Return a similar name of a file in the same folder, as a question; empty if there is none."""
     folder, name = os.path.split(path)
     try:
         with os.scandir(folder or ".") as entries:
@@ -132,7 +132,7 @@ def _similar(path: str) -> str:
 
 
 def format_of(file: Any) -> str | None:
-    """Return the format by the file's name; None for a file object or the path of a pipe."""
+    """Return the format from a file's name; None for a file object or the path of a pipe."""
     if not _is_named(file):
         return None
     suffix, packed = _suffix(file)

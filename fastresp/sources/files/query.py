@@ -32,7 +32,7 @@ from .unchanged import Unchanged
 __all__ = ["FilesSource", "Query", "in_order"]
 
 # 5,000,000 rows of 10 columns of a Parquet file, at 5 M rows/s: the process peaks at 229 MiB with
-# one thread and at 291 MiB with two, with either memory limit; one thread also sorts them in 258.
+# one thread and at 291 MiB with two, with either memory limit; one thread sorts them in 258 MiB.
 SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     "memory_limit": "128MB",
     "threads": "1",
@@ -140,7 +140,7 @@ class Query:
         return None
 
     def place(self, row: int) -> tuple[str, int]:
-        """Return the row of the result; it has no file."""
+        """Return the row's index in the result; the name of the file is empty."""
         if not 0 <= row < self._rows:
             raise LookupError(f"row {row:,} has not been read")
         return "", row
@@ -200,7 +200,7 @@ class Query:
         """Give a source a name.
 
         Raises:
-            SourceError: it has no columns, or DuckDB would change their names.
+            SourceError: the source has no columns, or DuckDB would change their names.
         """
         twin = next((each for each in self._read if each.lower() == name.lower()), None)
         self._read[name] = source
@@ -314,7 +314,7 @@ class FilesSource:
 
     Attributes:
         schema: the columns.
-        failure: the exception that ended the reading, or None; DuckDB passes on only its text.
+        failure: the exception that ended the last read, or None; DuckDB passes on only its text.
     """
 
     def __init__(

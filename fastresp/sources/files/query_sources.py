@@ -56,7 +56,7 @@ def tables_of(sql: str) -> list[str]:
 def with_aliases(sql: str, files: Sequence[str]) -> str:
     """Return a query with DuckDB's own aliases of files: ``a`` for ``'folder/a.csv'``.
 
-    DuckDB gives no alias to a table of ours with such a name.
+    DuckDB assigns no alias to a table that is registered under the name of a file.
     """
     stems = {file: os.path.basename(file).partition(".")[0] for file in files}
     places = {

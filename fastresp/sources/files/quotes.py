@@ -1,4 +1,4 @@
-"""Find out which quotes a delimited text has, and whether they close where a field ends."""
+"""Find out which quotes a delimited text has, and whether they close at the end of a field."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ def _has_returns(head: bytes, quote: bytes) -> bool:
 def _proved(head: bytes, header: bool) -> bool:
     """Return whether the first lines of tab-delimited text can only be read with quotes.
 
-    Quotes are proved by a header with only quoted names, by doubled quotes in a quoted field, or
-    by delimiters or line ends in one; in each case only if no row contradicts it.
+    Quotes are proved by a header with only quoted names, or by doubled quotes, delimiters or line
+    ends in a quoted field; in each case only if no row contradicts this.
     """
     if b'"' not in head:
         return False
@@ -109,7 +109,7 @@ class CheckedText:
     """A delimited text, with each escaped quote doubled, that ends at a wrong quote.
 
     Arrow's parser accepts text after a closing quote. In a field with line ends, this means that
-    a quote in the text has opened it, and the rows up to the next quote would be lost. A field on
+    a stray quote has opened the field, and the rows up to the next quote would be lost. A field on
     one line may have such text, as in Python's csv module.
 
     The text ends after the wrong field, without an exception, so that the earlier rows are read
@@ -120,9 +120,9 @@ class CheckedText:
         dialect: the characters that divide it into fields.
 
     Attributes:
-        dialect: the same.
+        dialect: the argument.
         file: the text to read.
-        failure: the error of its last field; None for no error.
+        failure: the error of the last field; None if there is no error.
     """
 
     def __init__(self, data: Input, dialect: Dialect) -> None:

@@ -28,10 +28,10 @@ cdef class Quotes:
     Attributes:
         lines: number of line ends passed.
         opened: the line of the open quote, from 1; 0 if all are closed.
-        size: bytes since that quote, up to the end of the last block.
+        size: bytes since the open quote, up to the end of the last block.
         fault: the line of the first wrong quoted field, from 1, or 0. Such a field has text
             after its closing quote, and line ends, or a backslash before that quote.
-        backslash: whether it has that backslash.
+        backslash: whether the wrong field has that backslash.
     """
 
     cdef unsigned char _delimiter, _quote, _escape
@@ -129,7 +129,7 @@ cdef class Quotes:
         return self.opened or self.lines + 1 + self._count(block, first)
 
     cdef Py_ssize_t _count(self, bytes block, Py_ssize_t end) except -1:
-        """Return the number of line ends up to a place."""
+        """Return the number of line ends before an index."""
         cdef Py_ssize_t found = block.count(b"\n", 0, end)
         if self._returns:
             found += block.count(b"\r", 0, end) - block.count(b"\r\n", 0, end)
@@ -150,7 +150,7 @@ cdef class Quotes:
     cdef Py_ssize_t _next_inside(
         self, const unsigned char *text, Py_ssize_t size, Py_ssize_t place
     ) noexcept:
-        """Return the place of the next quote or escape; ``size`` if not found."""
+        """Return the index of the next quote or escape; ``size`` if not found."""
         cdef Py_ssize_t quote = _next(text, size, place, self._quote)
         return _next(text, quote, place, self._escape) if self._escapes else quote
 
@@ -158,6 +158,6 @@ cdef class Quotes:
 cdef Py_ssize_t _next(
     const unsigned char *text, Py_ssize_t size, Py_ssize_t place, unsigned char byte
 ) noexcept:
-    """Return the place of a byte; ``size`` if not found."""
+    """Return the index of a byte; ``size`` if not found."""
     cdef const void *found = memchr(text + place, byte, size - place)
     return size if found is NULL else <const unsigned char *> found - text

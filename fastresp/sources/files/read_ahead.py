@@ -24,7 +24,7 @@ CLOSED = "the table was closed while it was read"
 
 
 class Run(Protocol):
-    """One reading of a source, from its beginning; it runs in one thread."""
+    """One pass over a source, from start to end, in one thread."""
 
     def open(self) -> Any:
         """Open the source, and return the schema of its columns."""
@@ -36,7 +36,7 @@ class Run(Protocol):
         """End the thread's current wait; called by other threads."""
 
     def fraction(self, rows: int | None = None) -> float | None:
-        """Return the share of the source in the first ``rows`` rows, 0 to 1; None for all read."""
+        """Return the share of the source in the first ``rows`` rows (None: all read), 0 to 1."""
 
     def place(self, row: int) -> tuple[str, int]:
         """Return the file of a row that has been read, and the row's index in it."""
@@ -46,8 +46,8 @@ class ReadAhead:
     """Read batches in a separate thread, so that reading continues while the consumer works.
 
     Args:
-        run: yields the batches. The thread also opens the source: Ctrl-C must be able to end the
-            consumer's waits, and it does not end waits inside Arrow.
+        run: yields the batches. The thread also opens the source, since Ctrl-C must end the
+            consumer's waits, but can't end waits inside Arrow.
 
     Attributes:
         schema: the columns, once the source is open.
@@ -125,7 +125,7 @@ class ReadAhead:
             wait([self._reading], CLOSE_SECONDS)
 
     def _let_go(self) -> None:
-        """End the reading in a forked child, where the thread does not run."""
+        """Stop reading in a forked child, where the thread does not run."""
         self._changed = threading.Condition()  # the thread may hold the old lock
         self.error = SourceError(str(Inherited("table")))
         self._ready.clear()
@@ -156,7 +156,7 @@ class ReadAhead:
         """Pass on a batch; return False for None, or if the reader was closed."""
         if batch is None:
             return False
-        # Not nbytes: it lacks some types, and ends the process for a union of no values.
+        # Not nbytes: it lacks some types, and aborts the process for an empty union.
         size = batch.get_total_buffer_size()
         with self._changed:
             while self._ready and self._bytes + size > AHEAD_BYTES and not self._closed:

@@ -135,7 +135,7 @@ def read(
             ``column_2``, and so on.
         columns: the column names of CSV without a header.
         encoding: the encoding of a text file, if not UTF-8, such as ``"latin-1"``.
-        null_values: unquoted CSV fields that mean null, besides empty ones.
+        null_values: unquoted CSV fields that mean null, besides empty fields.
         bad_rows: how to handle rows of CSV or JSON lines that can't be read: ``"error"`` raises;
             ``"skip"`` skips them, and ``Table.bad_rows`` counts them; or the path of a file to
             write them to, unchanged. If the file has contents, using the table raises
@@ -169,7 +169,7 @@ def read(
     Queries: DuckDB reads Parquet. CSV, TSV and JSON lines, both in ``source`` and in files named by
     the query, are read as above, so the columns of CSV are text: cast them to calculate. DuckDB's
     functions such as ``read_csv`` guess more. Queries calculate in UTC. A column of the result has
-    the time zone of the files' column of that name; other points in time are in UTC.
+    the time zone of the files' column of the same name; other points in time are in UTC.
 
     Sorted files: the values are the same as without ``sort_by``. So CSV sorts as text, by its
     bytes: ``10`` sorts before ``9``. For another order, use ``sql`` with ORDER BY.

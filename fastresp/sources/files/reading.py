@@ -55,16 +55,16 @@ class FileOptions:
     """The user's options for text files.
 
     Attributes:
-        delimiter: the character between CSV fields, if not a comma; of lines, the line end.
+        delimiter: the character between CSV fields, if not a comma; for lines, the line end.
         header: whether the first line of CSV names the columns.
         columns: the column names of CSV without a header.
         encoding: the encoding of the text, if not UTF-8.
-        null_values: CSV fields that mean null, besides empty ones.
+        null_values: CSV fields that mean null, besides empty fields.
         bad_rows: ``"error"``, ``"skip"``, or the path of the file to write bad rows to.
-        quote: the quote of CSV fields; "" if they have none; None to detect it.
+        quote: the quote of CSV fields; "" if fields have no quotes; None to detect it.
         escape: the character before a quote that is text within a quoted field.
         max_row_bytes: the largest row of JSON lines to accept, in bytes.
-        pattern: the pattern that found the files, also of other formats; None if they were named.
+        pattern: the pattern that found the files of any format; None if the files were named.
     """
 
     delimiter: str | None = None
@@ -91,7 +91,7 @@ def unfit(kind: str, options: FileOptions) -> Message | None:
     delimited = ("csv", "tsv")
     fits = {
         "delimiter": ("csv", "lines"),
-        "columns": delimited,  # before header, which they turn off
+        "columns": delimited,  # before header, which columns turn off
         "header": delimited,
         "null_values": delimited,
         "quote": delimited,
@@ -119,8 +119,8 @@ class Need(NamedTuple):
     """A value that a placeholder looks into.
 
     Attributes:
-        path: the column, and the names on the way to a field in it.
-        items: whether its items or pairs are arguments.
+        path: the column, followed by the names that lead to a field in the column.
+        items: whether the items or pairs of the value are arguments.
         convert: the conversion, such as ``"json"``, or empty.
     """
 
@@ -130,7 +130,7 @@ class Need(NamedTuple):
 
     @property
     def vector(self) -> bool:
-        """Whether it is a list of numbers."""
+        """Whether the value is a list of numbers."""
         return self.convert in VECTORS
 
     def is_above(self, other: Need) -> bool:
@@ -149,13 +149,13 @@ class Wanted:
     Attributes:
         columns: the names of the columns; None for all.
         vectors: the names of the vector columns.
-        document: whether it needs the whole row as JSON.
+        document: whether the template needs the whole row as JSON.
         named: the names of all columns named by placeholders.
-        structured: columns of which it needs fields or items.
-        needs: the needed values in these columns.
+        structured: columns of which the template needs fields or items.
+        needs: the needed values in ``structured`` columns.
         keys: the whole text of each path, which may also be the name of a column.
-        pairs: whether it needs all other fields of a row as field-value pairs.
-        positions: the number of leading columns that it needs, for placeholders with a position.
+        pairs: whether the template needs all other fields of a row as field-value pairs.
+        positions: the number of leading columns needed for placeholders with a position.
         every: whether each field must be a column.
     """
 
@@ -172,7 +172,7 @@ class Wanted:
 
     @property
     def listed(self) -> dict[str, Need]:
-        """The columns of which it needs only items."""
+        """The columns of which the template needs only items."""
         other = {need.path[0] for need in self.needs if not need.items or need.path[1:]}
         return {need.path[0]: need for need in self.needs if need.path[0] not in other}
 
@@ -186,7 +186,7 @@ class BadRows:
 
     Attributes:
         count: number of rows skipped.
-        before: for each of them, the number of earlier rows of its file, if known.
+        before: for each skipped row, the number of earlier rows in the same file, if known.
     """
 
     def __init__(self, policy: str | os.PathLike[str], encoding: str | None = None) -> None:
@@ -200,7 +200,7 @@ class BadRows:
             self._file = open(policy, "wb")  # noqa: SIM115
 
     def add(self, row: bytes, before: int | None = None) -> None:
-        """Skip a row; ``before`` is the number of earlier rows of its file."""
+        """Skip a row; ``before`` is the number of earlier rows in the same file."""
         self.count += 1
         if before is not None:
             self.before.append(before)
@@ -216,13 +216,13 @@ class BadRows:
 
 @dataclass
 class Reading:
-    """One reading of files.
+    """The settings and the state of one pass over files.
 
     Attributes:
         options: the user's options.
         wanted: the parts of the rows that a load needs; None outside a load, for typed columns.
         stopped: set when no more data is wanted.
-        start_row: earlier rows are not wanted, and may be left out.
+        start_row: the first wanted row; earlier rows may be left out.
         varies: whether each batch of JSON lines may have its own columns and types.
         single: whether there is one file.
         has_lines: whether the rows of JSON are lines of the file, not items of an array.
@@ -295,7 +295,7 @@ def line_blocks(data: Input, end: bytes, most: int) -> Iterator[bytes]:
         most: maximum bytes of a line.
 
     Raises:
-        SourceError: a line is longer.
+        SourceError: a line is longer than ``most``.
     """
     pieces: list[bytes] = []
     size = 0

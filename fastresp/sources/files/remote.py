@@ -26,10 +26,10 @@ __all__ = [
     "state_of",
 ]
 
-# Schemes of two letters and more; Windows' drives have one.
+# URL schemes have at least two letters; a Windows drive has one.
 REMOTE = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 WEB = ("http", "https")
-# Schemes with a container in place of the user.
+# URL schemes with a container in place of the user.
 CONTAINERS = ("abfs", "abfss", "wasb", "wasbs")
 # Names of an ETag or mtime in file systems.
 VERSIONS = (
@@ -71,7 +71,7 @@ class RemotePath(str):
 
     @property
     def identity(self) -> str:
-        """The URL, and a digest of its query unless it has a signature, which changes."""
+        """The URL, and a digest of its query unless the query has a signature, which changes."""
         parts = urlsplit(self.url)
         pairs = parse_qsl(parts.query, keep_blank_values=True)
         if not pairs:
@@ -100,10 +100,10 @@ def path_of(source: str) -> str:
 
 
 def remote_files(url: str) -> list[RemotePath]:
-    """Return the files of a URL or a pattern with ``*``. One request is sent for each.
+    """Return the files of a URL or a pattern with ``*``. One request is sent for each file.
 
     Raises:
-        SourceError: no file exists, or it can't be requested.
+        SourceError: no file exists, or a file can't be requested.
         ValueError: the URL has a password, or its scheme is unknown.
         ImportError: a package for it is not installed.
     """
@@ -119,10 +119,10 @@ def remote_files(url: str) -> list[RemotePath]:
 
 
 def current(source: Any) -> Any:
-    """Return a file of a URL with its state now; any other source unchanged.
+    """Return a remote file with its current state; any other source unchanged.
 
     Raises:
-        SourceError: it can't be requested.
+        SourceError: the file can't be requested.
     """
     is_path = isinstance(source, RemotePath)
     return RemotePath(source.url, state_of(source.url)) if is_path else source
@@ -138,8 +138,8 @@ def open_remote(path: RemotePath, *, ranges: bool = False) -> RemoteFile:
         SourceError: it can't be opened.
     """
     stream = urlsplit(path.url).scheme in WEB and not ranges
-    # A block size of 0 means a stream, which works without range requests. With a size, fsspec does
-    # not request it again.
+    # A block size of 0 means a stream, which works without range requests. If the size is passed,
+    # fsspec does not request it.
     more = {"block_size": 0, "size": path.state.size or 1} if stream else {}
     if ranges and urlsplit(path.url).scheme in WEB and path.state.size:
         more = {"size": path.state.size}
@@ -216,7 +216,7 @@ def _unread(url: str, error: BaseException, further: str = "") -> SourceError:
 def _fault(error: BaseException) -> tuple[str, str]:
     """Return the problem with a remote file, and advice."""
     while isinstance(error, FileNotFoundError) and error.__cause__ is not None:
-        error = error.__cause__  # of fsspec, which raises it for every fault
+        error = error.__cause__  # fsspec raises FileNotFoundError for every fault
     status = getattr(error, "status", None)
     words = masked(str(error)) or type(error).__name__
     if status is not None:
@@ -233,7 +233,7 @@ def _fault(error: BaseException) -> tuple[str, str]:
 
 
 class RemoteFile:
-    """A remote file; its failures are errors that name it.
+    """A remote file; its errors name the file.
 
     Attributes:
         name: its URL, as shown.

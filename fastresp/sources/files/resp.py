@@ -39,7 +39,7 @@ class RespSummary:
         largest: bytes of the largest argument.
         largest_command: index of the command with that argument.
         last: the last whole command, as redis-cli would show it, or empty.
-        last_offset: the byte where it begins.
+        last_offset: the byte at which the last whole command begins.
         fault: the error in the file, or None.
         truncated: whether the file ends inside a command and has no other fault.
     """
@@ -79,7 +79,7 @@ class RespFile:
         ValueError: the file object is open for text.
     """
 
-    _is_resp = True  # otherwise its commands are converted, and their size is unknown
+    _is_resp = True  # False if commands are converted, so that their size is unknown
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class RespFile:
         if isinstance(source, io.TextIOBase):
             raise TypeError("RESP is binary: open the file with mode 'rb'")
         self._source = source
-        self._start: int | None = None  # where it begins; None if it can be read only once
+        self._start: int | None = None  # where the source begins; None if it can be read only once
         self._size: int | None = None
         if isinstance(source, (str, os.PathLike)):
             self.name = os.fspath(source)
@@ -137,11 +137,14 @@ class RespFile:
     _lines = staticmethod(lines_of_resp)
 
     def fraction(self, rows: int | None = None) -> float | None:
-        """Return how much of the commands to send has been read, from 0 to 1; None if unknown.
+        """Return the share of the commands to send that has been read, from 0 to 1.
 
         Args:
-            rows: a number of commands. If given and the total is known, return its share of the
-                total instead.
+            rows: a number of commands. If given and the total is known, return the share of this
+                number in the total instead.
+
+        Returns:
+            The share; None if unknown.
         """
         if rows is not None and self.rows:
             return min(1.0, rows / self.rows)
@@ -157,7 +160,7 @@ class RespFile:
             The contents; None for a pipe.
 
         Raises:
-            ProtocolError: it does not consist of whole commands only.
+            ProtocolError: the file does not consist of whole commands only.
             EncodeError: a command changes the reply stream.
         """
         if self._start is None:
@@ -336,7 +339,7 @@ class RespEncoder:
 
 
 def _note_last(chunk: Chunk, splitter: CommandSplitter, summary: RespSummary) -> None:
-    """Remember the last whole command, shortened for display, and its place."""
+    """Remember the last whole command, shortened for display, and its offset."""
     ends = chunk.ends
     start = ends[-2] if len(ends) > 1 else 0
     summary.last = shown_command(bytes(chunk.piece(start, min(start + HEAD_BYTES, ends[-1]))))
@@ -347,7 +350,7 @@ def _note_last(chunk: Chunk, splitter: CommandSplitter, summary: RespSummary) ->
 def _located(
     fault: Exception | None, name: str, summary: RespSummary
 ) -> ProtocolError | EncodeError | None:
-    """Add the file's name and the previous command to a fault; None for no fault."""
+    """Add the file's name and the previous command to a fault; None if there is no fault."""
     if isinstance(fault, EncodeError):
         return EncodeError(f"{name}: {fault}", command=fault.command, row=fault.row)
     before = "no whole command before it"

@@ -9,10 +9,10 @@ cdef enum:
 
 cdef enum State:
     ROW         # before the first byte of a row
-    FIELD       # before the first byte of another field
+    FIELD       # before the first byte of a later field
     TEXT        # within a field
-    QUOTED      # within its quotes
-    QUOTE       # after a quote in these: the next byte decides whether it closes them
+    QUOTED      # within the quotes of a field
+    QUOTE       # after a quote within the quotes: the next byte decides whether it closes the field
 
 
 cdef class RowLines:
@@ -22,7 +22,7 @@ cdef class RowLines:
         delimiter: the byte between fields.
         quote: the byte that opens and closes a field, and is doubled in it; empty for no quotes.
         rows: the rows to find, in ascending order, from 0.
-        same_width: whether rows with another number of fields than the first are not counted.
+        same_width: whether to count only rows with as many fields as the first row.
         returns: whether a carriage return without a newline ends a line, as on an old Mac.
 
     Attributes:

@@ -34,7 +34,7 @@ def _size(source: Any) -> int:
 
 
 class SeveralFiles:
-    """One reading of files.
+    """One pass over files.
 
     All files must have the columns of the first file, in any order. The folders of a file can also
     name columns.
@@ -49,7 +49,7 @@ class SeveralFiles:
         one: whether all batches must have the same types. Otherwise each file keeps its own.
 
     Attributes:
-        first_row: of the batches; earlier rows are left out.
+        first_row: the first row in the batches; earlier rows are left out.
         schemas: the names and columns of files, as far as known before they are read.
     """
 
@@ -103,7 +103,7 @@ class SeveralFiles:
         self.schemas: list[tuple[str, pa.Schema]] = []
 
     def _wanted(self, wanted: Wanted | None) -> Wanted | None:
-        """Return the needs of JSON lines that have columns in common with other formats."""
+        """Return the wanted parts of JSON lines that are read together with other formats."""
         if wanted is None or (len(set(self._kinds)) > 1 and self._one):
             return None  # typed columns, so that different formats match
         return replace(wanted, columns=None) if len(set(self._kinds)) > 1 else wanted
@@ -249,7 +249,7 @@ class SeveralFiles:
         return self._reading.bad.count
 
     def fraction(self, rows: int | None = None) -> float | None:
-        """Return which share of the files the first ``rows`` rows are, from 0 to 1.
+        """Return the share of the files in the first ``rows`` rows, from 0 to 1.
 
         The share is measured in bytes of the files, or in rows if the number of rows is known.
 
@@ -273,7 +273,7 @@ class SeveralFiles:
             self._shares.append((self._rows, share))
 
     def _share(self, taken: int | None) -> float | None:
-        """Return the share of all files read, with ``taken`` bytes of the open one."""
+        """Return the share of all files read, with ``taken`` bytes of the open file."""
         part, index = self._part, self._index
         if part.rows is not None:
             share = (self._rows - self._firsts[index]) / part.rows if part.rows else 1.0
@@ -329,7 +329,7 @@ class SeveralFiles:
 
         Args:
             index: index of the file.
-            start_row: counted over all files.
+            start_row: the first wanted row, counted over all files.
         """
         self._reading.stopped.begin()
         start = start_row - self._rows

@@ -22,7 +22,7 @@ __all__ = ["SortedFiles"]
 # and 256 MB, and works with 240 MB, 256 MB and 512 MB.
 MERGED_ROWS = 150_000
 NARROW_BYTES = 128_000_000
-# The maximum limit: otherwise a few huge rows would lift it.
+# The maximum memory limit: otherwise a few huge rows would raise the limit without bound.
 MOST_BYTES = 4_000_000_000
 # The maximum average size of narrow rows, in bytes.
 NARROW_ROW_BYTES = 256.0
@@ -30,7 +30,7 @@ NOT_IN_DUCKDB = re.compile("halffloat|decimal256")
 
 
 class SortedFiles(Query):
-    """One reading of files, sorted.
+    """One pass over files, with the rows sorted.
 
     fastresp reads the files. DuckDB would infer other types, such as numbers in CSV.
 
@@ -91,7 +91,7 @@ class SortedFiles(Query):
         """Return the columns of the files.
 
         Raises:
-            SourceError: DuckDB can't represent the values of one.
+            SourceError: DuckDB can't represent the values of a column.
         """
         for field, found in zip(self._fields, self._reader.schema, strict=bool(self._fields)):
             try:
@@ -142,7 +142,7 @@ def _unfit(field: pa.Field) -> SourceError:
 
 
 def _plain(field: pa.Field) -> pa.Field:
-    """Return the field with the type of its values, without dictionaries or runs."""
+    """Return the field with the type of its values, without dictionary or run-end encoding."""
     kind = field.type
     if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
         return field.with_type(kind.value_type)

@@ -29,8 +29,8 @@ class Table:
 
     Attributes:
         files: the paths, or the name of the file object.
-        error: the exception that ended the last reading, or None; an Arrow stream passes on only
-            its text.
+        error: the exception that ended the last read, or None; an Arrow stream passes on only the
+            text of the exception.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class Table:
 
     @property
     def error(self) -> BaseException | None:
-        """The exception that ended the last reading, or None."""
+        """The exception that ended the last read, or None."""
         return None if self._ahead is None else self._ahead.error
 
     @property
@@ -148,8 +148,8 @@ class Table:
     def place(self, row: int) -> tuple[str, int]:
         """Return the file of a row and the row's index in it, counted from 0.
 
-        For a query, and for sorted rows, the file is empty and the index is the row's in the
-        result.
+        For a query, and for sorted rows, the name of the file is empty, and the index is the
+        row's index in the result.
 
         Args:
             row: index of the row in the table.
@@ -164,9 +164,10 @@ class Table:
     def line_numbers(self, rows: Iterable[int], stopped: Watch) -> dict[int, int]:
         """Return the line of each row in its file, counted from 1.
 
-        The reading is closed first: it may share a file object. Rows with an unknown line are left
-        out: rows of queries, of sorted rows, of Parquet and Arrow, of pipes and URLs, of file
-        objects that are neither files nor BytesIO, and of files that changed meanwhile.
+        A current read is stopped first, since it may share a file object. Rows whose line is
+        unknown are left out: rows of queries, sorted rows, and rows of Parquet and Arrow, of pipes
+        and URLs, of file objects that are neither files nor BytesIO, and of files that changed
+        meanwhile.
 
         Args:
             rows: indexes of rows that have been read.
@@ -192,13 +193,13 @@ class Table:
 
     @property
     def bad_rows(self) -> int:
-        """Number of rows that the last reading skipped because of ``bad_rows=``."""
+        """Number of rows that the last read skipped because of ``bad_rows=``."""
         count: int = getattr(self._run, "bad_rows", 0)
         return count
 
     @property
     def has_no_columns(self) -> bool:
-        """Whether the last reading found no columns, as in JSON without rows."""
+        """Whether the last read found no columns, as in JSON without rows."""
         return self._ahead is not None and not self._ahead.schema.names
 
     @property
@@ -224,13 +225,13 @@ class Table:
 
     @property
     def first_row(self) -> int:
-        """The first row of the last reading; earlier rows were not wanted."""
+        """The first row of the last read; earlier rows were not wanted."""
         first: int = getattr(self._run, "first_row", 0)
         return first
 
     @property
     def schemas(self) -> list[tuple[str, Any]]:
-        """Names and columns of the files, as far as the last reading knew them at its start."""
+        """Names and columns of the files, as far as known at the start of the last read."""
         return getattr(self._run, "schemas", [])
 
     def _stream(
@@ -248,7 +249,7 @@ class Table:
         return None if self._parts is None else self._parts.following()
 
     def close(self) -> None:
-        """Stop the current reading, if any."""
+        """Stop the current read, if any."""
         if self._ahead is not None:
             self._ahead.close()
 
@@ -328,7 +329,7 @@ class Loaded(Described):
 
     @property
     def error(self) -> BaseException | None:
-        """The exception that ended the reading, or None."""
+        """The exception that ended the read, or None."""
         return self._table.error
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
@@ -347,9 +348,9 @@ class Loaded(Described):
 
 
 class Parts:
-    """The batches of a reading, as a stream for each run of batches with the same types.
+    """The batches of a source, as one stream for each sequence of batches with the same types.
 
-    The reading ends when Arrow releases the last stream.
+    Reading ends when Arrow releases the last stream.
     """
 
     def __init__(self, ahead: ReadAhead) -> None:

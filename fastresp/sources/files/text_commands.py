@@ -58,7 +58,7 @@ class Converted:
 
     Args:
         file: the lines.
-        name: of the file, for messages.
+        name: the name of the file, for messages.
     """
 
     def __init__(self, file: Any, name: str) -> None:

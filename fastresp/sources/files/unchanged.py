@@ -35,7 +35,7 @@ class Unchanged:
 
     def __init__(self, source: Any) -> None:
         self._source = source
-        self._before = state_of(source)  # of a URL: its state when it was found
+        self._before = state_of(source)  # for a URL, the state when it was found
 
     @property
     def holds(self) -> bool:
@@ -47,10 +47,10 @@ class Unchanged:
         return state_of(current(self._source))
 
     def check(self) -> None:
-        """Compare the state with the earlier one.
+        """Check that the state has not changed.
 
         Raises:
-            SourceError: it differs, or a URL can no longer be requested.
+            SourceError: the state has changed, or a URL can no longer be requested.
         """
         before = self._before
         if before is None or not before.size:
