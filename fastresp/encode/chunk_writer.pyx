@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""The base of all writers: collect commands in a buffer, and cut it into chunks."""
+"""The base class of all writers: collect commands in a buffer, and cut chunks from the buffer."""
 
 cimport cython
 
@@ -45,7 +45,7 @@ cdef class ChunkWriter:
 
     @property
     def nulls_skipped(self):
-        """Nulls so far that whole commands omit: field-value pairs, and items of lists."""
+        """Nulls left out of written commands so far: field-value pairs and list items."""
         return self.buffer.nulls_left_out
 
     @property
@@ -60,7 +60,7 @@ cdef class ChunkWriter:
     def chunks(self, source):
         """Encode a source; yield each Chunk as it becomes full.
 
-        After an error, ``take()`` returns the whole commands before it.
+        After an error, ``take()`` returns the whole commands written before the error.
 
         Raises:
             EncodeError: a row can't be encoded.
@@ -83,7 +83,7 @@ cdef class ChunkWriter:
         raise NotImplementedError
 
     def take(self):
-        """Return the whole commands written since the last chunk, or None if there are none."""
+        """Return the whole commands written since the last chunk; None if there are no commands."""
         with cython.critical_section(self):
             self.check_free()
             return self.buffer.take() if self.buffer.commands else None

@@ -10,12 +10,12 @@ cdef extern from "Python.h":
 
 
 cdef class Field:
-    cdef readonly str name              # None if the field is given by position
-    cdef readonly Py_ssize_t position   # -1 if it is given by name
+    cdef readonly str name              # None for a field given by position
+    cdef readonly Py_ssize_t position   # -1 for a field given by name
     cdef readonly str convert           # "json", "f16", "f32", "f64" or None
     cdef readonly Py_ssize_t at         # offset in the template's text
-    cdef readonly Field head            # of a path: its first field, otherwise None
-    cdef readonly tuple path            # the names of a path; otherwise the name alone
+    cdef readonly Field head            # for a path, its first field; otherwise None
+    cdef readonly tuple path            # the names of a path; otherwise only the field's name
 
 
 cdef class Items(Field):
@@ -23,7 +23,7 @@ cdef class Items(Field):
 
 
 cdef class Pairs(Field):
-    cdef readonly tuple left_out        # Fields to leave out of the pairs
+    cdef readonly tuple left_out        # the Fields to leave out
 
 
 cdef class Absent(Pairs):
@@ -37,19 +37,19 @@ cdef class Row(Field):
 # How to access the fields of a row.
 cdef enum RowKind:
     ROW_DICT        # an exact dict
-    ROW_MAPPING     # by item: other objects with keys()
-    ROW_SEQUENCE    # tuple, list and the like: by position; by attribute or item if it has names
+    ROW_MAPPING     # other objects with keys(): by item
+    ROW_SEQUENCE    # tuples, lists and similar: by position; named fields by attribute or item
     ROW_VALUE       # a str or number: field 0 is the row itself
-    ROW_OBJECT      # by attribute; field 0 is the row itself
+    ROW_OBJECT      # other objects: by attribute; field 0 is the row itself
 
 
 cdef class Rows:
     cdef readonly str text
-    # The type of the last row, and facts about it.
+    # The type of the last row, and the properties of this type.
     cdef object row_type
     cdef int row_kind
-    cdef tuple row_names                # names of its fields if the type has them, otherwise None
-    cdef bint by_item                   # fields with names are items of the row
+    cdef tuple row_names                # the names of its fields; None if fields have no names
+    cdef bint by_item                   # named fields are accessed by item
 
     cdef int classify(self, object row) except -1
     cdef object look_up(self, Field field, object row, Nulls nulls)

@@ -12,7 +12,7 @@ from ..outcome.missing_fields import is_format, listed, meant
 
 # The value of a key that a mapping lacks.
 cdef object ABSENT = object()
-# Types whose attributes are not fields.
+# Types with attributes that are not fields.
 cdef tuple SINGLE = (str, bytes, bytearray, memoryview, int, float)
 
 
@@ -20,9 +20,9 @@ cdef class Field:
     """A placeholder: a field of the row, by name, position or path, and its conversion.
 
     Args:
-        key: its name or position; for a path, its text, which may also be a field's own name.
+        key: the field's name or position; for a path, its text, which may also be a field's name.
         head: for a path, its first Field.
-        path: the other names.
+        path: for a path, the remaining names.
     """
 
     def __init__(self, key, *, head=None, path=(), convert=None, at=0):
@@ -57,11 +57,11 @@ cdef class Pairs(Field):
 
 
 cdef class Absent(Pairs):
-    """The names of the fields that a {**} leaves out because they are null.
+    """The names of the null fields that a {**} leaves out.
 
     Args:
         pairs: the {**}.
-        named: the Fields named in its command.
+        named: the Fields named in the command of the {**}.
     """
 
     def __init__(self, Pairs pairs not None, named):
@@ -75,7 +75,7 @@ cdef class Row(Field):
 
 
 cdef class Rows:
-    """Look up fields of rows; most rows have the type of their predecessor."""
+    """Look up fields of rows; most rows have the same type as the previous row."""
 
     cdef int classify(self, object row) except -1:
         """Determine how to access the fields of rows of this type."""
@@ -120,7 +120,7 @@ cdef class Rows:
         if borrowed is not NULL:
             return <object>borrowed
         holder, value = row, ABSENT
-        # A field whose own name contains dots takes precedence over a path.
+        # A field with dots in its name takes precedence over a path.
         if field.head is None or self.row_kind <= ROW_MAPPING:
             value = self.found(field, row, field)
         if value is ABSENT and field.head is not None:
@@ -137,10 +137,10 @@ cdef class Rows:
         return None
 
     cdef object found(self, Field field, object row, Field whole):
-        """Return the value of a field by its own name; ABSENT if a mapping lacks it.
+        """Return the value of a field by its whole name; ABSENT if a mapping lacks the field.
 
         Args:
-            whole: the placeholder, for errors.
+            whole: the placeholder, for error messages.
         """
         cdef PyObject *value
         cdef str name = field.name
@@ -171,7 +171,7 @@ cdef class Rows:
         raise self.missing(whole, row)
 
     cdef object within(self, Field field, object holder, Py_ssize_t depth):
-        """Return the value of the next name of a path; ABSENT if a mapping lacks it."""
+        """Return the value of the next name of a path; ABSENT if a mapping lacks the name."""
         cdef str name = field.path[depth]
         if isinstance(holder, Mapping):
             return item_of(holder, name)
@@ -206,10 +206,10 @@ cdef class Rows:
         return {name: getattr(row, name) for name in names}
 
     cdef object missing(self, Field field, object row, bint left_out=False):
-        """Return the error for a missing field; it lists the row's fields and the closest name.
+        """Return the error for a missing field, with the row's fields and the closest name.
 
         Args:
-            left_out: the placeholder leaves the field out, and the first row lacks it.
+            left_out: whether the placeholder leaves out this field, which the first row must have.
         """
         kind = type(row).__name__
         words = f"the row has no field {{{field.key}}}"
@@ -258,12 +258,12 @@ cdef object item_of(object mapping, object name):
 
 
 cdef object names_of_dtype(object row):
-    """Return the field names in a row of a NumPy structured array; None for anything else."""
+    """Return the field names in a row of a NumPy structured array; None for any other row."""
     return getattr(getattr(row, "dtype", None), "names", None)
 
 
 cdef list names_in(object value):
-    """Return the names of a value's fields as text; None if it has no names."""
+    """Return the names of a value's fields as text; None if the fields have no names."""
     if hasattr(value, "keys") and hasattr(value, "__getitem__"):
         names = value.keys()
     elif dataclasses.is_dataclass(value):

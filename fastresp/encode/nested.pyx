@@ -11,7 +11,7 @@ NESTED = (dict, list, tuple)
 
 
 cdef str as_json(object value, object default):
-    """Return a value as compact JSON, a null as 'null'; raise for NaN and infinity."""
+    """Return a value as compact JSON, and a null as 'null'; raise for NaN and infinity."""
     cdef Watched watched = None
     if default is not None:
         watched = default = Watched(value, default)
@@ -34,12 +34,12 @@ cdef str as_json(object value, object default):
 cdef class Watched:
     """A default= for JSON that detects changes to the value being encoded.
 
-    json.dumps checks the size of a list again after each item, and silently ends early.
+    json.dumps checks a list's size again after each item, so a list that shrinks ends early.
     """
 
     cdef object value
     cdef object default
-    cdef dict sizes         # by address: each list and dict, and its number of items
+    cdef dict sizes         # by address: each list or dict, and its number of items
     cdef Py_ssize_t calls
 
     def __init__(self, value, default):
@@ -52,7 +52,7 @@ cdef class Watched:
             self.look(self.value)
         result = self.default(value)
         self.look(result)
-        # Check at the powers of two: a list that grows with each call would never end.
+        # Check at powers of two: without checks, a list that grows with each call never ends.
         self.calls += 1
         if self.calls & (self.calls - 1) == 0:
             self.check()

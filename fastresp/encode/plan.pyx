@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""Compile a parsed template into a program that writes one row's commands."""
+"""Compile a parsed template into a program that writes the commands of a row."""
 
 from cpython.list cimport PyList_Check, PyList_GET_SIZE
 from cpython.object cimport PyObject
@@ -48,7 +48,7 @@ from ..outcome.errors import EncodeError
 from ..outcome.missing_fields import spelled
 from ..resp.values import pack
 
-# A pair of {*field}, whose values can't be JSON.
+# Marks a pair of {*field}, whose values can't be JSON.
 cdef int IS_ITEM = -1
 
 
@@ -57,7 +57,7 @@ cdef class Plan(Rows):
 
     Args:
         text: the template as the user wrote it, for error messages.
-        commands: for each command its arguments, for each argument its parts: bytes or Field.
+        commands: for each command, its arguments; each argument is a sequence of bytes and Fields.
             An Items, a Pairs or a vector must be the only part of its argument.
     """
 
@@ -88,7 +88,7 @@ cdef class Plan(Rows):
         return 0
 
     cdef str field(self):
-        """Return the name of the field being written, or None."""
+        """Return the name of the current field, or None."""
         cdef Op op = (<Program>self.programs[self.program]).ops[self.op]
         if op.kind == OP_PAIRS:
             return repr(self.pair)
@@ -103,7 +103,7 @@ cdef Py_ssize_t n_deletes(Plan plan) except -1:
 cdef int put_command(
     Plan plan, Program program, Buffer b, object row, Nulls nulls, object default
 ) except -1:
-    """Write one command; return 0 if it is left out because of a null or empty lists."""
+    """Write one command; return 0 if a null or empty lists leave out the command."""
     cdef Py_ssize_t i, n, arguments = 0, start = own_size(&b.out), left_out = b.nulls_left_out
     cdef Py_ssize_t listed = 0
     cdef bint needed = program.alone
@@ -147,7 +147,7 @@ cdef int put_command(
 cdef Py_ssize_t put_composed(
     Plan plan, Buffer b, Op op, object row, Nulls nulls, object default
 ) except -1:
-    """Write anything except a plain value; return the number of arguments written."""
+    """Write any op except a plain value; return the number of arguments written."""
     if op.kind == OP_CONVERTED:
         return put_argument(b, fetch(plan, op.field, row, nulls, default), nulls, default)
     if op.kind == OP_VECTOR:
@@ -166,7 +166,7 @@ cdef Py_ssize_t put_composed(
 cdef int put_joined(
     Plan plan, Buffer b, Op op, object row, Nulls nulls, object default
 ) except -1:
-    """Write one argument of several parts; return 0 if it is left out because of a null."""
+    """Write one argument of several parts; return 0 if a null leaves out the argument."""
     cdef Py_ssize_t start = own_size(&b.out)
     cdef int digits = op.digits
     cdef PyObject *borrowed
@@ -321,7 +321,7 @@ cdef object fetch(Plan plan, Field field, object row, Nulls nulls, object defaul
 
 
 cdef Program compile_command(command):
-    """Compile a command's arguments to ops; adjacent ones without placeholders become one copy."""
+    """Compile arguments to ops; adjacent arguments without placeholders become one OP_COPY."""
     cdef Program program = Program()
     cdef Op op
     fields = [part for argument in command for part in argument if isinstance(part, Field)]

@@ -1,4 +1,4 @@
-"""The placeholder in a command's key, and its value, which identifies a row for a person."""
+"""Find the placeholder in a command's key, and its value, to identify a row in messages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["RowKeys", "key_probe", "key_text", "words_of"]
 Commands: TypeAlias = Sequence[Sequence[Sequence[bytes | Field]]]
 Arguments: TypeAlias = tuple[bytes, ...]
 
-# Larger commands are not searched for the key of another command of their row.
+# Limit for the search: larger commands are not parsed for the key of their row.
 MOST_BYTES = 1 << 16
 
 # Maximum characters of the value, and of the placeholder's name.
@@ -53,7 +53,7 @@ class KeyPlace(NamedTuple):
     field: Field
 
     def value(self, arguments: Arguments) -> bytes | None:
-        """Return the placeholder's value in a command; None if it is another command."""
+        """Return the placeholder's value in a command; None if the command is a different one."""
         if arguments[:1] != (self.command,) or len(arguments) <= self.argument:
             return None
         key = arguments[self.argument]
@@ -76,7 +76,7 @@ class RowKeys:
     def of_row(
         self, at: int, count: int, row: Callable[[int], int], words: Callable[[int], Arguments]
     ) -> str:
-        """Return the key of a command's row: from this command, otherwise from another of the row.
+        """Return the key of a row: from the given command, otherwise from the row's other commands.
 
         Args:
             at: the index of the command.
@@ -92,7 +92,7 @@ class RowKeys:
         return next(filter(None, (self.of(words(each)) for each in chain([at], others))), "")
 
     def of_failing(self, maker: Maker) -> BaseException | None:
-        """Return a router's or serialiser's error, with the key of its row."""
+        """Return the error of a router or serialiser, with the key of the row added."""
         error, failing = maker.error, maker.failing
         if isinstance(error, Placed) and failing is not None:
             chunk, at = failing
@@ -105,10 +105,10 @@ class RowKeys:
         return error
 
     def of(self, arguments: Arguments) -> str:
-        """Return the placeholder and its value, as ``key_text()`` does.
+        """Return the placeholder and its value in the form of ``key_text()``.
 
-        Empty if no key of such a command has exactly one placeholder, if the template's command is
-        unknown, or if the command may contain a password.
+        The text is empty if no key of such a command has exactly one placeholder, if the template's
+        command is unknown, or if the command may contain a password.
         """
         found = [(str(place.field.key), place.value(arguments)) for place in self._places]
         shown = {key_text(name, value) for name, value in found if value is not None}
@@ -116,12 +116,12 @@ class RowKeys:
 
 
 def words_of(command: bytes) -> Arguments:
-    """Return the arguments of a command in which to search for a key."""
+    """Return the arguments of a command, to search for a key."""
     return arguments_of(command) if len(command) <= MOST_BYTES else ()
 
 
 def _places(commands: Commands) -> list[KeyPlace]:
-    """Return the placeholders in keys, without those that may be passwords in other commands."""
+    """Return the placeholders in keys, except placeholders that other commands use as passwords."""
     hidden: set[Hashable] = set()
     for name, *arguments in commands:
         fixed = b"".join(part for part in name if isinstance(part, bytes))
@@ -157,7 +157,7 @@ def _place(command: Sequence[Sequence[bytes | Field]]) -> KeyPlace | None:
 
 
 def key_probe(plan: Plan) -> tuple[Plan, str] | None:
-    """Return a plan whose only argument is the first placeholder in a key, and its name."""
+    """Return a plan that writes only the first placeholder in a key, and the placeholder's name."""
     place = next(iter(_places(plan.commands)), None)
     if place is None:
         return None
@@ -167,7 +167,7 @@ def key_probe(plan: Plan) -> tuple[Plan, str] | None:
 def key_text(name: str, value: bytes) -> str:
     """Return a placeholder and its value, each cut to MOST_SHOWN characters.
 
-    A position has braces, as in ``{0}=17``.
+    A position is shown in braces, as in ``{0}=17``.
     """
     shown = f"{{{_cut(name)}}}" if name.isdecimal() else _cut(name)
     return f"{shown}={_cut(value.decode(errors='backslashreplace'))}"

@@ -28,10 +28,10 @@ from ..resp.split import arguments
 from .chunk_writer import CHUNK_BYTES
 from .row_key import key_probe, key_text
 
-# A chunk ends after this time even if it is not full: rows of a slow source are sent while it makes
-# the next ones, and an event loop is never blocked for longer.
+# A chunk ends after this time even if it is not full: a slow source's rows are sent while the
+# source makes its next rows, and an event loop is never blocked for longer.
 CHUNK_SECONDS = 0.002
-# Reading the clock costs as much as a row, so it is read at most once in this many rows.
+# Reading the clock costs as much as a row, so it is read once per this many rows.
 cdef Py_ssize_t CLOCK_ROWS = 64
 
 
@@ -77,13 +77,13 @@ cdef class Writer(ChunkWriter):
         self.chunk_seconds = chunk_seconds
 
     def start_at(self, row):
-        """Begin with a later row of the source; the iterator is at that row."""
+        """Begin with a later row of the source; the iterator must be at that row."""
         self.start_row = self.rows = row
 
     def fill(self, source):
         """Encode rows until a chunk is due; return False at the end of the iterator.
 
-        There is no chunk if time ran out and all rows were left out.
+        If time runs out and all rows are left out, there is no chunk.
         """
         cdef Buffer b = self.buffer
         cdef Py_ssize_t commands = b.commands, until = self.rows + 1, step = 1
@@ -94,7 +94,7 @@ cdef class Writer(ChunkWriter):
         try:
             for row in source:
                 encoding = True
-                # The list's items are borrowed: without a GIL another thread could free them.
+                # The list's items are borrowed: without a GIL, another thread could free them.
                 with cython.critical_section(row):
                     if self.plan is None:
                         if put_arguments(b, row, self.nulls, self.default):
@@ -109,12 +109,12 @@ cdef class Writer(ChunkWriter):
                 if full_size(&b.out) >= self.chunk_bytes:
                     return True
                 if self.rows >= until:
-                    # Handle Ctrl-C while no Python code runs, as for skipped rows of a list.
+                    # Handle Ctrl-C even if no Python code runs, as for skipped rows of a list.
                     PyErr_CheckSignals()
                     now = monotonic()
                     if now >= deadline:
                         return True
-                    # Read the clock for every row if rows come slowly.
+                    # Read the clock for every row if rows arrive slowly.
                     step = 1 if (now - last) * 4 > self.chunk_seconds else min(2 * step, CLOCK_ROWS)
                     last = now
                     until += step
@@ -145,14 +145,14 @@ cdef class Writer(ChunkWriter):
         return located
 
     cdef str row_key(self, object row):
-        """Return the placeholder in the key of a row, and its value; empty if unknown."""
+        """Return the placeholder in a row's key, with its value; empty if unknown."""
         probe = key_probe(self.plan)
         if probe is None:
             return ""
         try:
             chunk = next(Writer(probe[0], nulls="error").chunks([row]))
             return key_text(probe[1], arguments(b"".join(chunk.pieces()))[1])
-        except Exception:   # it must not hide the original error
+        except Exception:   # an error here must not hide the original error
             return ""
 
 
@@ -165,7 +165,7 @@ def pack_many(commands, *, default=None):
         default: as for ``pack``.
 
     Returns:
-        The commands as RESP, in their order.
+        The commands as RESP, in order.
 
     Raises:
         EncodeError: as for ``pack``; the message has the index of the command.

@@ -1,4 +1,4 @@
-"""Lua scripts as commands of a template, and their resending if a server forgets them."""
+"""Lua scripts as commands of a template, resent if a server forgets a script."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ __all__ = [
     "ForgottenScripts", "Script", "is_forgotten", "loading_of", "resending_of", "script_of",
 ]  # fmt: skip
 
-# Longer than the code NOSCRIPT, which a script may return itself. Source: Redis 6.2 to 8.2,
-# Valkey 8.1 and 9.1.
+# More than the code NOSCRIPT, since a script may return this code itself. Source: Redis 6.2 to
+# 8.2, Valkey 8.1 and 9.1.
 FORGOTTEN = b"NOSCRIPT No matching script"
 # A server serves other clients after reading this many bytes from one connection.
 TURN_BYTES = 16 << 10
-# Most commands are resent as EVALSHA the first time; all as EVAL the second time, which never
-# gets NOSCRIPT.
+# The first time, most commands are resent as EVALSHA. The second time, all are resent as EVAL,
+# which is never answered with NOSCRIPT.
 MOST_REPEATS = 2
 
 
@@ -36,18 +36,18 @@ MOST_REPEATS = 2
 class Script:
     """A Lua script to use as a command of a template.
 
-    It reads, computes and writes atomically in the server::
+    A script reads, computes and writes atomically in the server::
 
         script = fastresp.Script("return redis.call('INCRBY', KEYS[1], ARGV[1])")
         fastresp.mass_insert(rows, script.command("user:{id}", "{n}"))
 
     Each connection loads the script (SCRIPT LOAD) before its first command, and then sends
     EVALSHA. If the server forgets the script during a load (SCRIPT FLUSH, a restart behind a
-    proxy), it answers NOSCRIPT without running the command, which is resent: no row is lost or
-    run twice. Neither that reply nor the resent command is counted, but its bytes are. A resent
-    command runs after the commands that were sent behind it, even commands of the same row;
-    ``iter_replies`` sends nothing more until it has run. The script itself must not return the
-    error ``NOSCRIPT No matching script``, which means that it has not run.
+    proxy), it answers NOSCRIPT without running the command. The command is resent, so no row is
+    lost or run twice. The NOSCRIPT reply and the resent command are not counted, but the resent
+    bytes are. A resent command runs after the commands that were sent behind it, even commands of
+    the same row; ``iter_replies`` sends nothing more until the resent command has run. The script
+    must not return the error ``NOSCRIPT No matching script``, which means that it has not run.
 
     The user needs permission for EVALSHA, EVAL (for resent commands) and SCRIPT LOAD.
 
@@ -56,7 +56,7 @@ class Script:
 
     Attributes:
         text: the script, as bytes.
-        sha1: its SHA1 in hexadecimal, the server's name for it.
+        sha1: the SHA1 in hexadecimal, by which the server identifies the script.
 
     Raises:
         TypeError: ``text`` is not str or bytes.
@@ -78,13 +78,13 @@ class Script:
         """Return a template with the command that runs the script for a row.
 
         Use it wherever a template is accepted, including a list of templates, but not together with
-        MULTI: in a transaction, a missing script is noticed only after the other commands have run.
+        MULTI: in a transaction, a missing script is reported only after other commands have run.
         ``dump`` writes EVAL with the whole script, since a loader of the file can't resend.
         ``Writer`` writes EVALSHA and does not load the script.
 
         Args:
             keys: the keys, KEYS in the script, as template text: ``"user:{id} city:{city}"``.
-                Each key must be one argument, so that they can be counted.
+                Each key must be one argument, so that the keys can be counted.
             arguments: the other arguments, ARGV in the script, as template text; may contain
                 ``{*list}`` and ``{**}``.
 
@@ -120,13 +120,13 @@ def resending_of(template: Template | None) -> ForgottenScripts | None:
 
 
 def is_forgotten(words: str | bytes) -> bool:
-    """Return whether an error reply says that the server does not know a command's script."""
+    """Return whether an error reply says that the server lacks a command's script."""
     text = words.encode(errors="replace") if isinstance(words, str) else words
     return text.startswith(FORGOTTEN)
 
 
 def script_of(command: bytes) -> bytes:
-    """Return the SHA1 of the script that a command runs; empty for any other command."""
+    """Return the SHA1 of the script that an EVALSHA runs; empty for any other command."""
     name, *rest = arguments(command, 2)
     return rest[0] if name == b"EVALSHA" and rest else b""
 
@@ -152,15 +152,16 @@ class ForgottenScripts:
     def chunk(self, commands: Iterable[tuple[bytes, int]], most_bytes: int) -> tuple[Chunk, int]:
         """Return a chunk of the first commands to resend, with the scripts they need.
 
-        The first command of each script is sent as EVAL, again after every TURN_BYTES: in between,
-        another client may flush the scripts. A command that was resent before is sent as EVAL.
+        The first command of each script is sent as EVAL, and again after every TURN_BYTES, since
+        another client may flush the scripts in between. A command that was resent before is sent as
+        EVAL.
 
         Args:
-            commands: each as first sent, and how many times it was sent so far.
+            commands: each command as first sent, and the number of times that it was sent.
             most_bytes: stop when the chunk reaches this size.
 
         Returns:
-            The chunk, and the number of commands in it.
+            The chunk, and its number of commands.
         """
         pieces: list[bytes] = []
         known: set[bytes] = set()

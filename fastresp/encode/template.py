@@ -39,11 +39,11 @@ BLANKS = " \t\r\v\f"
 SUFFIX = re.compile(r"\.\w+\Z")
 # The escapes of redis-cli inside double quotes, besides \xHH.
 ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "a": "\a"}
-# A placeholder; a name in double quotes may contain braces. A group in (?=...) that \1 repeats is
-# not tried in other ways. "*+" means the same, but before Python 3.11.5 (Debian 12 has 3.11.2) it
-# can miss matches (gh-106052).
+# A placeholder; a name in double quotes may contain braces. A group in (?=...) followed by \1 is
+# matched without backtracking. "*+" would do the same, but can miss matches (gh-106052) before
+# Python 3.11.5 (Debian 12 has 3.11.2).
 PLACEHOLDER = re.compile(r'\{(?=((?:(?<=[{.,*\- ])"[^"]*"(?=[.,! }])|[^{}])*))\1\}')
-# A name in a path and one in a list, in double quotes or not.
+# A name in a path and a name in a list, in double quotes or not.
 IN_PATH = re.compile(r'"([^"]*)"(?=[.!]|$)|([^.!]*)')
 IN_LIST = re.compile(r' *(?:"([^"]*)"|([^,!]*?)) *(?=[,!]|$)')
 
@@ -67,9 +67,9 @@ class Template(Plan):
     ``{v!f32}``             a sequence of numbers as a vector of little-endian floats: ``!f16``,
                             ``!f32`` or ``!f64``; in a load all must have the same length
     ``{*tags}``             a list as several arguments; a dict as field-value pairs
-    ``{**}``                all fields not named in the same command, as field-value pairs
-    ``{**-a,b}``            the same without ``a`` and ``b``, which the first row must have
-    ``{**!json}``           the same with lists, dicts and structs as JSON: ``{**-a!json}``
+    ``{**}``                all fields that the command does not name, as field-value pairs
+    ``{**-a,b}``            as ``{**}``, without ``a`` and ``b``, which the first row must have
+    ``{**!json}``           as ``{**}``, with lists, dicts and structs as JSON: ``{**-a!json}``
     ``{{`` and ``}}``       a literal brace; so a hash tag is ``user:{{{id}}}``
     ``;`` or a new line     the end of a command, if a row makes several
     ======================  ====================================================================
@@ -160,13 +160,13 @@ class Template(Plan):
 
 
 def _text(argument: Sequence[bytes | Field]) -> bytes:
-    """Return an argument without placeholders; empty for any other."""
+    """Return an argument without placeholders; empty if it has placeholders."""
     parts = [part for part in argument if isinstance(part, bytes)]
     return b"".join(parts) if len(parts) == len(argument) else b""
 
 
 def _names(pattern: re.Pattern[str], text: str) -> tuple[list[str], str]:
-    """Return the names before the '!' of a placeholder, and the text from the '!' on."""
+    """Return the names before the '!' of a placeholder, and the text that begins with the '!'."""
     names, at = [], -1
     while at < 0 or text[at : at + 1] not in ("", "!"):
         found = pattern.match(text, at + 1)
@@ -176,7 +176,7 @@ def _names(pattern: re.Pattern[str], text: str) -> tuple[list[str], str]:
 
 
 def _key(name: str) -> str | int:
-    """Return a field's name or position; 19 digits and more are a name."""
+    """Return a field's name or position; a number of 19 or more digits is a name."""
     return int(name) if name.isascii() and name.isdigit() and len(name) < 19 else name
 
 
@@ -204,10 +204,10 @@ def as_template(template: TemplateLike) -> Template | None:
 
 
 def part_of_command(text: str) -> list[tuple[bytes | Field, ...]]:
-    """Parse a part of one command; return its arguments, each as its parts.
+    """Parse a part of one command; return its arguments, each as a tuple of parts.
 
     Raises:
-        TemplateError: it can't be parsed, or it ends the command.
+        TemplateError: the text can't be parsed, or ends the command.
     """
     parser = _Parser(text, 0)
     arguments = parser.command()
@@ -220,7 +220,7 @@ class _Parser:
     """Parse a template text once, from left to right, starting at an offset.
 
     Args:
-        last: no other text follows.
+        last: whether this is the last text.
     """
 
     def __init__(self, text: str, at: int, *, last: bool = True) -> None:
@@ -331,7 +331,7 @@ class _Parser:
         start = self.at
         found = PLACEHOLDER.match(self.text, start)
         if found is None:
-            # As a shell splits an unquoted template: SET, {id}, {Full, Name}
+            # A shell splits an unquoted template so: SET, {id}, {Full, Name}
             quotes = "" if self.last else "; put a template with spaces in quotes"
             raise self.error(f"this brace is not closed; write '{{{{' for a literal one{quotes}")
         self.at = found.end()
@@ -362,7 +362,7 @@ class _Parser:
         return kind(_key(name), head=head, path=path, convert=convert, at=start)
 
     def pairs(self, inside: str, start: int) -> Pairs:
-        """Parse the remainder of ``{**}``: the fields that it leaves out, and its conversion."""
+        """Parse the remainder of ``{**}``: the fields to leave out, and the conversion."""
         left_out: list[Field] = []
         mark = inside[2:]
         if mark.startswith("-"):
@@ -376,7 +376,7 @@ class _Parser:
         return Pairs(inside, left_out=left_out, convert=convert, at=start)
 
     def conversion(self, mark: str, known: Sequence[str], what: str, start: int) -> str | None:
-        """Return a placeholder's conversion, one of the known ones, or None."""
+        """Return a placeholder's conversion, which must be one of ``known``, or None."""
         if not mark:
             return None
         if mark[1:] not in known:
@@ -385,7 +385,7 @@ class _Parser:
         return mark[1:]
 
     def check(self, command: list[tuple[bytes | Field, ...]], start: int) -> None:
-        """Refuse a command that would change the reply stream, as far as the text shows."""
+        """Refuse a command if the text shows that it would change the reply stream."""
         literal = [b"".join(p for p in parts if isinstance(p, bytes)) for parts in command]
         at = len(self.text) - len(self.text[start:].lstrip(BLANKS))
         if all(isinstance(part, bytes) for part in command[0]):

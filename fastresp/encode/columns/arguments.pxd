@@ -7,28 +7,28 @@ from ...resp.values cimport Nulls
 from .steps cimport Step
 
 
-# The state of writing without the GIL: the output, the position, and the fault.
+# The state of a writer without the GIL: the output, the position, and the fault.
 cdef struct Job:
     Out *out
-    long long *ends         # of each command,
-    long long *rows         # and its source row
-    Nulls nulls             # how to handle a null, and a null in a field-value pair
-    Nulls pair_nulls
+    long long *ends         # end offset of each command
+    long long *rows         # source row of each command
+    Nulls nulls             # how to handle a null outside a field-value pair
+    Nulls pair_nulls        # how to handle a null in a field-value pair
     Py_ssize_t deletes      # commands that delete null fields
     Py_ssize_t left_out     # nulls that commands omit
-    Py_ssize_t counted_row  # the row of the last put_command(), and the counts before it
-    Py_ssize_t deletes_before
-    Py_ssize_t left_out_before
+    Py_ssize_t counted_row  # row of the last put_command()
+    Py_ssize_t deletes_before   # deletes before this row
+    Py_ssize_t left_out_before  # left_out before this row
     Py_ssize_t commands     # commands written and marked
     Py_ssize_t whole        # commands of whole rows
     Py_ssize_t written      # arguments written by a step
-    # The fault, and its place.
+    # The fault, and the value that caused it.
     int fault
-    Py_ssize_t argument
-    Cell *cell              # or NULL
-    const char *name        # of the field, or NULL
+    Py_ssize_t argument     # index of the argument in its command
+    Cell *cell              # cell of the value, or NULL
+    const char *name        # name of the field, or NULL
     Py_ssize_t name_size
-    PyObject *error         # owned: the exception raised, or NULL
+    PyObject *error         # owned: the raised exception, or NULL
 
 
 cdef char *put_value(

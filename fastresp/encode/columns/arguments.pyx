@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""Write values as arguments: single ones, the items of a list, the fields of a row of JSON."""
+"""Write values as arguments: single values, list items, and the fields of a JSON row."""
 
 from libc.stdint cimport int32_t
 
@@ -28,7 +28,7 @@ cdef char *put_value(
     Job *job, Nulls nulls, Cell *cell, Py_ssize_t row, const char *before,
     Py_ssize_t before_size, char *p,
 ) noexcept nogil:
-    """Write constants and a value as one argument; return NULL if it is left out."""
+    """Write constants and a value as one argument; return NULL if the argument is left out."""
     cdef Py_ssize_t n
     cdef const char *text = value(cell, row, &n)
     if text is NULL:
@@ -48,7 +48,7 @@ cdef char *put_large(
     Job *job, Cell *cell, const char *text, Py_ssize_t n, const char *before,
     Py_ssize_t before_size, char *p,
 ) noexcept nogil:
-    """Write constants and a large value; refer to its memory if it lives long enough."""
+    """Write constants and a large value; refer to the value's memory if it lives long enough."""
     if n > job.out.most:
         job.fault = ARGUMENT_TOO_LARGE
         return NULL
@@ -87,13 +87,13 @@ cdef char *put_items(Job *job, Cell *cell, Py_ssize_t row, char *p) noexcept nog
                 p = put_item(job, &cell.children[0], at, p)
             if p is NULL:
                 return NULL
-    # An empty list leaves out the command, like a null list; so do pairs with only nulls.
+    # Leave out the command for an empty list, for a null list, and for pairs with only null values.
     return NULL if job.written == 0 and job.nulls == NULLS_SKIP else p
 
 
 cdef char *put_fields(Job *job, Step *step, Py_ssize_t row, char *p) noexcept nogil:
-    """Write the fields of a row as pairs, or the names of null ones, and count the arguments."""
-    # In registers, as in put_rows().
+    """Write a row's fields as pairs, or the names of its null fields, and count the arguments."""
+    # Local variables stay in registers, as in put_rows().
     cdef Out *out = job.out
     cdef Cell *keys = step.cell.children.children
     cdef Cell *values = &keys[1]
@@ -171,7 +171,7 @@ cdef char *put_null(Job *job, int fault, char *p) noexcept nogil:
 
 
 cdef char *put_item(Job *job, Cell *cell, Py_ssize_t at, char *p) noexcept nogil:
-    """Write one item of a list; return p unchanged if it is left out."""
+    """Write one item of a list; return p unchanged if the item is left out."""
     cdef char *end = put_value(job, job.nulls, cell, at, NULL, 0, p)
     if end is not NULL:
         job.written += 1
@@ -183,10 +183,10 @@ cdef char *put_item(Job *job, Cell *cell, Py_ssize_t at, char *p) noexcept nogil
 cdef char *put_pair(
     Job *job, Cell *names, Py_ssize_t at, Cell *values, Py_ssize_t row, char *p
 ) noexcept nogil:
-    """Write a field-value pair; return p unchanged if the value is left out.
+    """Write a field-value pair; return p unchanged if the pair is left out.
 
     Args:
-        names: the names of a map's pairs; NULL for a struct's field.
+        names: the cell of a map's keys; NULL for a struct's field.
     """
     cdef Py_ssize_t start = p - job.out.base, n = values.name_size
     cdef const char *name = values.name

@@ -77,7 +77,7 @@ cdef extern from *:
 cdef class Schema:
     cdef ArrowSchema schema             # owned
     cdef object unknown                 # why columns can't be sent, by name
-    cdef object names                   # names including fields, if one has a NUL, otherwise None
+    cdef object names                   # all names, with fields, if any has a NUL; otherwise None
     cdef bint single                    # a struct is the value of one column, not a row
 
 
@@ -86,9 +86,9 @@ cdef class Batch:
 
 
 cdef class ArrowStream:
-    cdef ArrowArrayStream stream        # owned; its release is NULL once released
-    cdef readonly Schema schema         # None once released
-    cdef object source                  # the object that exported it
+    cdef ArrowArrayStream stream        # owned; stream.release is NULL after the release
+    cdef readonly Schema schema         # None after the release
+    cdef object source                  # the object that exported the stream
     cdef object following               # returns the next stream
     cdef Batch only                     # the batch of __arrow_c_array__, or None
     cdef bint waiting                   # get_next() is running

@@ -11,7 +11,7 @@ from .exporting import Described, exported, names_with_nul
 
 
 cdef class Schema:
-    """The names and types of columns, and facts that the C interface lacks."""
+    """The names and types of columns, and information that the C interface lacks."""
 
     def __dealloc__(self):
         if self.schema.release is not NULL:
@@ -34,8 +34,8 @@ cdef class ArrowStream:
 
     Args:
         data: the object.
-        following: at the end of the batches, returns the next stream, with another schema, as
-            ``__arrow_c_stream__``; None if there are no more.
+        following: a function to call after the last batch: it returns the next stream, which has
+            another schema, as ``__arrow_c_stream__`` does; None if there are no more streams.
 
     Raises:
         SourceError: the source can't export its columns.
@@ -53,8 +53,8 @@ cdef class ArrowStream:
         except (ValueError, TypeError, OverflowError, NotImplementedError) as error:
             if isinstance(error, FastrespError):
                 raise
-            # pyarrow's error classes; other errors are the source's own. Some have two arguments:
-            # the problem, and the column.
+            # pyarrow's error classes; other errors are the source's own. Some of these errors have
+            # two arguments: the problem, and the column.
             words = "; ".join([str(argument) for argument in error.args]) or type(error).__name__
             raise SourceError(
                 f"the columns of this {type(data).__name__} can't be converted to Arrow: {words}; "
@@ -71,7 +71,7 @@ cdef class ArrowStream:
             self.stream.release(&self.stream)
 
     cdef int look(self) except -1:
-        """Ask the source for facts about its columns that the C interface lacks."""
+        """Query the source for column information that the C interface lacks."""
         if isinstance(self.source, Described):
             self.schema.unknown = self.source.unknown
         self.schema.names = names_with_nul(self.source)
@@ -84,7 +84,7 @@ cdef class ArrowStream:
         cdef int code
         if given.release is NULL:
             raise SourceError("this stream of columns was already used; pass a new one")
-        # Moved out of the capsule, which must then not release it.
+        # Move the stream out of the capsule, which must not release it afterwards.
         self.stream = given[0]
         given.release = NULL
         with nogil:
@@ -116,7 +116,7 @@ cdef class ArrowStream:
         return batch
 
     cdef Batch next(self):
-        """Return the next batch, or None if there are no more."""
+        """Return the next batch, or None if there are no more batches."""
         cdef Batch batch = self.only
         cdef int code
         if batch is not None or self.stream.release is NULL:
@@ -138,7 +138,7 @@ cdef class ArrowStream:
         return None if batch.array.release is NULL else batch
 
     cdef bint proceed(self) except -1:
-        """At the end of the batches, open the next stream; return False if there is none."""
+        """After the last batch, open the next stream; return False if there is no next stream."""
         if self.following is None or self.ended:
             return False
         capsule = self.following()
@@ -169,7 +169,7 @@ cdef class ArrowStream:
 
     cdef object failure(self, int code):
         cdef const char *text = NULL
-        # A Table keeps the exception itself; Arrow passes only its text.
+        # A Table keeps the exception itself; Arrow passes only the text.
         error = getattr(self.source, "error", None)
         if isinstance(error, BaseException):
             return error

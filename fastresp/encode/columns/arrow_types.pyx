@@ -55,12 +55,12 @@ from .storage cimport (
     holds_integers,
 )
 
-# The JSON text of the whole row: a column that is not a field of the row.
+# A column with the JSON text of the whole row; the column itself is not a field of the row.
 DOCUMENT = b"fastresp.document"
 # The fields of each row of JSON, for {**}, including fields that have their own columns.
 FIELDS = b"fastresp.fields"
-# Canonical extension types with a text, or with a storage that can be sent as it is, and the
-# formats that their storage may have.
+# Canonical extension types that can be sent, because they have a text form or can be sent as
+# stored; and the allowed formats of their storage.
 cdef dict EXTENSIONS = {
     b"arrow.uuid": ("w:16",), b"arrow.json": ("u", "U", "vu"), b"arrow.bool8": ("c",),
     b"arrow.fixed_shape_tensor": ("+w:",), DOCUMENT: ("z",), VALUE: ("u",),
@@ -81,7 +81,7 @@ cdef dict STORAGES = {
 
 
 cdef int build(Cell *cell, ArrowSchema *schema, list zones) except -1:
-    """Set the function that writes this type's values as text; types that can't be text have none.
+    """Set the function that writes a type's values as text, unless the type has no text form.
 
     Args:
         zones: receives the time zones that the cell points to. The list must outlive the cell.
@@ -128,7 +128,7 @@ cdef int build(Cell *cell, ArrowSchema *schema, list zones) except -1:
 
 
 cdef bint settle_json(Cell *cell) except -1:
-    """Set whether a value has a JSON form, including all nested values; return it."""
+    """Set and return whether the values, including all nested values, have a JSON form."""
     cdef Py_ssize_t i
     cell.json = cell.form != FORM_NONE and cell.form != FORM_BYTES
     for i in range(cell.n_children):
@@ -144,14 +144,14 @@ cdef bint settle_json(Cell *cell) except -1:
 
 
 cdef str format_of(ArrowSchema *schema):
-    """Return a type's format string; its time zone may have any bytes."""
+    """Return a type's format string, even if its time zone is not UTF-8."""
     return schema.format.decode(errors="backslashreplace")
 
 
 cdef bytes extension_name(ArrowSchema *schema):
     """Return the name of an extension type; empty for any other type.
 
-    Metadata are pairs of texts, each after its length. Source:
+    Metadata are pairs of strings, each preceded by its length. Source:
     https://arrow.apache.org/docs/format/CDataInterface.html#c.ArrowSchema.metadata
     """
     cdef const char *p = schema.metadata
@@ -180,7 +180,7 @@ cdef bint is_known(ArrowSchema *schema, bytes extension) except -1:
 
 
 cdef bint is_fields(Cell *cell, ArrowSchema *schema) except -1:
-    """Return whether a column has the fields of each row: a map of names, by number, to JSON."""
+    """Return whether a column contains the fields of each row: a map of numbered names to JSON."""
     cdef Cell *pair = cell.children
     return (
         cell.form == FORM_MAP and extension_name(schema) == FIELDS
@@ -190,7 +190,7 @@ cdef bint is_fields(Cell *cell, ArrowSchema *schema) except -1:
 
 
 cdef bint has_children(Cell *cell) noexcept:
-    """Return whether a list, a map or a run-end encoded type has the children that it needs."""
+    """Return whether a list, map or run-end encoded type has the required children."""
     cdef Py_ssize_t n = cell.n_children
     if cell.layout == LAYOUT_RUNS:
         return n == 2 and holds_integers(cell.children[0].storage)
@@ -200,7 +200,7 @@ cdef bint has_children(Cell *cell) noexcept:
 
 
 cdef str type_name(ArrowSchema *schema):
-    """Return the name of a type for errors."""
+    """Return the name of a type, for error messages."""
     cdef str kind = format_of(schema)
     cdef bytes extension = extension_name(schema)
     if not is_known(schema, extension):

@@ -1,7 +1,7 @@
 from .cell cimport Cell
 
 
-# The name of a pair within a text.
+# The name of a name-value pair within a JSON text.
 cdef struct Key:
     Py_ssize_t at
     Py_ssize_t size
@@ -23,7 +23,7 @@ cdef inline Py_ssize_t character_size(const char *text, Py_ssize_t n) noexcept n
     if first < 0xC2 or first > 0xF4 or size > n:
         return 0
     second = text[1]
-    # An overlong form, a surrogate, or beyond the last character.
+    # An overlong form, a surrogate, or a code point beyond U+10FFFF.
     if (
         first == 0xE0 and second < 0xA0 or first == 0xED and second > 0x9F
         or first == 0xF0 and second < 0x90 or first == 0xF4 and second > 0x8F

@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""Write values of Arrow columns as JSON, including nested ones: the same text as json.dumps."""
+"""Write values of Arrow columns, including nested values, as the JSON text of json.dumps."""
 
 from libc.stdlib cimport free, malloc, qsort
 from libc.string cimport memcmp
@@ -28,7 +28,7 @@ from .numbers_and_strings cimport json_value
 from ...resp.out cimport Out, cut, own_size, put_copy, reserve
 
 cdef enum:
-    FEW_KEYS = 16               # compared one by one
+    FEW_KEYS = 16               # up to this number of keys are compared one by one
 
 # Whether a byte of a string must be escaped in JSON.
 cdef bint[256] SPECIAL
@@ -46,7 +46,7 @@ prepare()
 
 
 cdef const char *text_of_json(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
-    """Return a value of the inner cell as JSON; a null as 'null'."""
+    """Return a value of the inner cell as JSON, and a null as 'null'."""
     cut(&cell.scratch, 0)
     cdef int fault = put_json(&cell.scratch, cell.inner, i, False)
     if fault:
@@ -57,7 +57,7 @@ cdef const char *text_of_json(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept 
 
 
 cdef const char *text_of_nested(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
-    """Return a value of the inner cell as JSON; a null stays a null."""
+    """Return a value of the inner cell as JSON, or NULL for a null."""
     cdef Py_ssize_t at = i
     if resolve(cell.inner, &at) is NULL:
         n[0] = BAD_INDEX if at < 0 else IS_NULL
@@ -66,7 +66,7 @@ cdef const char *text_of_nested(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcep
 
 
 cdef Cell *culprit(Cell *cell, Py_ssize_t i) noexcept nogil:
-    """Return the field of the inner cell whose value has no text, otherwise the inner cell."""
+    """Return the field of the inner cell whose value can't be written, otherwise the inner cell."""
     cdef Py_ssize_t k
     cdef Cell *field
     for k in range(cell.inner.n_children if cell.inner.form == FORM_STRUCT else 0):
@@ -78,7 +78,7 @@ cdef Cell *culprit(Cell *cell, Py_ssize_t i) noexcept nogil:
 
 
 cdef int put_json(Out *out, Cell *cell, Py_ssize_t i, bint quoted) noexcept nogil:
-    """Write a value; ``quoted`` if it is the name of a pair, which must be a string."""
+    """Write a value; ``quoted`` writes it as a string, as required for the name of a pair."""
     cell = resolve(cell, &i)
     if cell is NULL:
         return BAD_INDEX if i < 0 else put(out, b"null", 4)
@@ -107,7 +107,7 @@ cdef int put_scalar(Out *out, Cell *cell, Py_ssize_t i, bint quoted) noexcept no
         else:
             text, n = b"false", 5
     elif cell.form == FORM_FLOAT:
-        # inf, -inf and nan; no digit is beyond '9'.
+        # inf, -inf and nan end in a letter, which is above '9'.
         if text[n - 1] > c'9':
             return NOT_FINITE
     elif cell.form != FORM_NUMBER:
@@ -118,7 +118,7 @@ cdef int put_scalar(Out *out, Cell *cell, Py_ssize_t i, bint quoted) noexcept no
 
 
 cdef int put_checked(Out *out, const char *text, Py_ssize_t n) noexcept nogil:
-    """Write text that is JSON if it is UTF-8."""
+    """Write JSON text after checking that it is UTF-8."""
     cdef Py_ssize_t at = 0, step
     while at < n:
         step = character_size(text + at, n - at)
@@ -160,7 +160,7 @@ cdef int put_struct(Out *out, Cell *cell, Py_ssize_t i) noexcept nogil:
 
 
 cdef int put_map(Out *out, Cell *cell, Py_ssize_t i) noexcept nogil:
-    """Write a map, which is a list of structs of two fields: name and value."""
+    """Write a map: a list of structs with two fields, name and value."""
     cdef Py_ssize_t start, end, at, key
     cdef Key *keys
     cdef int fault = put(out, b"{", 1)
@@ -193,7 +193,7 @@ cdef const Key *repeated(Key *keys, Py_ssize_t n, const char *base) noexcept nog
     """Return a duplicate name, or NULL; may sort the names.
 
     Args:
-        base: the text.
+        base: the text that contains the names.
     """
     cdef Py_ssize_t i, k
     for i in range(n):
@@ -240,7 +240,7 @@ cdef int put_string(Out *out, const char *text, Py_ssize_t n) noexcept nogil:
             at += step
         put(out, text + start, at - start)
         if at < n:
-            # Room for this character, and for the others if none of them must be escaped.
+            # Room for this character, and for the remaining text if no character must be escaped.
             if reserve(out, out.p, n - at + 8) is NULL:
                 return NO_MEMORY
             put_escaped(out, text[at])

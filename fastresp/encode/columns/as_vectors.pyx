@@ -28,7 +28,7 @@ from .storage cimport STORAGE_OTHER, Storage, number_at
 
 
 cdef bint make_vector(Cell *cell, Cell *lists, str kind) except -1:
-    """Set a cell to write another's lists as vectors; return False if these are not numbers."""
+    """Set a cell to write lists as vectors; return False if the items are not numbers."""
     cdef Cell *items = &innermost(lists).children[0]
     if innermost(lists).form != FORM_LIST or items.form in (FORM_NONE, FORM_OTHER):
         return False
@@ -51,8 +51,8 @@ cdef inline Py_ssize_t locate(
     """Return the index of a vector's first item, or -1 if it is invalid.
 
     Args:
-        count: receives the vector's length, or the Fault.
-        found: receives the cell of the items of all vectors.
+        count: receives the vector's length; on error, the Fault.
+        found: receives the cell that contains the items of all vectors.
     """
     cdef Py_ssize_t start, end, at
     cdef Cell *lists = cell.inner
@@ -98,7 +98,7 @@ cdef const char *text_of_vector(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcep
     if start < 0:
         n[0] = count
         return NULL
-    # In registers, since the compiler must assume that a write could change the cell.
+    # Local variables stay in registers; the compiler must assume that a write changes the cell.
     cdef Storage storage = items.storage
     cdef const void *numbers = items.values
     cdef Py_ssize_t width = cell.width

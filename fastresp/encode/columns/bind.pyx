@@ -45,7 +45,7 @@ cdef int bind(Cell *cell, ArrowArray *array, Py_ssize_t base) except -1:
     elif cell.layout == LAYOUT_LIST_VIEW or cell.layout == LAYOUT_LARGE_LIST_VIEW:
         cell.sizes = <const int64_t *>array.buffers[2]
     elif cell.layout == LAYOUT_STRING or cell.layout == LAYOUT_LARGE_STRING:
-        # Without any text, no memory may be allocated, and NULL would mean null.
+        # If all strings are empty, the buffer may be NULL, and a NULL text would mean null.
         cell.empty = array.buffers[2] is NULL
         cell.bytes = EMPTY if cell.empty else <const char *>array.buffers[2]
     if array.dictionary is not NULL:

@@ -1,10 +1,10 @@
 # cython: language_level=3, cdivision=True
-"""Check that the values of an Arrow array are within its memory, whichever library made it.
+"""Check that the values of an Arrow array from any library are within the array's memory.
 
-The C data interface has no buffer sizes. These checks are possible: offsets don't decrease and
-don't start below 0; lists and structs end within their children; views end within the buffers
-with known sizes (checked when written); indices are within their dictionary (likewise); run
-ends increase. The last offset defines the size of a buffer.
+The C data interface has no buffer sizes. These checks are possible: offsets don't decrease or
+start below 0; lists and structs end within their children; run ends increase. Views must end
+within buffers of known sizes, and indices must be within their dictionary; both are checked when
+the values are written. The last offset defines the size of a buffer.
 """
 
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint32_t, uint64_t
@@ -80,10 +80,10 @@ cdef int check_shape(Cell *cell, ArrowArray *array) except -1:
 cdef void keep_sound(Cell *cell, int above) noexcept nogil:
     """Cut the length of a bound cell to the values before the first damaged one.
 
-    Children are checked first, so that references into them are checked against their sound values.
+    Children are checked first, so that references are checked against undamaged child values.
 
     Args:
-        above: 0 for a column, whose strings are left to sound_rows(), and 1 for the struct of all.
+        above: 0 for a column, whose strings sound_rows() checks; 1 for the struct of all columns.
     """
     cdef Py_ssize_t i, n = max(cell.length, 0)
     for i in range(cell.n_children):
@@ -110,8 +110,8 @@ cdef void keep_sound(Cell *cell, int above) noexcept nogil:
 cdef Py_ssize_t sound_rows(Cell *cell, Py_ssize_t first, Py_ssize_t last) noexcept nogil:
     """Return the first damaged row of a column before ``last``, or ``last``.
 
-    Offsets are checked right before their values are written, while the next ones are prefetched:
-    0.2 ns per value instead of 0.5.
+    Offsets are checked right before their values are written, while the next offsets are
+    prefetched: 0.2 ns per value instead of 0.5.
     """
     cdef Py_ssize_t width = 4 if cell.layout == LAYOUT_STRING else 8
     cdef Py_ssize_t at, begin = (cell.offset + last + 1) * width
@@ -125,7 +125,7 @@ cdef Py_ssize_t sound_rows(Cell *cell, Py_ssize_t first, Py_ssize_t last) noexce
 cdef Py_ssize_t rising(
     Cell *cell, Py_ssize_t first, Py_ssize_t last, Py_ssize_t length, int64_t most
 ) noexcept nogil:
-    """Return the first of some values with offsets that decrease or end beyond the last offset."""
+    """Return the index of the first value whose offsets decrease or exceed the last offset."""
     cdef Py_ssize_t at = cell.offset + first, n = last - first
     if n <= 0:
         return last
@@ -143,10 +143,10 @@ ctypedef fused Offset:
 cdef Py_ssize_t rising_offsets(
     const Offset *offsets, Py_ssize_t n, Py_ssize_t length, int64_t most
 ) noexcept nogil:
-    """Return the number of leading values with offsets that don't decrease.
+    """Return the number of leading values before the first decreasing offset.
 
-    Signed offsets are read as unsigned, since C defines their differences. If none is below 0,
-    the highest bit of a difference means that they decrease.
+    Signed offsets are read as unsigned integers, since C defines unsigned differences. If no offset
+    is below 0, the highest bit of a difference means that the offsets decrease.
     """
     cdef int sign = 8 * sizeof(Offset) - 1
     cdef Offset wrong = offsets[n]
@@ -168,7 +168,7 @@ cdef Py_ssize_t rising_offsets(
 
 
 cdef Py_ssize_t viewed(Cell *cell, Py_ssize_t n, int64_t most) noexcept nogil:
-    """Return the number of leading list views that are within their items."""
+    """Return the number of leading list views that end within the items."""
     cdef bint large = cell.layout == LAYOUT_LARGE_LIST_VIEW
     cdef int64_t start, size
     cdef Py_ssize_t i
@@ -185,7 +185,7 @@ cdef Py_ssize_t viewed(Cell *cell, Py_ssize_t n, int64_t most) noexcept nogil:
 
 
 cdef Py_ssize_t run_ends(Cell *ends) noexcept nogil:
-    """Return the number of leading runs with increasing ends."""
+    """Return the number of leading runs before the first run end that does not increase."""
     cdef Py_ssize_t i
     cdef int64_t before = 0, end
     for i in range(ends.length):

@@ -22,28 +22,28 @@ cdef extern from *:
     void read_ahead "fastresp_read_ahead"(const char *p) noexcept nogil
 
 
-# Why a value has no text.
+# Why a value can't be written.
 cdef enum Fault:
     IS_NULL = 0
     NO_MEMORY = -1
-    OUT_OF_RANGE = -2       # a date without an ISO 8601 text
+    OUT_OF_RANGE = -2       # a date that ISO 8601 can't represent
     BAD_INDEX = -3          # an index outside its dictionary
     NULL_INSIDE = -4        # a null within a vector
-    OTHER_LENGTH = -5       # a vector whose length differs from the first one's
+    OTHER_LENGTH = -5       # a vector whose length differs from the first vector's
     TOO_LARGE = -6          # a number that becomes infinite in the vector's type
     NOT_FINITE = -7         # a NaN or infinity, which JSON lacks
     NULL_KEY = -8           # a null as the name of a pair
-    IS_NOT_ALLOWED = -9     # a null, where nulls are errors
+    IS_NOT_ALLOWED = -9     # a null, and nulls are errors
     ARGUMENT_TOO_LARGE = -10
     IS_NULL_ROW = -11
-    NOT_UTF8 = -12          # a text that JSON can't contain
-    RAISED = -13            # an exception
+    NOT_UTF8 = -12          # text that is not UTF-8, as JSON requires
+    RAISED = -13            # an exception was raised
     DAMAGED = -14           # a value outside its column's memory
     SAME_KEY = -15          # a duplicate key in a map
-    NOT_ONE_ARGUMENT = -16  # an object or a list of JSON
+    NOT_ONE_ARGUMENT = -16  # a JSON object or list, as one argument
 
 
-# The kinds of values that JSON writes differently.
+# The kinds of values, by their representation in JSON.
 cdef enum Form:
     FORM_NONE               # unknown
     FORM_NULL
@@ -56,17 +56,17 @@ cdef enum Form:
     FORM_LIST
     FORM_STRUCT
     FORM_MAP
-    FORM_OTHER              # the form of the dictionary's or run's values
+    FORM_OTHER              # a dictionary or runs: the values have their own form
 
 
 # The memory layout of values.
 cdef enum Layout:
-    LAYOUT_NONE             # none, or unknown
-    LAYOUT_FIXED            # each of the same size
-    LAYOUT_STRING           # strings or bytes with offsets of 32 bits,
-    LAYOUT_LARGE_STRING     # or of 64 bits,
-    LAYOUT_VIEW             # or by views
-    LAYOUT_LIST             # lists, or maps
+    LAYOUT_NONE             # no values, or unknown layout
+    LAYOUT_FIXED            # values of equal size
+    LAYOUT_STRING           # strings or bytes with 32-bit offsets
+    LAYOUT_LARGE_STRING     # strings or bytes with 64-bit offsets
+    LAYOUT_VIEW             # strings or bytes as views
+    LAYOUT_LIST             # lists or maps with 32-bit offsets
     LAYOUT_LARGE_LIST
     LAYOUT_LIST_VIEW
     LAYOUT_LARGE_LIST_VIEW
@@ -77,58 +77,58 @@ cdef enum Layout:
 
 
 cdef struct Zone:
-    PyObject *zone          # borrowed; NULL if the offset is always the same
-    int fixed               # seconds east of UTC
-    int64_t *spans          # a cache: numbers of spans of time,
-    int *offsets            # and the offset in each
+    PyObject *zone          # borrowed; NULL for a fixed offset
+    int fixed               # the fixed offset, in seconds east of UTC
+    int64_t *spans          # a cache: the numbers of time spans
+    int *offsets            # the offset in each time span
 
 
 cdef enum:
     LONGEST = 64
 
 
-# A column, or a column nested in one: how to make the text of a value, and from which memory.
+# A column or nested column: how to write a value as text, and the memory with the values.
 cdef struct Cell:
     # Returns the text of a value, valid until the next call; NULL and a Fault in n on error. Never
     # called for values that the validity bitmap marks as null: value() checks that.
     const char *(*text)(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil
-    # Writes the text at p and returns its end, or NULL for a value out of range. NULL for types
-    # with texts in memory. Needs room for LONGEST bytes, more for a decimal.
+    # Writes the text at p and returns the end of the text, or NULL for a value out of range. Needs
+    # room for LONGEST bytes, more for a decimal. NULL if the text is in Arrow memory.
     char *(*write)(Cell *cell, Py_ssize_t i, char *p) noexcept nogil
-    bint brief              # it writes at most LONGEST bytes
-    int digits              # digits of the length of the last argument written
+    bint brief              # write() needs at most LONGEST bytes
+    int digits              # number of digits in the length of the last written argument
     Form form
     Layout layout
-    Storage storage         # of numbers, or of the indices of a dictionary
-    bint json               # whether it has a JSON form, including all nested values
-    bint plain              # strings or bytes with offsets of 32 bits
+    Storage storage         # storage of numbers, or of a dictionary's indices
+    bint json               # whether values and all nested values have a JSON form
+    bint plain              # whether these are strings or bytes with 32-bit offsets
     bint lasting            # texts are in Arrow memory, and live as long as the batch
-    # Of the current batch:
-    Py_ssize_t offset       # of its first row
-    const uint8_t *validity     # NULL if nothing is null
-    const void *values      # the buffer of values, or of offsets
-    const char *bytes       # of strings
+    # Fields for the current batch:
+    Py_ssize_t offset       # index of the batch's first row
+    const uint8_t *validity     # NULL if there are no nulls
+    const void *values      # the buffer with values or offsets
+    const char *bytes       # the bytes of all strings
     bint empty              # all strings are empty
-    const char **variadic   # of views
+    const char **variadic   # the data buffers of views
     Py_ssize_t n_variadic
-    const int64_t *sizes    # of these, or of the items of list views
+    const int64_t *sizes    # sizes of the data buffers, or of list views
     Py_ssize_t length       # values from the offset to the first damaged one
-    Py_ssize_t run          # the current run
+    Py_ssize_t run          # index of the current run
     bint may_be_null
-    # Of the column:
-    Py_ssize_t width        # bytes of a value, or items of a fixed-size list
-    int64_t per_second      # the unit of times
-    int scale               # of decimals
-    Py_ssize_t vector       # items of the first vector; -1 before it
+    # Fields for the column:
+    Py_ssize_t width        # bytes per value, or items per fixed-size list
+    int64_t per_second      # the unit of times, such as 1_000 for ms
+    int scale               # the scale of decimals
+    Py_ssize_t vector       # items of the first vector; -1 before the first vector
     Zone *zone
     Cell *children
     Py_ssize_t n_children
-    Cell *inner             # borrowed: the cell to write in another form,
-    Cell *over              # and its struct, if it is a field of one
+    Cell *inner             # borrowed: the cell whose values are converted
+    Cell *over              # the inner cell's struct, if the inner cell is a field
     bint hidden             # not a field of the row
     char *name              # owned: UTF-8
     Py_ssize_t name_size
-    Out scratch             # memory for texts that must be made
+    Out scratch             # memory for formatted texts
 
 
 cdef Cell *allocate(Py_ssize_t n) except NULL
@@ -148,7 +148,7 @@ cdef const char *text_of_run(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept n
 
 
 cdef inline const char *value(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
-    """Return the text of a value; NULL and a Fault without one."""
+    """Return the text of a value; on error NULL, with a Fault in n."""
     cdef Py_ssize_t at
     cdef const int32_t *offsets
     if cell.validity is not NULL:
@@ -158,7 +158,7 @@ cdef inline const char *value(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept 
             return NULL
     if not cell.plain:
         return cell.text(cell, i, n)
-    # The most common type, inlined: it saves a tenth of the time per command.
+    # Inline the most common type, which saves a tenth of the time per command.
     offsets = <const int32_t *>cell.values + cell.offset + i
     n[0] = offsets[1] - offsets[0]
     read_ahead(cell.bytes + offsets[0])
@@ -172,9 +172,9 @@ cdef inline bint is_null(Cell *cell, Py_ssize_t i) noexcept nogil:
 
 
 cdef inline Cell *resolve(Cell *cell, Py_ssize_t *i) noexcept nogil:
-    """Return the cell, and set i to the index, that a value of a dictionary, run or path refers to.
+    """Follow dictionaries, runs and paths to a value; return its cell, and set i to its index.
 
-    NULL if the value is null; the index is -1 if it is out of bounds.
+    Return NULL if the value is null; set i to -1 if the index is out of bounds.
     """
     if cell.form == FORM_OTHER:
         cell = followed(cell, i)

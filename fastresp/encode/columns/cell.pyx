@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""A cell: the kind of an Arrow column, and how its values become text."""
+"""A cell: the kind of an Arrow column, and how to write its values as text."""
 
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free, malloc
@@ -19,7 +19,7 @@ cdef Cell *allocate(Py_ssize_t n) except NULL:
 
 
 cdef void destroy(Cell *cell) noexcept:
-    """Free a cell's memory, and its children."""
+    """Free the memory of a cell and its children."""
     cdef Py_ssize_t i
     for i in range(cell.n_children):
         destroy(&cell.children[i])
@@ -38,7 +38,7 @@ cdef Py_ssize_t number_in(str text) except -2:
 
 
 cdef void copy_properties(Cell *cell, Cell *inner) noexcept:
-    """Copy the properties of their values to a dictionary or to runs."""
+    """Copy the properties of the values to the cell of a dictionary or of runs."""
     cell.form = FORM_OTHER
     cell.lasting = inner.lasting
 
@@ -51,11 +51,11 @@ cdef Cell *innermost(Cell *cell) noexcept nogil:
 
 
 cdef int make_field(Cell *cell, Cell *over, Cell *field, bytes name) except -1:
-    """Set a cell to refer to a field of a struct; it is null if the struct is.
+    """Set a cell to refer to a field of a struct; the field is null where the struct is null.
 
     Args:
         over: the struct, or a cell that refers to it.
-        name: the whole path, for errors.
+        name: the whole path, for error messages.
     """
     cell.over, cell.inner = over, field
     cell.text = text_of_field
@@ -75,7 +75,7 @@ cdef int set_name(Cell *cell, bytes name) except -1:
 
 
 cdef int rename(Cell *cell, list names) except -1:
-    """Set the names of the children, and of their children."""
+    """Set the names of all descendants."""
     cdef Py_ssize_t i
     for i in range(min(cell.n_children, len(names))):
         name, within = names[i]
@@ -87,7 +87,7 @@ cdef int rename(Cell *cell, list names) except -1:
 
 
 cdef str name_of(Cell *cell):
-    """Return the name of a column, for errors."""
+    """Return the name of a column, for error messages."""
     return cell.name[:cell.name_size].decode(errors="backslashreplace")
 
 
@@ -112,13 +112,13 @@ cdef void span(Cell *cell, Py_ssize_t i, Py_ssize_t *start, Py_ssize_t *end) noe
 
 
 cdef const char *text_of_written(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
-    """Return the text of a value whose type must be formatted."""
+    """Return the text of a value that must be formatted."""
     cdef char *end = cell.write(cell, i, cell.scratch.base)
     n[0] = OUT_OF_RANGE if end is NULL else end - cell.scratch.base
     return NULL if end is NULL else cell.scratch.base
 
 
-# Values that refer to others.
+# Values that refer to other values.
 
 
 cdef const char *text_of_dictionary(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
@@ -145,7 +145,7 @@ cdef const char *text_of_field(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept
 
 
 cdef Cell *followed(Cell *cell, Py_ssize_t *i) noexcept nogil:
-    """Return the cell that dictionaries, runs and paths lead to; NULL if one of them is null."""
+    """Return the cell that dictionaries, runs and paths lead to; NULL if any value is null."""
     while cell.form == FORM_OTHER:
         if cell.over is not NULL:
             if resolve(cell.over, i) is NULL:
@@ -162,7 +162,7 @@ cdef Cell *followed(Cell *cell, Py_ssize_t *i) noexcept nogil:
 
 
 cdef Py_ssize_t inner_index(Cell *cell, Py_ssize_t i) noexcept nogil:
-    """Return the index of this row's value; -1 if it is out of bounds."""
+    """Return the index of this row's value; -1 if the index is out of bounds."""
     cdef int64_t at = cell.offset + i
     if cell.text is text_of_run:
         return find_run(cell, at)
@@ -171,9 +171,9 @@ cdef Py_ssize_t inner_index(Cell *cell, Py_ssize_t i) noexcept nogil:
 
 
 cdef Py_ssize_t find_run(Cell *cell, int64_t at) noexcept nogil:
-    """Return the index of the run that contains a row; -1 if no run does.
+    """Return the index of the run that contains a row; -1 if there is no such run.
 
-    The current run and the next are tried before a binary search.
+    The current run and the next run are tried before a binary search.
     """
     cdef Cell *ends = &cell.children[0]
     cdef Py_ssize_t low = cell.run, high, middle

@@ -42,9 +42,9 @@ from ...resp.split import arguments
 from ..chunk_writer import CHUNK_BYTES
 from ..row_key import key_probe, key_text
 
-# If a batch took longer than this, send the finished commands before reading the next one.
+# If a batch took longer than this, send the finished commands before reading the next batch.
 cdef double SLOW_SECONDS = 0.0005
-# Rows checked for damage in one step, and then written while the next offsets are prefetched.
+# The number of rows that are checked for damage in one step, before they are written.
 cdef enum:
     LOOK_ROWS = 128
 cdef str DAMAGE = "the data is damaged; recreate the columns, or the file that they were read from"
@@ -53,7 +53,7 @@ cdef str DAMAGE = "the data is damaged; recreate the columns, or the file that t
 cdef class ColumnWriter(ChunkWriter):
     """Encode Arrow columns through a plan, into chunks of whole commands.
 
-    Used like a Writer; its source is an ArrowStream.
+    Use it like a Writer, with an ArrowStream as the source.
 
     Args:
         plan: a Plan (such as a Template) to run for each row.
@@ -66,14 +66,14 @@ cdef class ColumnWriter(ChunkWriter):
     """
 
     cdef object plan
-    cdef ArrowStream stream             # for messages
+    cdef ArrowStream stream             # for error messages
     cdef Steps steps                    # bound to the columns of the current batches
     cdef Nulls nulls
     cdef bint of_files
     cdef Batch batch
     cdef bint slow                      # the last batch was slow to arrive
     cdef Py_ssize_t at                  # rows of the batch already written
-    cdef Py_ssize_t looked              # rows of it already checked for damage
+    cdef Py_ssize_t looked              # rows of the batch already checked for damage
     cdef Py_ssize_t before              # rows of all earlier batches
 
     def __init__(
@@ -122,7 +122,7 @@ cdef class ColumnWriter(ChunkWriter):
             self.busy = False
 
     cdef bint fetch(self, ArrowStream stream) except -1:
-        """Read the next batch; return False if there is none."""
+        """Read the next batch; return False if there is no next batch."""
         cdef double start = monotonic()
         cdef Batch batch
         self.before += self.at
@@ -144,7 +144,7 @@ cdef class ColumnWriter(ChunkWriter):
         return True
 
     cdef bint rebound(self, ArrowStream stream) except -1:
-        """Bind the plan to the next columns, which have other types; return False at the end."""
+        """Bind the plan to the columns of the next stream; return False if there is no stream."""
         if not stream.proceed():
             return False
         try:
@@ -152,7 +152,7 @@ cdef class ColumnWriter(ChunkWriter):
         except BaseException as error:
             if isinstance(error, TemplateError):
                 locate(error, "", None, self.before, -1, None)
-            stream.release_columns()    # the steps belong to other columns
+            stream.release_columns()    # the steps belong to the previous columns
             raise
         return True
 
@@ -192,7 +192,7 @@ cdef class ColumnWriter(ChunkWriter):
         if fault:
             error = self.failure(&job, fault)
             rollback(b, job.whole)
-            # Release it now, not when the traceback is dropped.
+            # Release the batch now, not when the traceback is dropped.
             self.batch = None
             raise error
         if self.at == self.batch.array.length:
@@ -212,7 +212,7 @@ cdef class ColumnWriter(ChunkWriter):
         elif job.cell is not NULL:
             cell = job.cell
             if cell.inner is &self.steps.root and self.steps.named:
-                cell = culprit(cell, self.at)      # for {*!json}, one of all columns
+                cell = culprit(cell, self.at)      # for {*!json}, the column with the value
             while cell.name is NULL:
                 cell = cell.inner
             name = name_of(cell)
@@ -230,7 +230,7 @@ cdef class ColumnWriter(ChunkWriter):
         return located
 
     cdef str row_key(self):
-        """Return the placeholder in the key of the row, and its value; empty if unknown."""
+        """Return the placeholder in the row's key, with its value; empty if unknown."""
         cdef ColumnWriter one
         probe = key_probe(self.plan)
         if probe is None:
@@ -242,14 +242,14 @@ cdef class ColumnWriter(ChunkWriter):
             one.at = one.looked = self.at
             one.write()
             return key_text(probe[1], arguments(b"".join(one.take().pieces()))[1])
-        except Exception:   # it must not hide the original error
+        except Exception:   # an error here must not hide the original error
             return ""
 
 
 cdef str without(str name):
     """Return a query that leaves out the rows with a null in this column."""
     column = '"' + name.replace('"', '""') + '"'
-    if not name or "." in name:                    # it may be a path in a column
+    if not name or "." in name:                    # it may be a path within a column
         column = "..."
     return f"FROM source WHERE {column} IS NOT NULL"
 

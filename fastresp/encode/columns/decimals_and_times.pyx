@@ -32,12 +32,12 @@ from ...outcome.errors import EncodeError
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 # In a span of this many seconds, 18 hours, a zone changes its offset at most once.
 cdef int64_t SPAN_SECONDS = 1 << 16
-# The number of recent spans in the cache: 12 KiB cover 2 years.
+# The number of recent spans in the cache: 2 years in 12 KiB.
 cdef Py_ssize_t SPANS = 1 << 10
 cdef int CHANGES = 1 << 30      # marks a span in which the offset changes
-# Units, by their letter in a type's format string.
+# Units per second, by the unit's letter in a type's format string.
 cdef dict UNITS = {"s": 1, "m": 1_000, "u": 1_000_000, "n": 1_000_000_000}
-# Digits, digits after the point, and bits.
+# Precision, scale, and bits.
 DECIMAL = re.compile(r"d:\d{1,2},(-?\d{1,3})(?:,(32|64|128|256))?")
 
 
@@ -75,7 +75,7 @@ cdef int make_time(Cell *cell, str kind, list zones) except -1:
 
 
 cdef int set_zone(Cell *cell, str name, list zones) except -1:
-    """Look up a time zone; a fixed offset is not looked up again."""
+    """Set a cell's time zone: a fixed offset, or a zone with offsets that are looked up by time."""
     cdef Zone *zone
     try:
         if name[0] in "+-":
@@ -99,7 +99,7 @@ cdef int set_zone(Cell *cell, str name, list zones) except -1:
     zone.offsets = <int *>calloc(SPANS, sizeof(int))
     if zone.spans is NULL or zone.offsets is NULL:
         raise MemoryError
-    zone.spans[0] = 1       # a number that can't occur here: the cache is empty
+    zone.spans[0] = 1       # an impossible number for this entry: the cache is empty
     zone.zone = <PyObject *>found
     zones.append(found)
     return 0
@@ -170,7 +170,7 @@ cdef char *write_zoned(Cell *cell, Py_ssize_t i, char *p) noexcept nogil:
 
 
 cdef inline int offset_at(Zone *zone, int64_t second) noexcept nogil:
-    """Return seconds east of UTC at an instant; CHANGES for an error."""
+    """Return the offset at an instant, in seconds east of UTC; CHANGES on error."""
     cdef int64_t span = floor_divide(second, SPAN_SECONDS)
     cdef Py_ssize_t at = span & (SPANS - 1)
     cdef int offset
@@ -184,14 +184,14 @@ cdef inline int offset_at(Zone *zone, int64_t second) noexcept nogil:
 
 
 cdef int look_up_span(Zone *zone, int64_t span) noexcept nogil:
-    """Return the offset in a span of time if it is the same at both ends, otherwise CHANGES."""
+    """Return the offset in a time span if both ends have the same offset, otherwise CHANGES."""
     cdef int first = look_up(zone, span * SPAN_SECONDS)
     cdef int last = look_up(zone, (span + 1) * SPAN_SECONDS - 1)
     return first if first == last else CHANGES
 
 
 cdef int look_up(Zone *zone, int64_t second) noexcept with gil:
-    """Ask Python for an offset; return CHANGES without one."""
+    """Query Python for the offset at an instant; return CHANGES on error."""
     try:
         there = (EPOCH + timedelta(seconds=second)).astimezone(<object>zone.zone)
         return int(there.utcoffset().total_seconds())

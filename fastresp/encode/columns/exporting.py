@@ -1,4 +1,4 @@
-"""Prepare the tables of each library for export as Arrow columns: keep what the export loses."""
+"""Prepare the tables of each library for a lossless export as Arrow columns."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ __all__ = [
 NestedNames: TypeAlias = list[tuple[str, Any]]
 # The base class of all pyarrow objects.
 PYARROW = "_Weakrefable"
-# DuckDB types with values that it exports as other values.
+# DuckDB types whose values change in the export.
 ALTERED = {"uhugeint", "bit", "time with time zone"}
 
 
 class Described:
-    """Facts about a stream of columns that Arrow does not pass on after its export."""
+    """Information about a stream of columns that its Arrow export loses."""
 
     arrow_schema: Any = None
     unknown: Mapping[str, str] = MappingProxyType({})
 
 
 class Exported(NamedTuple):
-    """An object that exports Arrow columns, and facts that the export lacks.
+    """An object that exports Arrow columns, and information that the export lacks.
 
     Attributes:
         data: the object.
-        unknown: why columns can't be sent, by name, as the end of a sentence.
+        unknown: by column name, why the column can't be sent, as the end of a sentence.
         single: whether structs are the values of one column, not the rows of a table.
     """
 
@@ -53,8 +53,8 @@ def exported(data: Any) -> Exported:
     """Return data of any library as an object with a lossless Arrow export.
 
     Raises:
-        SourceError: its export would lose names or values.
-        ValueError, TypeError, OverflowError, NotImplementedError: pandas can't export it.
+        SourceError: the export would lose names or values.
+        ValueError, TypeError, OverflowError, NotImplementedError: pandas can't export the data.
     """
     if _of(data, "pandas", "DataFrame"):
         return Exported(*_of_pandas(data), False)
@@ -72,7 +72,7 @@ def exported(data: Any) -> Exported:
 
 
 def _of(data: Any, library: str, *names: str) -> bool:
-    """Return whether an object is of one of these classes of a library, without importing it."""
+    """Return whether an object is of one of a library's classes, without importing the library."""
     module = sys.modules.get(library)
     return any(isinstance(data, getattr(module, name, ())) for name in names)
 
@@ -83,14 +83,14 @@ def names_with_nul(data: Any) -> NestedNames | None:
     The C interface ends a name at the first NUL.
 
     Args:
-        data: the object with the columns; its schema is known if it is pyarrow's or Described.
+        data: the object with the columns; only pyarrow objects and Described have a known schema.
     """
     schema = data.arrow_schema if isinstance(data, Described) else None
     if _of(data, "pyarrow.lib", PYARROW):
         schema = data.schema if hasattr(data, "schema") else data.type
     try:
         found = [] if schema is None else _names(schema)
-    except UnicodeDecodeError:  # not UTF-8: the C interface has all bytes
+    except UnicodeDecodeError:  # a name is not UTF-8: the C interface keeps all its bytes
         return None
     return found if any("\0" in name for name in _flat(found)) else None
 
@@ -108,7 +108,7 @@ def _names(schema: Any) -> NestedNames:
 
 
 def names_of(schema: Any) -> Iterator[str]:
-    """Yield the names of the columns of a pyarrow schema, and of their fields."""
+    """Yield the names of all columns and fields of a pyarrow schema."""
     return _flat(_names(schema))
 
 
@@ -152,10 +152,10 @@ def _of_pandas(frame: Any) -> tuple[Any, dict[str, str]]:
 
 
 def _objects(data: Any) -> dict[str, str]:
-    """Return the columns of polars with Python objects, which it exports as memory addresses.
+    """Return why columns of Python objects can't be sent: polars exports their memory addresses.
 
     Raises:
-        SourceError: the data is a single such column.
+        SourceError: the data is a single column of Python objects.
     """
     if not hasattr(data, "schema"):
         if _is_of_objects(data.dtype):
@@ -169,14 +169,14 @@ def _objects(data: Any) -> dict[str, str]:
 
 
 def _is_of_objects(kind: Any) -> bool:
-    """Return whether a type is polars' Object, or an Array of it; no other type can nest it."""
+    """Return whether a type is polars' Object, or an Array of Object; no other type can nest it."""
     while getattr(kind, "inner", None) is not None:
         kind = kind.inner
     return str(kind) == "Object"
 
 
 def altered(relation: Any) -> dict[str, str]:
-    """Return the columns of a DuckDB relation that it exports with other values."""
+    """Return why columns of a DuckDB relation can't be sent: the export changes their values."""
     return {
         name: f"is of DuckDB's type {kind}, whose values Arrow can't represent"
         for name, kind in zip(relation.columns, relation.types, strict=True)
@@ -191,7 +191,7 @@ def _is_altered(kind: Any) -> bool:
 
 
 def _check_names(data: Any) -> None:
-    """Refuse names with a NUL in libraries whose export truncates them, or aborts the process.
+    """Refuse names with a NUL in libraries whose export would truncate the names or abort.
 
     Raises:
         SourceError: a name has a NUL.
@@ -221,7 +221,7 @@ def check_names(names: Iterable[object], what: str) -> None:
 
 
 def _names_of_polars(schema: Mapping[str, Any]) -> set[str]:
-    """Return the names of columns and of all their fields."""
+    """Return the names of all columns and fields of a polars schema."""
     names = set(schema)
     for kind in schema.values():
         while getattr(kind, "inner", None) is not None:

@@ -41,8 +41,8 @@ cdef const char *HEX = b"0123456789abcdef"
 cdef const char *EMPTY = b""        # NULL would mean null
 
 
-# A string is a value of JSON: after VALUE_MARK, which is not UTF-8, the text of a number, a
-# boolean, an object or a list; otherwise a string.
+# A string column with JSON values: a string that begins with VALUE_MARK, which is not UTF-8, is the
+# text of a number, a boolean, an object or a list; any other string is a JSON string.
 cdef bytes VALUE = b"fastresp.value"
 
 
@@ -167,11 +167,11 @@ cdef char *write_double(Cell *cell, Py_ssize_t i, char *p) noexcept nogil:
 
 
 cdef const char *text_of_string(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
-    return value(cell, i, n)        # which handles this type
+    return value(cell, i, n)        # value() handles this type inline
 
 
 cdef const char *text_of_value(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
-    """Return the text of a JSON value that is one argument: booleans as 1 or 0."""
+    """Return a JSON value as one argument, with booleans as 1 or 0."""
     cdef bint marked
     cdef const char *text = json_value(cell, i, n, &marked)
     if marked and n[0] and (text[0] == c'{' or text[0] == c'['):
@@ -181,7 +181,7 @@ cdef const char *text_of_value(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept
 
 
 cdef const char *text_of_any(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
-    """Return the text of a JSON value of the inner cell: objects and lists as JSON."""
+    """Return a JSON value of the inner cell as text, with objects and lists as JSON."""
     cdef bint marked
     cdef const char *text
     if is_null(cell.inner, i):
@@ -202,7 +202,7 @@ cdef inline const char *one_or_zero(const char *text, Py_ssize_t *n) noexcept no
 cdef const char *json_value(
     Cell *cell, Py_ssize_t i, Py_ssize_t *n, bint *marked
 ) noexcept nogil:
-    """Return a JSON value without its mark; ``marked`` is set unless it is a string."""
+    """Return a JSON value without VALUE_MARK; ``marked`` is set unless the value is a string."""
     cdef const int32_t *offsets = <const int32_t *>cell.values + cell.offset + i
     cdef const char *text = cell.bytes + offsets[0]
     n[0] = offsets[1] - offsets[0]
@@ -226,7 +226,7 @@ cdef const char *text_of_view(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept 
     n[0] = size
     if size <= 12:
         return <const char *>&view[1]
-    # Unsigned, so that a negative number is far beyond its buffer.
+    # Unsigned, so that a negative offset is far beyond its buffer.
     if view[2] < cell.n_variadic and size + view[3] <= cell.sizes[view[2]]:
         return cell.variadic[view[2]] + view[3]
     n[0] = DAMAGED
@@ -239,7 +239,7 @@ cdef const char *text_of_fixed(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept
 
 
 cdef char *write_uuid(Cell *cell, Py_ssize_t i, char *p) noexcept nogil:
-    """Write 16 bytes like str(uuid.UUID)."""
+    """Write 16 bytes as str(uuid.UUID) does."""
     cdef const uint8_t *number = <const uint8_t *>cell.values + (cell.offset + i) * 16
     cdef int k
     for k in range(16):

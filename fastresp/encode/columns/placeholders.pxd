@@ -13,10 +13,10 @@ cdef class Columns:
     cdef Cell *columns                  # borrowed: the fields of the root, or the root itself
     cdef Py_ssize_t n_columns
     cdef Cell *fields                   # borrowed: the fields of each row, or NULL
-    cdef Py_ssize_t own                 # index of the first column after these fields
+    cdef Py_ssize_t own                 # index of the first column after the fields
     cdef Cell *document                 # borrowed: the whole row as JSON, if such a column exists
     cdef bint named                     # the columns have names
-    cdef Cell *forms                    # owned: cells for other forms, and for paths
+    cdef Cell *forms                    # owned: cells for conversions and paths
     cdef Py_ssize_t n_forms
     cdef str text                       # the template's text
     cdef ArrowSchema *top               # borrowed from the schema until all cells are made
@@ -24,7 +24,7 @@ cdef class Columns:
     cdef dict places                    # indices of columns by name
     cdef object unknown                 # why columns can't be sent, by name
     cdef bint single                    # {0} is the struct of all columns
-    cdef bint by_row                    # placeholders refer to columns, not only to that struct
+    cdef bint by_row                    # placeholders refer to columns, not only to the struct
     cdef list kept                      # objects that C pointers refer to
     cdef int bind_forms(self) except -1
     cdef set named_by(self, arguments, field)

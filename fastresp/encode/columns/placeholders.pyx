@@ -104,7 +104,7 @@ cdef class Columns:
         free(self.forms)
 
     cdef int bind_forms(self) except -1:
-        """Set for each form whether it may be null in the current batch."""
+        """Set for each form whether its values may be null in the current batch."""
         cdef Py_ssize_t i
         cdef Cell *form
         for i in range(self.n_forms):
@@ -115,7 +115,7 @@ cdef class Columns:
         return 0
 
     cdef set named_by(self, arguments, field):
-        """Return the columns that {**} leaves out, since placeholders of the command name them."""
+        """Return the columns that {**} leaves out because the command names them."""
         if not self.named:
             raise TemplateError(
                 f"{{{field.key}}} needs columns with names, and this is a single column; write "
@@ -135,7 +135,7 @@ cdef class Columns:
         return used
 
     cdef list unnamed(self, set used, field):
-        """Return the columns that {**} sends besides the rows' own fields."""
+        """Return the columns that {**} sends in addition to the rows' own fields."""
         return self.distinct([i for i in range(self.own, self.n_columns) if i not in used], field)
 
     cdef Cell *values_of(self, field) except NULL:
@@ -197,7 +197,7 @@ cdef class Columns:
         return form
 
     cdef Cell *form_of(self, Found found, field) except NULL:
-        """Return a cell that converts the values of another as its placeholder requires."""
+        """Return a cell that converts the values of a column as its placeholder requires."""
         cdef Cell *form = self.new_form()
         form.inner = found.cell
         if reserve(&form.scratch, form.scratch.base, SCRATCH_BYTES) is NULL:
@@ -337,7 +337,7 @@ cdef class Columns:
         )
 
     cdef Py_ssize_t index(self, field) except -2:
-        """Return a placeholder's column, or -1; by name first, since a name may be a number."""
+        """Return the index of a placeholder's column, or -1; names are tried before positions."""
         cdef str name = str(field.key)
         found = self.places.get(name, ()) if self.named else ()
         if len(found) > 1:

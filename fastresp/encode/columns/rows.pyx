@@ -47,7 +47,7 @@ cdef int put_rows(
     Py_ssize_t chunk_bytes,
 ) noexcept nogil:
     """Write rows, and mark the end of each command; stop before a row with a Fault."""
-    # In registers, since the compiler must assume that a write could change anything in memory.
+    # Local variables stay in registers; the compiler must assume that a write changes any memory.
     cdef Out *out = job.out
     cdef Py_ssize_t row = at[0], start, whole = job.commands, commands = whole
     cdef Command *first = steps.commands
@@ -93,9 +93,9 @@ cdef int put_rows(
 
 
 cdef inline char *put_plain(Job *job, Command *command, Py_ssize_t row, char *p) noexcept nogil:
-    """Write a command with only short values and no nulls; needs room for all of it.
+    """Write a command with only short values and no nulls; needs room for the whole command.
 
-    Most rows are like this; it costs half as much as put_command(), which handles all others.
+    Most commands are like this. It costs half as much as put_command(), which handles the others.
     """
     cdef Step *step = command.steps
     cdef Step *end = step + command.n_steps
@@ -130,7 +130,7 @@ cdef inline char *put_short(Cell *cell, Py_ssize_t row, char *p) noexcept nogil:
 
 
 cdef inline char *put_short_parts(Step *step, Py_ssize_t row, char *p) noexcept nogil:
-    """Write an argument of several parts; return NULL if one is null or not short."""
+    """Write an argument of several parts; return NULL if a part is null or not short."""
     cdef Part *part = step.parts
     cdef Part *end = part + step.n_parts
     cdef char *to = p + step.digits + 3
@@ -153,7 +153,7 @@ cdef inline char *put_short_parts(Step *step, Py_ssize_t row, char *p) noexcept 
 
 
 cdef char *put_command(Job *job, Command *command, Py_ssize_t row, char *p) noexcept nogil:
-    """Write one command; return NULL if it is left out, or for a Fault."""
+    """Write one command; return NULL if the command is left out, or for a Fault."""
     cdef Py_ssize_t start = p - job.out.base, left_out = job.left_out
     if row != job.counted_row:
         job.counted_row = row
@@ -190,12 +190,12 @@ cdef char *put_counted(Job *job, Command *command, Py_ssize_t row, char *p) noex
 
 
 cdef inline Nulls nulls_of(Job *job, Step *step) noexcept nogil:
-    """Return how to handle a null in this place."""
+    """Return how to handle a null in a step."""
     return job.pair_nulls if step.pair else job.nulls
 
 
 cdef int note(Job *job, Command *command, Step *step) noexcept nogil:
-    """Record the place of a value that can't be written."""
+    """Record the argument and the cell of a value that can't be written."""
     cdef Step *before = command.steps
     job.argument = step.arguments
     while before != step:
@@ -272,7 +272,7 @@ cdef char *put_name(Job *job, Step *step, Py_ssize_t row, char *p) noexcept nogi
 
 
 cdef char *put_joined(Job *job, Step *step, Py_ssize_t row, char *p) noexcept nogil:
-    """Write an argument of several parts; look them up first for the total length."""
+    """Write an argument of several parts; look up all parts first for the total length."""
     cdef Py_ssize_t k, size = 0
     cdef Part *part
     for k in range(step.n_parts):
@@ -299,7 +299,7 @@ cdef char *put_joined(Job *job, Step *step, Py_ssize_t row, char *p) noexcept no
 
 
 cdef bint is_refused(Job *job, const char *command, const char *end) noexcept with gil:
-    """Return whether a command must be refused for its name, which came from the data."""
+    """Return whether a command must be refused because of its name, which is data."""
     try:
         check_command(command, end)
         return False

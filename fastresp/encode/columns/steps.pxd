@@ -8,17 +8,17 @@ cdef enum StepKind:
     STEP_VALUE      # a value, as one argument
     STEP_JOINED     # an argument of several parts
     STEP_ITEMS      # the items of a list, or the pairs of a map or struct
-    STEP_COPY       # only the constant text before it
+    STEP_COPY       # only constant text
     STEP_NAME       # the name of a column, if its value is null
-    STEP_FIELDS     # the fields of a row, or the names of null ones
+    STEP_FIELDS     # the fields of a row, or the names of its null fields
 
 
 cdef enum:
-    # Room is made in advance for values shorter than this.
+    # Values shorter than this get room in advance.
     SHORT_BYTES = 4096
 
 
-# A part of an argument: bytes, or a value and, once looked up, its text.
+# A part of an argument: bytes, or a cell and the text of its value, once looked up.
 cdef struct Part:
     Cell *cell              # NULL for bytes
     const char *text
@@ -34,46 +34,46 @@ cdef struct Name:
 cdef struct Step:
     StepKind kind
     bint pair               # a null leaves out the pair, not the command
-    bint lists              # its arguments belong to a list or to {**}
-    const char *text        # the constant text before it,
+    bint lists              # the arguments belong to a list or to {**}
+    const char *text        # the constant text before the step's value
     Py_ssize_t size
-    Py_ssize_t arguments    # and the arguments in that text
+    Py_ssize_t arguments    # the number of arguments in the constant text
     Cell *cell
     Part *parts             # owned
     Py_ssize_t n_parts
-    bint absent             # of fields: their names if they are null
-    Cell *values            # of fields
-    Name *names             # owned: of the fields of the batch
+    bint absent             # STEP_FIELDS: write the names of null fields
+    Cell *values            # STEP_FIELDS: the cell of the fields' values
+    Name *names             # owned: the names of the batch's fields
     Py_ssize_t n_names
-    Py_ssize_t left_out     # in Steps.left_out: the names of fields that are left out
-    int digits              # digits of the total length when last written
+    Py_ssize_t left_out     # index in Steps.left_out
+    int digits              # number of digits in the last total length
 
 
 cdef struct Command:
     Step *steps             # owned
     Py_ssize_t n_steps
-    bint deletes            # it deletes null fields
-    bint alone              # besides lists or {**} it has at most a name and a key
-    bint pairs              # it has a {**}
+    bint deletes            # the command deletes null fields
+    bint alone              # has at most a name and a key besides lists and {**}
+    bint pairs              # has a {**}
     bint may_vary           # the number of arguments may differ between rows
-    bint counted            # in this batch they do not:
-    const char *counted_start   # the header and the text before the first value,
+    bint counted            # the number is the same for all rows of this batch
+    const char *counted_start   # the header and the text before the first value
     Py_ssize_t counted_size
-    const char *start           # the same without the header
+    const char *start           # the text without the header
     Py_ssize_t size
-    bint plain              # plain in this batch, with a name that need not be checked
-    Py_ssize_t most         # its bytes if no value is long,
-    Py_ssize_t longest      # and its longest argument
-    bint checked            # its name is fixed and passed the check
-    int digits              # digits of the last number of arguments, if not counted
+    bint plain              # put_plain() may write it: see attach()
+    Py_ssize_t most         # the maximum size in bytes if all values are short
+    Py_ssize_t longest      # its longest argument if all values are short
+    bint checked            # the name is fixed and passed the check
+    int digits              # if not counted: number of digits in the last number of arguments
 
 
 cdef class Steps(Columns):
     cdef Command *commands              # owned
     cdef Py_ssize_t n_commands
-    cdef list left_out                  # sets of names
-    cdef dict texts                     # of the names of fields, by their step
-    cdef bint skips_pairs               # a field-value pair with a null is left out
+    cdef list left_out                  # sets of the names of fields to leave out
+    cdef dict texts                     # the names of fields as arguments, by step
+    cdef bint skips_pairs               # leave out field-value pairs with a null
     cdef int attach(self, Batch batch, Py_ssize_t most) except -1
     cdef void look(self, Py_ssize_t first, Py_ssize_t last) noexcept nogil
     cdef Cell *damaged(self) noexcept

@@ -54,7 +54,7 @@ cdef class Steps(Columns):
         free(self.commands)
 
     cdef int attach(self, Batch batch, Py_ssize_t most) except -1:
-        """Point all columns to a batch, and find the commands with the same shape for all its rows.
+        """Point all columns to a batch, and find the commands that have the same shape in all rows.
 
         Args:
             most: the largest argument allowed, in bytes.
@@ -108,7 +108,7 @@ cdef class Steps(Columns):
         return 0
 
     cdef void look(self, Py_ssize_t first, Py_ssize_t last) noexcept nogil:
-        """Check more rows, and end the batch before the first damaged one."""
+        """Check more rows, and end the batch before the first damaged row."""
         cdef Py_ssize_t i, sound
         for i in range(self.n_columns + (self.document is not NULL)):
             sound = sound_rows(&self.columns[i], first, last)
@@ -188,7 +188,7 @@ cdef class Steps(Columns):
         return 0
 
     cdef list planned(self, arguments):
-        """Return the steps as tuples: kind, text before, arguments in it, whether a pair, parts."""
+        """Return the steps as tuples: kind, constant text, its arguments, whether a pair, parts."""
         cdef list steps = []
         cdef bytes before = b""
         cdef Py_ssize_t n = 0
@@ -241,7 +241,7 @@ cdef class Steps(Columns):
         return 0
 
     cdef const char *keep(self, bytes text) except NULL:
-        # Read in steps of 16 bytes.
+        # The text is read in steps of 16 bytes.
         text += bytes(16)
         self.kept.append(text)
         return text

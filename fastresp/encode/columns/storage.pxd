@@ -34,7 +34,7 @@ cdef inline bint holds_integers(Storage storage) noexcept nogil:
 
 
 cdef inline int64_t integer_at(Storage storage, const void *values, Py_ssize_t i) noexcept nogil:
-    """Return an integer; a 64-bit unsigned one is reinterpreted as signed."""
+    """Return an integer; an unsigned 64-bit integer is reinterpreted as signed."""
     if storage == STORAGE_INT8:
         return (<const int8_t *>values)[i]
     if storage == STORAGE_UINT8:

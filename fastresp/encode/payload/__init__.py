@@ -1,1 +1,1 @@
-"""Finished values: a hash, list, set or sorted set in the bytes that a server itself stores."""
+"""Serialised values: hashes, lists, sets and sorted sets in the storage format of a server."""

@@ -4,7 +4,7 @@
 from libc.stdint cimport uint64_t
 from libc.string cimport memcpy
 
-# Source: crc64.c of Redis, which begins with 0 and inverts nothing.
+# Source: crc64.c of Redis. The initial value is 0, and nothing is inverted.
 cdef uint64_t POLYNOMIAL = 0x95AC9329AC4BC9B5
 
 cdef extern from *:
@@ -79,7 +79,7 @@ cdef enum:
 
 
 cdef uint64_t crc64(uint64_t crc, const char *data, Py_ssize_t size) noexcept nogil:
-    """Continue a checksum; the first part begins with 0."""
+    """Return the checksum of bytes that continue earlier ones; ``crc`` is 0 for the first bytes."""
     cdef const char *end = data + size
     cdef uint64_t word
     cdef char[16] folded
@@ -126,7 +126,7 @@ def checksum(const unsigned char[::1] data not None, uint64_t crc=0):
 
 
 cdef uint64_t product(uint64_t a, uint64_t b) noexcept:
-    """Multiply two polynomials, with power 0 in the first bit, modulo the checksum's polynomial."""
+    """Multiply two polynomials, power 0 in the highest bit, modulo the checksum's polynomial."""
     cdef uint64_t bit = <uint64_t>1 << 63, found = 0
     while bit:
         if a & bit:
@@ -139,7 +139,7 @@ cdef uint64_t product(uint64_t a, uint64_t b) noexcept:
 def shifted(uint64_t crc, uint64_t zeros):
     """Return the checksum of bytes followed by this many zero bytes.
 
-    A checksum is linear: if zeros in a file are replaced by ``bytes``, the new checksum is
+    The checksum is linear: if zeros in a file are replaced by ``bytes``, the new checksum is
     ``old ^ shifted(checksum(bytes), size of the following bytes)``.
     """
     cdef uint64_t factor = <uint64_t>1 << 55  # x^8: a zero byte

@@ -1,4 +1,4 @@
-"""Check whether the commands of a template make whole values."""
+"""Check whether the commands of a template create whole values."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from ..template import Template
 
 __all__ = ["check_creating"]
 
-# The commands that make a value from its items.
+# The commands that create a value from its items.
 MAKING = ("HSET", "HMSET", "RPUSH", "LPUSH", "SADD", "ZADD")
 EXPIRING = ("EXPIRE", "PEXPIRE")
-# Options of ZADD, with results that depend on the existing key.
+# Options of ZADD whose results depend on the existing key.
 OPTIONS = (b"NX", b"XX", b"GT", b"LT", b"CH", b"INCR")
 
 Argument = Sequence["bytes | Field"]
 
 
 def check_creating(template: Template | None, *, file: bool = False) -> None:
-    """Refuse a template that does not make one whole value per key.
+    """Refuse a template that does not create one whole value per key.
 
     Args:
-        template: None if each row is a command; such commands are checked one by one.
-        file: whether the values are for an RDB file, in which they may also be strings.
+        template: the template; None if each row is a command, which is checked later.
+        file: whether the values are for an RDB file, which may also contain strings.
 
     Raises:
         TemplateError: a command of the template can't be serialised.
@@ -55,7 +55,7 @@ def check_creating(template: Template | None, *, file: bool = False) -> None:
 
 
 def _text(argument: Argument) -> bytes:
-    """Return an argument without placeholders; empty for any other."""
+    """Return an argument without placeholders; empty if it has placeholders."""
     parts = [part for part in argument if isinstance(part, bytes)]
     return b"".join(parts) if len(parts) == len(argument) else b""
 
@@ -65,7 +65,7 @@ def _name(command: Sequence[Argument]) -> str:
 
 
 def _shape(part: bytes | Field) -> object:
-    """Return a key that is equal for equal parts of arguments."""
+    """Return an object that is equal for equal parts of arguments."""
     if isinstance(part, Field):
         return (isinstance(part, Row), part.key, part.path, part.convert)
     return part

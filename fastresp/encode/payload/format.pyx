@@ -1,7 +1,7 @@
 # cython: language_level=3
-"""A server's storage of values: the version of its format, and its limits for compact encodings."""
+"""A server's storage format of values: its version, and the limits for compact encodings."""
 
-# The defaults of all versions. Source: createStaticConfig in config.c.
+# The defaults are the same in all versions. Source: createStaticConfig in config.c.
 DEFAULTS = {
     "hash-max-listpack-entries": 512,
     "hash-max-listpack-value": 64,
@@ -12,21 +12,21 @@ DEFAULTS = {
     "zset-max-listpack-value": 64,
     "list-max-listpack-size": -2,
 }
-# Bytes of a list's node, by list-max-listpack-size -1 to -5. Source: quicklist.c.
+# The maximum bytes of a list's node for list-max-listpack-size -1 to -5. Source: quicklist.c.
 cdef tuple NODE_BYTES = (4096, 8192, 16384, 32768, 65536)
-# The same if list-max-listpack-size is a number of elements. Source: SIZE_SAFETY_LIMIT in
+# The maximum if list-max-listpack-size is a number of elements. Source: SIZE_SAFETY_LIMIT in
 # quicklist.c.
 cdef long long SAFE_NODE_BYTES = 8192
 cdef long long MOST_ENTRIES = <long long>1 << 62
 
 
 cdef class Format:
-    """The encodings that a server would itself choose for its values.
+    """The encodings that a server would choose for values.
 
     Args:
-        rdb_version: the version of its RDB files: 9 for Redis 6.2, 10 for 7.0, 11 for 7.2.
-        limits: its settings, such as ``hash-max-listpack-entries``; missing ones have their
-            defaults.
+        rdb_version: the version of the server's RDB files: 9 for Redis 6.2, 10 for 7.0, 11 for 7.2.
+        limits: the server's settings, such as ``hash-max-listpack-entries``; defaults apply to
+            missing settings.
 
     Raises:
         ValueError: the version is below 9.

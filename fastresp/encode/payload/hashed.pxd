@@ -1,6 +1,6 @@
-"""Hash a text with Python's own function, SipHash.
+"""Hash a text with Python's own hash function, SipHash.
 
-It is keyed with a number that differs in each process, so nobody can choose texts that collide.
+Its key is random in each process, so attackers can't choose texts that collide.
 """
 
 from libc.stdint cimport uint64_t
@@ -19,7 +19,7 @@ cdef extern from *:
     #define fastresp_fetch(p)
     #endif
     """
-    # Begin to load memory before it is read or written: a large table is not in the cache.
+    # Prefetch memory before it is read or written: a large table is not in the cache.
     void fetch "fastresp_fetch"(const void *p) noexcept nogil
 
 

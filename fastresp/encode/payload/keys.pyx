@@ -16,8 +16,8 @@ cdef extern from *:
     #if defined(__linux__)
     #include <sys/mman.h>
     #endif
-    /* Return zeroed memory; of a large table in huge pages, if the system has them: otherwise
-       finding a page costs more than finding the key. It is optional. */
+    /* Return zeroed memory. For a large table, request huge pages (optional): otherwise finding
+       a page costs more than finding the key. */
     static void *fastresp_table(size_t size) {
     #if defined(__linux__) && defined(MADV_HUGEPAGE)
         const size_t huge = 1 << 21;
@@ -39,7 +39,7 @@ MOST_KEYS = 1 << 20
 
 cdef enum:
     ROW_BITS = 40
-    # The number of files of a key log, chosen by the first bits of each key.
+    # The number of files of a key log; the first bits of a key's hash select its file.
     PARTS = 64
     PART_SHIFT = 58
     # A key's table entry is prefetched this many records before its lookup.
@@ -49,12 +49,12 @@ cdef uint64_t ROW_MASK = (<uint64_t>1 << ROW_BITS) - 1
 
 
 cdef class Keys:
-    """Keys and the rows they came from, in 16 bytes each: 88 bits of hash tell keys apart.
+    """Keys and their rows, in 16 bytes per key: keys are compared by 88 bits of their hashes.
 
     Args:
         most: the maximum number of keys in memory.
-        log: called with the ``records()`` of all keys when this number is reached; the keys are
-            then forgotten. None if later keys are looked up, but not added.
+        log: called with the ``records()`` of all keys when ``most`` is reached; the keys are then
+            forgotten. If None, later keys are looked up, but not added.
     """
 
     def __cinit__(self, Py_ssize_t most=MOST_KEYS, log=None):
@@ -66,11 +66,11 @@ cdef class Keys:
 
     @property
     def full(self):
-        """Whether no more keys are added."""
+        """Whether later keys are looked up, but not added."""
         return self.count >= self.most
 
     cdef int prepare(self, const char *key, Py_ssize_t size, long long row) noexcept:
-        """Hash a key that ``add()`` will add, and prefetch its table entry."""
+        """Hash the key that ``add()`` will add, and prefetch its table entry."""
         self.next.hashed = hashed(key, size)
         self.next.rest = (crc64(0, key, size) & ~ROW_MASK) | (<uint64_t>row + 1 & ROW_MASK)
         if self.room:
@@ -78,7 +78,7 @@ cdef class Keys:
         return 0
 
     cdef long long add(self) except -2:
-        """Add the key prepared last. Return its row if it is a duplicate, otherwise -1."""
+        """Add the last prepared key; return the row of an earlier equal key, otherwise -1."""
         return self.put(self.next)
 
     cdef long long put(self, Fingerprint fingerprint) except -2:
@@ -132,7 +132,7 @@ cdef class Keys:
         return found
 
     def forget(self):
-        """Forget all keys, and keep the memory."""
+        """Forget all keys, but keep the memory."""
         if self.room:
             memset(self.slots, 0, self.room * sizeof(Fingerprint))
         self.count = 0
@@ -159,7 +159,7 @@ cdef class Keys:
 
 
 def split(bytes records not None):
-    """Split records over the parts of a log: equal keys are in the same part."""
+    """Split records over the parts of a log, with equal keys in the same part."""
     cdef Fingerprint *p = <Fingerprint *>PyBytes_AS_STRING(records)
     cdef Py_ssize_t count = len(records) // sizeof(Fingerprint), i, part
     cdef Py_ssize_t[PARTS] sizes

@@ -1,20 +1,20 @@
 from .pieces cimport Word
 
-# Commands that make no value; the others have the kind of their value.
+# Verbs that create no value; the verb of any other command is the kind of its value.
 cdef enum:
     OTHER = -1
     EXPIRE = 8
     PEXPIRE = 9
 
 
-# A command that makes a value, or sets its time to live.
+# A command that creates a value, or sets its time to live.
 cdef struct ValueCommand:
     int verb
     Word name
     Word key
     const char *items
     const char *end
-    Py_ssize_t words                    # after the key
+    Py_ssize_t words                    # number of arguments after the key
 
 
 cdef void read_value_command(ValueCommand *m, const char *p, const char *end) noexcept nogil

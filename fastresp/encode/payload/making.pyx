@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""Parse the commands that make a value, and find errors for which a server would refuse them."""
+"""Parse the commands that create values, and find errors that a server would report."""
 
 from ...resp.grammar cimport digits_end, known_length_end
 from ...resp.verbs cimport is_score, is_word, next_word
@@ -9,7 +9,7 @@ from .values cimport HASH, LIST, LIST_FROM_HEAD, SET, SORTED_SET, STRING
 from ...outcome.excerpts import shown_argument
 
 cdef enum:
-    # The limit of times, in seconds or milliseconds: the server adds the current time.
+    # The most digits of a time, in seconds or milliseconds: the server adds the current time.
     TIME_DIGITS = 14
 
 
@@ -19,7 +19,7 @@ cdef str shown(const Word *word):
 
 
 cdef int verb_of(const Word *name) noexcept nogil:
-    """Return the kind of value that a command makes, EXPIRE, PEXPIRE or OTHER."""
+    """Return the kind of value that a command creates, or EXPIRE, PEXPIRE or OTHER."""
     cdef const char *text = name.text
     if name.size == 4:
         if is_word(text, 4, b"HSET"):
@@ -61,7 +61,7 @@ cdef void read_value_command(ValueCommand *m, const char *p, const char *end) no
 
 
 cdef str why_refused(const ValueCommand *m):
-    """Return why a server would refuse a command that makes a value; None if it would not."""
+    """Return why a server would refuse a command that creates a value; None if it is valid."""
     cdef const char *p = m.items
     cdef const char *text
     cdef long long size
@@ -81,7 +81,7 @@ cdef str why_refused(const ValueCommand *m):
 
 
 cdef long long read_time(const char *text, Py_ssize_t size) noexcept nogil:
-    """Return a time to live; -1 if it is not a plain number above 0."""
+    """Return a time to live; -1 if the text is not a plain number above 0."""
     cdef long long n = 0
     cdef Py_ssize_t i
     if not 0 < size <= TIME_DIGITS or digits_end(text, text + size) != text + size:
@@ -92,7 +92,7 @@ cdef long long read_time(const char *text, Py_ssize_t size) noexcept nogil:
 
 
 cdef long long time_of(const ValueCommand *m) noexcept nogil:
-    """Return the time to live that EXPIRE or PEXPIRE sets, in ms; -1 if it can't be sent."""
+    """Return the time to live that EXPIRE or PEXPIRE sets, in ms; -1 if the time is invalid."""
     cdef const char *p = m.items
     cdef const char *text
     cdef long long size, n = -1
@@ -103,7 +103,7 @@ cdef long long time_of(const ValueCommand *m) noexcept nogil:
 
 
 cdef long long time_of_set(const ValueCommand *m, const char *p) noexcept nogil:
-    """Return the time to live that SET sets by EX or PX at p, in ms; -1 if it can't be sent."""
+    """Return the time to live that SET sets by EX or PX at p, in ms; -1 if the time is invalid."""
     cdef long long size, n = -1
     cdef const char *unit = next_word(&p, &size)
     cdef bint seconds = size == 2 and is_word(unit, 2, b"EX")

@@ -16,19 +16,19 @@ from .strings cimport (
     put_text,
 )
 
-# The guessed size in bytes of a length before a value: right from 64 to 16,383.
+# The guessed number of bytes of a length prefix: right for lengths from 64 to 16,383.
 cdef enum:
     GUESSED = 2
 
 
-# A part of the data, not copied.
+# A reference to a part of the data.
 cdef struct Word:
     const char *text
     Py_ssize_t size
 
 
 cdef inline int put_type(Buffer b, int kind, const Word *key) except -1:
-    """Write the type of a value; then, in a file, its key."""
+    """Write the type of a value and, for a file, the key."""
     cdef char *p = make_room(b, 1)
     p[0] = <char>kind
     b.out.p = p + 1
@@ -52,7 +52,7 @@ cdef inline int put_item(Buffer b, const Word *word) except -1:
 
 
 cdef inline Py_ssize_t begin(Buffer b) except -1:
-    """Leave room for a length; return the offset."""
+    """Leave room for a length; return the room's offset."""
     cdef char *p = make_room(b, ENTRY_ROOM)
     b.out.p = p + GUESSED
     return p - b.out.base
@@ -77,7 +77,7 @@ cdef inline int begin_listpack(Buffer b) except -1:
 
 
 cdef inline int end_listpack(Buffer b, Py_ssize_t start, Py_ssize_t entries) except -1:
-    """End a listpack that began after the length at an offset, and fill in this length."""
+    """End a listpack, and fill in the length at ``start``, before the listpack."""
     cdef char *p = make_room(b, 1)
     cdef char *begun = b.out.base + start + GUESSED
     p[0] = <char>LISTPACK_END
@@ -87,7 +87,7 @@ cdef inline int end_listpack(Buffer b, Py_ssize_t start, Py_ssize_t entries) exc
 
 
 cdef inline int put_footer(Buffer b, Py_ssize_t start, int version) except -1:
-    """End a payload that began at ``start``: the version of its format, and the checksum."""
+    """End the payload that began at ``start``: write the format version and the checksum."""
     cdef char *p = make_room(b, 10)
     cdef uint64_t crc
     p[0] = <char>(version & 255)

@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""Scores of sorted sets: read them from text, and write them as a server does in a listpack."""
+"""Read scores of sorted sets from text, and write scores as a server does in a listpack."""
 
 from cpython.object cimport PyObject
 from libc.math cimport isinf, signbit
@@ -20,15 +20,15 @@ cdef double[23] TENS = [
 ]
 
 cdef enum:
-    # A product of a whole number up to 2^53 and a power of ten up to this one is rounded once.
+    # The product of a whole number up to 2^53 and a power of ten up to this exponent rounds once.
     EXACT_POWER = 22
-    # This many digits always fit in 64 bits.
+    # Numbers with up to this many digits fit in 64 bits.
     SAFE_DIGITS = 18
-    # The longest text that verbs.is_score() accepts, with a NUL.
+    # The size of the longest text that verbs.is_score() accepts, with a NUL.
     SCORE_ROOM = 64
 
 cdef uint64_t EXACT = <uint64_t>1 << 53
-# Whole numbers up to this are written without a point. Source: double2ll() in util.c.
+# Whole numbers up to this limit are written without a point. Source: double2ll() in util.c.
 cdef double MOST_WHOLE = 4611686018427387903.0
 
 
@@ -66,11 +66,11 @@ cdef double read_slowly(const char *text, Py_ssize_t size) except? -1:
 
 
 cdef Py_ssize_t score_text(double score, bint shortest, char *text) except -1:
-    """Write a score as a server does in a listpack; return the size.
+    """Write a score as a server does in a listpack; return the size of the text.
 
     Args:
         score: the score.
-        shortest: as few digits as possible, from 7.2 on; otherwise 17.
+        shortest: write the shortest digits, as servers do since 7.2; otherwise 17 digits.
         text: room for 64 bytes.
     """
     cdef char *written
@@ -129,7 +129,7 @@ cdef Py_ssize_t lay_out(double score, char *text) noexcept:
     while n > 1 and digits[n - 1] == c'0':
         n -= 1
         power += 1
-    exponent = power + n - 1            # of the first digit
+    exponent = power + n - 1            # exponent of the first digit
     if power >= 0 and exponent < n + 7:
         memcpy(p, digits, n)
         memset(p + n, c'0', power)

@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""A chunk of finished values that knows the commands that made them."""
+"""A chunk of serialised values, with references to the original commands."""
 
 from cpython.array cimport array, clone
 from libc.string cimport memcpy
@@ -11,7 +11,7 @@ cdef array LONGLONGS = array("q")
 
 
 cdef class SerializedChunk(MergedChunk):
-    """Keys, each with one reply, which answers all commands that made the key."""
+    """A chunk of keys; the one reply of each key answers all commands that create it."""
 
     @property
     def memory(self):
@@ -21,7 +21,7 @@ cdef class SerializedChunk(MergedChunk):
         return self.capacity + 48 * len(self.rows) + held * len(self.rows) // max(commands, 1)
 
     def command(self, at, part):
-        """Return one of the commands that made a key."""
+        """Return one of the original commands of a key."""
         cdef Py_ssize_t index = self.place(part)
         for source in self.sources:
             if index < source.first_command + len(source.rows):
@@ -33,9 +33,9 @@ cdef SerializedChunk serialized(Chunk taken, Py_ssize_t first_command, list held
     """Return a chunk of keys.
 
     Args:
-        taken: the keys; its ``rows`` are, for each, the number of commands up to its end.
-        first_command: index of the first of these commands.
-        held: chunks with the commands; empty if nobody will ask for them.
+        taken: the keys; its ``rows`` contain for each key the number of commands up to its end.
+        first_command: index of the first command.
+        held: chunks with the commands; empty if the commands will not be requested.
     """
     cdef SerializedChunk chunk = SerializedChunk()
     cdef Chunk source

@@ -10,32 +10,32 @@ cdef class Serializer:
     cdef Buffer out
     cdef ValueWriter values
     cdef readonly Keys keys
-    cdef object merger                  # None: no large keys
+    cdef object merger                  # None if large keys are refused
     cdef Py_ssize_t most_bytes
     cdef Py_ssize_t most_argument
     cdef bint replace, file, several
     cdef int digits
-    # The open key: gathered from adjacent commands.
+    # The current key: gathered from adjacent commands.
     cdef bint gathering
     cdef Word key
     cdef Value value
     cdef Py_ssize_t words_room, ends_room
     cdef Py_ssize_t bytes
-    cdef long long expires_ms           # -1: never
-    cdef long long row                  # of its first command
-    cdef Py_ssize_t first               # index of that command
-    # The commands that are in no returned chunk yet.
-    cdef object waiting                 # chunks to be read
-    cdef list held                      # chunks read, with the commands of the open key
-    cdef Py_ssize_t given               # index of the first of these commands
+    cdef long long expires_ms           # -1 for no time to live
+    cdef long long row                  # source row of the key's first command
+    cdef Py_ssize_t first               # index of the key's first command
+    # Commands that are not in a returned chunk yet.
+    cdef object waiting                 # unread chunks
+    cdef list held                      # read chunks, including the commands of the current key
+    cdef Py_ssize_t given               # index of the first command in held
     cdef Py_ssize_t at                  # index of the first unread command
-    cdef Chunk fence                    # a large key's beginning; its other commands wait
-    cdef bytes fenced                   # that key
-    cdef bint anew                      # the open key is this key: its beginning was refused
-    cdef bint existed                   # because the key existed
+    cdef Chunk fence                    # the beginning of a large key, whose other commands wait
+    cdef bytes fenced                   # the key that the fence begins
+    cdef bint anew                      # the current key is the fenced key, begun again
+    cdef bint existed                   # the error says that the fenced key exists
     cdef readonly object error
-    cdef Chunk failed_in                # the chunk that was read when it failed
-    cdef readonly Py_ssize_t made       # keys
+    cdef Chunk failed_in                # the chunk with the error
+    cdef readonly Py_ssize_t made       # number of keys
     cdef long long now_ms
     cdef bint fencing                   # whether the next chunk is a fence
     cdef readonly Py_ssize_t expiring   # keys with a time to live

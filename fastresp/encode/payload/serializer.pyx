@@ -1,8 +1,9 @@
 # cython: language_level=3, cdivision=True
-"""Turn the commands of each key into one RESTORE of the finished value, or into a record of a file.
+"""Turn the commands of each key into one RESTORE of the whole value, or into a file record.
 
-Commands of a key must be adjacent. A key is made whole or not at all, unless it is larger than a
-limit: then its other items follow as merged commands, once the server has accepted the beginning.
+Commands of a key must be adjacent. A key is created whole or not at all, unless it exceeds a
+limit: then its remaining items follow as merged commands, once the server has accepted the
+beginning.
 """
 
 from libc.stdlib cimport free
@@ -45,9 +46,9 @@ from ...outcome.errors import EncodeError
 from ...outcome.messages import Hint, InPython, Message
 
 cdef enum:
-    # While it gathers a key it keeps the commands: this many times the limit in total.
+    # While a key is gathered, its commands are kept: up to this many times the limit in total.
     HELD = 8
-    # Memory for more words than this is not kept for the next key.
+    # Memory is reused for the next key if it has room for at most this many words.
     WORDS_KEPT = 65536
     BEFORE_VALUE = 128
     EXPIRES_MS = 252                    # RDB_OPCODE_EXPIRETIME_MS. Source: rdb.h.
@@ -58,22 +59,22 @@ cdef inline bint same(const Word *a, const char *text, Py_ssize_t size) noexcept
 
 
 cdef class Serializer:
-    """Turns chunks of commands into chunks of finished values.
+    """Turns chunks of commands into chunks of serialised values.
 
     Args:
-        format: of the values.
-        exists: how to handle an existing key: ``"replace"`` it, or let the server refuse it.
-        most_bytes: a larger key is begun with RESTORE and continued with commands.
+        format: the format of the values.
+        exists: how to handle an existing key: ``"replace"``, or let the server refuse the new key.
+        most_bytes: a larger key begins with RESTORE and continues with commands.
         most_argument: the largest argument that the server accepts; None for no limit.
-        merger: merges these commands; None for a file, which can't have a larger key.
+        merger: merges the commands of a larger key; None for a file, which can't have larger keys.
         several: whether chunks are sent over several connections.
         file: write records of an RDB file instead of commands.
         keys: finds duplicate keys.
 
     Attributes:
-        error: why the commands after the returned ones can't be serialised; None for no error.
-        made: number of keys so far.
-        keys: the keys made so far, up to a limit.
+        error: why later commands can't be serialised; None for no error.
+        made: the number of keys so far.
+        keys: the keys so far, up to a limit.
     """
 
     def __cinit__(
@@ -100,7 +101,7 @@ cdef class Serializer:
         free(self.value.ends)
 
     def serialize(self, Chunk chunk):
-        """Return the chunks of the finished keys; None continues with the waiting commands."""
+        """Return the chunks of the complete keys; None continues with the waiting commands."""
         cdef list chunks = []
         if chunk is not None:
             self.waiting.append(chunk)
@@ -108,7 +109,7 @@ cdef class Serializer:
             chunk = self.waiting.popleft()
             try:
                 chunks += self.one(chunk)
-            except BaseException as error:  # no memory: no later command may be made
+            except BaseException as error:  # even MemoryError: later commands must not follow
                 self.fail(error)
             if self.error is not None:
                 self.failed_in = chunk
@@ -127,7 +128,7 @@ cdef class Serializer:
 
     @property
     def waits(self):
-        """Whether no commands are made until the reply to the first part of a large key arrives."""
+        """Whether serialising waits for the reply to the beginning of a large key."""
         return self.fence is not None and not self.fence.answered
 
     def finish(self):
@@ -174,21 +175,21 @@ cdef class Serializer:
         return chunks
 
     cdef int fail(self, error) except -1:
-        """End before the open key."""
+        """Drop the current key, and set the error."""
         self.error = error
         self.gathering = False
         rollback(self.out, self.out.commands)
         return 0
 
     cdef Chunk continued(self, Chunk chunk):
-        """Return the commands that continue a large key, merged; None if there are none."""
+        """Return the merged commands that continue a large key; None if there are no commands."""
         cdef Py_ssize_t count = 0, size
         cdef ValueCommand m
         cdef Chunk lead
         cdef const char *base
         if self.fence is None or self.fence.refused:
             if self.fence is not None:
-                # The next rows make the key anew; if it existed, they must fail as well.
+                # The next rows begin the key again; if the key existed, these rows must fail.
                 self.existed = self.existed or self.fence.existed
                 self.fence = None
             return None
@@ -222,7 +223,7 @@ cdef class Serializer:
         return lead
 
     cdef int take(self, const ValueCommand *m, const char *start, long long row) except -1:
-        """Add a command to the open key, or to a new one."""
+        """Add a command to the current key, or begin a new key."""
         cdef bint joins = self.gathering and same(&self.key, m.key.text, m.key.size)
         if self.gathering and not joins:
             self.close()
@@ -255,13 +256,13 @@ cdef class Serializer:
         return 0
 
     cdef int pass_on(self, const ValueCommand *m, const char *start, long long row) except -1:
-        """Send EXPIRE or PEXPIRE of a key that no preceding command made."""
+        """Send EXPIRE or PEXPIRE of a key that the preceding commands do not create."""
         if self.file:
             self.give_up(f"{shown(&m.name)} must follow a command that makes its key", row)
         if self.fenced is None or self.replace:
             append(self.out, start, m.end - start)
         else:
-            # The beginning of this key was refused, so this must not change the existing key. A
+            # The beginning of this key was refused, so EXPIRE must not change the existing key. A
             # server checks whether the key exists before it checks the value.
             put_refused(self.out, &m.key)
         return end_command(self.out, self.at + 1 - self.given)
@@ -281,7 +282,7 @@ cdef class Serializer:
         return 0
 
     cdef int gather(self, const ValueCommand *m, long long row) except -1:
-        """Add the arguments of a command to the open key."""
+        """Add the arguments of a command to the current key."""
         cdef Value *v = &self.value
         cdef const char *p = m.items
         cdef long long size
@@ -311,10 +312,10 @@ cdef class Serializer:
         return 0
 
     cdef int close(self) except -1:
-        """Write the open key.
+        """Write the current key.
 
         Raises:
-            EncodeError: the key was made before.
+            EncodeError: the key is a duplicate.
         """
         cdef long long before = -1 if self.anew else self.keys.add()
         if before >= 0:
@@ -387,11 +388,11 @@ cdef class Serializer:
         return self.values.put(b, &self.value, &self.key)
 
     cdef int mark(self) except -1:
-        """Note that one reply answers the commands since the last mark."""
+        """Record that one reply answers the commands since the last mark."""
         return end_command(self.out, self.at - self.given)
 
     cdef int limit(self, long long row) except -1:
-        """End the open key if it is large; later commands wait for the reply to this part."""
+        """End the current key if it is large; later commands wait for the reply to this part."""
         if not self.gathering:
             return 0
         if self.bytes < self.most_bytes:
@@ -411,11 +412,11 @@ cdef class Serializer:
         return 0
 
     cdef Py_ssize_t held_bytes(self) except -1:
-        """Return the memory of the commands of the open key."""
+        """Return the memory of the current key's commands, in bytes."""
         return sum(chunk.memory for chunk in self.held) + self.words_room * sizeof(Word)
 
     cdef SerializedChunk cut(self):
-        """Return a chunk of the keys written since the previous chunk; None if no keys were."""
+        """Return a chunk of the keys written since the previous chunk; None if there are none."""
         cdef SerializedChunk chunk
         cdef Chunk source
         cdef list held
@@ -428,7 +429,7 @@ cdef class Serializer:
             if source.first_command + len(source.rows) > self.given:
                 self.held.append(source)
             else:
-                source.joined = None    # a copy of large arguments that nothing points into
+                source.joined = None    # an unused copy of large arguments
         if self.fencing:
             self.fencing = False
             chunk.fence = True
@@ -436,7 +437,7 @@ cdef class Serializer:
         return chunk
 
     cdef int give_up(self, words, long long row, Py_ssize_t command=-1) except -1:
-        """Refuse a command; by default the one being read."""
+        """Refuse a command, by default the current command."""
         command = self.at if command < 0 else command
         message = Message(f"row {row:,}, command {command:,}: ", words)
         raise EncodeError(message, command=command, row=row)

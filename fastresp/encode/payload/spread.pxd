@@ -13,12 +13,12 @@ cdef struct Share:
 
 
 cdef class Spreader:
-    cdef short[SLOTS] lanes             # of each slot
-    cdef int count                      # of lanes
+    cdef short[SLOTS] lanes             # lane of each slot
+    cdef int count                      # number of lanes
     cdef Serializer serializer
-    cdef long long row                  # the last row counted
-    cdef Py_ssize_t commands            # in the chunks made so far
-    cdef Py_ssize_t rows                # covered by these chunks
+    cdef long long row                  # the last counted row
+    cdef Py_ssize_t commands            # commands in the chunks so far
+    cdef Py_ssize_t rows                # rows covered by the chunks so far
     cdef int lane_of(self, const char *p) noexcept
     cdef Chunk numbered(self, Chunk chunk, int lane)
     cdef Chunk count_in(self, Chunk chunk)

@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""Distribute finished keys over the lanes of a cluster by key slot."""
+"""Distribute serialised keys over the lanes of a cluster by key slot."""
 
 from cpython.array cimport clone
 from libc.stdlib cimport calloc, free, malloc
@@ -18,12 +18,12 @@ cdef array LONGLONGS = array("q")
 cdef class Spreader:
     """Splits chunks of keys into one chunk for each lane.
 
-    The key of each command is its first argument, as in all commands that make keys.
+    The key is the first argument, as in all commands that create keys.
 
     Args:
         of_slots: the lane of each slot.
         serializer: the serializer that made the chunks. If a chunk is a fence, the serializer
-            waits for the last of the chunks that it was split into.
+            waits for the last of the chunks into which the fence was split.
     """
 
     def __cinit__(self, of_slots, Serializer serializer not None):
@@ -39,7 +39,7 @@ cdef class Spreader:
         self.count = max(of_slots) + 1
 
     def spread(self, Chunk chunk not None):
-        """Return the chunks of the lanes; the chunk with the last command comes last."""
+        """Return the chunks of the lanes, last the chunk with the last command."""
         cdef Py_ssize_t count = len(chunk.ends), i, at = 0
         cdef int lane, last = -1
         cdef SerializedChunk whole
@@ -92,14 +92,14 @@ cdef class Spreader:
         return self.count_in(chunk)
 
     cdef Chunk count_in(self, Chunk chunk):
-        """Count a chunk, in the order in which chunks are made."""
+        """Count a chunk, in the order of creation."""
         chunk.first_command, chunk.rows_before = self.commands, self.rows
         self.commands += len(chunk.rows)
         self.rows = chunk.rows_after(len(chunk.rows))
         return chunk
 
     cdef dict parts(self, SerializedChunk whole, const int *chosen, const Share *shares):
-        """Return the part of each lane that has keys."""
+        """Return the chunk of each lane that has keys."""
         cdef dict parts = {
             lane: empty_part(whole, lane, &shares[lane])
             for lane in range(self.count) if shares[lane].replies

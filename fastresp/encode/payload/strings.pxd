@@ -1,7 +1,7 @@
 """Write texts and lengths in the format of RDB files. Source: rdb.c and listpack.c of Redis.
 
-Each function writes at p, which needs room for the size of the text and ENTRY_ROOM, and returns the
-end of the written bytes. Numbers are little-endian, like all supported machines.
+Each function writes at p and returns the end of the written bytes; p needs room for the text and
+ENTRY_ROOM. Numbers are little-endian, as on all supported machines.
 """
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint32_t, uint64_t
@@ -10,19 +10,19 @@ from libc.string cimport memcpy
 from ...resp.out cimport put_copy
 
 cdef enum:
-    # A length of 9 bytes before a text; in a listpack 5 bytes before it and 5 after it.
+    # A length of 9 bytes before a text; in a listpack, 5 bytes before and 5 bytes after the text.
     ENTRY_ROOM = 16
     # A longer text is not written as an integer: -2^31 has 11 characters.
     INTEGER_BYTES = 11
     # A listpack begins with its size in bytes and the number of its entries, and ends with a byte.
     LISTPACK_HEADER = 6
     LISTPACK_END = 255
-    # More entries are not counted: a reader then counts them itself.
+    # The number of entries means "unknown" from here: a reader then counts the entries itself.
     UNCOUNTED = 65535
 
 
 cdef inline bint read_integer(const char *p, Py_ssize_t size, int64_t *value) noexcept nogil:
-    """Return whether this is the text of a 64-bit integer as a server writes it; read it."""
+    """Read a text into value if a server writes a 64-bit integer so; return whether it does."""
     cdef const char *end = p + size
     cdef bint negative
     cdef uint64_t n = 0, most
@@ -53,7 +53,7 @@ cdef inline bint fits(int64_t value, int bits) noexcept nogil:
 
 
 cdef inline char *put_length(char *p, uint64_t size) noexcept nogil:
-    """Write a length: six bits, or 14, 32 or 64, big-endian."""
+    """Write a length in 6, 14, 32 or 64 bits, big-endian."""
     cdef int at, bytes = 8
     if size < 1 << 6:
         p[0] = <char>size
@@ -72,7 +72,7 @@ cdef inline char *put_length(char *p, uint64_t size) noexcept nogil:
 
 
 cdef inline char *put_text(char *p, const char *text, Py_ssize_t size) noexcept nogil:
-    """Write a text; a short one that is an integer is written as an integer."""
+    """Write a text; a short text that is an integer is written as an integer."""
     cdef int64_t value
     if size <= INTEGER_BYTES and read_integer(text, size, &value):
         if fits(value, 8):
@@ -93,7 +93,7 @@ cdef inline char *put_text(char *p, const char *text, Py_ssize_t size) noexcept 
 cdef inline int back_length(uint64_t size) noexcept nogil:
     """Return the bytes that put_back_length() writes.
 
-    All limits but the first are one less than possible: see is_disputed().
+    All limits except the first are one below the maximum: see is_disputed().
     """
     if size < 128:
         return 1
@@ -101,17 +101,17 @@ cdef inline int back_length(uint64_t size) noexcept nogil:
 
 
 cdef inline bint is_disputed(Py_ssize_t size) noexcept nogil:
-    """Return whether servers write a text of this size in a listpack differently.
+    """Return whether servers disagree on how to write a text of this size in a listpack.
 
-    With its header of 5 bytes it has 16,383, 2,097,151 or 268,435,455 bytes: the size of such an
-    entry has two bytes, or three, in Valkey from 9.1 on, but one more in servers up to Redis 8.2.
-    Some servers refuse the other size. Source: lpEncodeBacklen().
+    With its 5-byte header, such an entry has 16,383, 2,097,151 or 268,435,455 bytes. Servers up to
+    Redis 8.2 write its size with one byte more than Valkey 9.1 and later. Some servers refuse the
+    other form. Source: lpEncodeBacklen().
     """
     return size >= 16378 and (size == 16378 or size == 2097146 or size == 268435450)
 
 
 cdef inline char *put_back_length(char *p, uint64_t size) noexcept nogil:
-    """Write the size of an entry so that it can be read backwards: seven bits a byte."""
+    """Write the size of an entry so that it can be read backwards: seven bits per byte."""
     cdef int at, bytes = back_length(size)
     for at in range(bytes):
         p[at] = <char>((size >> 7 * (bytes - 1 - at) & 127) | (128 if at else 0))
@@ -119,7 +119,7 @@ cdef inline char *put_back_length(char *p, uint64_t size) noexcept nogil:
 
 
 cdef inline char *put_number(char *p, int kind, int64_t value, int bytes) noexcept nogil:
-    """Write a byte for the kind of a number, and the number."""
+    """Write the byte for a number's kind, and the number."""
     p[0] = <char>kind
     memcpy(p + 1, &value, bytes)
     return p + 1 + bytes
@@ -163,7 +163,7 @@ cdef inline char *put_entry(char *p, const char *text, Py_ssize_t size) noexcept
 
 
 cdef inline void put_listpack_header(char *p, Py_ssize_t size, Py_ssize_t entries) noexcept nogil:
-    """Write the header of a listpack of this size in bytes, which includes the header."""
+    """Write the header of a listpack; ``size`` is in bytes and includes the header."""
     cdef uint32_t size32 = <uint32_t>size, count = <uint32_t>min(entries, UNCOUNTED)
     memcpy(p, &size32, 4)
     memcpy(p + 4, &count, 2)

@@ -9,14 +9,14 @@ from .hashed cimport fetch, hashed
 from .pieces cimport Word
 
 cdef enum:
-    # Names are hashed this far ahead of their lookup, while the table's lines are loaded.
+    # Names are hashed this many items before their lookup, to prefetch their table entries.
     HASHED_AHEAD = 32
-    # Up to this many names are compared with each other, not hashed: as fast with about 20.
+    # Up to this many names are compared with each other, not hashed; both are as fast at about 20.
     FEW = 16
 
 
 cdef void *larger(void *memory, Py_ssize_t size) except NULL:
-    """Return a larger block of memory with the old contents."""
+    """Return a larger block of memory with the same contents."""
     cdef void *found = realloc(memory, size)
     if found is NULL:
         raise MemoryError(f"no memory for {size:,} bytes")
@@ -54,13 +54,13 @@ cdef class UniqueNames:
         free(self.slots)
 
     cdef Py_ssize_t keep(self, Word *words, Py_ssize_t size, int item, int name) except -1:
-        """Keep one item for each name: the last item, in the place of the first.
+        """Keep one item for each name: the last item, at the position of the first item.
 
         Args:
             words: the items.
-            size: in words.
+            size: the number of words.
             item: number of words in an item, 1 or 2.
-            name: which of an item's words is its name.
+            name: index of the name among an item's words.
 
         Returns:
             The size of the kept items, in words.

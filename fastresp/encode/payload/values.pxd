@@ -13,17 +13,16 @@ cdef enum Kind:
     STRING
 
 
-# The items of a key in the order of the commands, in which they are "field value" or "score
-# member".
+# The items of a key in command order; a pair is "field value" or "score member", as in commands.
 cdef struct Value:
     Kind kind
     Word *words
-    Py_ssize_t size                     # in words
+    Py_ssize_t size                     # number of words
     Py_ssize_t *ends                    # for each command, the number of words up to its end
     Py_ssize_t commands
 
 
-# A member of a sorted set with its score, or a member of a set with its integer.
+# A member of a sorted set and its score, or a member of a set and its integer value.
 cdef struct Ranked:
     double score
     long long integer

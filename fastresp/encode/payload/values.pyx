@@ -1,9 +1,9 @@
 # cython: language_level=3, cdivision=True
 # distutils: language = c++
 # distutils: extra_compile_args = -std=c++17
-"""Write values as a server stores them: the bytes of DUMP, and of a key in an RDB file.
+"""Write values as a server stores them: in the format of DUMP and of RDB files.
 
-The server would have chosen the same encoding for the same commands.
+For the same commands, the server would choose the same encoding.
 """
 
 from libc.stdint cimport int64_t, uint32_t
@@ -78,19 +78,19 @@ cdef enum:
     # Bytes that a server adds to the size of an element for its header. Source: quicklist.c.
     NODE_OVERHEAD = 8
 
-# Servers make no listpack above 1 GiB. Source: LISTPACK_MAX_SAFETY_LIMIT in listpack.c.
+# Servers create no listpack above 1 GiB. Source: LISTPACK_MAX_SAFETY_LIMIT in listpack.c.
 cdef Py_ssize_t LISTPACK_BYTES = 1 << 29
-# Up to 7.0 only such elements have a node of their own. Source: quicklist.c, packed_threshold.
+# Up to 7.0, only larger elements have a node of their own. Source: quicklist.c, packed_threshold.
 cdef Py_ssize_t OLD_LARGE_BYTES = 1 << 30
 
 cdef bint fit_listpack(const Value *v, int first, int step, long long most) noexcept nogil:
-    """Return whether texts may be in a listpack that every server accepts.
+    """Return whether every server accepts texts in a listpack.
 
-    If not, the value is written as a plain one, which each server stores as it sees fit.
+    If not, the value is written in the plain format, and each server chooses the storage.
 
     Args:
-        v: the texts: every ``step``th word from ``first`` on.
-        most: the largest, in bytes.
+        v: the texts: every ``step``th word, starting at ``first``.
+        most: the largest allowed text, in bytes.
     """
     cdef Py_ssize_t i = first, total = 0
     while i < v.size:
@@ -115,7 +115,7 @@ cdef class ValueWriter:
     cdef int put(self, Buffer b, Value *value, const Word *key) except -1:
         """Write the type of a value, the key unless it is NULL, and the value.
 
-        The words are reordered, and the words that the server would not keep are left out.
+        The words are reordered, and words that the server would not keep are left out.
         """
         if value.kind == HASH:
             return self.put_hash(b, value, key)
@@ -176,7 +176,7 @@ cdef class ValueWriter:
         return 0
 
     cdef bint has_small_commands(self, const Value *v) noexcept:
-        """Return whether no single command makes a set large: a server also checks their sizes.
+        """Return whether each command is small: a server also checks the sizes of single commands.
 
         Source: setTypeCreate() and setTypeMaybeConvert() in t_set.c.
         """
@@ -197,16 +197,16 @@ cdef class ValueWriter:
         return True
 
     cdef bint begins_as_integers(self, const Value *v) noexcept:
-        """Return whether integers before any text are stored as integers: up to 7.0, or if few."""
+        """Return whether leading integers are stored as integers: up to 7.0, or if they are few."""
         return not self.format.newer or v.ends[0] <= self.format.set_integers
 
     cdef bint is_listpack_set(self, const Value *v, Py_ssize_t integers) noexcept:
-        """Return whether a set of texts, perhaps with integers first, would be a listpack.
+        """Return whether a server stores a set with texts, possibly after integers, as a listpack.
 
         Args:
             v: the set, each member once.
-            integers: the number of members before the first text that the server stored as
-                integers.
+            integers: the number of members that the server stores as integers, before the first
+                text.
         """
         cdef Format f = self.format
         if v.size > f.set_entries or integers == v.size or integers > f.set_integers:
@@ -263,7 +263,7 @@ cdef class ValueWriter:
             return self.put_ranked_listpack(b, count, key)
         put_type(b, BINARY_SORTED_SET, key)
         put_size(b, count)
-        # From the highest score on, as the server does: each is then inserted at the head.
+        # Write from the highest score down, as the server does: it then inserts at the head.
         for i in range(count - 1, -1, -1):
             p = make_room(b, self.ranked[i].size + ENTRY_ROOM + 8)
             p = put_text(p, self.ranked[i].text, self.ranked[i].size)
@@ -311,7 +311,7 @@ cdef class ValueWriter:
         return 0
 
     cdef int put_nodes(self, Buffer b, const Value *v, const Word *key) except -1:
-        """Write a list as the nodes that the server would have filled in turn."""
+        """Write a list as the nodes that the server would fill in sequence."""
         cdef Py_ssize_t i, start, first = 0, nodes = 0, at = 0
         cdef Node *node
         cdef bint reverse = v.kind == LIST_FROM_HEAD
@@ -337,14 +337,14 @@ cdef class ValueWriter:
         return 0
 
     cdef Py_ssize_t node_end(self, const Value *v, Py_ssize_t first, bint *plain) noexcept:
-        """Return the end of the node that begins with an element."""
+        """Return the end of the node whose first element is ``first``."""
         cdef Format f = self.format
         cdef Py_ssize_t i = first, size = LISTPACK_HEADER + 1, command = 0, at, added
         plain[0] = self.is_large(v.words[first].size)
         if plain[0]:
             return first + 1
         if f.newer and first == 0:
-            # A new list is one listpack until the arguments of a command would not fit in it.
+            # A new list is one listpack until the arguments of a command exceed the listpack.
             while command < v.commands:
                 added = 0
                 for at in range(i, v.ends[command]):
@@ -365,11 +365,11 @@ cdef class ValueWriter:
         return i
 
     cdef bint is_large(self, Py_ssize_t size) noexcept:
-        """Return whether an element has a node of its own, without a listpack."""
+        """Return whether an element gets its own node, without a listpack."""
         return size > self.format.list_bytes if self.format.newer else size >= OLD_LARGE_BYTES
 
     cdef Py_ssize_t most_per_command(self, const Value *v) noexcept:
-        """Return the words of the largest command."""
+        """Return the number of words in the largest command."""
         cdef Py_ssize_t i, before = 0, most = 0
         for i in range(v.commands):
             most = max(most, v.ends[i] - before)

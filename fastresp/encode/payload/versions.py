@@ -1,4 +1,4 @@
-"""Choose the format of values that a server reads."""
+"""Choose a format of values that the server accepts."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from .format import Format
 
 __all__ = ["format_of"]
 
-# The RDB version that DUMP of each server writes, newest first. A server accepts older ones; Valkey
-# 9 refuses 12 to 79, which other products use. Source: rdb.h of each.
+# The RDB version that DUMP writes on each server version, newest first. Servers accept older RDB
+# versions. Valkey 9 refuses versions 12 to 79, which other products use. Source: each rdb.h.
 REDIS = (((7, 4), 12), ((7, 2), 11), ((7, 0), 10), ((6, 2), 9))
 VALKEY = (((9, 0), 80), ((7, 2), 11))
-# Settings before 7.0 have other names.
+# Before 7.0, settings have other names.
 OLD, NEW = "-ziplist-", "-listpack-"
 
 
@@ -22,8 +22,8 @@ def format_of(version: str | None, limits: dict[str, int], *, valkey: bool) -> F
 
     Args:
         version: the server's version, such as ``"7.0.15"``.
-        limits: its settings.
-        valkey: whether it is Valkey.
+        limits: the server's settings.
+        valkey: whether the server is Valkey.
 
     Raises:
         TransportError: the server is too old, or its version is unknown.
