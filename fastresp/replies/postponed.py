@@ -136,7 +136,7 @@ class Postponed:
                     raise TransportError(
                         "while a slot of the cluster was moved, a command was refused, but a later "
                         f"one of the same key ran; the command of row {command.row:,} can't be "
-                        "sent again without overtaking it"
+                        "resent without overtaking it"
                     )
                 del waiting[place]
                 found.append((slot, command, words))
