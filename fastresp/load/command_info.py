@@ -49,7 +49,7 @@ class CommandInfo:
         """Parse the reply about one command; return None for an unknown command.
 
         Raises:
-            ValueError: it is not a reply to COMMAND INFO.
+            ValueError: ``reply`` is not a reply to COMMAND INFO.
         """
         match reply:
             case None:

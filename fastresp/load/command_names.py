@@ -14,9 +14,9 @@ __all__ = ["check_connection_state", "check_spread", "command_names"]
 
 CONNECTIONS = Hint("connections", ...)
 
-# The commands between these stay on one connection.
+# MULTI, EXEC and DISCARD: the commands of a transaction share a connection.
 TRANSACTION = frozenset(("MULTI", "EXEC", "DISCARD"))
-# All earlier and later commands depend on these.
+# Commands whose order relative to all other commands matters.
 OF_ALL = frozenset(("FLUSHALL", "FLUSHDB", "SWAPDB", "SCRIPT", "FUNCTION"))
 
 
@@ -40,10 +40,11 @@ def check_connection_state(
 ) -> None:
     """Refuse commands that change connection state, if their connection may be replaced.
 
-    A cluster load refuses them later, and names their row.
+    A cluster load refuses these commands when it encodes them, and names their row.
 
     Raises:
-        ValueError: the load has such a command, or its command names depend on the data.
+        ValueError: the load has a command that changes connection state, or its command names
+            depend on the data.
     """
     option = Hint("retry", options.retry)
     if options.durability != ACKNOWLEDGED:
@@ -71,8 +72,8 @@ def check_spread(source: object, template: Template | None, connections: int) ->
     MULTI and EXEC in a template are allowed: the commands of a transaction share a connection.
 
     Raises:
-        ValueError: a command changes its connection or all data, or the command names depend on
-            the data.
+        ValueError: a command changes the state of its connection or all data, or the command
+            names depend on the data.
         ProtocolError, EncodeError: the source is a RESP file that can't be sent.
     """
     if connections == 1:

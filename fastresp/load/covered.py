@@ -23,7 +23,7 @@ class Written(NamedTuple):
 
     Attributes:
         kind: ``"HASH"`` or ``"JSON"``; empty for either.
-        beginning: their common prefix.
+        beginning: common prefix of the keys.
     """
 
     kind: str

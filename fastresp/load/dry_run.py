@@ -39,7 +39,7 @@ __all__ = ["DryRun", "Inquiry", "Node", "Sample", "dry_run", "take_sample"]
 SAMPLE_ROWS = 1_000
 # The sample is kept in memory, so it ends early at this size.
 SAMPLE_BYTES = 16 << 20
-# How long to count rows if the source does not know its number of rows.
+# Seconds to count rows if the source does not know its number of rows.
 COUNT_SECONDS = 0.5
 COMMANDS_SHOWN = 5
 KEYS_SHOWN = 3
@@ -85,7 +85,7 @@ class Node:
 
     Attributes:
         server: host and port.
-        inquiry: the node's answers about its commands of the sample.
+        inquiry: the node's answers about the sample commands that are routed to it.
         share: share of the load's commands, from 0 to 1.
         memory: bytes that the node's part of the load needs; see DryRun.estimate.
     """
@@ -102,7 +102,7 @@ class DryRun:
 
     Attributes:
         sample: the first commands of the load.
-        inquiry: the server's answers about them; in a cluster, the answers of all nodes combined.
+        inquiry: the server's answers about the sample; in a cluster, all nodes' combined answers.
         estimate: the memory that the whole load needs; if the number of rows is unknown, the
             memory that the sample needs.
         problems: the problems found, one sentence each.
@@ -165,7 +165,7 @@ def dry_run(
     nodes: list[Node] = []
     try:
         answers = where.ask(timeout)
-        where.nodes = False  # from here on, the questions are for each node
+        where.nodes = False  # each node is asked separately below
         if answers.topology is None:
             inquiry = inquire(sample.commands, where, timeout=timeout)
         else:
@@ -180,7 +180,7 @@ def dry_run(
         inquiry = Inquiry(unreachable=error.args[0])
     else:
         inquiry.rehearsed = _rehearsed(template, server, timeout, serialize)
-    if serialize:  # which makes whole keys
+    if serialize:  # the load creates whole keys
         inquiry.wrong_types = []
     if not serialize or exists != "error":
         inquiry.existing = []
@@ -250,7 +250,7 @@ def take_sample(
                 serializer.serialize(chunk)
             _take_chunk(chunk, sample)
             if sample.whole and encoder.rows > SAMPLE_ROWS:
-                sample.whole, sample.rows = False, SAMPLE_ROWS  # rows that made no command
+                sample.whole, sample.rows = False, SAMPLE_ROWS  # the later rows had no commands
             if not sample.whole:
                 break
         if sample.whole:
@@ -274,11 +274,11 @@ def _check_serialized(serializer: Serializer, template: Template | None) -> None
 
 
 def _count_on(chunks: Iterable[Chunk], encoder: Encoder, data: Any) -> int | None:
-    """Count rows for COUNT_SECONDS more, and estimate the total from them.
+    """Count rows for another COUNT_SECONDS, and estimate the source's total number of rows.
 
-    Use the source's estimate from the lengths of its lines, if it has one. Otherwise divide the
-    rows counted between two moments by the share of the source read between them. The first
-    moment is not the start: a source reads ahead of the rows it yields, by 15 MB for CSV.
+    Use the source's own estimate from the lengths of its lines, if there is one. Otherwise divide
+    the rows counted between two moments by the share of the source read between these moments. The
+    first moment is not the start: a source reads ahead of the rows it yields, by 15 MB for CSV.
     """
     begin = time.monotonic() + COUNT_SECONDS / 2
     deadline = begin + COUNT_SECONDS
@@ -317,7 +317,7 @@ def _take(chunk: Chunk, index: int, sample: Sample) -> None:
 def _rehearsed(
     template: Template | None, server: ServerLike, timeout: float | None, serialize: bool
 ) -> str:
-    """Check whether the server accepts the template's commands; needs no extra permissions."""
+    """Return why the server would reject the template's commands; empty if it accepts them."""
     where = Server(server, template=template, nodes=True)
     if serialize:
         where = where.changed(rehearsal=[*where.rehearsal, RESTORE])
@@ -384,7 +384,7 @@ def _problems(
 
 
 def _full(data: str, server: str, inquiry: Inquiry, memory: int) -> list[str]:
-    """Describe the problem if a server has less free memory than its data needs; else return []."""
+    """Describe the problem if a server lacks free memory for the load; else return []."""
     if not inquiry.maxmemory or inquiry.used_memory is None:
         return []
     free = inquiry.maxmemory - inquiry.used_memory

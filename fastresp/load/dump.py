@@ -39,8 +39,8 @@ def dump(
     A server reads an RDB file when it starts; managed services import it. It contains whole keys:
     the strings, hashes, lists, sets and sorted sets that adjacent SET, HSET, RPUSH, LPUSH, SADD or
     ZADD commands of a key create. EX, PX, and a following EXPIRE or PEXPIRE of the key count from
-    the time of the call. The file is replaced atomically. The commands of a key are kept in memory,
-    so a key with more than 512 MiB of values is an error.
+    the time of the ``dump()`` call. The file is replaced atomically. The commands of a key are kept
+    in memory, so a key with more than 512 MiB of values is an error.
 
     Args:
         data, template, nulls, default: as for ``mass_insert``.
@@ -56,10 +56,10 @@ def dump(
         The number of commands written; for an RDB file, the number of commands in its keys.
 
     Raises:
-        EncodeError, TemplateError: as in ``mass_insert``; for an RDB file, also if a command does
-            not create such a value, or if rows that are not adjacent create the same key.
+        EncodeError, TemplateError: as in ``mass_insert``; for an RDB file, also if a command
+            creates no key of these types, or if rows that are not adjacent create the same key.
         OSError: the file can't be written.
-        TypeError: the RDB file is not a path.
+        TypeError: ``file`` is not a path, and the format is RDB.
         ValueError: the file is also the source, or an option has an invalid value.
     """
     template = as_template(template)

@@ -28,7 +28,7 @@ __all__ = ["Indexing"]
 
 # Interval between questions to the server.
 ASKED_S = 0.1
-# Timeout of each question, if only the report needs the answer.
+# Timeout in seconds of each question, if only the report needs the answer.
 ANSWERED_S = 5.0
 
 Show = Callable[[Report], object] | None
@@ -37,7 +37,7 @@ Show = Callable[[Report], object] | None
 class Indexing:
     """Watches the search indexes that cover a load's keys; a context manager.
 
-    It asks over its own connections.
+    Asks the server over separate connections.
     """
 
     def __init__(self, template: Template | None, options: Options) -> None:
@@ -46,13 +46,13 @@ class Indexing:
         self._asked_for = options.wait_index or options.index_backlog is not None
         self._indexes: Indexes | None = None
         self._carrier: Transport | None = None
-        self._before: dict[str, Index] = {}  # the indexes at the beginning
-        self._keys: dict[str, int] = {}  # the number of keys before the scan of each
-        # Commands answered before the server was last asked for the backlog.
+        self._before: dict[str, Index] = {}  # the indexes when the load began
+        self._keys: dict[str, int] = {}  # by index: number of keys before its scan
         self._question: Future[list[Index]] | None = None
         self._asked_at = 0.0
+        # Commands answered before the server was last asked for the backlog.
         self._answered = 0
-        self._admitted = 0  # up to which command may be sent
+        self._admitted = 0  # number of commands of the load that may be sent
 
     def __enter__(self) -> Self:
         return self
@@ -95,7 +95,7 @@ class Indexing:
     def holding(
         self, chunk: Chunk, drain: Callable[[], Steps[None]], meanwhile: Callable[[], Steps[None]]
     ) -> Steps[None]:
-        """Before a chunk is sent, wait until few enough documents are not indexed yet.
+        """Wait, before a chunk is sent, until the index backlog is small enough.
 
         Args:
             chunk: the chunk.
@@ -127,7 +127,7 @@ class Indexing:
         question = self._question
         if question is not None and question.done():
             self._question = None
-            with suppress(TransportError):  # then holding() asks
+            with suppress(TransportError):  # holding() then asks the server
                 self._note(question.result())
                 self._admitted = self._answered + most - carrier.so_far.index_waiting
         if self._question is None and time.monotonic() >= self._asked_at + ASKED_S:
@@ -144,10 +144,10 @@ class Indexing:
         return _Gate(self, lanes)
 
     def ending(self, show: Show) -> Steps[None]:
-        """At the end, report the state of the indexes; with ``wait_index``, wait for them.
+        """Report the state of the indexes after the load; with ``wait_index``, wait for them.
 
         Raises:
-            TransportError: the load has to wait, and the server does not return the state.
+            TransportError: with ``wait_index``, the server does not return the state.
             TransportTimeout: the indexes make no progress.
         """
         if self._carrier is None or self._indexes is None or not self._before:
@@ -168,14 +168,14 @@ class Indexing:
             raise
 
     def _until(self, most: int, meanwhile: Callable[[], Steps[None]]) -> Steps[None]:
-        """Wait until at most N documents are not indexed; raises as ``holding()``."""
+        """Wait until at most ``most`` documents are not indexed; raise as ``holding()``."""
         assert self._indexes is not None and self._carrier is not None
         timeout = self._options.timeout
         moved, seen = time.monotonic(), list[tuple[str, bool, float, int]]()
         while not self._carrier.so_far.stopped:
             lost: TransportError | None = None
             try:
-                # Any index counts as progress, since one may wait for the scan of another.
+                # Progress of any index counts: an index may wait for another index's scan.
                 found: list[Index] = yield Blocking(self._indexes.ask, self._indexes.interrupt)
             except TransportError as error:
                 lost = error

@@ -23,7 +23,7 @@ __all__ = ["Inquiry", "inquire", "merged"]
 
 # Larger commands are not checked with ACL DRYRUN: the reply is not worth the traffic.
 DRYRUN_BYTES = 1 << 16
-# The key type of the commands of an ACL category. Source: server.c of Redis 7.0.
+# The key type that the commands of an ACL category need. Source: server.c of Redis 7.0.
 TYPES = {
     "@string": "string",
     "@bitmap": "string",
@@ -54,11 +54,11 @@ class Inquiry:
         refused: the ACL's error messages for the commands that it does not allow.
         unknown: names of commands that the server does not know.
         wrong_arity: commands with too many or too few arguments, formatted for display.
-        wrong_types: a message for each key of another type than the command expects.
+        wrong_types: a message for each existing key that has the wrong type for its command.
         existing: the keys that exist, in quotes.
         checked_keys: number of keys whose type was checked.
         rehearsed: why the server would reject a command of the template in every row; empty if it
-            accepts them.
+            accepts all commands.
     """
 
     unreachable: str = ""
@@ -118,7 +118,7 @@ def merged(inquiries: Sequence[Inquiry]) -> Inquiry:
     return Inquiry(
         unreachable=next((each.unreachable for each in inquiries if each.unreachable), ""),
         used_memory=sum(used) if len(used) == len(inquiries) else None,
-        # If one node has no limit, nor has the sum.
+        # The sum has no limit if a node has no limit.
         maxmemory=sum(most) if len(most) == len(inquiries) else 0 if used else None,
         policy=", ".join(policies) or None,
         limits=first.limits,

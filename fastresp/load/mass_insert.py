@@ -95,10 +95,10 @@ def mass_insert(
         transport: ``"socket"``: fastresp's own connection, which knows the row of each error;
             ``"redis-cli"``: a ``redis-cli --pipe`` process; ``"auto"``: the socket.
         on_error: ``"raise"`` raises LoadErrors at the end if the server returned error replies;
-            ``"collect"`` only reports them; ``"stop"`` stops the load at the first one (commands in
-            flight still run). redis-cli does not see errors nested in a reply, such as EXEC's. A
-            reply such as OOM, BUSY or READONLY always stops a load to a single server, unless
-            ``retry`` or ``max_errors`` is given.
+            ``"collect"`` only reports them; ``"stop"`` stops the load at the first error reply
+            (commands in flight still run). redis-cli does not see errors nested in a reply, such as
+            EXEC's. A reply such as OOM, BUSY or READONLY always stops a load to a single server,
+            unless ``retry`` or ``max_errors`` is given.
         max_errors: stop when more commands than this have failed: a number, or a percentage of
             the replies such as ``"1%"`` (checked from the 100th reply on).
         rejects: where to write failed commands during the load: the path of a JSON Lines file,
@@ -106,20 +106,19 @@ def mass_insert(
         rate_limit: maximum rate of all connections together: commands per second, or bytes per
             second as a text such as ``"50MB"``, ``"800KB"`` or ``"64MiB"``.
         connections: number of connections, 1 to 64; in a cluster, to each primary. More than one
-            needs the socket, and keeps only commands with the same key (their first) in order.
-            Helps if one connection is the limit: high latency, or a server with several I/O
-            threads.
+            needs the socket, and keeps only commands with the same first key in order. Helps if one
+            connection is the bottleneck: high latency, or a server with several I/O threads.
         nulls: what to do with None, or a key missing from a dict. ``"auto"`` omits the field
             of a field-value pair of ``{**}``, and raises anywhere else, such as in a key or score.
             ``"skip"`` omits the field-value pair, item or command; ``"empty"`` sends an empty
             string; ``"error"`` raises. An omitted field keeps the value of an earlier load:
-            ``"delete"`` is ``"auto"`` plus an HDEL of these fields after the row's HSET. To replace
-            whole keys, use ``mode="serialize", exists="replace"``.
+            ``"delete"`` is ``"auto"`` plus an HDEL of the omitted fields after the row's HSET. To
+            replace whole keys, use ``mode="serialize", exists="replace"``.
         timeout: give up after this many seconds without progress; None to wait forever.
         progress: True for a progress bar on the terminal, or a callable that receives the live
             Report.
         default: a function that converts any object other than str, bytes, int, float or buffer
-            into one of the first four. Without it, Decimal, date, time and UUID objects are sent
+            to a str, bytes, int or float. By default, Decimal, date, time and UUID objects are sent
             as the text that ``pack`` returns for them, and all others are errors. Not called for
             None or for columns, which contain no Python objects.
         mode: ``"commands"`` sends the commands unchanged. ``"merge"`` combines adjacent commands
@@ -140,23 +139,23 @@ def mass_insert(
         retry: which commands to resend after a lost connection, if they are unanswered and so may
             have run: ``"never"``; ``"idempotent"``: only idempotent ones (SET, HSET, SADD, ZADD,
             DEL, but not RPUSH or INCR); ``"always"``. Commands that are not resent are in doubt,
-            and the load continues. None means ``"idempotent"`` in a cluster; on a single server, it
-            lets a lost connection end the load. A retry waits up to ``timeout`` seconds for the
+            and the load continues. None means ``"idempotent"`` in a cluster; with None on a single
+            server, a lost connection ends the load. A retry waits up to ``timeout`` seconds for the
             server or its successor. Commands that a server refuses because of its state, such as
             OOM, BUSY or READONLY, have not run and are retried in the same way.
         wait_replicas: the same as ``durable=N``.
         durable: when commands count as acknowledged: ``"acknowledged"``: the server has replied;
             ``"fsync"``: it has also synced its append-only file (WAITAOF: Redis 7.2 and later,
             Valkey), so they survive a crash; a number: this many replicas have them (WAIT), so they
-            survive a failover. The report counts them as ``durable``; unconfirmed commands are in
-            doubt. A checkpoint only covers durable rows.
+            survive a failover. The report counts confirmed commands as ``durable``; all others are
+            in doubt. A checkpoint only covers durable rows.
         checkpoint: a name under which the server stores the progress of the load, so that it can
             resume after any failure: no row is lost or applied twice. Idempotent commands such as
             SET or HSET may be resent; all others are sent in transactions. Needs a template, and a
             source that can be read again or a ``source_id``.
         resume: resume at the checkpoint; if none exists, start the load. By default, an existing
             checkpoint is an error.
-        take_over: resume even if another loader is active, which is then fenced off.
+        take_over: resume even if another loader is active, and fence that loader off.
         checkpoint_clear: delete the checkpoint and start with the first row.
         source_id: an ID, such as a date, asserting that a source that can be read only once yields
             the same rows in the same order.
@@ -181,10 +180,10 @@ def mass_insert(
         LoadErrors: the server returned an error for a command; the load ran to its end, or
             was stopped by ``on_error="stop"`` or ``max_errors``.
         EncodeError: a value can't be encoded or is larger than the server accepts, or a command
-            can't be serialised. The rows before it were loaded, except, in mode ``"serialize"``,
-            earlier rows of the same key.
-        TemplateError: the template is invalid, a row lacks a field that it names, or a column has
-            a type that the template can't send.
+            can't be serialised. All earlier rows were loaded, except, in mode ``"serialize"``, rows
+            of the same key.
+        TemplateError: the template is invalid, a row lacks a field that the template names, or a
+            column has a type that the template can't send.
         TransportError: the server can't be used, the user lacks the permission for a command of the
             template (nothing was sent), or the connection was lost. Also raised at the end, unless
             ``on_error`` is ``"collect"``, if commands that ``retry`` does not resend are in doubt,
@@ -197,9 +196,9 @@ def mass_insert(
             can't be created (nothing was sent; later failures are only logged).
         ImportError: ``metrics`` is given, and the package for it is not installed.
 
-        KeyboardInterrupt and the source's exceptions propagate unchanged, after the commands
-        before them were loaded. An exception during the load has the report as its ``report``
-        attribute; exceptions of other packages also have it as a note.
+        KeyboardInterrupt and the source's exceptions propagate unchanged, after all earlier
+        commands were loaded. An exception during the load has the report as its ``report``
+        attribute; exceptions of other packages also have the report as a note.
 
     Thread-safe: each call opens its own connections.
     """
@@ -238,7 +237,7 @@ def mass_insert(
 
 
 def loading(chunks: Chunks, choose: Choose) -> Steps[Report]:
-    """Run a load as a core: yield what the driver has to wait for.
+    """Run a load: yield each operation that the driver must run or wait for.
 
     Args:
         chunks: the source; closed at the end.
@@ -371,7 +370,7 @@ def _sending(
 
 def _tending(carrier: Transport, resuming: Resuming) -> None:
     """Send, receive and renew the lease while a pushed source pauses."""
-    # An exception recurs when the load continues; raised here, Arrow would lose its type.
+    # An exception is raised again when the load continues; here, Arrow would lose its type.
     with suppress(Exception):
         assert carrier.lanes is not None
         carrier.lanes.tend()
@@ -416,10 +415,10 @@ def _following(
     *,
     end: bool = False,
 ) -> Steps[None]:
-    """Resend commands that nodes refused, or left unanswered when they were lost.
+    """Resend commands that a node refused, or that a lost node left unanswered.
 
-    Ready chunks that were routed to the old nodes are sent with these commands, so that no command
-    overtakes an earlier command of its key.
+    Ready chunks that were routed to the old nodes are sent with the resent commands, so that no
+    command overtakes an earlier command of its key.
 
     Args:
         end: whether to continue until every command is answered.

@@ -31,7 +31,7 @@ LIMITS = {
     "hash-max-listpack-value": 64,
     "list-max-listpack-size": -2,
     "set-max-intset-entries": 512,
-    "set-max-listpack-entries": 0,  # not before 7.2
+    "set-max-listpack-entries": 0,  # 0: before Redis 7.2
     "set-max-listpack-value": 64,
     "zset-max-listpack-entries": 128,
     "zset-max-listpack-value": 64,
@@ -80,13 +80,13 @@ def entry_size(value: bytes) -> int:
 
 
 def table_size(entries: float) -> int:
-    """Return the memory of a dict's table: 8 bytes per slot, a power of two of them."""
+    """Return the memory of a dict's table: 8 bytes for each of 2**N slots."""
     return 8 * max(4, 1 << math.ceil(math.log2(max(entries, 1))))
 
 
 @dataclass
 class Value:
-    """The elements of one key, as sums that can be scaled.
+    """The elements of one key, as totals that can be scaled.
 
     Attributes:
         kind: the key's type, as TYPE returns it.
@@ -114,7 +114,7 @@ class Value:
             self.integers = self.integers and INTEGER.fullmatch(part) is not None
 
     def size(self, times: float, limits: Mapping[str, int]) -> float:
-        """Return the memory of the value with ``times`` as many elements."""
+        """Return the memory of the value if its number of elements is multiplied by ``times``."""
         return ROBJ + SIZES[self.kind](self, times, limits)
 
 
@@ -201,13 +201,17 @@ class Model:
         self._elements: set[tuple[bytes, bytes]] = set()
         self._expiring: set[bytes] = set()
         self._unknown: dict[str, None] = {}
-        self._count = 0  # elements in all, list elements included
+        self._count = 0  # number of all elements, including list elements
 
     def run(self, commands: Sequence[Sequence[bytes]], times: float) -> Estimate:
-        """Run a sample, and return the estimate for ``times`` as many commands.
+        """Estimate the memory of a load from a sample of its commands.
 
         The share of new keys and elements in the second half of the sample predicts their share in
-        the rest of the load. It is 0 if the same keys repeat.
+        the rest of the load. That share is 0 if the same keys repeat.
+
+        Args:
+            commands: the sample.
+            times: commands of the load / commands of the sample.
         """
         middle = len(commands) // 2
         self._take(commands[:middle])

@@ -109,7 +109,7 @@ class Metrics(Observer):
 
     @contextmanager
     def _warning(self) -> Iterator[None]:
-        """Log the first exception, and continue after each."""
+        """Suppress exceptions, and log the first."""
         try:
             yield
         except Exception as error:
@@ -126,7 +126,7 @@ class Metrics(Observer):
             file.add(text.encode(errors="replace"))
 
     def _text(self, watch: Watch) -> str:
-        # The package writes the metrics of a registry; this registry has only the load's metrics.
+        # prometheus_client formats a whole registry, so this one has only the load's metrics.
         registry = _Registry([*self._counters(watch.report), *self._gauges(watch)])
         text: str = self._generate(registry).decode()
         return text
@@ -195,7 +195,7 @@ class Metrics(Observer):
 
 
 class _Registry:
-    """A registry for prometheus_client, which has only a global one."""
+    """A registry for prometheus_client, whose default registry is global."""
 
     def __init__(self, families: Iterable[Any]) -> None:
         self._families = families

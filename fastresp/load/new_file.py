@@ -38,7 +38,7 @@ class Place:
         what: the kind of such files, for messages.
 
     Raises:
-        FileExistsError: the file starts with something else.
+        FileExistsError: the file has another beginning.
         ValueError: the path is not a file.
     """
 
@@ -70,8 +70,8 @@ class Place:
             new: path of the new file, for messages.
 
         Raises:
-            Displaced: it is not the file that was at the path at the start.
-            FileExistsError: it is a symbolic link, or does not start with one of ``beginnings``.
+            Displaced: the file was replaced since this Place was created.
+            FileExistsError: the file has become a symbolic link, or has another beginning.
         """
         found = self._look()
         ours = found is None or stat.S_ISREG(found.st_mode)
@@ -100,7 +100,7 @@ class Place:
 
 
 def version(found: os.stat_result) -> tuple[int, ...]:
-    """Return what identifies a file and its content; inodes alone are reused."""
+    """Return values that identify a file and its content; an inode alone may be reused."""
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
@@ -162,9 +162,9 @@ class Output:
     """A new file, with the checksum of an RDB file.
 
     Attributes:
-        place: where the file will be.
+        place: final path of the file.
         size: bytes written.
-        crc: their checksum.
+        crc: checksum of the written bytes.
     """
 
     def __init__(self, file: io.FileIO, place: str) -> None:

@@ -27,9 +27,9 @@ def observers(chunks: Chunks) -> list[Observer]:
         from .metrics import Metrics
 
         found.append(Metrics(options, files_of(chunks.data)))
-    # Imported by programs that configure tracing, and by redis-py if it is installed.
+    # Imported by programs that configure tracing, and by redis-py if OpenTelemetry is installed.
     trace: Any = sys.modules.get("opentelemetry.trace")
-    # It may be misconfigured, or be half imported.
+    # OpenTelemetry may be misconfigured, or only partly imported.
     with suppress(Exception):
         if trace is not None and not isinstance(
             trace.get_tracer_provider(), trace.ProxyTracerProvider

@@ -24,12 +24,12 @@ WHOLE = 1_000_000
 
 @contextmanager
 def reporting(progress: Progress, data: Any) -> Iterator[Callable[[Report], object] | None]:
-    """Yield a function to call with the live report, or None without progress.
+    """Yield a function to call with the live report; None if no progress is shown.
 
     Args:
         progress: True for a bar on the terminal, or a callable that is called with the Report.
         data: the source. The share done and the time left are computed from the acknowledged rows
-            and the source's ``rows`` or length, or else its ``fraction(rows)``.
+            and the source's ``rows`` or length; if neither is known, from its ``fraction(rows)``.
     """
     if not progress or isinstance(progress, Observer):
         yield None
@@ -58,7 +58,7 @@ def counting(shown: bool) -> Iterator[Callable[[int, int], object]]:
 
 
 def known_rows(data: Any) -> int | None:
-    """Return a source's number of rows, or None; call it before any row is consumed."""
+    """Return a source's number of rows; None if unknown. Call before any row is consumed."""
     # Look at the type: a data frame may have a column named "rows".
     rows = data.rows if hasattr(type(data), "rows") else None
     return rows if isinstance(rows, int) else operator.length_hint(data) or None
@@ -77,7 +77,7 @@ def fraction_done(data: Any, total: int | None, report: Report) -> float | None:
     resumed load skips count as done.
 
     Args:
-        total: the source's number of rows, or None.
+        total: the source's number of rows; None if unknown.
     """
     rows = report.resumed_at + rows_done(report)
     if total:

@@ -40,7 +40,7 @@ def check_version(rdb_version: int) -> None:
     """Refuse a version that can't be written.
 
     Raises:
-        ValueError: it is not 9, 10 or 11.
+        ValueError: the version is not 9, 10 or 11.
     """
     if rdb_version not in RDB_VERSIONS:
         raise ValueError(
@@ -148,7 +148,7 @@ class KeyLog:
             self._file.close()
 
     def check(self) -> None:
-        """Check all keys, unless they were in memory together.
+        """Check all keys, if some were spilled; keys in memory were checked when added.
 
         Raises:
             EncodeError: two rows create the same key.

@@ -17,7 +17,7 @@ __all__ = ["write_chunk", "write_whole"]
 
 
 def write_whole(writer: Encoder, source: Iterable[Any], file: io.FileIO) -> None:
-    """Write to a file that we opened; after an error, truncate it after its last whole command."""
+    """Write a source to a file; after an error, truncate the file after its last whole command."""
     commands = size = 0
     own(file, io.FileIO.close)
     try:

@@ -38,7 +38,7 @@ from .command_names import command_names
 
 __all__ = ["Resuming", "check_possible"]
 
-# Approximate commands, or bytes, of a transaction, which blocks the server for about a millisecond.
+# Approximate maximum commands, or bytes, of a transaction; it blocks the server for about 1 ms.
 BATCH_COMMANDS = 2000
 BATCH_BYTES = 1 << 17
 # Room for the commands of a chunk and its transactions.
@@ -56,7 +56,7 @@ class Resuming:
     """Claims, advances and releases the checkpoint of a load, if it has one.
 
     Args:
-        chunks: the source; its first row is set to the stored row.
+        chunks: the source; Resuming sets its first row to the stored row.
 
     Attributes:
         ended: whether the whole source was loaded earlier.
@@ -85,7 +85,7 @@ class Resuming:
         if self._checkpoint is None:
             return
         try:
-            if not isinstance(error, GeneratorExit):  # after it, an event loop awaits nothing
+            if not isinstance(error, GeneratorExit):  # after which nothing can be awaited
                 yield Blocking(self._close)
         finally:
             self._close()
@@ -174,7 +174,7 @@ class Resuming:
 
     @property
     def keeps(self) -> Callable[[dict[str, Any]], bool] | None:
-        """Returns whether to keep an earlier load's reject, since its row does not run again."""
+        """Function that returns whether to keep a reject, since its row is not loaded again."""
         if not self._done.resumed:
             return None
         checkpoint, rows = self._checkpoint, self._done.rows
@@ -294,7 +294,7 @@ class Resuming:
             )
         confirmation = confirmation_of(self._options.durability)
         if confirmation is not None and self._batched and self._done.resumed:
-            # The markers of earlier rows were set with them, durable or not.
+            # Transactions set markers together with rows, even if the rows are not durable.
             yield Blocking(partial(self._checkpoint.confirm, rows, confirmation))
         yield Blocking(partial(self._checkpoint.finish, report, rows))
         self._levelled = rows

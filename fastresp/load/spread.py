@@ -21,7 +21,7 @@ __all__ = ["Command", "Spread", "spread"]
 
 Command: TypeAlias = tuple[bytes, ...]
 
-# The slot number of a command for all nodes.
+# The slot number of a command that is sent to all nodes.
 EVERY = SLOTS
 # Commands that end a transaction.
 ENDS = (b"EXEC", b"DISCARD")
@@ -38,7 +38,7 @@ class Spread:
         slots: the slots of all commands that can be sent, in order.
         refused: the commands of rows that can't be sent.
         refused_rows: number of rows that can't be sent.
-        refusals: the reasons for the first of these rows.
+        refusals: the reasons for the first refused rows.
     """
 
     commands: list[list[Command]]
@@ -48,11 +48,11 @@ class Spread:
     refusals: list[str] = field(default_factory=list)
 
     def shares(self, topology: Topology, sizes: Sequence[float], times: float) -> list[float]:
-        """Estimate the share of each node of the whole load.
+        """Estimate each node's share of the whole load.
 
         Slots of the sample keep their share. New slots are distributed like the slots of the
-        cluster; the second half of the sample predicts their number, which is small if all keys
-        have one of a few hash tags.
+        cluster; the second half of the sample predicts their number, which is small if the keys
+        have only a few hash tags.
 
         Args:
             topology: topology of the cluster.
@@ -156,7 +156,7 @@ def is_for_all(command: Command) -> bool:
 
 
 def _slot_of_transaction(commands: Sequence[Command], rules: Rules) -> int:
-    """Return the slot of the first key in a transaction; OPEN if it does not end in its row."""
+    """Return the slot of a transaction's first key; OPEN if the row does not end it."""
     found = NO_KEY
     for command in commands:
         slot = rules.slot(pack(*command))

@@ -31,7 +31,7 @@ SCHEMA = "https://opentelemetry.io/schemas/1.33.0"
 class Span(Observer):
     """One span for a load.
 
-    It has no values, error texts or URLs, which could contain data or passwords.
+    The span has no values, error texts or URLs, which could contain data or passwords.
 
     Args:
         trace: the module ``opentelemetry.trace``.
@@ -108,7 +108,7 @@ def _place(options: Options) -> dict[str, str | int]:
     place: dict[str, str | int] = {}
     if settings.get("path"):
         place["server.address"] = str(settings["path"])
-    elif "connection_pool" not in settings:  # unless from Sentinel
+    elif "connection_pool" not in settings:  # Sentinel has no fixed address
         place["server.address"] = str(settings.get("host") or "localhost")
         place["server.port"] = int(settings.get("port") or 6379)
     return place | {"db.namespace": str(settings.get("db") or 0)}

@@ -53,13 +53,13 @@ class Watch:
         self.error: BaseException | None = None
         self.ended = False
         self._observers = observers
-        self._begun: list[tuple[Observer, float]] = []  # with the time of the last look
+        self._begun: list[tuple[Observer, float]] = []  # each with the time of its last look()
         self._report: Report | None = None
         own(self)
 
     @property
     def report(self) -> Report:
-        """The live report, or at the end the final one."""
+        """The live report; at the end, the final report."""
         if self._report is None and self.carrier is not None:
             return self.carrier.report
         return self._report or Report("")

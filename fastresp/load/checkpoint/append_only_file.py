@@ -1,9 +1,10 @@
 """Remove a truncated transaction from the append-only file of a server that has crashed.
 
-A crash may truncate the last transaction in the file. If it ends within a command, the server skips
-the transaction when it restarts, but leaves it in the file; on the second restart, it runs it
-together with the next transaction, so rows run twice. Seen with Redis 6.2 to 8.2 and Valkey 8.1,
-not with Valkey 9.1. Rewriting the file removes the truncated transaction.
+A crash may truncate the last transaction in the file. If the file then ends within a command, the
+server skips the truncated transaction at the first restart, but leaves it in the file. At the
+second restart, the server runs it together with the next transaction, so rows are loaded again.
+Seen with Redis 6.2 to 8.2 and Valkey 8.1, not with Valkey 9.1. Rewriting the file removes the
+truncated transaction.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from .links import Link, Links, possible_later, response_error
 __all__ = ["remove_halves"]
 
 LOOK_S = 0.05
-# A rewrite is in progress, which suffices; the user lacks permission; the command is disabled.
+# Ignored errors: a rewrite is in progress, the user lacks permission, the command is disabled.
 HARMLESS = ("in progress", "permissions", "unknown command")
 UNDER_WAY = ("aof_rewrite_in_progress", "aof_rewrite_scheduled")
 # The first version of Valkey that truncates the file before the transaction.
@@ -25,7 +26,7 @@ VALKEY = 9, 1
 
 
 def remove_halves(links: Links, clients: str) -> None:
-    """Rewrite the append-only file of each server that has restarted since the previous loader.
+    """Rewrite the append-only file of each server that has restarted since the previous load.
 
     Does nothing without permission for BGREWRITEAOF.
 
@@ -45,7 +46,7 @@ def remove_halves(links: Links, clients: str) -> None:
 
 
 def _rewrite(link: Link) -> None:
-    """Rewrite the append-only file, if it is enabled, and wait until that is done."""
+    """Rewrite the append-only file, if it is enabled, and wait until the rewrite is done."""
     info = link.info()
     version = tuple(int(part) for part in info.get("valkey_version", "0.0").split(".")[:2])
     if info.get("aof_enabled") != "1" or version >= VALKEY:

@@ -26,10 +26,10 @@ LEASE_S = 30
 
 
 class Description:
-    """The hash ``fastresp:{NAME}``: the source, the owner and the IDs of its connections.
+    """The hash ``fastresp:{NAME}``: the source, the owner and the IDs of the owner's connections.
 
-    The lease is a field of it: a key that expires would cost the server 2% of each command, if no
-    other key expires. See Markers for the other keys.
+    The lease is a field of this hash: a separate key that expires would slow down each command by
+    2%, if no other key expires. See Markers for the other keys.
 
     Args:
         server: the server of the load.
@@ -84,8 +84,8 @@ class Description:
 
         Args:
             connections: number of connections of the load.
-            batched: whether its commands are sent in transactions.
-            names: names of the commands in transactions.
+            batched: whether the load's commands are sent in transactions.
+            names: names of these commands.
             links: connections to use, which stay open; None to open new ones.
 
         Raises:

@@ -19,11 +19,11 @@ class Done:
     Attributes:
         ran: number of rows that have run, for each marker.
         seen: row up to which replies were received.
-        failed: failed commands of these rows.
+        failed: number of failed commands up to row ``seen``.
         resumed: whether an earlier load has started.
         ended: when the whole source had been loaded, in seconds since 1970; empty before.
-        total: number of rows at that time.
-        unknown: as ``unseen``, for the loads before the last load.
+        total: number of rows of the whole source at that time.
+        unknown: the value of ``unseen`` when the last load began.
     """
 
     ran: array[int] = field(default_factory=lambda: array("q", [0]))
@@ -41,12 +41,12 @@ class Done:
 
     @property
     def most(self) -> int:
-        """Minimum number of rows of the source, from the markers."""
+        """The number of rows that the source must at least have, from the markers."""
         return max(self.rows, *self.ran)
 
     @property
     def unseen(self) -> tuple[int, int] | None:
-        """The range of rows, as (start, stop), that may have run without their replies received."""
+        """The range of rows, as (start, stop), that may have run but whose replies were lost."""
         end = max(self.ran)
         if self.ended or end <= self.seen:
             return self.unknown
@@ -55,7 +55,7 @@ class Done:
 
     @property
     def seen_now(self) -> int:
-        """``seen`` for a resumed load, since a server may have lost rows."""
+        """The value of ``seen`` for a resumed load; lower if a server has lost rows."""
         return self.rows if max(self.ran) < self.seen else self.seen
 
 

@@ -17,10 +17,10 @@ __all__ = ["FENCE", "FENCE_BYTES", "LEVEL", "MERGED_ITEMS", "RUN", "may_fence"]
 
 # Bytes of the random token, written as hexadecimal digits.
 FENCE_BYTES = 8
-# A merged command has at most three times as many arguments plus a few, which is less than
-# SCRIPTED_WORDS of resp/batches.pyx.
+# Maximum items of a merged command, which has at most three arguments per item plus a few: fewer
+# than SCRIPTED_WORDS of resp/batches.pyx.
 MERGED_ITEMS = 2_000
-# A CLIENT ID that no connection has. Not 0, with which Redis 6.2 closes all other connections.
+# A CLIENT ID that no connection has. With 0, Redis 6.2 would close all other connections.
 NOBODY = (1 << 63) - 1
 
 # Runs commands if the marker has the expected value; see Batcher for the arguments. Returns an
@@ -95,7 +95,8 @@ end
 redis.call('HSET', KEYS[#KEYS], unpack(ARGV, 3))
 """
 
-# Sets the markers with a prefix; returns the number of others. Arguments: the prefix, the values.
+# Sets the markers that have a prefix; returns the number of markers without it. Arguments: the
+# prefix, the values.
 LEVEL = b"""local others = 0
 for number, key in ipairs(KEYS) do
   if string.sub(redis.call('GET', key) or '', 1, #ARGV[1]) == ARGV[1] then
@@ -115,8 +116,8 @@ PROBE = "redis.replicate_commands() return redis.call('EXISTS', ARGV[1])"
 def may_fence(links: Links, names: Iterable[str]) -> bool:
     """Return whether to fence by scripts: the user may run them, but not CLIENT KILL.
 
-    Not in a cluster: a script can only declare the marker's key, so a node whose slot is being
-    moved would run the script and refuse some of its commands.
+    Always False in a cluster: a script can only declare the marker's key, so a node whose slot is
+    being moved would run the script and refuse some of the commands in it.
 
     Args:
         links: our connections.

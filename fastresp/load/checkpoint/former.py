@@ -56,11 +56,11 @@ def check_alone(
 
 
 def are_alive(links: Links, clients: str) -> bool | None:
-    """Return whether one of the connections exists; None without permission to see them.
+    """Return whether any of a loader's connections exists; None if we may not list connections.
 
     Args:
         links: our connections.
-        clients: JSON: for each server its address, its run ID, and the CLIENT IDs.
+        clients: JSON with the address, run ID, and CLIENT IDs of each server.
     """
     known = [
         link.lives(numbers, named=not sure) for link, numbers, sure in _by_link(links, clients)
@@ -69,7 +69,7 @@ def are_alive(links: Links, clients: str) -> bool | None:
 
 
 def close_all(links: Links, clients: str, timeout: float | None) -> None:
-    """Close the connections; commands that the server has received but not run are dropped.
+    """Close a loader's connections; the server drops received commands that have not run.
 
     Args:
         links, clients: as for ``are_alive()``.
@@ -114,10 +114,10 @@ def _wait_for_end(link: Link, number: int, sure: bool, error: str, seconds: floa
 
 
 def _by_link(links: Links, clients: str) -> Iterator[tuple[Link, list[int], bool]]:
-    """Yield the connections by server, and whether its process is certainly unchanged.
+    """Yield a loader's connections by server, and whether the server certainly has not restarted.
 
-    Connections to a restarted server are omitted. So are connections to an unreachable node that is
-    no longer a primary: another node owns its slots, so its writes are discarded.
+    Omit connections to a restarted server, and to an unreachable node that is no longer a primary:
+    another node owns that node's slots, so writes to it are discarded.
     """
     for address, run, numbers in json.loads(clients or "[]"):
         for link in links.at(address, run):

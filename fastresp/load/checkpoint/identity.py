@@ -46,8 +46,8 @@ def identity(data: Any, template: Template | None, options: Options) -> dict[str
 def check_same(checkpoint: str, identity: Mapping[str, str], found: Mapping[str, str]) -> None:
     """Refuse to resume with another source, template or options.
 
-    ``nulls`` may change if nulls were errors, since the rows that ran had none, and from "auto" to
-    "skip", which omits the same fields.
+    ``nulls`` may change if nulls were errors, since the loaded rows had no nulls, and from "auto"
+    to "skip", which omits the same fields.
 
     Args:
         checkpoint: name of the checkpoint.
@@ -68,10 +68,10 @@ def check_same(checkpoint: str, identity: Mapping[str, str], found: Mapping[str,
 
 
 def source_of(data: Any, template: Template | None, options: Options) -> str:
-    """Return what identifies a source.
+    """Return a text that identifies a source.
 
     Raises:
-        CheckpointError: it can be read only once.
+        CheckpointError: the source can be read only once.
     """
     if options.source_id is not None:
         return f"source_id {options.source_id}"
@@ -85,7 +85,7 @@ def source_of(data: Any, template: Template | None, options: Options) -> str:
             "pass a file, a query, a table or a list, or identify it with "
         )
         raise CheckpointError(Message(words, Hint("source_id", ...)))
-    # Nulls may be handled differently by the resumed load, but must be in the same places.
+    # The resumed load may handle nulls differently, but the same values must be null.
     commands = (
         commands_of(sample, template, Options(nulls=nulls, default=options.default))
         for sample in samples

@@ -51,15 +51,16 @@ class Epoch(NamedTuple):
 
     @property
     def key(self) -> bytes:
-        """The key with the highest number of an ended job."""
+        """The key that stores the highest number of an ended job."""
         return f"fastresp:{{{self.stream}}}:epoch".encode()
 
 
 class Job:
     """The hash ``fastresp:{NAME}:job``, which has a field for each task when the job has ended.
 
-    It replaces the checkpoints of the tasks, and a task that starts late finds it. The hash of an
-    epoch is deleted when the next epoch has ended; after that, only its number shows that it ended.
+    The hash replaces the checkpoints of the tasks, and a task that starts late finds it. The hash
+    of an epoch is deleted when the next epoch has ended; after that, the stored number of the last
+    ended epoch shows that all earlier epochs have ended.
 
     Args:
         name: name of the job.

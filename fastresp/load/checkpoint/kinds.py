@@ -10,12 +10,12 @@ from ...encode.template import Template
 __all__ = ["is_idempotent"]
 
 # Idempotent commands without options, and the number of their arguments after the key; 0 for any.
-# With another number, a field of a row could be an option, such as INCR of ZADD.
+# With more arguments, a field of a row could be an option, such as INCR of ZADD.
 PLAIN = {
     b"HSET": 0, b"HMSET": 0, b"SADD": 0, b"PFADD": 0, b"MSET": 0, b"DEL": 0, b"UNLINK": 0,
     b"SETEX": 2, b"PSETEX": 2, b"JSON.SET": 2, b"SET": 1, b"ZADD": 2,
 }  # fmt: skip
-# Allowed after a command of PLAIN for the same key.
+# Commands allowed after a command of PLAIN for the same key, and the number of their arguments.
 TIMES = {b"EXPIRE": 1, b"PEXPIRE": 1, b"EXPIREAT": 1, b"PEXPIREAT": 1}
 # Idempotent options of SET.
 OPTIONS = (b"EX", b"PX", b"EXAT", b"PXAT")
@@ -79,9 +79,9 @@ def _is_plain(name: bytes, command: Sequence[Sequence[object]]) -> bool:
 
 
 def _is_place(path: Sequence[object]) -> bool:
-    """Return whether a JSON path matches the same places the second time.
+    """Return whether a JSON path matches the same parts when its command runs again.
 
-    A path with a filter may not; nor one for any depth, since a new value may contain the name.
+    A path with a filter or with ``..`` may match other parts, since the new value may match.
     """
     text = _text(path)
     return _fixed(path) and b"?" not in text and b".." not in text

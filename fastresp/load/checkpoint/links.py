@@ -50,7 +50,7 @@ def possible_later(words: str | Message) -> CheckpointError:
 
 
 def until_freed(write: Callable[[], object]) -> None:
-    """Write to a server, and retry for a moment if it refuses.
+    """Write to a server, and retry for a moment if the server refuses the write.
 
     When a full server has ended a load, the buffers of the load's connections use memory until the
     server notices that they are closed.
@@ -69,16 +69,16 @@ def until_freed(write: Callable[[], object]) -> None:
 class Link:
     """A connection of a checkpoint.
 
-    It never reconnects by itself, so as long as it is open, the server has not restarted.
+    A Link never reconnects by itself: while it is open, the server has not restarted.
 
     Args:
         server: the server.
         connection: a redis-py connection.
         address: address of the cluster node; empty for a single server.
-        name: CLIENT SETNAME, which distinguishes it from connections of others.
+        name: name for CLIENT SETNAME, which distinguishes the connection from other clients'.
 
     Attributes:
-        number: its CLIENT ID.
+        number: CLIENT ID of the connection.
         run: run ID of the server; empty without permission for INFO.
         policy: the server's maxmemory-policy; empty without a memory limit.
         lost: whether the connection can no longer be used.
@@ -106,7 +106,7 @@ class Link:
         """Check that the server does not evict a checkpoint.
 
         Raises:
-            CheckpointError: its maxmemory-policy may evict keys without a time to live.
+            CheckpointError: the server may evict keys without a time to live (maxmemory-policy).
         """
         if self.policy.startswith("allkeys"):
             raise CheckpointError(
@@ -172,8 +172,8 @@ class Link:
         """Return whether any of these connections exists; None without permission to see them.
 
         Args:
-            numbers: their CLIENT IDs.
-            named: whether they must have our name, since the IDs may belong to others.
+            numbers: CLIENT IDs of the connections.
+            named: whether a connection must have our name, since another client may have its ID.
         """
         for number in numbers:
             exists: bool | None
@@ -188,7 +188,7 @@ class Link:
         return False
 
     def _is_there(self, number: int) -> bool | None:
-        """Return as ``lives()``, without permission for CLIENT LIST.
+        """Return whether a connection exists, without permission for CLIENT LIST; None if unknown.
 
         CLIENT TRACKING refuses to redirect to a connection that does not exist.
         """
@@ -258,7 +258,7 @@ class Links:
         """Return the connection to the owner of a slot.
 
         Raises:
-            TransportError: no node serves it.
+            TransportError: no node serves the slot.
         """
         assert self.topology is not None
         self.topology.node_of(slot, str(self.server))
@@ -270,7 +270,7 @@ class Links:
         Reopens connections that a server with a ``timeout`` closed as idle.
 
         Raises:
-            CheckpointError: a server was restarted, or that is unknown.
+            CheckpointError: a server was restarted, or may have been.
             TransportError: a server can't be reached.
         """
         for at, link in enumerate(self.all):
@@ -349,7 +349,7 @@ class Links:
                 connection.disconnect()
 
     def close(self) -> None:
-        """Close all connections, unless they are shared from other Links."""
+        """Close all connections, unless they belong to other Links."""
         if not self._shared:
             for link in self.all:
                 link.close()
@@ -366,21 +366,21 @@ def slot_of(key: bytes) -> int:
 
 
 def response_error() -> type[Exception]:
-    """Return redis-py's class, which is imported when it is needed."""
+    """Return redis-py's class for error replies; import redis-py only now."""
     import redis
 
     return redis.ResponseError
 
 
 def redis_error() -> type[Exception]:
-    """Return the base of redis-py's classes, which is imported when it is needed."""
+    """Return the base class of redis-py's exceptions; import redis-py only now."""
     import redis
 
     return redis.RedisError
 
 
 def connection_error() -> type[Exception]:
-    """Return redis-py's class, which is imported when it is needed."""
+    """Return redis-py's class for connection errors; import redis-py only now."""
     import redis
 
     return redis.ConnectionError
@@ -394,7 +394,7 @@ def check_name(name: str, option: str) -> None:
         option: the option that it was passed as, for the message.
 
     Raises:
-        CheckpointError: it has characters other than letters, digits, and ``-_.:``.
+        CheckpointError: the name has characters other than letters, digits, and ``-_.:``.
     """
     if not isinstance(name, str) or not 1 <= len(name) <= MOST_NAME or not NAMES.issuperset(name):
         words = f" must be 1 to {MOST_NAME} letters, digits, or -_.: characters, not {name!r}"

@@ -88,9 +88,9 @@ class Checkpoint(Description):
             return done
 
     def lacking(self, commands: Sequence[tuple[bytes, ...]]) -> dict[bytes, int]:
-        """Return the commands with too few arguments to be queued, and their numbers of arguments.
+        """Return the commands that have too few arguments, and their numbers of arguments.
 
-        The commands are queued in a MULTI and discarded, so none runs.
+        Each command is sent in a MULTI that is discarded, so none runs.
         """
         found: dict[bytes, int] = {}
         for words in commands:
@@ -112,9 +112,10 @@ class Checkpoint(Description):
     ) -> None:
         """Replace the previous loader as the owner.
 
-        Its connections are closed before our ID replaces its own, so later loaders need not know
-        them. Because of WATCH, it can't register new ones meanwhile. With script fencing they may
-        stay open: its scripts do nothing, and it watches the owner field itself.
+        The previous loader's connections are closed before our ID replaces that loader's ID, so
+        later loaders need not know these connections. Because of WATCH, the previous loader can't
+        register new connections meanwhile. With script fencing, its connections may stay open: its
+        scripts do nothing, and it watches the owner field itself.
         """
         assert self._links is not None
         if not take_over:
@@ -142,7 +143,7 @@ class Checkpoint(Description):
         commands: list[tuple[Any, ...]] = [("HSET", self._hash, *words)]
         self.markers.begin(generation, fence)
         if fresh:
-            # Delete all possible markers, or scripts of a loader with other markers could match.
+            # Delete all possible markers: scripts of a loader with other markers could match.
             commands = [("DEL", self._hash, *self.markers.of_all), *commands]
             if not self.of_slots:
                 commands += self.markers.setting(0)
@@ -160,8 +161,8 @@ class Checkpoint(Description):
 
         Args:
             connections: pairs of a node's address (empty for a single server) and a CLIENT ID.
-            done: the earlier progress. Its rows without replies are stored for the loads that
-                resume this one.
+            done: progress of earlier loads. Its rows without replies are stored, for loads that
+                resume later.
 
         Raises:
             CheckpointError: another loader has taken over, or the cluster has changed.
@@ -214,7 +215,7 @@ class Checkpoint(Description):
         """
         assert self._links is not None
         with suppress(TransportError), self._home.explained():
-            if self._home.lost:  # after a reply was late
+            if self._home.lost:  # a reply was late
                 self._links.check()
                 self._write_clients()
             words: list[Any] = ["lease", self._lease()]
@@ -227,7 +228,7 @@ class Checkpoint(Description):
                 raise self.taken_over()
             if row is None or not self.markers.several or self.markers.level(row):
                 return True
-            if self.fenced:  # their values are now unknown
+            if self.fenced:  # the values of the markers are now unknown
                 raise self._unset_markers()
             self._look_again()  # the next call may set all markers
             self._write_clients()
@@ -242,7 +243,7 @@ class Checkpoint(Description):
 
         Raises:
             CheckpointError: another loader has taken over.
-            TransportTimeout: they are not durable within the timeout.
+            TransportTimeout: the rows are not durable within the timeout.
             TransportError: a server can't be reached, or can't confirm writes.
         """
         assert self._links is not None
@@ -329,7 +330,7 @@ class Checkpoint(Description):
             self._links = None
 
     def ran(self) -> array[int]:
-        """Return how many rows have run so far, for each marker; 0 without a checkpoint.
+        """Return how many rows have run so far, for each marker; 0 if no checkpoint exists.
 
         Raises:
             CheckpointError: a marker is missing.

@@ -29,8 +29,8 @@ class Markers:
     """The markers of a checkpoint.
 
     One marker is enough for one connection, whose commands run in order. Several connections have
-    one marker each. A cluster has one marker per slot, stored in the slot: so it is moved,
-    persisted, replicated and lost together with its data.
+    one marker each. A cluster has one marker per slot, stored in the slot: so the marker is moved,
+    persisted, replicated and lost together with the slot's data.
 
     Args:
         name: name of the checkpoint.
@@ -79,11 +79,11 @@ class Markers:
         self.prefix = self._generation + (f"{fence}:".encode() if fence else b"")
 
     def expect(self, complete: bool, runs: Collection[str]) -> None:
-        """Set what earlier loads have left.
+        """Set the state in which earlier loads left the markers.
 
         Args:
-            complete: whether they had set all markers.
-            runs: the run IDs of their servers.
+            complete: whether earlier loads had set all markers.
+            runs: the run IDs of the servers at that time.
         """
         self.complete, self._runs = complete, runs
 
@@ -125,8 +125,8 @@ class Markers:
     def _check_missing(self, link: Link, numbers: list[int], found: list[int | None]) -> None:
         """Check that a server has all its markers, unless none of the load's rows have run there.
 
-        A node that has lost its data or last second of writes may have lost the initial markers; it
-        has then lost all later rows.
+        A node that has lost its data or last second of writes may have lost the initial markers. In
+        that case, it has lost all rows of the load.
         """
         most = max((row or 0 for row in found), default=0)
         if None not in found or (most == 0 and self._may_lack(link)):
@@ -137,9 +137,9 @@ class Markers:
         """Return whether a server never got the initial markers, or lost them with its data."""
         if not self.complete:
             return True
-        if self.links.topology is None:  # it would have lost the description
+        if self.links.topology is None:  # a single server would also lack the description
             return False
-        self.complete = False  # so that they are set again
+        self.complete = False  # so that the markers are set again
         replaced = bool(link.run and all(self._runs)) and link.run not in self._runs
         return replaced or link.call("DBSIZE") == 0
 
@@ -174,7 +174,7 @@ class Markers:
         )
 
     def level(self, row: int) -> bool:
-        """Set all markers to a row up to which all have run; return whether that succeeded.
+        """Set all markers to a row up to which all rows have run; return whether that succeeded.
 
         A marker that can't be set only makes a resumed load start earlier. A marker that was ahead
         of the row when the load started is kept.
@@ -222,7 +222,7 @@ class Markers:
 
 
 def has_run(markers: Markers, ran: array[int], fields: dict[str, Any]) -> bool:
-    """Return whether the row of a rejected command does not run again.
+    """Return whether the row of a rejected command has run, so that it is not loaded again.
 
     Args:
         markers: the markers of the checkpoint.

@@ -17,15 +17,15 @@ cdef enum Kind:
     NUMBER          # EXISTS, PTTL, PEXPIRETIME, HLEN
 
 
-# A read, or commands without a read.
+# A read and the commands that it covers, or commands without a read.
 cdef struct Ask:
     Kind kind
     Form form
-    Py_ssize_t command          # the first that it is about
-    Py_ssize_t commands         # how many
-    Py_ssize_t skipped          # items of the first that other asks are about
+    Py_ssize_t command          # index of the first covered command
+    Py_ssize_t commands         # number of covered commands
+    Py_ssize_t skipped          # items of the first command that other reads cover
     Py_ssize_t items
-    long long number            # of COUNT, the items named by the source; else unused
+    long long number            # for COUNT: number of items that the source names
 
 
 cdef class Asks:
@@ -41,7 +41,7 @@ cdef Kind kind_of(Form form) noexcept
 
 # Iterates over the commands of a chunk.
 cdef struct Cursor:
-    Py_ssize_t command          # the one at ``walk``
+    Py_ssize_t command          # index of the command at ``walk``
     const Reference *large
     Py_ssize_t extra
     Walk walk

@@ -16,7 +16,7 @@ cdef class Asks:
         free(self.asks)
 
     cdef Ask *add(self, Kind kind, Form form, Py_ssize_t command) except NULL:
-        """Add an ask about one command and one of its items; the caller corrects the numbers."""
+        """Add a read that covers one command and one item; the caller corrects the numbers."""
         cdef Py_ssize_t room = max(2 * self.room, LEAST_ROOM)
         cdef Ask *asks
         if self.count == self.room:

@@ -7,9 +7,9 @@ from .watch cimport Watch
 
 cdef class Comparison(Incoming):
     cdef object kept
-    cdef object queue                   # Asks of later chunks
-    cdef Asks asks                      # being answered; None at the end
-    cdef Py_ssize_t at                  # index of the current ask
+    cdef object queue                   # reads of later chunks
+    cdef Asks asks                      # reads that are being answered; None at the end
+    cdef Py_ssize_t at                  # index of the current read
     cdef bint again, exact
     cdef double since
     cdef readonly bint full
@@ -19,15 +19,15 @@ cdef class Comparison(Incoming):
     cdef readonly Py_ssize_t held_bytes
     cdef readonly object refused
     cdef long long row                  # the last compared row
-    # The current ask:
-    cdef Py_ssize_t index               # of the next element in the reply
-    cdef Py_ssize_t left                # elements that have not arrived
-    cdef Py_ssize_t size                # elements in all
+    # The current read:
+    cdef Py_ssize_t index               # index of the next element in the reply
+    cdef Py_ssize_t left                # number of elements that have not arrived
+    cdef Py_ssize_t size                # total number of elements
     # The current value, if it arrives in parts:
-    cdef long long missing              # bytes of it and its CRLF that have not arrived
+    cdef long long missing              # bytes that have not arrived, including the CRLF
     cdef long long value_size
     cdef long long value_at
-    cdef bint equal                     # whether it is equal so far
+    cdef bint equal                     # whether the value is equal so far
     cdef bytearray found
     cdef Watch watch
     cdef Items source                   # the expected values of the current reply

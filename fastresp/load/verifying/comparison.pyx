@@ -33,7 +33,7 @@ cdef enum:
     # Bytes kept of a value that differs.
     FOUND_BYTES = 65536
 
-# Tolerance in ms of a time to live, below its value at the load minus the time since.
+# A time to live may be this many ms shorter than the loaded time minus the elapsed time.
 cdef double SLACK_MS = 1000.0
 
 
@@ -142,7 +142,7 @@ cdef class Comparison(Incoming):
         return 0
 
     cdef Ask *begin_reply(self) except NULL:
-        """Start the reply with the current line; return the ask that it answers."""
+        """Start the reply with the current line; return the read that it answers."""
         cdef Ask *ask
         if self.asks is None:
             raise self.error("more replies than commands", self.at_line())
@@ -164,7 +164,7 @@ cdef class Comparison(Incoming):
         return ask
 
     cdef Py_ssize_t rows_until(self, const Ask *ask) noexcept:
-        """Return the number of additional rows that an ask is about."""
+        """Return the number of additional rows that a read covers."""
         cdef const long long *rows = self.asks.chunk.rows.data.as_longlongs
         cdef Py_ssize_t i, count = 0
         for i in range(ask.command, ask.command + ask.commands):
@@ -215,7 +215,7 @@ cdef class Comparison(Incoming):
         return self.end_reply() if self.left == 0 else 0
 
     cdef int end_reply(self) except -1:
-        """End the reply; list items beyond its end are missing."""
+        """End the reply; report list items beyond its end as missing."""
         cdef Py_ssize_t i
         if self.asks.asks[self.at].kind == RANGE:
             for i in range(self.size, self.source.count):
@@ -234,7 +234,7 @@ cdef class Comparison(Incoming):
         """Start to compare an item."""
         cdef Item *item = &self.source.items[index]
         self.values += not self.full
-        # In a recheck, no command overwrites another: its SET keeps the time to live.
+        # In a recheck, no command overwrites another: SET keeps the time to live.
         if self.watch.watching and not self.again:
             self.watch.overwrite(&self.source.statement, item)
         return item
@@ -388,7 +388,7 @@ cdef class Comparison(Incoming):
         return 0
 
     cdef int take_error(self, bytes words) except -1:
-        """Handle an error reply: a key of another type is a difference, others end reading."""
+        """Handle an error reply: WRONGTYPE is a difference, other errors end the comparison."""
         cdef Py_ssize_t i
         if words.startswith(b"WRONGTYPE") or b"wrong Redis type" in words:
             for i in range(self.source.count):

@@ -18,7 +18,7 @@ TINY = 1e-300
 def at_most(differing: int, looked_at: int, rows: int, confidence: float = CONFIDENCE) -> float:
     """Return the upper confidence limit of the share of rows that differ.
 
-    It is at most the share of the differing rows plus the rows outside the sample.
+    The limit is at most the limit for which all rows outside the sample differ.
 
     Args:
         differing: rows of the sample that differ.

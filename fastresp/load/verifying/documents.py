@@ -11,10 +11,10 @@ from .values import document_of
 
 __all__ = ["Place", "Places", "place_in", "with_part"]
 
-# The place of a part in a document: field names and element indexes.
+# The location of a part in a document: field names and element indexes.
 Place: TypeAlias = tuple[str | int, ...]
 
-# A step of a path to a single place: .name, [0], ["name"] or ['name'].
+# A step of a path to a single location: .name, [0], ["name"] or ['name'].
 STEP = re.compile(
     r"""\.(?P<name>[^\W\d][\w-]*) | \[(?P<index>\d{1,9})\] | \["(?P<double>[^"\\]*)"\] """
     r"""| \['(?P<single>[^'\\]*)'\]""",
@@ -23,10 +23,10 @@ STEP = re.compile(
 
 
 class Places:
-    """Documents that differ, or parts of them, indexed by the places that later rows write."""
+    """Documents or parts that differ, found by the location that a later row writes."""
 
     def __init__(self) -> None:
-        # By key and place: slots at the place, and slots at or below it. None is an unknown place.
+        # By key and location (None if unknown): slots at the location, and slots at or below it.
         self._at: dict[tuple[bytes, Place | None], set[Any]] = {}
         self._in: dict[tuple[bytes, Place | None], set[Any]] = {}
 
@@ -49,16 +49,16 @@ class Places:
                 del sets[name]
 
     def unclear(self, key: bytes, place: Place | None) -> list[Any]:
-        """Return the slots for which it is unknown whether writing a place changes them."""
+        """Return the slots that a write to a location may or may not change."""
         unknown = [*self._at.get((key, None), ())]
         return [*unknown, *self._in.get((key, ()), ())] if place is None else unknown
 
     def within(self, key: bytes, place: Place | None) -> list[Any]:
-        """Return the slots at or below a place."""
+        """Return the slots at or below a location."""
         return [] if place is None else [*self._in.get((key, place), ())]
 
     def around(self, key: bytes, place: Place | None) -> list[tuple[Any, Place]]:
-        """Return the slots that contain a place, each with the place relative to it."""
+        """Return the slots that contain a location, each with the location in the slot."""
         return [
             (slot, place[size:])
             for size in range(len(place))
@@ -67,7 +67,7 @@ class Places:
 
 
 def place_in(path: bytes) -> Place | None:
-    """Return the place that a path of JSON.SET names; None if it may match several places."""
+    """Return the location that a path of JSON.SET names; None if the path may match several."""
     try:
         text = path.decode()
     except UnicodeDecodeError:
@@ -92,7 +92,7 @@ def with_part(document: bytes, place: Place, part: bytes) -> bytes:
     """Return a document after JSON.SET of a part.
 
     Raises:
-        ValueError: a text is not JSON, or the document lacks the parent of the place.
+        ValueError: a text is not JSON, or the document lacks the parent of the part.
     """
     try:
         whole, value = document_of(document), document_of(part)

@@ -9,7 +9,7 @@ cdef class Items:
     cdef Cursor cursor
     cdef LastVerb last
     cdef bint again
-    cdef Statement statement            # the first command that the ask is about
+    cdef Statement statement            # the first command that the read covers
     cdef Item *items                    # owned, from realloc
     cdef Py_ssize_t count, room
     cdef int start(self, Chunk chunk) except -1

@@ -30,7 +30,7 @@ cdef class Items:
         return 0
 
     cdef int pass_commands(self, const Ask *ask, Watch watch) except -1:
-        """Note what commands without reads overwrite."""
+        """Note the values that commands without reads overwrite."""
         cdef Statement s
         cdef Item item
         cdef Py_ssize_t i
@@ -52,7 +52,7 @@ cdef class Items:
         return 0
 
     cdef int fill(self, const Ask *ask) except -1:
-        """Read the items that an ask is about."""
+        """Parse the items that a read covers."""
         cdef Cursor c
         cdef Statement s
         cdef Py_ssize_t i

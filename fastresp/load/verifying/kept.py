@@ -13,7 +13,7 @@ from .values import same_document
 
 __all__ = ["Candidate", "Kept", "settled"]
 
-# What a candidate is about: a key, the group of the item in the key, and the item's name.
+# The value of a candidate: its key, the group of the item in the key, and the item's name.
 Slot: TypeAlias = tuple[bytes, str, bytes | int | None]
 
 # The groups whose items are counted per key.
@@ -35,7 +35,7 @@ class Candidate:
         group: kind of item in the key: "value", "field", "member", "score", "item", "document",
             "time" or "count".
         name: field, member, list index, JSON path, or the command that sets the time or count.
-        wanted: the value in the source; None if it must not exist.
+        wanted: the value in the source; None if the server must not have it.
         found: the value in the server.
         size: bytes of the found value, if it is a text.
         rest: for a document, the found document with the writes of later rows applied; empty if
@@ -104,18 +104,18 @@ class Kept:
         self._of_keys: dict[bytes, set[Slot]] = {}
         # The slots that would be missing from an expired key.
         self._lacking: dict[bytes, set[Slot]] = {}
-        # Documents and parts of them, by their places.
+        # Documents and their parts, by location.
         self._documents = Places()
         # The known types of keys.
         self._types: dict[bytes, bytes] = {}
         # Keys with differences from which later rows remove items.
         self._thinned: set[bytes] = set()
-        # Keys that have more items than the source has named: the command that counts them, how
-        # many the source has named, and the last row that did.
+        # Keys that have more items than the source has named: the command that counts the items,
+        # the number of named items, and the last row that named an item.
         self._open: dict[bytes, tuple[bytes, int, int]] = {}
-        # How many of these did not fit among the candidates.
+        # Number of these keys that did not fit among the candidates.
         self.left_out = 0
-        # How many documents could not be compared, since later rows write unknown parts of them.
+        # Number of documents that could not be compared: later rows write unknown parts.
         self.unknown = 0
 
     def __len__(self) -> int:
@@ -157,7 +157,7 @@ class Kept:
             key: the key.
             group: as in Candidate.
             name: as in Candidate.
-            makes: whether the key then exists; if not, the row only removes an item.
+            makes: whether the row creates a missing key; if not, the row only removes an item.
         """
         slots = self._of_keys.get(key)
         if slots is None:
@@ -235,8 +235,8 @@ class Kept:
     def candidates(self) -> list[Candidate]:
         """Return all differences, and keys with too many items, in the order of the source.
 
-        A missing time to live does not count for a key from which later rows remove items: removing
-        the last item deletes the key, unless other items are missing.
+        A missing time to live is not a difference if later rows remove items of the key: removing
+        the last item deletes the key. It is a difference if other items are missing.
         """
         missing = {each.key for each in self if each.kind == "missing" and each.group != "time"}
         for key in self._thinned - missing:
@@ -298,12 +298,12 @@ def settled(first: list[Candidate], second: Kept) -> tuple[list[tuple[Candidate,
             before = replace(before, wanted=before.wanted + back[before.key])
             if now.found <= before.wanted:
                 continue
-        if now.kind == "type":  # MGET returns null for it, and other reads no type
+        if now.kind == "type":  # no read but TYPE returns the type
             changed = before.kind not in ("type", "missing")
         else:
             same = now.found == before.found or before.group in ("time", "count")
             changed = not same or before.kind != now.kind
         still.append((replace(before, kind=now.kind, found=now.found, size=now.size), changed))
-    # For these, the first comparison could not tell whether they differ.
+    # Candidates for which the first comparison was inconclusive.
     unknown = sum(each.rest == b"" for at, each in enumerate(first) if at not in left)
     return still, len(first) - len(still) - unknown

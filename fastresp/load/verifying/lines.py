@@ -27,7 +27,7 @@ class DifferenceLines:
         target: the path of a new file, a callable, or None.
 
     Raises:
-        TypeError: the target is none of these.
+        TypeError: the target has another type.
         OSError: the file can't be opened, or is not empty.
     """
 
@@ -59,7 +59,7 @@ class DifferenceLines:
         """Write a difference.
 
         Raises:
-            OSError: it can't be written.
+            OSError: the file can't be written.
             Exception: exceptions of the callable.
         """
         if self._file is not None:

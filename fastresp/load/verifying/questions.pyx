@@ -73,7 +73,7 @@ cdef enum:
 
 
 cdef class Questions:
-    """Creates a chunk of reads for each chunk of the source, which is kept for the comparison.
+    """Creates a chunk of reads for each chunk of the source, and keeps the latter to compare it.
 
     Args:
         comparison: compares the replies.
@@ -98,18 +98,18 @@ cdef class Questions:
     cdef readonly bint again
     cdef public bint over_keys
     cdef readonly object error
-    cdef Numbers lists          # by key: items pushed at the right, or minus items at the left
+    cdef Numbers lists          # by key: number of items pushed at the right; negative at the left
     cdef Numbers typed          # by key: 1 if its type was read
     cdef LastVerb last
-    cdef long long row          # the last row
+    cdef long long row          # row of the last command
     cdef bint chosen            # whether this row is in the sample
-    cdef Asks asks              # about the current chunk
+    cdef Asks asks              # reads of the current chunk
     # The current read:
-    cdef Form form              # UNKNOWN without a read
-    cdef Py_ssize_t start       # its offset
+    cdef Form form              # UNKNOWN if no read has started
+    cdef Py_ssize_t start       # offset of the read
     cdef Py_ssize_t words
-    cdef Py_ssize_t index       # of its ask
-    cdef Py_ssize_t bytes       # of its commands
+    cdef Py_ssize_t index       # index in ``asks``
+    cdef Py_ssize_t bytes       # bytes of the covered commands
     cdef int digits
     cdef const char *key
     cdef long long key_size
@@ -160,7 +160,7 @@ cdef class Questions:
         return self.out.take() if self.out.commands else None
 
     cdef bint is_moot(self, const Statement *s, const Cursor *next, Chunk chunk) noexcept:
-        """Return whether a command needs no read, because the next one overwrites its key."""
+        """Return whether a command needs no read, because the next command overwrites its key."""
         cdef Statement after
         if s.form == NOTHING:
             return True
@@ -197,7 +197,7 @@ cdef class Questions:
         return 0
 
     cdef bint place(self, Statement *s, Chunk chunk, Py_ssize_t i) except -1:
-        """Store the index at which a list continues in ``s.time``; return False if unknown."""
+        """Store in ``s.time`` the index at which a list continues; return False if unknown."""
         cdef Entry *entry
         if is_list(s.form):
             if self.repair:

@@ -105,14 +105,14 @@ class AsyncReadingChunks(AsyncChunks):
 def allow_several_keys(questions: Questions, answers: Answers | None) -> None:
     """Read several keys with one command, if the server accepts that.
 
-    Not for a recheck: MGET does not report that a key has another type.
+    A recheck reads each key separately: MGET does not report that a key has another type.
     """
     accepted = answers is not None and not answers.cluster and not answers.lacking
     questions.over_keys = accepted and not questions.again
 
 
 def raise_refused(chunk: Chunk | None, questions: Questions) -> None:
-    """After the last chunk, raise the error of the command after it."""
+    """After the last chunk, raise the error of the command that ended the reads."""
     if chunk is None and questions.error is not None:
         raise questions.error
 
@@ -200,7 +200,7 @@ class ReadingCluster(ClusterCore):
         self._comparison = comparison
         self._show: Show | None = None
         super().__init__(*others, follows=follows)
-        self._raising = False  # giving() does
+        self._raising = False  # giving() raises errors instead
 
     def _node(self, kind: type[Any], server: Server, address: tuple[str, int] | None) -> Any:
         node = super()._node(kind, server, address)

@@ -21,7 +21,7 @@ __all__ = ["independent", "repairing"]
 def independent(differing: Sequence[Candidate]) -> list[Candidate]:
     """Return the differences that can be repaired and do not depend on others that can't.
 
-    Nothing is written to a key of another type, nor by later commands of its row.
+    Omit differences of a key of another type, and differences of later commands in its row.
 
     Args:
         differing: the differences, in the order of the source.
@@ -39,7 +39,7 @@ def independent(differing: Sequence[Candidate]) -> list[Candidate]:
 
 
 def _can_be_written(each: Candidate) -> bool:
-    """Return whether a command can repair a difference, or need not."""
+    """Return whether a command can repair a difference, or no repair is needed."""
     if each.group == "count":  # not a value of the source
         return True
     return each.repairing() is not None and (each.kind != "type" or each.group == "value")

@@ -47,7 +47,7 @@ class Difference:
         found: the value in the server, in the same form; at most the first 65,536 bytes. For a key
             of another type, the type, such as ``b"list"``.
         found_bytes: the size of the found value.
-        changed: whether it changed before the recheck, so another client writes it.
+        changed: whether the found value changed before the recheck, so another client writes it.
         repaired: whether ``repair`` has corrected it.
         file: the file of the row, if the source is files; else None.
         row_in_file: the row's index in its file, counted from 0; else None.

@@ -8,7 +8,7 @@ cdef enum:
 
 # The kind of value that a command writes, which determines its read.
 cdef enum Form:
-    UNKNOWN         # has no read
+    UNKNOWN         # a command without a read
     NOTHING         # MULTI and EXEC
     TEXT            # SET
     TEXTS           # MSET
@@ -45,7 +45,7 @@ cdef struct Verb:
     bint again          # only in a recheck
 
 
-# The last name read; most commands have the same.
+# The last command name; most commands repeat it.
 cdef struct LastVerb:
     char name[LONGEST_NAME]
     long long size
@@ -56,23 +56,23 @@ cdef struct LastVerb:
 cdef struct Statement:
     Form form
     Clock clock
-    long long time              # in milliseconds; of COUNT, the number
-    bint keeps_time             # the time to live is not removed
+    long long time              # time to live in ms; for COUNT: number of items
+    bint keeps_time             # whether an existing time to live is kept
     const Verb *verb
     const char *key
     long long key_size
     Walk items                  # where the first item begins
-    Py_ssize_t count            # items
+    Py_ssize_t count            # number of items
 
 
 # One value that a command writes or removes.
 cdef struct Item:
     const char *name            # field, member or key; NULL for a single value
     long long name_size
-    const char *wanted          # NULL: must not exist
+    const char *wanted          # NULL if the item must not exist
     long long wanted_size
-    bint keeps_time             # as of the statement
-    Py_ssize_t command          # its index in the chunk
+    bint keeps_time             # as in Statement
+    Py_ssize_t command          # index of the command in the chunk
 
 
 cdef bint read_statement(

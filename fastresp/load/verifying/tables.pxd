@@ -4,13 +4,13 @@ from libc.stdint cimport int64_t, uint64_t
 
 
 cdef struct Entry:
-    uint64_t hashed     # 0: free
+    uint64_t hashed     # 0 if the entry is free
     int64_t number
 
 
 cdef class Numbers:
     cdef Entry *entries                 # owned, from calloc
-    cdef Py_ssize_t room                # a power of two, or 0
+    cdef Py_ssize_t room                # number of entries: a power of two, or 0
     cdef Py_ssize_t count
     cdef Entry *find(self, uint64_t hashed) except NULL
     cdef int grow(self) except -1

@@ -19,7 +19,7 @@ KNOWN = (
     "SET, HSET, SADD, ZADD, RPUSH, LPUSH, JSON.SET, DEL, EXPIRE and their variants can be, without "
     "options such as NX"
 )
-# Positions of options, which are unknown for placeholders.
+# Positions of options; a placeholder there could be any option.
 OPTIONS = {b"SET": slice(3, None), b"ZADD": slice(2, 3)}
 TIMES = ("EXPIRE", "PEXPIRE", "EXPIREAT", "PEXPIREAT")
 REMOVING = (*TIMES, "PERSIST", "HDEL", "SREM", "ZREM", "MULTI", "EXEC")
@@ -87,7 +87,7 @@ def _check_times(template: Template) -> None:
     made: set[object] = set()
     for command in template.commands:
         name, key, *_ = (*map(_comparable, command), (), ())
-        known = len(name) == 1 and isinstance(name[0], bytes)  # and no placeholder
+        known = len(name) == 1 and isinstance(name[0], bytes)  # not a placeholder
         verb = name[0].decode(errors="replace").upper() if known else ""
         if verb in TIMES and key not in made:
             early[key] = verb

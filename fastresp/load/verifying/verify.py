@@ -149,8 +149,8 @@ def verify(
             for each item of keys that several rows write.
         differences: where to write differences at the end: the path of a JSON Lines file, or a
             callable that receives each Difference.
-        repair: write the values that differ again, delete values that the source deletes, and
-            recheck them. Refused for RPUSH and LPUSH, which would duplicate items. Not repaired:
+        repair: rewrite the values that differ, delete values that the source deletes, and recheck
+            both. Refused for RPUSH and LPUSH, which would duplicate items. Not repaired:
             extra values that only ``exact`` finds, and keys of another type, such as a string
             instead of a hash, with their times to live and the later commands of their row.
         max_differences: stop comparing after this many differences; each needs about 1 kB of
@@ -206,7 +206,7 @@ def verify(
 def verifying(
     chunks: ReadingChunks | AsyncReadingChunks, how: How
 ) -> Generator[Any, Any, VerifyReport]:
-    """Run a verification as a core: yield what the driver has to wait for.
+    """Run a verification: yield each operation that the driver must run or wait for.
 
     Args:
         chunks: the source; closed at the end.
@@ -276,7 +276,7 @@ class Verification:
         self._started = time.monotonic()
         # The differences, whether they changed before the recheck, and whether they are repaired.
         self._differing: list[tuple[Candidate, bool, bool]] = []
-        self._lines: dict[int, int] = {}  # by row, where known
+        self._lines: dict[int, int] = {}  # line of each row, if known
 
     def _comparing(self, kept: Kept, **how: bool) -> Comparison:
         return Comparison(kept, since=self._since, max_reply_bytes=self.how.max_reply_bytes, **how)
@@ -332,9 +332,9 @@ class Verification:
         yield from reading_with(self._core(comparison), chunks)
 
     def repairing(self) -> Looking:
-        """Write the values that differ again, and recheck them.
+        """Rewrite the values that differ, and recheck them.
 
-        Times to live follow, for keys and rows without other remaining differences.
+        Then repair times to live, of keys and rows without other remaining differences.
         """
         some = [each for each, _, _ in self._differing]
         left = set(range(len(some)))

@@ -9,13 +9,13 @@ cdef class Watch:
     cdef bint exact
     cdef bint watching          # whether anything was noted
     cdef unsigned char *noted   # owned: a bit for each hash of a key
-    # With exact, by key: twice the number of overwrites, plus 1 if it has no other items.
+    # With exact, by key: twice the number of overwrites, plus 1 if the key has no other items.
     cdef Numbers keys
-    # By key and item: 1 if it was found.
+    # By key and item: 1 if the item was found.
     cdef Numbers present
-    # By key: 1 if it may have expired, including later writes to it.
+    # By key: 1 if the key, including items written later, may have expired.
     cdef Numbers expired
-    cdef list found             # hashes of the items of the last read that were found
+    cdef list found             # hashes of the found items of the last read
     cdef int note(self, const char *key, Py_ssize_t size) except -1
     cdef bint is_noted(self, const char *key, Py_ssize_t size) noexcept
     cdef int overwrite(self, const Statement *s, const Item *item) except -1

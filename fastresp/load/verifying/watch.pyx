@@ -99,7 +99,7 @@ cdef class Watch:
         return 0
 
     cdef int expire(self, const char *key, Py_ssize_t size) except -1:
-        """Note that a key may have expired, including later writes to it."""
+        """Note that a key, including items written later, may have expired."""
         self.expired.find(hashed(key, size)).number = 1
         return self.note(key, size)
 
