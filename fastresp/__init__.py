@@ -59,7 +59,7 @@ __all__ = [
     "IndexState",
     "VerifyReport",
     "Difference",
-    # what these return
+    # results
     "Hashes",
     "Entries",
     "Table",

@@ -80,7 +80,7 @@ async def mass_insert(
 ) -> Report:
     """Load data into Redis or Valkey from an event loop.
 
-    Like ``fastresp.mass_insert``, with these differences:
+    Like ``fastresp.mass_insert``, except for:
 
     Args:
         data: may also be an async iterable. The event loop is blocked at most while one chunk is

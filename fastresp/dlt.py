@@ -56,9 +56,9 @@ def redis(
     whether they replace existing data, as with HSET. ``replace`` is refused.
 
     Args:
-        template: as for ``fastresp.mass_insert``: one for all tables, a dict of them by table name,
-            or a function that receives the table's schema as a dlt dict. By default, each row
-            becomes a hash.
+        template: as for ``fastresp.mass_insert``: a template for all tables, a dict of templates by
+            table name, or a function that receives a table's schema as a dlt dict and returns its
+            template. By default, each row becomes a hash.
         server: a URL. By default, ``destination.redis.server`` in dlt's secrets or, if it is not
             set, the environment variable ``REDIS_URL``.
         exactly_once: whether each file is loaded exactly once, even if dlt retries it after a
@@ -104,7 +104,7 @@ def template_of(template: Templates, table: TTableSchema) -> TemplateLike:
     """Return the template of a table.
 
     Raises:
-        ValueError: it has no template, or its write disposition is refused.
+        ValueError: the table has no template, or its write disposition is refused.
     """
     if table.get("write_disposition") == "replace":
         raise ValueError(

@@ -21,8 +21,8 @@ Client = TypeVar("Client")
 class CommandPacker:
     """Pack single commands; pass it to a redis-py or valkey-py connection as ``command_packer=``.
 
-    It packs the commands of a pipeline one by one; ``speed_up()`` packs them in one call. One
-    packer serves any number of connections and threads.
+    A CommandPacker packs the commands of a pipeline one by one; ``speed_up()`` packs them in one
+    call. One packer serves any number of connections and threads.
 
     Args:
         encoding: text encoding, as in the client.
@@ -117,7 +117,7 @@ class _Library:
 
     @property
     def forms(self) -> list[tuple[Any, type[Any], type[Any]]]:
-        """For the package and its asyncio form: module, connection base class, packing class."""
+        """Module, connection base and packing class of each imported form, sync or asyncio."""
         found: list[tuple[Any, type[Any], type[Any]]] = []
         for name, packing in ((self.name, _Packing), (f"{self.name}.asyncio", _AsyncPacking)):
             if name in sys.modules:
@@ -231,7 +231,7 @@ def speed_up(client: Client) -> Client:
         The same client.
 
     Raises:
-        TypeError: the client has another type, or its connections are not the library's.
+        TypeError: the client has another type, or its connections are not of the library's classes.
     """
     for library in _libraries():
         for module, _, packing in library.forms:
@@ -294,7 +294,7 @@ def _pack(
 
 @lru_cache
 def _encoder(encoding: str, errors: str) -> Callable[[str], bytes] | None:
-    """Return a client's text encoder; None for UTF-8, which the packer does itself."""
+    """Return a client's text encoder; None for UTF-8, which the packer encodes itself."""
     if encoding.lower().replace("_", "-") in ("utf-8", "utf8") and errors == "strict":
         return None
     return lambda text: text.encode(encoding, errors)

@@ -30,9 +30,11 @@ def register(spark: SparkSession, listener: Callable[..., object] | None = None)
 
     Args:
         spark: the session. Its setting ``spark.fastresp.password`` is the server's password.
-        listener: called in this process at the end of each job with its Totals and ``epoch=``, the
-            number of the batch in a stream, or None. Failed jobs have ``totals.job_failed`` set.
-            With Spark Connect, whose driver is another process, it raises ValueError.
+        listener: called in this process at the end of each job with its Totals and ``epoch=``: the
+            number of the batch in a stream, else None. Failed jobs have ``totals.job_failed`` set.
+
+    Raises:
+        ValueError: a listener was given with Spark Connect, whose driver is another process.
     """
     context = getattr(spark, "sparkContext", None)  # missing in Spark Connect
     if context is None and listener is not None:
@@ -40,7 +42,7 @@ def register(spark: SparkSession, listener: Callable[..., object] | None = None)
     found = {"password": spark.conf.get("spark.fastresp.password", None)}
     found["tasks"] = None if context is None else context.defaultParallelism
     found["address"] = None if listener is None else listen(listener)
-    # Spark pickles a class that it can't import, which keeps the password out of query plans.
+    # Spark pickles a class that it can't import; this keeps the password out of query plans.
     spark.dataSource.register(type("Registered", (FastrespDataSource,), found))
 
 
@@ -102,7 +104,7 @@ class Writer(datasource.DataSourceArrowWriter, StreamWriter):
         end_job(self.sink, [each.totals for each in messages], self.address, query, batchId)
 
     def abort(self, messages: list[Any], batchId: int | None = None) -> None:  # noqa: N803
-        # None for each task that has not committed.
+        # The message of a task that has not committed is None.
         give_up_job([each.totals for each in messages if each], self.address, batchId)
 
 

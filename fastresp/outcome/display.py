@@ -14,7 +14,7 @@ LINES_SHOWN = 10
 
 
 class Displayed:
-    """A dataclass that is displayed as its text, and in a notebook as a table of its counts."""
+    """A dataclass that is displayed as text, and in a notebook as a table of its counts."""
 
     def __repr__(self) -> str:
         return f"<fastresp.{type(self).__name__}: {self}>"

@@ -51,18 +51,18 @@ class CommandError(Placed, FastrespError, redis_errors.ResponseError):
 
     Attributes:
         text: the server's message, such as ``WRONGTYPE Operation against a key ...``.
-        code: its first word, such as ``WRONGTYPE``, ``OOM``, ``ERR``.
-        index: index of the command in the load, counted from 0; None if the transport does not know
-            it, such as ``redis-cli --pipe``.
+        code: the first word of the text, such as ``WRONGTYPE``, ``OOM``, ``ERR``.
+        index: index of the command in the load, counted from 0; None if unknown, as with
+            ``redis-cli --pipe``.
         row: index of the source row in the whole load, counted from 0, or None.
         file: the file of the row, if the source is files; else None.
         row_in_file: the row's index in its file, counted from 0; else None.
         line: the physical line of the file in which the row begins, counted from 1. It is found at
             the end of the load, if the file is text and has not changed; else None.
-        row_key: the placeholder in the key of the command, or of another command of its row, and
-            its value, such as ``id=17``, shortened to 40 characters. Empty if no key has exactly
+        row_key: the placeholder in the command's key, with its value, such as ``id=17``, shortened
+            to 40 characters; it may be from another command of the row. Empty if no key has exactly
             one placeholder.
-        arguments: the command as it was sent, as a tuple of bytes, or None; None once the
+        arguments: the command as it was sent, as a tuple of bytes; None if unknown, or once the
             arguments of earlier errors exceed 8 MiB. Possible passwords, such as in AUTH or CONFIG
             SET requirepass, are replaced by ``(redacted)``, as in SLOWLOG.
         redacted: whether an argument was replaced.

@@ -46,7 +46,7 @@ def with_line(text: str, error: Placed) -> str:
 class EncodeError(Placed, FastrespError, TypeError, ValueError):
     """A value can't be encoded, or a command can't be sent in a pipeline.
 
-    No part of the command is sent; the commands before it are not affected.
+    No part of the command is sent; earlier commands are not affected.
 
     Attributes:
         command: index of the command, counted from 0; None outside a load.
@@ -75,7 +75,7 @@ class EncodeError(Placed, FastrespError, TypeError, ValueError):
 
     @property
     def message(self) -> str:
-        """The text, including all that is known of the row's place."""
+        """The text, including the known details of the row's location."""
         text: str = self.args[0] if self.args else ""
         index = "" if self.row is None else f"row {self.row:,}"
         if index and text.startswith(index):
@@ -185,7 +185,7 @@ class ProtocolError(FastrespError, ValueError):
 
     Attributes:
         offset: byte position in the stream, counted from 0; None for a reply outside a stream.
-        before: a description of the whole commands before it; empty if unknown.
+        before: a description of the whole commands before this position; empty if unknown.
     """
 
     def __init__(self, message: str, offset: int | None, before: str = "") -> None:

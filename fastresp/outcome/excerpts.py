@@ -17,7 +17,7 @@ __all__ = [
 ]
 
 BYTES_SHOWN = 48
-# Maximum characters of a server's message; its own errors have about 100.
+# Maximum characters of a server's message; the errors of Redis itself have about 100.
 WORDS_SHOWN = 500
 # Maximum characters of a template or a query.
 LINE_SHOWN = 200
@@ -32,7 +32,7 @@ ESCAPES = {
     ord("\b"): "\\b",
 }
 
-# A server's text is untrusted: it could contain escape sequences for the terminal. Shown as \x1b.
+# A server's text is untrusted: terminal escape sequences in it are shown as \x1b.
 CONTROL_CHARACTERS = {
     code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n"
 }

@@ -17,12 +17,12 @@ class IndexState(Displayed):
     Attributes:
         name: name of the index.
         documents: number of indexed documents.
-        waiting: approximate number of documents not indexed yet; 0 if it is up to date.
+        waiting: approximate number of documents not indexed yet; 0 if the index is up to date.
         failures: writes since the start of the load, including other clients' writes, that could
             not be indexed, such as a vector of another length. Searches do not find these
             documents.
         last_error: the server's message about the last failure; empty without failures.
-        last_error_key: the key of that document.
+        last_error_key: the key of the document that last failed.
     """
 
     name: str

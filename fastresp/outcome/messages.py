@@ -59,7 +59,7 @@ class Message(str):
     Text from a server or a user is a plain str part, and is never changed.
 
     Args:
-        parts: str, Hint, InPython, and other Messages.
+        parts: texts: str, Hint, InPython, or Message.
     """
 
     _parts: tuple[str | Hint | InPython, ...]
@@ -150,7 +150,7 @@ def iterator_of(data: Any, name: str, items: str) -> Iterator[Any]:
         items: the expected items, for the message.
 
     Raises:
-        TypeError: it is not iterable.
+        TypeError: the argument is not iterable.
     """
     try:
         return iter(data)

@@ -19,7 +19,7 @@ def spelled(name: str) -> str:
 
 
 def listed(names: Sequence[str]) -> str:
-    """List the first names, and the number of the others."""
+    """List the first names, and the number of other names."""
     text = ", ".join([spelled(name) for name in names[:NAMES_SHOWN]])
     more = len(names) - NAMES_SHOWN
     return f"{text} and {more} more" if more > 0 else text

@@ -23,7 +23,7 @@ NAMES = frozenset((b"AUTH", b"ACL", b"CONFIG", b"HELLO", b"MIGRATE", b"SENTINEL"
 # Suffixes of secret settings: requirepass, masterauth, primaryuser, tls-key-file-pass,
 # sentinel-pass. Source: SENSITIVE_CONFIG in config.c of Redis and of Valkey.
 SETTINGS = (b"pass", b"password", b"auth", b"user", b"secret")
-# Error replies that quote such an argument. The argument may contain quotes, or be cut off.
+# Error replies that quote a possible password, which may contain quotes or be cut off.
 # Source: acl.c, server.c, sentinel.c of Redis 7.0, and config.c of Redis 6.2.
 QUOTED = {
     "ACL SETUSER modifier '": re.compile(r"(?s)().*(?=': )|.+"),
@@ -39,8 +39,8 @@ QUOTED = {
 
 # Replaces credentials in a text.
 MASK = "***"
-# The part of a URL after its scheme. It starts with a literal, so that a search takes linear time.
-# A password, but not a port, may contain quotes and spaces.
+# The part of a URL after its scheme. The pattern starts with a literal, so that a search takes
+# linear time. A password, but not a port, may contain quotes and spaces.
 URL = re.compile(r"://(?:[^\s/?#@:'\"\[]*:\d*[^\s\d/?#,;:)\]}'\"][^\n@]{0,200}@)?[^\s'\"<>\\]*")
 SCHEME = re.compile(r"[A-Za-z0-9+.-]*$")
 SCHEME_CHARACTERS = 20
@@ -215,8 +215,8 @@ def without_passwords(text: str, words: Sequence[bytes] = ()) -> str:
 
     Args:
         text: the error reply.
-        words: its command, if known. In a transaction, it is EXEC, and with redis-cli, it is
-            unknown, so errors that are known to quote passwords are always cleaned.
+        words: the failed command; in a transaction, EXEC; empty if unknown, as with redis-cli.
+            Error replies that are known to quote passwords are masked for any command.
     """
     for i in hidden_arguments(words):
         text = text.replace(f"'{words[i].decode(errors='backslashreplace')}'", "'(redacted)'")

@@ -1,4 +1,4 @@
-"""The place of an error's row: its index, key, file and line."""
+"""The location of an error's row: index, key, file and line."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import TypeAlias
 
 __all__ = ["Place", "Placed", "place_text"]
 
-# Maps a row of a source of files to its file, and its index in that file.
+# Maps the index of a row in a source of files to the row's file, and its index in that file.
 Place: TypeAlias = Callable[[int], tuple[str, int]]
 
 
 class Placed:
-    """The place of the row that an exception is about.
+    """The location of the row that an exception is about.
 
     Attributes:
         row: index of the source row in the whole load, counted from 0, or None.
@@ -20,9 +20,9 @@ class Placed:
         row_in_file: the row's index in its file, counted from 0; else None.
         line: the physical line in which the row begins, counted from 1, in the uncompressed text of
             the file; None if unknown.
-        row_key: the placeholder in the key of the command, or of another command of its row, and
-            its value, such as ``id=17`` or ``{0}=17``, shortened to 40 characters. Empty if no key
-            has exactly one placeholder.
+        row_key: the placeholder in the command's key, with its value, such as ``id=17`` or
+            ``{0}=17``, shortened to 40 characters; it may be from another command of the row. Empty
+            if no key has exactly one placeholder.
     """
 
     row: int | None = None
@@ -32,7 +32,7 @@ class Placed:
     row_key: str = ""
 
     def place_in(self, file: str, row: int) -> None:
-        """Set the file of the row, and the row's index in it."""
+        """Set the file of the row, and the row's index in that file."""
         self.file, self.row_in_file = file, row
 
     def place_at(self, line: int) -> None:
@@ -40,12 +40,12 @@ class Placed:
         self.line = line
 
     def key_is(self, row_key: str) -> None:
-        """Set the placeholder in the key and its value."""
+        """Set the placeholder in the key, and the value of the placeholder."""
         self.row_key = row_key
 
     @property
     def place(self) -> str:
-        """The place as text, such as ``row 3 (id=17), line 5 of users.csv``; empty if unknown."""
+        """The row's location, such as ``row 3 (id=17), line 5 of users.csv``; empty if unknown."""
         if self.row is None:
             return self.file or ""
         row = self.row if self.row_in_file is None else self.row_in_file
@@ -53,7 +53,7 @@ class Placed:
 
 
 def place_text(row: int, file: str | None, line: int | None, key: str = "") -> str:
-    """Describe the place of a row; ``row`` is its index in the file, if any."""
+    """Describe the location of a row; with a file, ``row`` is the row's index in the file."""
     where = f"row {row:,} ({key})" if key else f"row {row:,}"
     if line is not None:
         where += f", line {line:,}"

@@ -23,7 +23,7 @@ CODE_CHARACTERS = 40
 # Maximum characters of the example of each code.
 EXAMPLE_CHARACTERS = 200
 OTHER_CODES = "(other)"
-# The share of the wall time from which the report names the node that the load waited for.
+# The report names a node if the load waited for it for at least this share of the wall time.
 LEAST_WAITED = 0.1
 
 
@@ -41,12 +41,12 @@ class Report(Displayed):
         replies: commands whose replies, including error replies, were received. The reply to a
             merged command counts for each command in it.
         durable: answered commands that are confirmed to be on disk or on replicas, as requested by
-            ``durable=`` or ``wait_replicas=``. ``replies`` then counts only these. None if neither
-            option was given.
+            ``durable=`` or ``wait_replicas=``. ``replies`` then counts only confirmed commands.
+            None if neither option was given.
         failed: commands answered with an error, or with a reply that contains one, such as EXEC's.
         errors: the first 100 errors.
         errors_by_code: number of errors of each code, such as ``{"WRONGTYPE": 5}``; errors nested
-            in a reply are counted individually. After 100 codes, others count as ``"(other)"``.
+            in a reply are counted individually. After 100 codes, new codes count as ``"(other)"``.
         skipped: commands that were not sent because of a null in a key or value
             (``nulls="skip"``), or because they had nothing to send: no list item, or only null
             fields. After a complete load, ``commands`` is ``rows`` times the template's commands,
@@ -59,12 +59,13 @@ class Report(Displayed):
             resent (``retry``), in a load that continued; at most the first 1,000,000.
         restarts: descriptions of servers that were restarted or replaced during the load, and may
             have lost acknowledged commands.
-        waited_for: seconds that the load waited for each node of a cluster because its share of
-            the commands in flight was full.
-        resumed_at: rows loaded earlier, under the same checkpoint.
+        waited_for: seconds that the load waited for each node of a cluster because the node's share
+            of the commands in flight was full.
+        resumed_at: number of rows loaded by earlier loads with the same checkpoint.
         failed_before: commands that failed in earlier loads, if their replies were received.
-        errors_unknown: (start, stop) of the rows that may have run in earlier loads without their
-            replies received, so that no report counts their errors; None without such rows.
+        errors_unknown: (start, stop) of the rows that may have run in earlier loads, but whose
+            replies were lost, so that no report counts their errors; None if there are no such
+            rows.
         ended_before: when an earlier load completed the source, so that nothing was sent; else
             empty.
         stopped: why the load was stopped early; empty if it was not.
@@ -249,7 +250,7 @@ class Report(Displayed):
         return lines
 
     def _words_of(self, code: str, kept: list[str]) -> str:
-        """Return the text of a code's errors if all kept texts are equal, else an example."""
+        """Return the text of a code's errors if all kept texts are equal; if not, an example."""
         if len(set(kept)) == 1 and (len(kept) > 1 or self.errors_by_code[code] == 1):
             return kept[0]
         example = kept[0] if kept else self._examples.get(code, "")
@@ -313,7 +314,7 @@ class PushError(LoadErrors):
 
 
 def _first_row(error: CommandError | None) -> str:
-    """Describe the place of the first error, if known."""
+    """Describe the location of the first error, if known."""
     return "" if error is None or not error.place else f", first for {error.place}"
 
 

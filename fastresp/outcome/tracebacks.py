@@ -1,4 +1,4 @@
-"""Shorten tracebacks to the user's code, without the generators between it and the fault."""
+"""Shorten tracebacks to the user's code, without the generators between that code and the fault."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ RAISE = bytes([opmap["RAISE_VARARGS"]])
 def public(function: Public) -> Public:
     """Make a public function, or the methods of a public class, raise with a short traceback.
 
-    The traceback has the user's frames and the function's own. Generators are not wrapped, nor
-    methods that could lose their result to a Ctrl-C in the wrapper: they call ``shorten()``.
+    The traceback has the frames of the user and of the function itself. Generators are not wrapped,
+    nor are methods that could lose their result to a Ctrl-C in the wrapper: both call
+    ``shorten()``.
     """
     if isinstance(function, type):
         for name, method in list(vars(function).items()):
@@ -105,7 +106,7 @@ def _handled(error: BaseException, otherwise: BaseException | None = None) -> Ba
     context = context or otherwise
     if context is not None:
         error.__context__, error.__suppress_context__ = context, False
-    elif error.__context__ is not None:  # or asyncio may set it later
+    elif error.__context__ is not None:  # if it is None, asyncio may still set it
         error.__suppress_context__ = True
     return context
 
@@ -124,7 +125,7 @@ def _is_replaced(error: BaseException, by: BaseException) -> bool:
 def _is_raised(error: BaseException) -> bool:
     """Return whether a ``raise`` statement of fastresp raised an error, such as a ValueError.
 
-    Compiled modules don't show the statement: there, only a FastrespError is known to be raised.
+    Compiled modules don't show the statement: of their errors, only a FastrespError counts.
     """
     entries = [*_entries(error.__traceback__)]
     if not entries or isinstance(error, AssertionError) or not _within(last := entries[-1], OURS):

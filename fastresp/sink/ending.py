@@ -24,8 +24,8 @@ def end_job(
         sink: the sink.
         totals: the Totals of each task.
         address: address of the listener, if any.
-        query: the stream of an epoch.
-        epoch: number of the epoch.
+        query: for an epoch, the ID of its stream.
+        epoch: number of the epoch; None for a job that is not part of a stream.
 
     Raises:
         CheckpointError, TransportError: as in ``Sink.finish()``.

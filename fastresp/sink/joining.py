@@ -15,15 +15,16 @@ __all__ = ["joined"]
 def joined(blocks: Iterable[pa.Table], advice: str) -> pa.Table:
     """Return blocks with the same columns as one table.
 
-    Only columns of nulls or empty lists may differ in type. With other types, values would depend
-    on which blocks are joined: with floats, an integer becomes a float.
+    Only columns of nulls or empty lists may differ in type. If other types could differ, values
+    would depend on the joined blocks: a block of floats would turn another block's integers into
+    floats.
 
     Args:
         blocks: at least one.
         advice: how to make the types of columns equal, for the message.
 
     Raises:
-        SourceError: a name or a type differs.
+        SourceError: the name or the type of a column differs.
     """
     tables = list(blocks)
     schema = tables[0].schema.remove_metadata()
@@ -41,7 +42,7 @@ def with_types(schema: pa.Schema, other: pa.Schema) -> pa.Schema:
 
 
 def with_type(kind: pa.DataType, other: pa.DataType) -> pa.DataType:
-    """Return a type, with null types in it replaced by another type's, including in lists."""
+    """Return a type whose null types, including in lists, are replaced from another type."""
     if pa.types.is_null(kind):
         return other
     if pa.types.is_list(kind) and pa.types.is_list(other):

@@ -27,7 +27,7 @@ class Address:
 
     Attributes:
         host: host of a socket that only this machine can reach.
-        port: its port.
+        port: port of the socket.
         key: secret that both sides know; never shown.
         number: number of the function.
     """
@@ -57,7 +57,7 @@ def announce(totals: Totals, address: Address | None, **names: Any) -> None:
 
     Args:
         totals: the totals.
-        address: address of the listener; None without one.
+        address: address of the listener; None if there is no listener.
         names: as for ``Address.tell()``.
     """
     warning = "WARNING: the job failed; its committed tasks loaded " if totals.job_failed else ""

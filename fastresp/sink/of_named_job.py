@@ -11,7 +11,7 @@ __all__ = ["SinkOfNamedJob"]
 
 
 class SinkOfNamedJob(Sink):
-    """A sink whose job the engine has named.
+    """A sink for a job that the engine has named.
 
     Args:
         job: name of the job.

@@ -25,8 +25,8 @@ class Reading:
 
     Attributes:
         schema: the columns; each field of a hash is read as the type of its column. The placeholder
-            of the pattern is a column with that part of the key; without one, the column ``key`` is
-            the key.
+            of the pattern is a column with that part of the key. If the pattern has no placeholder,
+            the column ``key`` is the whole key.
         pattern: as for ``fetch_hashes``, such as ``"user:{id}"`` or ``"user:*"``.
         server: a URL; None for the environment variable ``REDIS_URL`` of each task.
         password: the server's password, instead of one in the URL.
@@ -35,7 +35,8 @@ class Reading:
         timeout: as for ``fetch_hashes``.
 
     Raises:
-        ValueError: the pattern names a column that the schema lacks, or a number is invalid.
+        ValueError: the schema lacks the pattern's column, has only this column, or has a type that
+            can't be parsed from text; or a number is invalid.
     """
 
     schema: pa.Schema

@@ -21,7 +21,7 @@ def check_folder(folder: str) -> None:
     """Check that rejects can be written to a folder, without connecting to it.
 
     Raises:
-        ImportError: it is a URL, and fsspec or its package for the scheme is not installed.
+        ImportError: the folder is a URL, and fsspec or its package for the scheme is not installed.
         ValueError: fsspec does not know the URL's scheme.
     """
     if "://" in folder:
@@ -41,9 +41,9 @@ def _fsspec() -> Any:
 class RejectsOfTask:
     """Writes failed commands to ``FOLDER/TASK-ATTEMPT.jsonl``, which ``read_rejects()`` reads.
 
-    The file is created for the first failed command. If the name exists, it gets another number:
-    the rows of that file may have been loaded by an earlier attempt. In an object store, the file
-    appears when the task has ended.
+    The file is created for the first failed command. If the name exists, the new file gets another
+    number; the existing file is kept, since an earlier attempt may have loaded its rows. In an
+    object store, the file appears when the task has ended.
 
     Args:
         folder: a path, or a URL that fsspec knows, such as ``s3://bucket/rejects``.

@@ -51,8 +51,8 @@ class Sink:
             rerun failed tasks, sometimes in parallel. An attempt resumes where earlier attempts
             stopped, with a checkpoint for each task, so a task must have the same rows in the same
             order each time. Without it, only idempotent commands are accepted, such as SET, HSET or
-            SADD. If a key is written twice within a task, its older row may then remain, because a
-            second attempt can end between the two.
+            SADD. If a key is written twice within a task, the older row may then remain, because a
+            second attempt can end between the two writes.
         tasks: number of tasks that load at the same time, among which ``rate_limit`` and
             ``index_backlog`` are divided.
         password: the server's password, instead of one in the URL.
@@ -60,8 +60,8 @@ class Sink:
             ``exactly_once``, tasks with another split are refused before they send anything, until
             the job has ended.
         rejects: a folder, or a folder's URL for fsspec. Each attempt with failed commands writes a
-            file ``TASK-ATTEMPT.jsonl`` for ``read_rejects()``, with another number if the name
-            exists.
+            file ``TASK-ATTEMPT.jsonl`` for ``read_rejects()``; if the name exists, the file gets
+            another number.
         options: the other options of ``mass_insert`` that tasks support.
 
     Raises:
@@ -184,7 +184,7 @@ class Sink:
         return with_password(self._server, self._password)
 
     def part(self, *names: object) -> Sink:
-        """Return a sink with the same options for a part of the job, which ends separately.
+        """Return a sink with the same options for a part of the job that ends separately.
 
         Args:
             names: appended to the name of the job, such as the number of an epoch.
@@ -195,7 +195,7 @@ class Sink:
         return other
 
     def epoch(self, query: str, number: int) -> Sink:
-        """Return a sink for an epoch of a stream, which another run may end."""
+        """Return a sink for an epoch, which a later run of the stream may end."""
         other = self.part(query, number)
         other.split = None
         if self.exactly_once is not None:
@@ -257,7 +257,7 @@ class Sink:
             return task.commit()
 
     def finish_epoch(self, query: str, number: int, totals: Iterable[Totals]) -> None:
-        """End the job of an epoch, and delete the previous epoch's, which can't run again.
+        """End the job of an epoch, and delete the job of the previous epoch, which can't run again.
 
         Raises:
             CheckpointError: as in ``finish()``.
@@ -267,7 +267,7 @@ class Sink:
         self.epoch(query, number - 1).forget()
 
     def forget(self) -> None:
-        """Delete the hash that ``finish()`` has left, since the job can't run again.
+        """Delete the hash that ``finish()`` stored, once the job can't run again.
 
         Raises:
             TransportError: the server can't be reached.
@@ -278,7 +278,7 @@ class Sink:
     def load_table(self, table: pa.Table, task_id: int | str, attempt: int = 0) -> Totals:
         """Load all rows of a task, and commit it; return its Totals.
 
-        With ``exactly_once``, refused if an earlier attempt had other rows.
+        With ``exactly_once``, the task is refused if an earlier attempt had other rows.
 
         Args:
             table: all rows of the task.

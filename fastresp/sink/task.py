@@ -33,7 +33,7 @@ __all__ = ["Load", "Task"]
 
 # Seconds between checks whether another attempt of the task is active.
 LOOK_S = 0.5
-# Seconds to wait for an aborted load to end, since it may be waiting for a server.
+# Seconds to wait for an aborted load to end; the load may be waiting for a server.
 ABORT_S = 10.0
 
 
@@ -65,7 +65,7 @@ class Task:
 
     def __init__(self, load: Load) -> None:
         self.number = load.totals.task
-        self._rows = 0.0  # not a number if that is unknown
+        self._rows = 0.0  # NaN if unknown
         self._load = load
         self._aborting = finalize(self, self._load.abort)
         own(self, lambda inherited: inherited._aborting.detach())
@@ -73,7 +73,7 @@ class Task:
     def write(self, batch: Any) -> None:
         """Load a batch after the previous batches.
 
-        Returns when no earlier batch waits to be encoded, so at most two are in memory.
+        Returns when no earlier batch waits to be encoded, so at most two batches are in memory.
 
         Args:
             batch: Arrow data: an object with ``__arrow_c_array__`` or ``__arrow_c_stream__``, such
@@ -142,17 +142,17 @@ class Task:
 
 
 class Load:
-    """The load of a task, in its own thread. It must not refer to the task, which may be dropped.
+    """The load of a task, in its own thread; has no reference to the task, which may be dropped.
 
     Args:
         number: number of the task.
         job: job of the task, with ``exactly_once``.
-        rejects: closed at the end.
+        rejects: the rejects file, closed at the end; None if the task has no folder for rejects.
 
     Attributes:
         pushed: the source.
         totals: the outcome.
-        begun: whether it has started.
+        begun: whether the load has started.
         of_ended: whether the job had already ended, so that nothing was loaded.
     """
 
@@ -258,8 +258,8 @@ class Load:
                 self._check_ended()
                 report = run(loading(chunks, self._choose), waiting=self._waiting)
             except AtWork:
-                # A second attempt that took over would end the first, which the engine would then
-                # restart. An attempt that hangs does not renew its lease.
+                # If this attempt took over, the first attempt would fail, and the engine would
+                # restart it. An attempt that hangs does not renew its lease.
                 self._aborted.wait(LOOK_S)
             except Ended as ended:
                 self.of_ended = True
@@ -274,8 +274,8 @@ class Load:
         """End the load if the job has ended.
 
         Raises:
-            Ended: it has ended.
-            CheckpointError: it has ended without this task, or a later epoch has ended.
+            Ended: the job has ended.
+            CheckpointError: the job has ended without this task, or a later epoch has ended.
         """
         part = None if self._job is None else self._job.part(self.totals.task)
         if part is not None:
@@ -301,7 +301,7 @@ class Load:
         return SocketTransport(options, server=server, policy=policy, resending=resending)
 
 
-# Loads in threads. If the program ends while such a thread is inside Arrow, it crashes.
+# Loads in threads. If the program ends while such a thread is inside Arrow, the program crashes.
 running: set[Load] = set()
 
 

@@ -19,7 +19,7 @@ __all__ = ["reading_options", "sink_options"]
 # Options that are always text.
 TEXTS = frozenset(("server", "template", "pattern", "exactly_once", "split", "rejects"))
 WORDS = {"true": True, "false": False, "none": None}
-# Options of the engine itself, and other names of ours.
+# Options of the engine itself, and aliases of our options.
 ENGINES_OWN = frozenset(("checkpointlocation",))
 OTHER_NAMES = {"command": "template", "url": "server", "numpartitions": "partitions"}
 # Maximum default number of partitions to read.
@@ -39,8 +39,8 @@ def sink_options(
         tasks: number of tasks that load at the same time, unless an option sets it.
 
     Raises:
-        ValueError: an option is unknown, missing, or would show a password; or the URL of the
-            server is unknown to this process, which ends the job.
+        ValueError: an option is unknown, missing, or would show a password; or with
+            ``exactly_once``, this process, which ends the job, does not know the server's URL.
     """
     known = ("server", "template", "exactly_once", "split", "rejects", "tasks", *OPTIONS)
     found = _options(texts, known)
@@ -59,7 +59,7 @@ def sink_options(
 def reading_options(
     texts: Mapping[str, str], password: str | None = None, tasks: int | None = None
 ) -> dict[str, Any]:
-    """Return the arguments of a ``Reading`` for these options; as ``sink_options()``."""
+    """Return the arguments of a ``Reading`` for these options; see ``sink_options()``."""
     hidden = ("schema", "password")
     found = _options(texts, [each.name for each in fields(Reading) if each.name not in hidden])
     if "pattern" not in found:

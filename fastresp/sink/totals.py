@@ -92,7 +92,7 @@ class Totals(Displayed):
     def log(self, name: str) -> None:
         """Write the totals to the logger ``fastresp.sink``.
 
-        They are a warning, which Python shows by default, if commands failed or may have failed.
+        Log a warning, which Python shows by default, if commands failed or may have failed.
 
         Args:
             name: name of the loaded data.

@@ -39,7 +39,7 @@ def check_types(schema: pa.Schema) -> None:
     """Check that the type of each column can be parsed from text.
 
     Raises:
-        ValueError: a type can't be.
+        ValueError: a type can't be parsed.
     """
     for each in schema:
         try:
@@ -99,7 +99,7 @@ def _first_refused(column: pa.Array, wanted: pa.DataType) -> int | None:
 
 
 def _times(column: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """Parse timestamps; without an offset, they are UTC, or have the column's lack of a zone."""
+    """Parse timestamps; without an offset, they are in UTC if the column has a time zone."""
     if wanted.tz is None:
         return column.cast(wanted)
     zoned = pc.match_substring_regex(column, r":\d\d.*(Z|[+-]\d\d(:?\d\d)?)$")
