@@ -12,8 +12,8 @@ from ..server.settings import Server, ServerLike, one_server
 
 __all__ = ["CommandInfo", "command_info", "deleting"]
 
-# Commands that delete data or change the server itself. No flag of COMMAND INFO marks all of them:
-# for CONFIG SET, only the subcommand has the flag.
+# Commands that delete data or change the server itself. No flag of COMMAND INFO marks all these
+# commands: for CONFIG SET, only the subcommand has the flag.
 DELETING = frozenset((
     "DEL", "UNLINK", "GETDEL", "FLUSHALL", "FLUSHDB", "SWAPDB", "HDEL", "HGETDEL", "SREM", "ZREM",
     "ZREMRANGEBYLEX", "ZREMRANGEBYRANK", "ZREMRANGEBYSCORE", "LREM", "LTRIM", "XDEL", "XDELEX",

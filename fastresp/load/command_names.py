@@ -40,7 +40,7 @@ def check_connection_state(
 ) -> None:
     """Refuse commands that change connection state, if their connection may be replaced.
 
-    A cluster load refuses these commands when it encodes them, and names their row.
+    A cluster load refuses such a command later, and names its row.
 
     Raises:
         ValueError: the load has a command that changes connection state, or its command names

@@ -146,7 +146,7 @@ def dry_run(
     mode: Literal["commands", "merge", "serialize"] = "commands",
     exists: Literal["error", "replace", "skip"] = "error",
 ) -> DryRun:
-    """Encode the first 1,000 rows and check them against the server, without changing it.
+    """Encode the first 1,000 rows and check them against the server, without changing the server.
 
     Args:
         data, template, server, nulls, timeout, mode, exists: as for ``mass_insert``. The dry run

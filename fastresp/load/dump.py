@@ -36,7 +36,7 @@ def dump(
     Send RESP with ``redis-cli --pipe`` or a later load. Each command of a script is written as EVAL
     with the whole script, so the script need not be loaded first.
 
-    A server reads an RDB file when it starts; managed services import it. It contains whole keys:
+    Servers read an RDB file at startup; managed services import it. The file contains whole keys:
     the strings, hashes, lists, sets and sorted sets that adjacent SET, HSET, RPUSH, LPUSH, SADD or
     ZADD commands of a key create. EX, PX, and a following EXPIRE or PEXPIRE of the key count from
     the time of the ``dump()`` call. The file is replaced atomically. The commands of a key are kept

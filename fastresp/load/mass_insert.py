@@ -83,12 +83,12 @@ def mass_insert(
               values) or of commands (lists or tuples of arguments). It is iterated once and never
               loaded into memory as a whole.
             - columns: an object with ``__arrow_c_stream__`` or ``__arrow_c_array__`` (pandas or
-              polars DataFrame, pyarrow table or reader, DuckDB relation), a list of these, a
+              polars DataFrame, pyarrow table or reader, DuckDB relation), a list of such objects, a
               pyarrow Dataset or Scanner, a polars LazyFrame, or the result of pandas'
               ``read_csv(chunksize=)``. Values of columns never become Python objects.
             - a path, a list of Path objects, or a query: see ``read``.
         template: a command template such as ``"HSET user:{id} {**}"``, a Template, the result of
-            ``Script.command()``, a list of these, or None if ``data`` is commands.
+            ``Script.command()``, a list of templates, or None if ``data`` is commands.
         server: a URL (``redis://``, ``rediss://``, ``valkey://``, ``valkeys://``, ``unix://``), a
             redis-py or valkey-py client, or None for the environment variable ``REDIS_URL`` or, if
             it is not set, localhost.
@@ -129,10 +129,10 @@ def mass_insert(
         merge_items: maximum items (elements, members, field-value pairs, keys) of a merged command;
             None for 1,000. With a rate limit, at most the commands of 10 ms.
         merge_bytes: maximum bytes of a merged command; None for 65,536. Other clients wait while
-            the server runs a command, so larger ones delay them.
+            the server runs a command, so larger commands delay those clients.
         exists: what ``"serialize"`` does with a key that exists: ``"error"`` keeps it, and its
-            commands fail with BUSYKEY; ``"skip"`` keeps it, and counts its commands in the report's
-            ``existing``; ``"replace"`` replaces it.
+            commands fail with BUSYKEY; ``"skip"`` keeps the key, and counts its commands in the
+            report's ``existing``; ``"replace"`` replaces the key.
         max_payload_bytes: a key with more bytes of items than this is created with RESTORE and
             continued with merged commands; None for 33,554,432 (32 MiB). Buffering a key needs up
             to about eight times as much memory.

@@ -1,4 +1,4 @@
-"""Estimate how much server memory commands will need, from a sample of them.
+"""Estimate from a sample of commands how much server memory a load will need.
 
 The sizes are from Redis 7.0 on a 64-bit machine: a dictEntry of 24 bytes, a robj of 16, sds headers
 of 1 to 9, listpack entries as in listpack.c, all rounded up to jemalloc's size classes with its
@@ -142,7 +142,7 @@ def _zset_size(value: Value, times: float, limits: Mapping[str, int]) -> float:
     if _compact(value, times, limits):
         return size_class(LISTPACK + value.packed * times)
     count = value.count * times
-    # The node stores the score as a number; only listpacks store it as text.
+    # The node stores the score as a number; only listpacks store scores as text.
     each = size_class(DICT_ENTRY) + size_class(ZSKIPLIST_NODE)
     return DICT + ZSKIPLIST + table_size(count) + each * count + value.loose * times
 
@@ -253,7 +253,7 @@ class Model:
             self._expiring.add(key)
 
     def _add(self, key: bytes, kind: str, *parts: bytes) -> None:
-        """Add an element of a hash, set or zset, unless it exists."""
+        """Add an element to a hash, set or zset, unless the element exists."""
         value = self._value(key, kind)
         if (key, parts[0]) not in self._elements:
             self._elements.add((key, parts[0]))

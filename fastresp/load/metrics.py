@@ -22,7 +22,7 @@ from .watching import Observer, Watch
 
 __all__ = ["Metrics"]
 
-# The package that writes the text, and the extra that installs it.
+# The package that formats the text, and the extra that installs the package.
 PACKAGE, EXTRA = "prometheus_client", "fastresp[metrics]"
 # Prefixes of a metrics file.
 BEGINNINGS = (b"# HELP fastresp_", b"# TYPE fastresp_")

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Output", "Place", "new_file", "replacing", "told"]
 
-# Each time this number of bytes is written, the system is asked to write them back to disk, so that
-# the final fsync() has little to wait for.
+# After each BEGUN_BYTES written, the system is asked to write these bytes back to disk, so that the
+# final fsync() has little to wait for.
 BEGUN_BYTES = 8 << 20
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
@@ -34,7 +34,7 @@ class Place:
 
     Args:
         path: path of the file; a symbolic link is kept, and its target is replaced.
-        beginnings: replace only a file that starts with one of these, or is empty.
+        beginnings: replace only a file that is empty or starts with one of these byte strings.
         what: the kind of such files, for messages.
 
     Raises:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RDB_VERSIONS", "check_version", "write_rdb"]
 
-# The versions that can be written, and the first server that reads each.
+# The versions that can be written, and the first Redis version that reads each.
 RDB_VERSIONS = {9: "6.2.0", 10: "7.0.0", 11: "7.2.0"}
 # A larger key is refused: all commands of a key are kept in memory.
 MOST_KEY_BYTES = 512 << 20
@@ -67,7 +67,7 @@ def write_rdb(
 
     Raises:
         EncodeError: a command does not create a value, or rows that are not adjacent create the
-            same key. Servers exit when they read a duplicate key.
+            same key. A server that reads a duplicate key exits.
         OSError: the file can't be written.
         ValueError: the path is not a file.
     """

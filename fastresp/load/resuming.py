@@ -97,7 +97,7 @@ class Resuming:
             self._checkpoint.close(self._repeatable_row, self._seen)
 
     def _explain(self, checkpoint: Checkpoint, error: TransportError) -> None:
-        """Raise CheckpointError if the error means that another loader has taken over."""
+        """Raise CheckpointError if ``error`` means that another loader has taken over."""
         if self._carrier is None or self._carrier.lanes is None:
             return
         causes = [lane.window.refused_at for lane in self._carrier.lanes.lanes]

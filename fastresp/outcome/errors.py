@@ -224,4 +224,4 @@ class TransportTimeout(TransportError, redis_errors.TimeoutError, TimeoutError):
 
 
 class LeaseError(FastrespError):
-    """A consumer did not renew its lease in time, and another consumer put its items back."""
+    """A consumer did not renew its lease in time, so another consumer put the items back."""

@@ -13,7 +13,7 @@ FORMAT = re.compile(r"(.?[<>=^])?[-+ ]?#?0?[0-9]*[,_]?(\.[0-9]+)?[bcdeEfFgGnosxX
 
 
 def spelled(name: str) -> str:
-    """Return a name for a placeholder, in quotes if it would be ambiguous without them."""
+    """Return a name as written in a placeholder; in quotes if it would be ambiguous."""
     plain = name and name == name.strip() and not set(name).intersection('{}!,"')
     return name if plain and name[0] != "*" else f'"{name}"'
 

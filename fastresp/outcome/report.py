@@ -23,7 +23,7 @@ CODE_CHARACTERS = 40
 # Maximum characters of the example of each code.
 EXAMPLE_CHARACTERS = 200
 OTHER_CODES = "(other)"
-# The report names a node if the load waited for it for at least this share of the wall time.
+# The report names a node if the load waited for the node for at least this share of the time.
 LEAST_WAITED = 0.1
 
 
@@ -48,8 +48,8 @@ class Report(Displayed):
         errors_by_code: number of errors of each code, such as ``{"WRONGTYPE": 5}``; errors nested
             in a reply are counted individually. After 100 codes, new codes count as ``"(other)"``.
         skipped: commands that were not sent because of a null in a key or value
-            (``nulls="skip"``), or because they had nothing to send: no list item, or only null
-            fields. After a complete load, ``commands`` is ``rows`` times the template's commands,
+            (``nulls="skip"``), or because they had no data: no list item, or only null fields.
+            After a complete load, ``commands`` is ``rows`` times the template's commands,
             minus ``skipped``, plus the HDEL commands of ``nulls="delete"``.
         nulls_skipped: null fields, and null list items, omitted from commands that were sent. Keys
             missing from a dict or JSON object do not count.

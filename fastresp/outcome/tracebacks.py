@@ -95,7 +95,7 @@ def shorten(error: BaseException, kept: CodeType | None = None) -> None:
 
 
 def _handled(error: BaseException, otherwise: BaseException | None = None) -> BaseException | None:
-    """Return the first error of the user's code that was being handled; hide the others.
+    """Return the first error of the user's code that was being handled; hide all other errors.
 
     Args:
         otherwise: the error to return if none is known, such as a cause from another thread.

@@ -15,7 +15,7 @@ PART_ROWS = 1 << 16
 
 
 def digest(table: pa.Table) -> str:
-    """Return the number of rows and a short digest of them, in order.
+    """Return the number of rows, and a short digest of the rows in order.
 
     The digest depends neither on the batches nor on the bytes under nulls.
     """

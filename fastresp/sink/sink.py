@@ -50,9 +50,9 @@ class Sink:
         exactly_once: the name of the job, so that each row is loaded exactly once, although engines
             rerun failed tasks, sometimes in parallel. An attempt resumes where earlier attempts
             stopped, with a checkpoint for each task, so a task must have the same rows in the same
-            order each time. Without it, only idempotent commands are accepted, such as SET, HSET or
-            SADD. If a key is written twice within a task, the older row may then remain, because a
-            second attempt can end between the two writes.
+            order each time. Without ``exactly_once``, only idempotent commands are accepted, such
+            as SET, HSET or SADD. If a key is written twice within a task, the older row may then
+            remain, because a second attempt can end between the two writes.
         tasks: number of tasks that load at the same time, among which ``rate_limit`` and
             ``index_backlog`` are divided.
         password: the server's password, instead of one in the URL.

@@ -306,7 +306,7 @@ running: set[Load] = set()
 
 
 def end_running() -> None:
-    """Abort all loads, and wait for them, before the program ends."""
+    """Abort all loads, and wait until they have ended, before the program ends."""
     loads = [load for load in list(running) if is_own(load)]
     for load in loads:
         load.abort()

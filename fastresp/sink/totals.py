@@ -25,9 +25,9 @@ class Totals(Displayed):
         rows: rows loaded by this and earlier attempts.
         rows_before: rows loaded by earlier attempts (``exactly_once``); included in ``rows``.
         commands: whole commands sent by this attempt.
-        failed: commands of this and earlier attempts with an error reply, if it was received.
+        failed: commands of this and earlier attempts whose error replies were received.
         errors_by_code: errors of this attempt by code, such as ``{"WRONGTYPE": 5}``.
-        skipped: commands not sent because of a null, or because they had nothing to send.
+        skipped: commands not sent because of a null, or because they had no data.
         nulls_skipped: null fields, and null list items, omitted from commands that were sent.
         in_doubt: commands sent without a known reply.
         bytes_sent: bytes of RESP sent.

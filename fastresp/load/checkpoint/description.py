@@ -21,7 +21,7 @@ from .markers import Markers
 
 __all__ = ["Description"]
 
-# Seconds of a lease; a live loader renews it more often.
+# Seconds of a lease; a live loader renews its lease more often.
 LEASE_S = 30
 
 
@@ -85,7 +85,7 @@ class Description:
         Args:
             connections: number of connections of the load.
             batched: whether the load's commands are sent in transactions.
-            names: names of these commands.
+            names: names of the commands in transactions.
             links: connections to use, which stay open; None to open new ones.
 
         Raises:
@@ -197,7 +197,7 @@ class Description:
         )
 
     def taken_over(self) -> CheckpointError:
-        """Return the error for a loader whose checkpoint has another owner."""
+        """Return the error for a loader that is no longer the owner of its checkpoint."""
         return CheckpointError(
             f"another loader has taken over checkpoint {self.name!r}, or it was deleted"
         )
@@ -218,7 +218,7 @@ class Description:
         """Run commands in one transaction; return False if a watched key has changed.
 
         Raises:
-            CheckpointError: a command has failed; the others have run.
+            CheckpointError: a command has failed; all other commands have run.
         """
         replies = self._home.together(("MULTI",), *commands, ("EXEC",))[-1]
         if not isinstance(replies, list | None):

@@ -60,7 +60,7 @@ class Done:
 
 
 def damaged_field(found: Mapping[str, str]) -> str:
-    """Return the first field of a description that is missing or can't be read; empty if none."""
+    """Return the first missing or invalid field of a description; empty if all are valid."""
     for name, check in FIELDS.items():
         if name not in found and name not in NEEDED:
             continue

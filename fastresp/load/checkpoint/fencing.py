@@ -25,7 +25,7 @@ NOBODY = (1 << 63) - 1
 
 # Runs commands if the marker has the expected value; see Batcher for the arguments. Returns an
 # array up to the last error; empty without errors. An array reply, such as BF.MADD's, is included
-# if one of its elements is an error.
+# if it contains an error.
 #
 # The marker is set first: a server that refuses writes (OOM, READONLY, MISCONF ...) refuses this
 # write, and nothing has run. After a script's first write, the server refuses no others, and SCRIPT
@@ -81,7 +81,7 @@ return errors
     % TAKEN_OVER
 )
 
-# Replaces the token in each marker, then changes the description: if the first part fails, the
+# Replaces the token in each marker, then changes the description: if a marker can't be set, the
 # previous loader stays the owner. Keys: the markers, then the description. Arguments: the prefix of
 # this load's markers, the new prefix, and the fields of the description. A marker that is missing,
 # or has another prefix, is left unchanged.
@@ -114,7 +114,7 @@ PROBE = "redis.replicate_commands() return redis.call('EXISTS', ARGV[1])"
 
 
 def may_fence(links: Links, names: Iterable[str]) -> bool:
-    """Return whether to fence by scripts: the user may run them, but not CLIENT KILL.
+    """Return whether to fence by scripts: the user may run scripts, but not CLIENT KILL.
 
     Always False in a cluster: a script can only declare the marker's key, so a node whose slot is
     being moved would run the script and refuse some of the commands in it.

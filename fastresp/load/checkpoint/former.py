@@ -12,7 +12,7 @@ from .links import Link, Links, possible_later, response_error
 
 __all__ = ["AtWork", "check_alone", "close_all"]
 
-# Seconds to wait for a dead loader's connections to end, without permission to close them.
+# Seconds to wait for a dead loader's connections to end, if the user may not close them.
 GONE_S = 10.0
 LOOK_S = 0.05
 
@@ -81,7 +81,7 @@ def close_all(links: Links, clients: str, timeout: float | None) -> None:
     for link, numbers, sure in _by_link(links, clients):
         with link.explained():
             for number in numbers:
-                # After an unnoticed restart, other clients may have these IDs.
+                # After an unnoticed restart, other clients may have the stored IDs.
                 lives = link.lives([number], named=not sure)
                 error = "their owner is unknown"
                 try:

@@ -95,10 +95,10 @@ def source_of(data: Any, template: Template | None, options: Options) -> str:
 
 
 def commands_of(sample: Any, template: Template | None, options: Options) -> bytes:
-    """Return the commands of some rows, up to the first that can't be encoded.
+    """Return the commands of some rows, up to the first command that can't be encoded.
 
-    A repr would not identify them: it may contain a memory address, or depend on the width of the
-    terminal.
+    A repr would not identify the rows: it may contain a memory address, or depend on the width of
+    the terminal.
     """
     made: list[bytes] = []
     encoder, source = encoding(sample, template, options)
@@ -129,7 +129,7 @@ def samples_of(data: Any) -> tuple[int, list[Any]]:
     Raises:
         CheckpointError: the columns are a stream, which can be read only once.
     """
-    kind = type(data)  # a data frame may have columns of these names
+    kind = type(data)  # a data frame may have columns with the names of these attributes
     if not (hasattr(kind, "slice") or hasattr(kind, "iloc")):
         what = "stream of tables" if isinstance(data, Frames) else type(data).__name__
         words = f"a {what} can be read only once, so its load can't resume: "

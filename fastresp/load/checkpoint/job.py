@@ -181,7 +181,7 @@ class Job:
     def end(self, parts: Mapping[str, Part]) -> None:
         """Store the outcome of the tasks, and delete their checkpoints.
 
-        Idempotent, so it can be repeated after a crash.
+        Idempotent, so the caller can repeat the call after a crash.
 
         Raises:
             CheckpointError: the server has lost rows of a task since its commit.
@@ -250,7 +250,7 @@ class Job:
     def _with_each(self, tasks: Iterable[str], act: Callable[[str, Checkpoint], object]) -> None:
         """Call a function with the checkpoint of each task, over shared connections.
 
-        After a lost connection or a moved slot, reconnect and call it again.
+        After a lost connection or a moved slot, reconnect and call the function again.
         """
         links: Links | None = None
         try:
@@ -268,7 +268,7 @@ class Job:
                 links.close()
 
     def _checkpoint_of(self, task: str, links: Links | None = None) -> Checkpoint:
-        """Return a task's connected checkpoint; by default, it has its own connections."""
+        """Return a task's connected checkpoint; without ``links``, open new connections for it."""
         options = self._options
         checkpoint = Checkpoint(self._server, self.checkpoint(task), options.timeout)
         batched = not is_idempotent(self._template, options.nulls)

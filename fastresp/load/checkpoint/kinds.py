@@ -35,7 +35,7 @@ def is_idempotent(template: Template | None, nulls: str = "auto") -> bool:
         return False
     if len(names) > 1 and not DELETES.isdisjoint(names):
         return False
-    # An EXPIRE before the command that creates its key would have an effect only the second time.
+    # An EXPIRE before the command that creates its key has an effect only when the row runs again.
     if nulls == "skip" and len(names) > 1 and not TIMES.keys().isdisjoint(names):
         return False
     made: set[tuple[object, ...]] = set()
@@ -47,7 +47,7 @@ def is_idempotent(template: Template | None, nulls: str = "auto") -> bool:
     return True
 
 
-# Not idempotent among other commands: a row may delete what another row sets.
+# Not idempotent together with other commands: a row may delete a value that another row sets.
 DELETES = frozenset((b"DEL", b"UNLINK"))
 
 

@@ -169,7 +169,7 @@ class Link:
         return integer_of(name, reply[0] if isinstance(reply, list) and reply else reply)
 
     def lives(self, numbers: Iterable[int], *, named: bool = False) -> bool | None:
-        """Return whether any of these connections exists; None without permission to see them.
+        """Return whether any of these connections exists; None if we may not list connections.
 
         Args:
             numbers: CLIENT IDs of the connections.
@@ -182,7 +182,7 @@ class Link:
                 exists = bool(found) and (not named or b" name=%s " % self.name.encode() in found)
             except response_error():
                 exists = self._is_there(number)
-                exists = None if named and exists else exists  # it may belong to another client
+                exists = None if named and exists else exists  # the ID may belong to another client
             if exists or exists is None:
                 return exists
         return False
@@ -391,7 +391,7 @@ def check_name(name: str, option: str) -> None:
 
     Args:
         name: the name.
-        option: the option that it was passed as, for the message.
+        option: the option that contains the name, for the message.
 
     Raises:
         CheckpointError: the name has characters other than letters, digits, and ``-_.:``.

@@ -47,7 +47,7 @@ class Checkpoint(Description):
 
         Args:
             identity: properties of the source and options; they must match the checkpoint's.
-            resume: whether an existing checkpoint is resumed; if not, it is an error.
+            resume: whether to resume an existing checkpoint; if False, its existence is an error.
             take_over: whether to resume even if another loader is active.
             clear: delete an existing checkpoint.
             attempts: the loads are attempts of a task. An attempt with an expired lease is fenced
@@ -55,7 +55,8 @@ class Checkpoint(Description):
 
         Raises:
             AtWork: another loader is active.
-            CheckpointError: the checkpoint exists, or belongs to another load.
+            CheckpointError: the checkpoint exists and ``resume`` is False, or it belongs to another
+                load.
             TransportError: the server can't be reached.
         """
         identity = identity | {"kind of markers": self.markers.kind}
@@ -239,7 +240,7 @@ class Checkpoint(Description):
 
         Args:
             rows: number of rows of the source, which have all run.
-            confirmation: the command to confirm them with.
+            confirmation: the command that confirms the rows.
 
         Raises:
             CheckpointError: another loader has taken over.

@@ -134,7 +134,7 @@ class Markers:
         raise self._damaged(numbers[found.index(None)], "is missing or belongs to another load")
 
     def _may_lack(self, link: Link) -> bool:
-        """Return whether a server never got the initial markers, or lost them with its data."""
+        """Return whether a server never got the initial markers, or lost all its data."""
         if not self.complete:
             return True
         if self.links.topology is None:  # a single server would also lack the description

@@ -50,9 +50,9 @@ cdef class Comparison(Incoming):
         full: whether no more differences are stored.
         replies: number of whole replies.
         values: number of compared values.
-        rows: number of rows that these values belong to.
+        rows: number of rows that the compared values belong to.
         held_bytes: memory of the chunks of the source that are not compared yet.
-        refused: the index and the text of the first unexpected error reply, or None.
+        refused: the index and the text of the first unexpected error reply; None if there is none.
     """
 
     def __cinit__(
@@ -76,7 +76,7 @@ cdef class Comparison(Incoming):
         """Compare the next bytes, split at any position.
 
         Raises:
-            ProtocolError: they are not replies to the reads; all later calls also raise it.
+            ProtocolError: the bytes are not replies to the reads; all later calls also raise it.
         """
         self.take_piece(data)
 

@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""The values that a read asks for, taken from the commands of the source that wrote them."""
+"""The expected values of a read, parsed from the commands of the source that write them."""
 
 from cpython.mem cimport PyMem_Free, PyMem_Realloc
 

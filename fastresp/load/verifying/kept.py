@@ -37,7 +37,7 @@ class Candidate:
         name: field, member, list index, JSON path, or the command that sets the time or count.
         wanted: the value in the source; None if the server must not have it.
         found: the value in the server.
-        size: bytes of the found value, if it is a text.
+        size: bytes of the found value, if the value is a text.
         rest: for a document, the found document with the writes of later rows applied; empty if
             unknown; None if no later row writes a part.
     """
@@ -212,7 +212,7 @@ class Kept:
             self._documents.remove(slot, place_in(candidate.name))
 
     def note_type(self, key: bytes, name: bytes) -> None:
-        """Note the type of a key, to report it if it is wrong."""
+        """Note the type of a key, to report a wrong type."""
         self._types[key] = name
 
     def known(self, key: bytes) -> int:

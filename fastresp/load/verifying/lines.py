@@ -27,7 +27,7 @@ class DifferenceLines:
         target: the path of a new file, a callable, or None.
 
     Raises:
-        TypeError: the target has another type.
+        TypeError: the target is not a path, a callable or None.
         OSError: the file can't be opened, or is not empty.
     """
 

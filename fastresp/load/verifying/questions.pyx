@@ -73,13 +73,13 @@ cdef enum:
 
 
 cdef class Questions:
-    """Creates a chunk of reads for each chunk of the source, and keeps the latter to compare it.
+    """Creates a chunk of reads for each chunk of the source; keeps the source for the comparison.
 
     Args:
         comparison: compares the replies.
         share: the share of rows to compare, above 0 and at most 1. Rows are chosen by a hash of
             their number.
-        seed: selects another sample.
+        seed: seed of the hash; each seed selects a different sample.
         exact: whether to read the number of items of each key.
         again: whether the commands are a recheck, which also reads the type of each key.
         repair: whether to refuse lists, which can't be repaired.
@@ -364,7 +364,7 @@ cdef class Questions:
         return 0
 
     cdef int ask_type(self, const Ask *ask) except -1:
-        """Read the type of a key once, to report it if it is wrong."""
+        """Read the type of a key once, to report a wrong type."""
         cdef Entry *entry = self.typed.find(hashed(self.key, self.key_size))
         if entry.number:
             return 0

@@ -19,9 +19,9 @@ __all__ = ["independent", "repairing"]
 
 
 def independent(differing: Sequence[Candidate]) -> list[Candidate]:
-    """Return the differences that can be repaired and do not depend on others that can't.
+    """Return the differences that can be repaired independently of all other differences.
 
-    Omit differences of a key of another type, and differences of later commands in its row.
+    Omit differences of keys with the wrong type, and of the later commands in such a key's row.
 
     Args:
         differing: the differences, in the order of the source.

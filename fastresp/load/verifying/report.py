@@ -47,7 +47,7 @@ class Difference:
         found: the value in the server, in the same form; at most the first 65,536 bytes. For a key
             of another type, the type, such as ``b"list"``.
         found_bytes: the size of the found value.
-        changed: whether the found value changed before the recheck, so another client writes it.
+        changed: whether the found value changed before the recheck, because of another client.
         repaired: whether ``repair`` has corrected it.
         file: the file of the row, if the source is files; else None.
         row_in_file: the row's index in its file, counted from 0; else None.
@@ -117,15 +117,15 @@ class VerifyReport(Displayed):
         rows_differing: rows with such values.
         by_kind: number of differences of each kind, such as ``{"missing": 5}``; see Difference.
         differences: the first 100 differences.
-        written_meanwhile: values that differed at first, but not when they were rechecked.
+        written_meanwhile: values that differed in the first comparison, but not in the recheck.
         repaired: differences that ``repair`` has corrected.
-        unrepaired: differences that it could not correct; None without ``repair``, or if it did not
-            complete.
+        unrepaired: differences that ``repair`` could not correct; None if ``repair`` was not given
+            or did not complete.
         repair_errors: number of error replies to repairs by code, such as ``{"NOPERM": 5}``.
         sample: the requested share of rows; None for all.
         at_most: with a sample, the maximum share of all rows that differ, with 95% confidence;
             None if the sample was not compared completely.
-        stopped: why not all values were compared; empty if they were.
+        stopped: why the comparison is incomplete; empty if all values were compared.
         seconds: wall time.
     """
 

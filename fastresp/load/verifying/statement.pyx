@@ -161,7 +161,7 @@ cdef bint read_statement(
     """Parse the command at ``start``; return False if it can't be verified.
 
     Args:
-        again: whether it belongs to a recheck.
+        again: whether the command belongs to a recheck.
     """
     cdef Walk walk = start[0]
     cdef Walk start_of_key

@@ -31,7 +31,7 @@ def same_document(wanted: bytes, found: bytes, whole: bool) -> bool:
     Args:
         wanted: the value in the source.
         found: the reply to JSON.GET.
-        whole: whether it is the whole document, and not a list of a path's matches.
+        whole: whether ``found`` is the whole document; if not, it is a list of a path's matches.
     """
     try:
         first, second = document_of(wanted), document_of(found)

@@ -143,7 +143,7 @@ def verify(
             The source must name all items of a list.
         sample: compare only a share of the rows, such as ``"1%"`` or 0.01. The report then
             estimates the maximum share of all rows that differ.
-        seed: selects another sample of the same size.
+        seed: each seed selects a different sample of the same size.
         exact: also report fields and members that the source does not name. Extra list items are
             always reported, except in a sample. Needs 16 to 64 bytes of memory for each key, and
             for each item of keys that several rows write.
@@ -158,7 +158,7 @@ def verify(
             reached, so a source that writes many keys repeatedly may need a higher limit.
         since: when the load began, in seconds since 1970, as returned by ``time.time()``. Then keys
             may have expired, and a time to live may be shorter only by the time since then.
-            Without it, a time to live must be at most the source's.
+            Without ``since``, a time to live must be at most the source's.
         progress: True for a progress bar on the terminal, or a callable that receives the live
             VerifyReport.
         max_reply_bytes: maximum bytes of a reply, which has up to 1,000 values; a larger one ends
