@@ -50,7 +50,7 @@ class _Packing:
     """The packing methods of a fast connection.
 
     This class directly precedes the library's base class in the MRO, so that methods overridden by
-    a user's class are called first, and their ``super()`` calls arrive here.
+    a user's class are called first, and call this class by ``super()``.
 
     Attributes:
         library: redis-py or valkey-py; set by the subclasses.
@@ -68,7 +68,7 @@ class _Packing:
         return _packer_for(self, replaced)
 
     def pack_commands(self, commands: Iterable[Iterable[Any]]) -> list[bytes]:
-        # _command_packer is private to the library; without it, the library packs.
+        # _command_packer is private to the library; if it is missing, the library packs.
         packer = getattr(self, "_command_packer", None)
         if type(packer) is CommandPacker:
             return _pack(commands, packer._encode, self.library.data_error)

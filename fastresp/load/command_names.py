@@ -38,7 +38,7 @@ def command_names(source: object, template: Template | None) -> list[str] | None
 def check_connection_state(
     source: object, template: Template | None, options: Options, answers: Answers | None
 ) -> None:
-    """Refuse commands that change connection state, if their connection may be replaced.
+    """Refuse commands that change connection state, if a lost connection may be replaced.
 
     A cluster load refuses such a command later, and names its row.
 

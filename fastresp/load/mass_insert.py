@@ -175,8 +175,8 @@ def mass_insert(
 
     Raises:
         CheckpointError: the load can't start or resume (nothing was sent), or lost its checkpoint.
-        CommandError: the server refuses a script, does not know a command of the template, or
-            does not accept its number of arguments (nothing was sent).
+        CommandError: the server refuses a script, or a command of the template is unknown or has
+            the wrong number of arguments (nothing was sent).
         LoadErrors: the server returned an error for a command; the load ran to its end, or
             was stopped by ``on_error="stop"`` or ``max_errors``.
         EncodeError: a value can't be encoded or is larger than the server accepts, or a command

@@ -197,7 +197,7 @@ class Output:
 
 @contextmanager
 def told(place: str) -> Iterator[None]:
-    """Add to an OSError which file could not be written, and that no file was written."""
+    """Add to an OSError the path of the file, and that no file was written."""
     try:
         yield
     except OSError as error:

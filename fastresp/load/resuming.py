@@ -85,7 +85,7 @@ class Resuming:
         if self._checkpoint is None:
             return
         try:
-            if not isinstance(error, GeneratorExit):  # after which nothing can be awaited
+            if not isinstance(error, GeneratorExit):  # after it, nothing can be awaited
                 yield Blocking(self._close)
         finally:
             self._close()

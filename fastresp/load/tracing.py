@@ -1,4 +1,4 @@
-"""A load as an OpenTelemetry span, with the attributes of its database conventions.
+"""A load as an OpenTelemetry span, with the attributes of OpenTelemetry's database conventions.
 
 See https://opentelemetry.io/docs/specs/semconv/database/redis/, version 1.33.
 """

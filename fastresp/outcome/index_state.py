@@ -21,7 +21,7 @@ class IndexState(Displayed):
         failures: writes since the start of the load, including other clients' writes, that could
             not be indexed, such as a vector of another length. Searches do not find these
             documents.
-        last_error: the server's message about the last failure; empty without failures.
+        last_error: the server's message about the last failure; empty if there were no failures.
         last_error_key: the key of the document that last failed.
     """
 

@@ -100,10 +100,10 @@ def _masked_in_text(url: re.Match[str]) -> str:
 
 
 def cause_shown(error: BaseException) -> BaseException:
-    """Return an exception that is safe to show as the cause of another.
+    """Return an exception that is safe to show as the cause of another exception.
 
-    If its text, notes or causes have credentials, return a copy without them, of the same type, or
-    of a base class if the type can't be created from one text.
+    If the text, notes or causes of ``error`` have credentials, return a copy without credentials.
+    The copy has the same type, or a base class if the type can't be created from one text.
     """
     inner = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     cause = inner and cause_shown(inner)

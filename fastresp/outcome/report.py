@@ -23,7 +23,7 @@ CODE_CHARACTERS = 40
 # Maximum characters of the example of each code.
 EXAMPLE_CHARACTERS = 200
 OTHER_CODES = "(other)"
-# The report names a node if the load waited for the node for at least this share of the time.
+# The report names a node if the load waited for that node for at least this share of wall time.
 LEAST_WAITED = 0.1
 
 
@@ -289,8 +289,8 @@ class PushError(LoadErrors):
         items: the items that are not in the list, in order, as bytes: items of refused commands,
             and items that were read from the source but not sent.
         taken: number of items read from the source. All of them are in the list, except ``items``.
-        later: number of items in the list that follow a refused item in the source, because their
-            commands were in flight at the first refusal.
+        later: number of items in the list that follow a refused item in the source, because the
+            commands of these items were in flight at the first refusal.
     """
 
     def __init__(self, report: Report, items: list[bytes], taken: int, later: int) -> None:

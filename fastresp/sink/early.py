@@ -15,7 +15,7 @@ __all__ = ["check_early"]
 
 
 def check_early(sink: Sink, columns: pa.Table, of_text: str = "") -> None:
-    """Check that the template of a sink fits the columns, as far as their types are known.
+    """Check that the template of a sink fits the columns, as far as the column types are known.
 
     Args:
         sink: the sink.

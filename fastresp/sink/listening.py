@@ -51,7 +51,7 @@ class Address:
 
 
 def announce(totals: Totals, address: Address | None, **names: Any) -> None:
-    """Write the totals of a job to the driver's log, and call its listener with them.
+    """Write the totals of a job to the driver's log, and call the listener with the totals.
 
     The totals of a failed job are logged as a warning.
 
@@ -92,7 +92,7 @@ class _Driver:
         while True:
             with suppress(ConnectionError):
                 connection = self.socket.accept()
-                # A silent client blocks only its own thread.
+                # Each client has a thread, so a silent client blocks no other client.
                 Thread(target=self._pass_on, args=(connection,), daemon=True).start()
 
     def _pass_on(self, connection: Connection) -> None:

@@ -35,7 +35,7 @@ def remove_halves(links: Links, clients: str) -> None:
         clients: as for ``former.are_alive()``.
 
     Raises:
-        CheckpointError: a server could not rewrite its file.
+        CheckpointError: a server could not rewrite its append-only file.
         TransportError: a server can't be reached.
     """
     former = {run for _, run, _ in json.loads(clients or "[]")}

@@ -80,7 +80,7 @@ class Description:
         names: Sequence[str] = (),
         links: Links | None = None,
     ) -> None:
-        """Connect to the server, or to all primaries of its cluster.
+        """Connect to the server, or to all primaries of the cluster.
 
         Args:
             connections: number of connections of the load.

@@ -24,8 +24,8 @@ MERGED_ITEMS = 2_000
 NOBODY = (1 << 63) - 1
 
 # Runs commands if the marker has the expected value; see Batcher for the arguments. Returns an
-# array up to the last error; empty without errors. An array reply, such as BF.MADD's, is included
-# if it contains an error.
+# array up to the last error; empty if there are no errors. An array reply, such as BF.MADD's, is
+# included if it contains an error.
 #
 # The marker is set first: a server that refuses writes (OOM, READONLY, MISCONF ...) refuses this
 # write, and nothing has run. After a script's first write, the server refuses no others, and SCRIPT

@@ -31,10 +31,10 @@ def check_alone(
     Args:
         links: our connections.
         name: name of the checkpoint.
-        found: its description.
+        found: the fields of the checkpoint's description.
         now: returns the server's time in seconds since 1970.
         by_lease: whether a loader with an expired lease counts as inactive, even if it has open
-            connections: its process may be frozen.
+            connections: the loader's process may be frozen.
 
     Raises:
         AtWork: another loader is active.

@@ -1,4 +1,4 @@
-"""A job of several loads, each with its own checkpoint, and their totals when all have ended."""
+"""A job of several loads, each with its own checkpoint, and the totals when all have ended."""
 
 from __future__ import annotations
 
@@ -224,7 +224,7 @@ class Job:
         self._with_each(parts, check)
 
     def check_empty(self, task: str) -> None:
-        """Check that no earlier attempt of a task without rows has loaded any.
+        """Check that no earlier attempt of a task without rows has loaded rows.
 
         Raises:
             CheckpointError: an earlier attempt has loaded rows.

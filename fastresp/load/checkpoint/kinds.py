@@ -1,4 +1,4 @@
-"""Which templates are idempotent, so that their loads need no transactions."""
+"""Find out which templates are idempotent, so that loads with them need no transactions."""
 
 from __future__ import annotations
 

@@ -79,8 +79,8 @@ class Link:
 
     Attributes:
         number: CLIENT ID of the connection.
-        run: run ID of the server; empty without permission for INFO.
-        policy: the server's maxmemory-policy; empty without a memory limit.
+        run: run ID of the server; empty if the user lacks permission for INFO.
+        policy: the server's maxmemory-policy; empty if the server has no memory limit.
         lost: whether the connection can no longer be used.
     """
 
@@ -97,7 +97,7 @@ class Link:
         self.policy = info.get("maxmemory_policy", "") if info.get("maxmemory", "0") != "0" else ""
 
     def info(self) -> dict[str, str]:
-        """Return the fields of INFO; empty without permission."""
+        """Return the fields of INFO; empty if the user lacks permission."""
         with suppress(response_error()):
             return parse_info(self.call("INFO"))
         return {}
@@ -328,8 +328,8 @@ class Links:
         A server that is no longer a primary gets a new connection.
 
         Args:
-            address: address of the server as seen by another loader, which may differ from ours.
-            run: its run ID; empty if unknown.
+            address: the server's address as seen by another loader, which may differ from ours.
+            run: run ID of the server; empty if unknown.
         """
         same = [link for link in self.all if run and link.run == run]
         found = same or [link for link in self.all if link.address == address]

@@ -78,7 +78,7 @@ class Checkpoint(Description):
                 raise CheckpointError(self._exists(done))
             check_same(self.name, identity, found)
             if done.ended:
-                # A server may since have lost its last seconds of writes.
+                # The server may have lost its last seconds of writes since the source was loaded.
                 done.ran = self.markers.read()
                 if min(done.ran) >= done.total and not attempts:
                     self._home.call("UNWATCH")
@@ -293,7 +293,7 @@ class Checkpoint(Description):
             if not self.markers.level(rows):
                 raise self._unset_markers()
         assert self._links is not None
-        # Run IDs without CLIENT IDs: a load that resumes after lost rows can see which server has
+        # Run IDs, but no CLIENT IDs: a load that resumes after lost rows can see which server has
         # restarted.
         clients = json.dumps([(link.address, link.run, ()) for link in self._links.all])
         words = {

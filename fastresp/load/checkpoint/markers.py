@@ -34,7 +34,7 @@ class Markers:
 
     Args:
         name: name of the checkpoint.
-        hash_key: the key of its description.
+        hash_key: the key of the checkpoint's description.
         links: connections to all servers.
         connections: number of connections of the load.
         batched: whether the transactions of the commands set the markers.

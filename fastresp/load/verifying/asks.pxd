@@ -1,4 +1,4 @@
-"""The reads for the commands of a chunk, in the order of their replies."""
+"""The reads for the commands of a chunk, in the order of the replies."""
 
 from ...resp.buffer cimport Chunk
 from ...resp.out cimport Reference

@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""The reads for the commands of a chunk, in the order of their replies."""
+"""The reads for the commands of a chunk, in the order of the replies."""
 
 from libc.stdlib cimport free, realloc
 

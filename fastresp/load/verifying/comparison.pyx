@@ -38,7 +38,7 @@ cdef double SLACK_MS = 1000.0
 
 
 cdef class Comparison(Incoming):
-    """Compares the replies to reads, as their bytes arrive, with the commands of the source.
+    """Compares the replies to reads, as the bytes arrive, with the commands of the source.
 
     Args:
         kept: stores the differences; see Kept.

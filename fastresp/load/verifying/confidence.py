@@ -18,7 +18,7 @@ TINY = 1e-300
 def at_most(differing: int, looked_at: int, rows: int, confidence: float = CONFIDENCE) -> float:
     """Return the upper confidence limit of the share of rows that differ.
 
-    The limit is at most the limit for which all rows outside the sample differ.
+    The limit is at most the share that would result if all rows outside the sample differed.
 
     Args:
         differing: rows of the sample that differ.

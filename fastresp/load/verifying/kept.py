@@ -18,7 +18,7 @@ Slot: TypeAlias = tuple[bytes, str, bytes | int | None]
 
 # The groups whose items are counted per key.
 COUNTED = ("field", "member", "score")
-# Memory of a candidate without its texts.
+# Memory in bytes of a candidate, excluding its texts.
 CANDIDATE_BYTES = 1000
 # Maximum memory of all candidates.
 MOST_BYTES = 512 << 20
@@ -216,7 +216,7 @@ class Kept:
         self._types[key] = name
 
     def known(self, key: bytes) -> int:
-        """Return how many items the source has named of a key that has more; else -1."""
+        """Return the number of named items of a key that has more items; -1 for other keys."""
         found = self._open.get(key)
         return -1 if found is None else found[1]
 
@@ -256,7 +256,8 @@ def with_later(before: Candidate, place: Place, part: bytes) -> Candidate | None
     """Apply a later row's write of a part to a document that differs.
 
     Returns:
-        The candidate after the write. None if nothing else differs; the part has its own candidate.
+        The candidate after the write; None if only the written part may differ, which has its own
+        candidate.
 
     Raises:
         ValueError: the effect of the write is unknown.

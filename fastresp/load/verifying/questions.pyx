@@ -68,7 +68,7 @@ cdef enum:
     MOST_ITEMS = 1000
     MOST_BYTES = 65536
     CHUNK_BYTES = 1 << 19
-    # Maximum memory of waiting chunks without reads.
+    # Maximum bytes of chunks without reads that wait for the comparison.
     HELD_BYTES = 8388608
 
 
@@ -87,7 +87,7 @@ cdef class Questions:
     Attributes:
         over_keys: whether one command may read several keys.
         again: as the argument.
-        error: the error of the command after the returned reads; None without an error.
+        error: the error of the command after the returned reads; None if there is no error.
     """
 
     cdef Comparison comparison
@@ -226,7 +226,7 @@ cdef class Questions:
         return 0
 
     cdef int skip(self, Py_ssize_t i) except -1:
-        """Note a command without a read."""
+        """Pass a command without a read to the comparison."""
         cdef Ask *ask
         self.end_read(self.asks.chunk)
         if self.asks.count:

@@ -19,9 +19,10 @@ __all__ = ["independent", "repairing"]
 
 
 def independent(differing: Sequence[Candidate]) -> list[Candidate]:
-    """Return the differences that can be repaired independently of all other differences.
+    """Return the differences that can be repaired and do not depend on unrepairable differences.
 
-    Omit differences of keys with the wrong type, and of the later commands in such a key's row.
+    Omit all differences of a key with an unrepairable difference, such as a key of the wrong type,
+    and all differences of later commands in the row.
 
     Args:
         differing: the differences, in the order of the source.

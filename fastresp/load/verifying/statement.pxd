@@ -6,7 +6,7 @@ cdef enum:
     LONGEST_NAME = 10
 
 
-# The kind of value that a command writes, which determines its read.
+# The kind of value that a command writes; it determines the read.
 cdef enum Form:
     UNKNOWN         # a command without a read
     NOTHING         # MULTI and EXEC
@@ -95,5 +95,5 @@ cdef inline bint is_absolute(Clock clock) noexcept nogil:
 
 
 cdef inline bint makes_key(const Statement *s) noexcept nogil:
-    """Return whether a command replaces the whole key, except perhaps its time to live."""
+    """Return whether a command replaces the whole key; it may keep the time to live."""
     return s.form == TEXT or s.form == TEXTS or s.form == GONE or s.form == DOCUMENT and s.time == 0

@@ -45,7 +45,7 @@ cdef Verb[VERBS_SIZE] VERBS = [
     Verb(b"LLEN", 4, COUNT, UNTIMED, True),
 ]
 
-# In capitals, without commands that are only for a recheck.
+# Names in capitals, except of commands that are only for a recheck.
 NAMES = frozenset(
     VERBS[i].name.decode() for i in range(VERBS_SIZE) if not VERBS[i].again
 )
@@ -76,7 +76,7 @@ cdef const Verb *find_verb(const char *name, long long size, LastVerb *last) noe
     last.size = size
     last.verb = NULL
     for i in range(VERBS_SIZE):
-        # is_word() ignores the bit that distinguishes lower case, which also changes a point.
+        # is_word() ignores the bit that distinguishes lower case, so the point is compared exactly.
         if VERBS[i].size != size:
             continue
         if VERBS[i].form == DOCUMENT:

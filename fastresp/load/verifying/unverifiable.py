@@ -48,7 +48,7 @@ def _error(words: str, row: int, place: int) -> EncodeError:
 
 
 def check_names(names: list[str] | None, template: Template | None) -> None:
-    """Refuse commands that can't be verified, if their names are known in advance.
+    """Refuse commands that can't be verified, if the command names are known in advance.
 
     Raises:
         TemplateError: the template contains such a command.

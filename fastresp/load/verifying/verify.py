@@ -154,7 +154,7 @@ def verify(
             extra values that only ``exact`` finds, and keys of another type, such as a string
             instead of a hash, with their times to live and the later commands of their row.
         max_differences: stop comparing after this many differences; each needs about 1 kB of
-            memory plus its texts. Values that a later row overwrites count until that row is
+            memory plus its texts. A value that a later row overwrites counts until that row is
             reached, so a source that writes many keys repeatedly may need a higher limit.
         since: when the load began, in seconds since 1970, as returned by ``time.time()``. Then keys
             may have expired, and a time to live may be shorter only by the time since then.
