@@ -23,11 +23,11 @@ cdef class Batcher:
     cdef dict lacking
     cdef list opening
     cdef Py_ssize_t few_words
-    cdef bytes script                   # None: MULTI and EXEC
+    cdef bytes script                   # the transaction's script; None for MULTI and EXEC
     cdef public array reached           # 'q': for a script, the rows recorded by each marker
-    cdef Py_ssize_t header              # of the call being written: its start,
-    cdef int header_digits              # the guessed digits of its number,
-    cdef Py_ssize_t words               # and its arguments so far
+    cdef Py_ssize_t header              # offset of the script call being written
+    cdef int header_digits              # guessed digits of the call's number of arguments
+    cdef Py_ssize_t words               # arguments in the call so far
     cpdef BatchedChunk batch(
         self, Chunk inner, list ends=*, list numbers=*, bint first=*
     )

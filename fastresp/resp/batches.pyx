@@ -1,11 +1,11 @@
 # cython: language_level=3, cdivision=True
-"""Put commands into transactions, each of which also records the row that it reaches.
+"""Put commands into transactions, each of which also records the number of completed rows.
 
-Redis runs, replicates and persists the commands of a transaction together, or not at all. So the
-marker always says exactly which rows have run.
+Redis runs, replicates and persists the commands of a transaction together, or not at all. So a
+marker always records exactly which rows have run.
 
-A transaction is MULTI to EXEC, or a call of a script that runs the commands if the marker has the
-expected old value.
+A transaction is a sequence from MULTI to EXEC, or a call of a script that runs the commands if the
+marker has the expected old value.
 """
 
 import bisect
@@ -38,8 +38,8 @@ cdef enum:
 
 cdef bytes OPENS = b"*1\r\n$5\r\nMULTI\r\n"
 cdef bytes SETS = b"*3\r\n$3\r\nSET\r\n"
-# An HSET of a marker with a field without a value: a server queues it, and refuses to run it. Its
-# error reply gets the name of the command that it replaces: see BatchedWindow.
+# An HSET of a marker with a field but no value: a server queues this command, but can't run it. Its
+# error reply gets the name of the replaced command: see BatchedWindow.
 cdef bytes FAILS = b"*5\r\n$4\r\nHSET\r\n"
 cdef bytes SCRIPTED_FAILS = b"$1\r\n5\r\n" + FAILS[4:]
 cdef bytes FAILS_END = b"$1\r\n1\r\n$1\r\n2\r\n$1\r\n3\r\n"
@@ -52,16 +52,17 @@ cdef bytes ONE_KEY = b"$1\r\n1\r\n"
 cdef class BatchedChunk(Chunk):
     """Commands in transactions, with replies to MULTI, to the commands, and to EXEC.
 
-    Only the reply to EXEC answers commands: all of its transaction. A script has only this reply.
+    The reply to EXEC answers all commands of the transaction; other replies answer no commands. A
+    script call has one reply, which counts as the reply to EXEC.
 
     Attributes:
         inner: the commands without transactions.
-        execs: array of int64, for each transaction the reply to its EXEC.
-        waits: array of int64, the EXECs that need all earlier replies to have arrived, since the
-            previous transaction sets the same marker.
-        firsts: array of int64, for each transaction its first reply in ``inner``; one more at the
-            end.
-        opening: the number of own commands at the start of each transaction.
+        execs: array of int64, for each transaction the index of the reply to EXEC.
+        waits: array of int64, the EXECs to send only after all earlier replies have arrived, since
+            the previous transaction sets the same marker.
+        firsts: array of int64, for each transaction the index of its first reply in ``inner``; then
+            the number of replies of ``inner``.
+        opening: the number of commands before the source's commands in each transaction.
         lacking: as for Batcher.
     """
 
@@ -97,8 +98,8 @@ cdef class BatchedChunk(Chunk):
     def elements(self, at):
         """Return the indices of the replies of ``inner`` that a reply to EXEC contains.
 
-        The reply to EXEC also contains the replies to the opening, at its start, and to the command
-        that sets the marker, at its end.
+        The reply to EXEC begins with the replies to the opening commands, and ends with the reply
+        to the command that sets the marker.
         """
         number = bisect.bisect_left(self.execs, at)
         return range(self.firsts[number], self.firsts[number + 1])
@@ -111,25 +112,25 @@ cdef class Batcher:
     """Puts the commands of chunks into transactions.
 
     Args:
-        markers: the keys that record the number of rows that have run: one for all commands, or
-            one per lane or slot.
-        prefix: text before each number.
+        markers: the keys that record the number of completed rows: one key for all commands, or one
+            per lane or slot.
+            prefix: the text before the number in a marker's value.
         most_commands: a transaction ends with the row that reaches this number of commands.
         most_bytes: a transaction also ends with the row that reaches this size.
-        lacking: by name in capitals, a number of arguments that is too small: such a command would
-            make the server refuse its transaction. An HSET that fails when it runs replaces it;
-            users of checkpoints have permission to run HSET.
-        most_of_source: a transaction also ends with the row that reaches this number of commands of
-            the source, several of which may be merged into one; None for no limit.
+        lacking: by name in capitals, a number of arguments that is too small. A server would refuse
+            the whole transaction of such a command, so an HSET that fails when it runs replaces the
+            command; users of checkpoints have permission to run HSET.
+        most_of_source: a transaction also ends with the row that reaches this number of commands
+            before merging; None for no limit.
         opening: commands at the start of each transaction, such as SCRIPT LOAD: a server may forget
             scripts at any time, and NOSCRIPT would not stop the rest of the transaction.
-        script: makes each transaction a call of this script. Its key is the marker; its arguments
-            are the marker's expected value; for each command, the number of arguments and the
-            arguments; and the marker's new value.
-        reached: array of int64, for each marker the number of rows in it; needed for a script.
+        script: the script that runs each transaction; None for MULTI and EXEC. The key of a call is
+            the marker. The arguments are the marker's expected value; for each command, the number
+            of arguments and the arguments; and the marker's new value.
+        reached: array of int64, for each marker the recorded number of rows; required for a script.
 
     Attributes:
-        reached: the same, after all transactions made so far.
+        reached: the number of rows in each marker after all transactions so far.
     """
 
     def __cinit__(
@@ -155,9 +156,9 @@ cdef class Batcher:
 
         Args:
             inner: a chunk of commands; the new chunk holds a reference to it.
-            ends: the end of each run of commands with one marker; None for a single run.
-            numbers: the marker of each run.
-            first: whether an earlier transaction may have set the marker of the first run.
+            ends: the end of each sequence of commands with the same marker; None for one sequence.
+            numbers: the index of each sequence's marker.
+            first: whether an earlier transaction may have set the marker of the first sequence.
 
         Raises:
             CheckpointError: a command has too many arguments for a script.
@@ -175,7 +176,7 @@ cdef class Batcher:
         cdef list execs = [], waits = [], firsts = [0]
         cdef Py_ssize_t begun_at = 0
         cdef bint follows = first, few
-        rollback(out, 0)        # left by a call that ran out of memory
+        rollback(out, 0)        # drop remains of a call that ran out of memory
         if isinstance(inner, MergedChunk):
             lasts = (<MergedChunk>inner).lasts.data.as_longlongs
         if ends is not None:
@@ -296,7 +297,7 @@ cdef class Batcher:
         return append_bulk(self.out, value, end - value)
 
     cdef int finish(self, Py_ssize_t marker, Py_ssize_t row) except -1:
-        """End a transaction, after which this number of rows of a marker have run."""
+        """End a transaction, and set its marker to the number of rows that have then run."""
         cdef bytes key = self.markers[marker]
         if self.script is not None:
             self.append_value(row)

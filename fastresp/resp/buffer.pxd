@@ -28,35 +28,35 @@ cdef class Spare:
 cdef class Chunk:
     cdef char *data                     # owned, from malloc
     cdef Py_ssize_t capacity            # bytes allocated
-    cdef Spare spare                    # where the memory is returned; None to free it
+    cdef Spare spare                    # receives the memory after use; None to free the memory
     cdef Py_ssize_t size                # bytes of whole commands
-    cdef Reference *references          # owned, with their owners: large arguments, not copied
+    cdef Reference *references          # owned, including their owners: uncopied large arguments
     cdef Py_ssize_t n_references
     cdef bytes joined                   # all bytes in one object, built on request
     cdef readonly Py_ssize_t first_command
     cdef readonly array ends            # 'q': end offset of each command
     cdef readonly array rows            # 'q': source row of each command
-    cdef readonly int lane              # the lane that it must be sent on; -1: any
-    cdef readonly array places          # 'q': index of each command in the source; None: in order
-    cdef array done                     # 'q': rows covered up to each command; None: one each
-    cdef Py_ssize_t rows_before         # rows covered by earlier chunks, of all lanes
-    cdef public bint fence              # no later chunk may be sent before its replies arrive
-    cdef public bint answered           # of a fence: its replies have arrived
-    cdef public bint refused            # of a fence: the last reply is an error
-    cdef public bint existed            # of a fence: the error says that the key exists
+    cdef readonly int lane              # the lane to send the chunk on; -1 for any lane
+    cdef readonly array places          # 'q': source index of each command; None if consecutive
+    cdef array done                     # 'q': rows covered up to each command; None for one each
+    cdef Py_ssize_t rows_before         # rows covered by earlier chunks of all lanes
+    cdef public bint fence              # later chunks wait for the replies to this chunk
+    cdef public bint answered           # for a fence: all replies have arrived
+    cdef public bint refused            # for a fence: the last reply is an error
+    cdef public bint existed            # for a fence: the error says that the key exists
     cdef Py_ssize_t total(self) noexcept
 
 
 cdef class Buffer:
     cdef Out out
-    cdef Py_ssize_t owned               # references that hold a reference to their owner
-    cdef Py_ssize_t start_capacity      # size of fresh memory, in bytes
-    cdef Spare spare                    # memory of this size, for reuse
+    cdef Py_ssize_t owned               # number of references with a counted owner
+    cdef Py_ssize_t start_capacity      # bytes to allocate at first
+    cdef Spare spare                    # memory of start_capacity bytes, for reuse
     cdef Py_ssize_t commands            # whole commands in this buffer
-    cdef Py_ssize_t first_command       # index of its first command in the stream
-    cdef Py_ssize_t nulls_left_out      # nulls that whole commands of the stream omit
-    cdef Py_ssize_t deletes             # commands of the stream that delete fields for nulls
-    cdef Py_ssize_t argument            # index of the argument being written, -1 between them
+    cdef Py_ssize_t first_command       # stream index of this buffer's first command
+    cdef Py_ssize_t nulls_left_out      # nulls left out of the stream's whole commands
+    cdef Py_ssize_t deletes             # commands of the stream that delete null fields
+    cdef Py_ssize_t argument            # index of the current argument; -1 between arguments
     cdef object checked_name            # the last command name that passed the check
     cdef Py_ssize_t room                # capacity of ends and rows, in commands
     cdef array ends                     # None until the first command ends
@@ -99,7 +99,7 @@ cdef inline int append_bulk(Buffer b, const char *data, Py_ssize_t n) except -1:
 
 
 cdef inline int open_header(Buffer b, int digits) except -1:
-    """Leave room for a header with a number of about this many digits, not known yet."""
+    """Leave room for a header whose number is unknown and has about this many digits."""
     b.out.p = make_room(b, digits + 3) + digits + 3
     return 0
 
@@ -124,7 +124,7 @@ cdef int put_with_large(
 
 
 cdef inline int end_command(Buffer b, Py_ssize_t row) except -1:
-    """Mark the end of a whole command, made from a source row."""
+    """Mark the end of a whole command from a source row."""
     if b.commands == b.room:
         b.grow_marks()
     b.ends.data.as_longlongs[b.commands] = full_size(&b.out)

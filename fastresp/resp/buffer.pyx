@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""Memory for RESP: a growable buffer of whole commands, and the chunks cut from it."""
+"""Memory for RESP: a growable buffer of whole commands, and chunks cut from the buffer."""
 
 cimport cython
 from cpython.array cimport array, clone, resize
@@ -20,8 +20,8 @@ cdef extern from *:
     #if defined(__linux__)
     #include <sys/mman.h>
     #endif
-    /* Request a huge page for memory of a chunk's size: page look-ups otherwise cost a tenth of
-       the time per command. It is optional. */
+    /* Request a huge page (optional) for memory of a chunk's size: page look-ups otherwise cost a
+       tenth of the time per command. */
     static char *fastresp_fresh_memory(size_t size) {
     #if defined(__linux__) && defined(MADV_HUGEPAGE)
         const size_t huge = 1 << 21;
@@ -37,7 +37,7 @@ cdef extern from *:
     char *fresh_memory "fastresp_fresh_memory"(size_t size) noexcept
 
 cdef enum:
-    # The bytes of a large argument's header and end besides the digits: "$", CRLF.
+    # Bytes around a large argument in addition to the length's digits: "$" and CRLF.
     AROUND = 3
     CRLF = 2
 
@@ -46,7 +46,7 @@ cdef char *BYTES_FORMAT = b"B"
 
 
 cdef int refuse(Buffer b, Py_ssize_t n) except -1:
-    """Raise for an argument that is larger than the server accepts."""
+    """Raise if an argument of n bytes is larger than the server accepts."""
     raise EncodeError(
         f"an argument of {n:,} bytes is more than the {b.out.most:,} that the server accepts; "
         "split it, or raise the server's proto-max-bulk-len"
@@ -58,7 +58,7 @@ cdef char *no_memory(Buffer b, Py_ssize_t n) except NULL:
 
 
 cdef int append_reference(Buffer b, object owner, const char *data, Py_ssize_t n) except -1:
-    """Append one argument without copying it; its owner must be immutable."""
+    """Append one argument without copying it; the owner must be immutable."""
     if n > b.out.most:
         refuse(b, n)
     cdef char *p = put_reference(&b.out, b.out.p, data, n)
@@ -73,9 +73,9 @@ cdef int put_with_large(
     Buffer out, const char *base, const char *start, const char *end, const Reference *first,
     const Reference *stop,
 ) except -1:
-    """Append a command with large arguments, which are not copied.
+    """Append a command without copying its large arguments.
 
-    There must be room for all other bytes.
+    The buffer must have room for all other bytes.
     """
     cdef const Reference *large = first
     cdef const char *at
@@ -91,7 +91,7 @@ cdef int put_with_large(
 cdef class Spare:
     """Memory of used chunks, kept for reuse: fresh pages cost half as much as the encoding.
 
-    A chunk returns it in the thread that releases the chunk.
+    A chunk returns its memory in the thread that releases the chunk.
     """
 
     def __dealloc__(self):
@@ -116,12 +116,12 @@ cdef class Spare:
 
 
 cdef class Chunk:
-    """Whole commands as RESP; supports the buffer protocol, read-only.
+    """Whole commands as RESP, readable through the buffer protocol.
 
-    Each command gets one reply; in a MergedChunk one reply may answer several commands.
+    Each command gets one reply, except that one reply in a MergedChunk may answer several commands.
 
     Attributes:
-        first_command: index of its first command in the stream.
+        first_command: index in the stream of the chunk's first command.
         ends: array of int64, the end offset in bytes of the commands that each reply answers.
         rows: array of int64, the index of the source row of each command.
     """
@@ -148,7 +148,7 @@ cdef class Chunk:
 
     @property
     def memory(self):
-        """Bytes of memory used by the chunk, without large arguments that the user owns."""
+        """Memory of the chunk in bytes, without large arguments that the user owns."""
         marks = 16 if self.done is None else 32
         return self.capacity + marks * len(self.ends) + (len(self.joined) if self.joined else 0)
 
@@ -158,13 +158,13 @@ cdef class Chunk:
         return len(self.ends)
 
     def place(self, index):
-        """Return the index in the source of one of its commands."""
+        """Return the source index of one of the chunk's commands."""
         return self.first_command + index if self.places is None else self.places[index]
 
     def rows_after(self, commands):
-        """Return the number of rows covered after its first commands, including earlier chunks.
+        """Return the number of rows covered by the first commands and by earlier chunks.
 
-        Rows without commands belong to the next command.
+        A row without commands is covered by the next command.
         """
         if self.done is None:
             return self.rows[commands - 1] + 1 if self.lane < 0 else self.rows_before + commands
@@ -175,7 +175,7 @@ cdef class Chunk:
         return replies
 
     def within(self, commands):
-        """Return the number of its first replies that answer at most this many commands."""
+        """Return the number of leading replies that answer at most this many commands."""
         return min(commands, len(self.ends))
 
     def parts(self, at):
@@ -197,10 +197,10 @@ cdef class Chunk:
         return b"".join(pieces)
 
     def piece(self, Py_ssize_t start, Py_ssize_t end):
-        """Return bytes from ``start`` to ``end``, or fewer: a large argument is a separate piece.
+        """Return bytes from ``start``, up to ``end`` or the next border of a large argument.
 
         Returns:
-            A memoryview, empty only if ``start`` is ``end``.
+            A memoryview; empty only if ``start`` equals ``end``.
         """
         cdef Reference *large
         cdef Py_ssize_t before = 0, at, i
@@ -295,7 +295,7 @@ cdef class Buffer:
         free(self.out.references)
 
     cdef int renew(self) noexcept:
-        """Start over, empty. If there is no memory now, the next write tries again."""
+        """Empty the buffer and allocate memory; if this fails, the next write tries again."""
         cdef Out *out = &self.out
         self.commands = self.room = self.owned = 0
         self.ends = self.rows = None
@@ -315,7 +315,7 @@ cdef class Buffer:
             resize(self.ends, room)
             resize(self.rows, room)
         else:
-            # A typical command has 128 bytes; each array is a sixteenth of the buffer's size.
+            # A typical command has 128 bytes, so each array has a sixteenth of the buffer's size.
             room = self.start_capacity // 128 + 16
             self.ends = clone(LONGLONGS, room, False)
             self.rows = clone(LONGLONGS, room, False)
@@ -323,7 +323,7 @@ cdef class Buffer:
         return 0
 
     cdef int own(self, object owner) noexcept:
-        """Keep the owner alive for references added since the last call."""
+        """Keep the owner of the references added since the last call alive."""
         while self.owned < self.out.n_references:
             Py_INCREF(owner)
             self.out.references[self.owned].owner = <PyObject *>owner
@@ -331,18 +331,18 @@ cdef class Buffer:
         return 0
 
     cdef int disown(self) noexcept:
-        """Release the owners of references that were dropped."""
+        """Release the owners of dropped references."""
         while self.owned > self.out.n_references:
             self.owned -= 1
             Py_XDECREF(self.out.references[self.owned].owner)
         return 0
 
     cdef Chunk take(self):
-        """Return the whole commands as a chunk, and start over."""
+        """Return the whole commands as a chunk, and empty the buffer."""
         return self.take_as(Chunk())
 
     cdef Chunk take_as(self, Chunk chunk):
-        """Fill a fresh chunk with the whole commands, and start over; return the chunk."""
+        """Move the whole commands into a new chunk, and empty the buffer; return the chunk."""
         cdef Out *out = &self.out
         cdef bint usual = capacity(out) == self.start_capacity
         resize(self.ends, self.commands)
@@ -355,7 +355,7 @@ cdef class Buffer:
         chunk.size = chunk.capacity = own_size(out)
         self.first_command += self.commands
         if chunk.size * 4 < capacity(out):
-            # A small chunk in large memory is copied, so that chunks in flight don't hold it all.
+            # Copy a small chunk out of large memory, so that chunks in flight keep less memory.
             chunk.data = <char *>malloc(chunk.size or 1)
             if chunk.data is not NULL:
                 memcpy(chunk.data, out.base, chunk.size)

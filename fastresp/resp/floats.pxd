@@ -1,4 +1,4 @@
-# Each writes at p, which needs room for 32 bytes, and returns the end of the written text.
+# Each function writes at p, which needs room for 32 bytes, and returns the end of the written text.
 cdef char *put_double(char *p, double v) noexcept nogil
 cdef char *put_single(char *p, float v) noexcept nogil
 cdef char *put_half(char *p, unsigned short bits) noexcept nogil

@@ -33,8 +33,8 @@ cdef char *put_double(char *p, double v) noexcept nogil:
         n = <unsigned long long>a
         if <double>n == a:
             return put_point_zero(put_digits(p, n))
-    # Most floats in practice have few decimals. Different numbers of 15 digits are different
-    # doubles, so one that round-trips has the digits of the shortest text.
+    # Most floats in practice have few decimals. Different numbers of up to 15 digits are different
+    # doubles, so a number that round-trips has the digits of the shortest text.
     if 1e-4 <= a < 1e9:
         n = <unsigned long long>(a * 1e6 + 0.5)
         if <double>n / 1e6 == a:
@@ -58,8 +58,8 @@ cdef char *put_half(char *p, unsigned short bits) noexcept nogil:
     cdef int exponent = 4, digits
     if a == 0 or not a < 65536:
         return put_double(p, v)
-    # The only value for which the nearest number of four digits, below it, reads back as another
-    # value.
+    # For this value only, the nearest number of four digits, which is below the value, reads back
+    # as a different value.
     if a == 1.0 / 64:
         return put_double(put_sign(p, v), 0.01563)
     while exponent >= 0 and a < TENS[exponent]:
@@ -88,7 +88,7 @@ cdef unsigned short half_of(double v) noexcept nogil:
         return sign | 0x7E00
     if a >= 65520:
         return sign | 0x7C00
-    # Subnormal from here down: a multiple of 2**-24.
+    # Smaller values are subnormal: multiples of 2**-24.
     if a < 1.0 / 16384:
         return sign | <unsigned short>rint(a * 16777216)
     memcpy(&bits, &a, 8)
@@ -136,9 +136,9 @@ cdef inline char *put_millionths(char *p, unsigned long long n) noexcept nogil:
 
 
 cdef inline char *lay_out(char *p, char *end) noexcept nogil:
-    """Rewrite 'd.ddde+xx' at p with the point in repr's place; return the end."""
+    """Rewrite 'd.ddde+xx' at p in the layout of repr; return the end."""
     cdef int exponent, digits
-    # An 'e' elsewhere means three digits of exponent, or inf or nan.
+    # Otherwise the exponent has three digits, or the text is inf or nan.
     if end - p < 5 or end[-4] != c'e':
         return end
     exponent = 10 * (end[-2] - 48) + end[-1] - 48

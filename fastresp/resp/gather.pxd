@@ -10,11 +10,11 @@ from .slots cimport LastRule, Rules
 cdef struct Place:
     const char *start
     const char *end
-    const Reference *large              # its first large argument,
-    const Reference *stop               # and the end of the last
-    Py_ssize_t chunk                    # number of its chunk
+    const Reference *large              # its first large argument
+    const Reference *stop               # the end of its large arguments
+    Py_ssize_t chunk                    # index of its chunk
     Py_ssize_t index                    # its index in the chunk
-    int marker                          # -1: it has already run
+    int marker                          # index of its marker; -1 if the command has already run
 
 
 cdef class Gatherer:
@@ -28,9 +28,9 @@ cdef class Gatherer:
     cdef list held
     cdef Py_ssize_t size                # bytes gathered
     cdef Py_ssize_t count               # commands gathered
-    cdef bint broken                    # commands may be lost, so none may follow them
-    cdef Py_ssize_t commands            # in chunks returned
-    cdef Py_ssize_t covered             # rows covered by these commands
+    cdef bint broken                    # commands may be lost, so no more may be sent
+    cdef Py_ssize_t commands            # commands in the returned chunks
+    cdef Py_ssize_t covered             # rows covered by the returned chunks
     cdef list order(self, list chunks)
     cdef Py_ssize_t find(self, list chunks, Place *places) except -1
     cdef Chunk copy(self, list chunks, const Place *ordered, Py_ssize_t begin, Py_ssize_t end)

@@ -1,9 +1,9 @@
 # cython: language_level=3, cdivision=True
 """Gather the commands of lanes, and put the commands of each marker into transactions.
 
-In a cluster a transaction has keys of one slot, so each slot has a marker. Adjacent commands
-seldom have the same slot, and a transaction of one command would cost four times as much as the
-command, so commands are gathered first.
+In a cluster, the keys of a transaction must be in one slot, so each slot has a marker. Adjacent
+commands seldom have the same slot, and a transaction with one command costs four times as much as
+the command alone. So commands are gathered first.
 """
 
 from cpython.array cimport array, clone
@@ -27,12 +27,11 @@ cdef class Gatherer:
 
     Args:
         batcher: makes the transactions.
-        rows: array of int64, for each marker the number of rows that have run: their commands are
-            left out.
-        rules: in a cluster, the key positions of commands, as each slot has a marker; None if each
-            lane has one.
+        rows: array of int64, for each marker the number of rows that have run and are left out.
+        rules: in a cluster, the key positions of commands, since each slot has a marker; None if
+            each lane has a marker.
         merger: merges commands with the same marker; None to leave them as they are.
-        start_row: the first row that is read.
+        start_row: the index of the first row read from the source.
     """
 
     def __cinit__(
@@ -50,7 +49,7 @@ cdef class Gatherer:
 
     @property
     def full(self):
-        """Whether enough commands are gathered."""
+        """Whether enough commands are gathered for ``flush()``."""
         if not self.by_slot:
             return self.count > 0
         return self.size >= GATHERED_BYTES or self.count >= GATHERED_COMMANDS
@@ -62,7 +61,7 @@ cdef class Gatherer:
         self.count += len(chunk.ends)
 
     def flush(self):
-        """Return chunks of transactions of all gathered commands."""
+        """Return all gathered commands as chunks of transactions."""
         cdef list held = self.held, found = []
         cdef dict lanes = {}
         cdef Chunk chunk
@@ -74,7 +73,7 @@ cdef class Gatherer:
         self.held, self.size, self.count = [], 0, 0
         for several in lanes.values():
             found.append(self.order(several))
-        # Lanes take turns, so that no lane waits until all of another is sent.
+        # Lanes take turns, so that no lane waits for all chunks of another lane.
         ready = []
         for turn in range(max(map(len, found))):
             for pieces in found:
@@ -84,7 +83,7 @@ cdef class Gatherer:
         return ready
 
     def finished(self, Chunk chunk, list ends, list numbers, bint first):
-        """Return the transactions of a chunk."""
+        """Return the commands of a chunk as transactions."""
         chunk.first_command, chunk.rows_before = self.commands, self.covered
         self.commands += len(chunk.ends)
         self.covered = chunk.rows_after(len(chunk.ends))
@@ -96,8 +95,9 @@ cdef class Gatherer:
         """Return the commands of a lane in the order of their markers.
 
         Returns:
-            For each chunk also the ends of runs of commands with one marker, the marker of each
-            run, and whether the first run may follow others with its marker.
+            Tuples of a chunk, the ends of its sequences of commands with the same marker, the
+            marker of each sequence, and whether an earlier transaction may have set the first
+            sequence's marker.
         """
         cdef Py_ssize_t count = 0, left, i, at, begin = 0, size = 0
         cdef Py_ssize_t markers = len(self.rows)
@@ -137,7 +137,7 @@ cdef class Gatherer:
                 if i + 1 == left or cut:
                     chunk = self.copy(chunks, ordered, begin, i + 1)
                     found.append((chunk, ends, numbers, first))
-                    # The next commands may have the last marker.
+                    # The next sequence may continue the last marker.
                     first = not ending
                     ends, numbers, begin, size = [], [], i + 1, 0
         finally:
@@ -147,7 +147,7 @@ cdef class Gatherer:
         return found
 
     cdef Py_ssize_t find(self, list chunks, Place *places) except -1:
-        """Find the commands that have not run yet, and their markers; return their number."""
+        """Find the commands that have not run yet, and their markers; return how many there are."""
         cdef Py_ssize_t number, i, extra, found = 0, markers = len(self.rows)
         cdef Chunk chunk
         cdef const Reference *large
@@ -178,7 +178,7 @@ cdef class Gatherer:
         return found
 
     cdef Chunk copy(self, list chunks, const Place *ordered, Py_ssize_t begin, Py_ssize_t end):
-        """Return a chunk of some of the commands."""
+        """Return a chunk of the commands from ``begin`` to ``end``."""
         cdef Buffer out = self.out
         cdef array places = clone(LONGLONGS, end - begin, False)
         cdef array done = clone(LONGLONGS, end - begin, False)
@@ -186,7 +186,7 @@ cdef class Gatherer:
         cdef const Place *place
         cdef Chunk chunk, made
         cdef Py_ssize_t i
-        rollback(out, 0)        # left by a call that ran out of memory
+        rollback(out, 0)        # drop remains of a call that ran out of memory
         for i in range(begin, end):
             place = &ordered[i]
             chunk = chunks[place.chunk]
@@ -206,7 +206,7 @@ cdef long long row_of(list chunks, const Place *place):
 
 
 cdef Py_ssize_t rows_of(Chunk chunk, Py_ssize_t index) noexcept:
-    """Return the number of rows that a command covers beyond its predecessors."""
+    """Return the number of rows that a command covers in addition to its predecessors."""
     cdef long long *done
     if chunk.done is None:
         return 1

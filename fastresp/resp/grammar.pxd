@@ -7,25 +7,25 @@ cpdef enum:
     # The largest bulk string that a server accepts by default, 512 MiB: proto-max-bulk-len.
     # Source: redis.conf. Also the default limit for one reply.
     BULK_BYTES = 536870912
-    # Longer error texts are cut here. Redis itself cuts quoted text at 128.
+    # Longer error texts are cut. Redis itself cuts quoted text at 128 bytes.
     ERROR_BYTES = 4096
 
 cdef enum:
     # Lua and modules can nest replies; deeper nesting is an attack or a bug.
     DEPTH = 1024
-    # A length with more digits is invalid: no server has that much memory, and sums can't overflow.
+    # Longer lengths are invalid: no server has that much memory. So sums can't overflow.
     LENGTH_DIGITS = 18
-    # A length or an integer, without its type byte and CRLF. Servers write at most 20 bytes.
+    # The limit for a length or integer, without type byte and CRLF. Servers write up to 20 bytes.
     NUMBER_BYTES = 32
-    # Big numbers and doubles of RESP3 may have thousands of digits.
+    # The limit for big numbers and doubles of RESP3, which may have thousands of digits.
     BIG_NUMBER_BYTES = 65536
-    # The line of a simple string or an error. Scripts may return long ones.
+    # The limit for the line of a simple string or an error. Scripts may return long lines.
     LINE_BYTES = 16777216
-    # Added to an array element's own bytes, about the memory of a small object and its place in a
-    # list; and added per error in an array.
+    # Added to the size of each array element, and of each error in an array: about the memory of a
+    # small object and its list entry.
     ELEMENT_BYTES = 64
     NESTED_ERROR_BYTES = 1024
-    # Bytes that an error message shows on each side of a fault.
+    # The number of bytes that an error message shows on each side of a fault.
     SHOWN_BYTES = 16
 
 cdef extern from *:
@@ -61,14 +61,14 @@ cdef inline Form form_of(char kind) noexcept nogil:
 
 
 cdef inline Py_ssize_t longest_line(char kind) noexcept nogil:
-    """The longest line of this type, including its type byte and CRLF."""
+    """Return the size limit for a line of this type, including type byte and CRLF."""
     if kind in (c'+', c'-'):
         return LINE_BYTES
     return (BIG_NUMBER_BYTES if kind in (c'(', c',') else NUMBER_BYTES) + 3
 
 
 cdef inline const char *line_end(const char *p, const char *end) noexcept nogil:
-    """Return the byte after the next CRLF, or NULL. A lone CR or LF is part of the line."""
+    """Return the position after the next CRLF, or NULL. A lone CR or LF is part of the line."""
     while True:
         p = <const char *>memchr(p, c'\r', end - p)
         if p is NULL or end - p < 2:
@@ -79,7 +79,7 @@ cdef inline const char *line_end(const char *p, const char *end) noexcept nogil:
 
 
 cdef inline const char *whole_line_end(const char *p, const char *end) noexcept nogil:
-    """Return the byte after the line at p if it is complete and not too long, otherwise NULL."""
+    """Return the end of the line at p, with CRLF, if it is complete and not too long, or NULL."""
     cdef const char *stop = line_end(p, end)
     if stop is NULL or stop - p > longest_line(p[0]):
         return NULL
@@ -93,9 +93,9 @@ cdef inline const char *digits_end(const char *p, const char *end) noexcept nogi
 
 
 cdef inline const char *length_end(const char *p, const char *end, long long *n) noexcept nogil:
-    """Read the length at p, after its type byte, into n; return the byte after its CRLF.
+    """Read the length at p, after the type byte, into n; return the position after the CRLF.
 
-    Return NULL if it is incomplete or invalid; -1 means null.
+    Return NULL if the length is incomplete or invalid. A length of -1 means null.
     """
     cdef const char *first = p
     cdef unsigned long long value = 0
@@ -116,7 +116,7 @@ cdef inline const char *length_end(const char *p, const char *end, long long *n)
 
 
 cdef inline const char *known_length_end(const char *p, long long *n) noexcept nogil:
-    """Like length_end(), for a command known to be valid: checked or written here."""
+    """Do the same as length_end() for a valid command: checked or written by this package."""
     n[0] = p[0] - 48
     p += 1
     while p[0] != c'\r':
@@ -126,7 +126,7 @@ cdef inline const char *known_length_end(const char *p, long long *n) noexcept n
 
 
 cdef inline const char *integer_end(const char *p, const char *end) noexcept nogil:
-    """Return the end of an integer's line if it is complete and short, otherwise NULL."""
+    """Return the end of an integer's line if the line is complete and short, otherwise NULL."""
     if end - p > 20:
         end = p + 20
     if p < end and p[0] == c'-':
@@ -138,14 +138,14 @@ cdef inline const char *integer_end(const char *p, const char *end) noexcept nog
 
 
 cdef inline bint is_integer(const char *p, const char *end) noexcept nogil:
-    """Return whether this is an integer of any size."""
+    """Return whether a text is an integer of any size."""
     if end - p > 1 and (p[0] == c'-' or p[0] == c'+'):
         p += 1
     return p < end and digits_end(p, end) == end
 
 
 cdef inline bint integer_value(const char *p, const char *end, long long *n) noexcept nogil:
-    """Read an integer into n; return False if it is not a 64-bit integer."""
+    """Read a 64-bit integer into n; return False if the text is not a 64-bit integer."""
     cdef bint negative = p < end and p[0] == c'-'
     cdef unsigned long long value = 0
     if not is_integer(p, end):

@@ -11,11 +11,11 @@ cdef class Incoming:
     cdef const char *text               # text after it; NULL while the line is incomplete
     cdef const char *text_end           # the start of its CRLF
     cdef Py_ssize_t line_offset         # stream offset of its type byte
-    cdef const char *at                 # in this piece; NULL if it began in an earlier one
-    cdef bint cut                       # the last piece ended in the middle of it
-    cdef bytearray begun                # its part from earlier pieces, as far as kept
-    cdef bytes joined                   # the whole kept part
-    cdef bint whole_text                # keep all of a simple string, not just its beginning
+    cdef const char *at                 # its start; NULL if it began in an earlier piece
+    cdef bint cut                       # the last piece ended within the line
+    cdef bytearray begun                # its kept bytes from earlier pieces
+    cdef bytes joined                   # all its kept bytes
+    cdef bint whole_text                # keep whole simple strings, not only the beginning
     cdef const char *piece              # the bytes being read
     cdef const char *piece_end
     cdef bint reading                   # feed() is running; reentrant calls are refused
@@ -39,9 +39,9 @@ cdef class Incoming:
         self.at, self.kind, self.line_offset = p, p[0], self.offset_of(p)
 
     cdef inline const char *next_line(self, const char *p, const char *end) except NULL:
-        """Find the end of the line at p, or of the split line; return the byte after it.
+        """Find the end of the line at p, or of a line begun in an earlier piece; return the end.
 
-        ``text`` (for an error only its beginning) is valid until the next call.
+        ``text`` is valid until the next call; for an error, it is only the beginning of the text.
         """
         cdef const char *stop = NULL
         if not self.cut:

@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""Read replies that arrive in arbitrary pieces: keep the position and an incomplete line."""
+"""Read replies that arrive in arbitrary pieces: track the position and incomplete lines."""
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -34,11 +34,11 @@ cdef class Incoming:
         self.begun = bytearray()
 
     cdef int check_free(self) except -1:
-        """Raise after a fault, and for a call while another is running."""
+        """Raise after a fault, or if another call is running."""
         if self.reading:
             raise RuntimeError("feed() was called while another feed() was running")
         if self.fault is not None:
-            # Otherwise it would keep the frames of all calls that raised it.
+            # Otherwise the exception would keep the frames of all calls that raised it.
             raise self.fault.with_traceback(None)
         return 0
 
@@ -70,7 +70,7 @@ cdef class Incoming:
         raise NotImplementedError
 
     cdef const char *join_line(self, const char *p, const char *end) except NULL:
-        """Collect a line that spans pieces; refuse one that is too long."""
+        """Collect a line that spans pieces; refuse a line that is too long."""
         cdef const char *stop
         cdef Py_ssize_t come, kept
         if self.cut:
@@ -99,7 +99,7 @@ cdef class Incoming:
         return stop
 
     cdef int count_unanswered(self, bint some, Py_ssize_t size) except -1:
-        """Refuse a reply that is too large, for readers that don't store it.
+        """Refuse a reply that is too large, for readers that don't store replies.
 
         Args:
             some: whether this piece completed a reply.
@@ -111,7 +111,7 @@ cdef class Incoming:
         return 0
 
     cdef object error(self, str message, const char *at):
-        """Return the exception for a fault at a place in this piece; NULL for the current line."""
+        """Return the exception for a fault at a byte of this piece; NULL for the current line."""
         cdef Py_ssize_t offset = self.line_offset
         cdef const char *start
         cdef bytes around

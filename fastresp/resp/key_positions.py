@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 __all__ = ["FOR_ALL", "POSITIONS", "Positions"]
 
-# Commands without a key that must run on each node of a cluster: replicas get FUNCTION from their
-# primary, but never SCRIPT.
+# Commands without a key that must run on each node of a cluster. Primaries replicate FUNCTION, but
+# not SCRIPT.
 FOR_ALL = {
     (b"SCRIPT", b"LOAD"), (b"SCRIPT", b"FLUSH"),
     (b"FUNCTION", b"LOAD"), (b"FUNCTION", b"DELETE"), (b"FUNCTION", b"FLUSH"),
@@ -19,10 +19,11 @@ class Positions(NamedTuple):
     """The arguments of a command that are keys; the name is argument 0.
 
     Attributes:
-        first: the first key; 0 for no key.
-        last: the last key; negative from the end.
-        step: arguments from one key to the next.
-        number_at: the argument with the number of keys, which follow it; 0 without one.
+        first: index of the first key; 0 for no key.
+        last: index of the last key; negative numbers count from the end.
+        step: number of arguments from one key to the next.
+        number_at: index of the argument with the number of keys, before the keys; 0 if there is no
+            such argument.
     """
 
     first: int
@@ -39,7 +40,7 @@ _NAMES = {
         RANDOMKEY READONLY READWRITE REPLCONF REPLICAOF RESET ROLE SAVE SCAN SCRIPT SELECT SHUTDOWN
         SLAVEOF SLOWLOG SUBSCRIBE SWAPDB SYNC TIME UNSUBSCRIBE UNWATCH WAIT WAITAOF
         """,
-    # GEORADIUS, GEORADIUSBYMEMBER and SORT may have a second key after STORE.
+    # GEORADIUS, GEORADIUSBYMEMBER and SORT may have a second key, after STORE.
     Positions(1, 1): """
         APPEND BITCOUNT BITFIELD BITFIELD_RO BITPOS CLUSTERSCAN DECR DECRBY DELIFEQ DUMP EXPIRE
         EXPIREAT EXPIRETIME GEOADD GEODIST GEOHASH GEOPOS GEORADIUS GEORADIUSBYMEMBER
@@ -70,10 +71,10 @@ _NAMES = {
     Positions(2, 0, 1, 1): "LMPOP SINTERCARD ZDIFF ZINTER ZINTERCARD ZMPOP ZUNION",
     Positions(2, 0, 2, 1): "MSETEX",
     Positions(3, 0, 1, 2): "BLMPOP BZMPOP EVAL EVALSHA EVALSHA_RO EVAL_RO FCALL FCALL_RO",
-    # The destination precedes the number of the other keys.
+    # The destination precedes the number of source keys.
     Positions(1, 0, 1, 2): "ZDIFFSTORE ZINTERSTORE ZUNIONSTORE",
 }
-# MIGRATE, XREAD and XREADGROUP have their keys behind an option, and are not listed.
+# MIGRATE, XREAD and XREADGROUP are not listed: their keys follow an option.
 POSITIONS = {
     name.encode(): positions for positions, names in _NAMES.items() for name in names.split()
 }

@@ -4,34 +4,34 @@ from .buffer cimport Chunk
 from .verbs cimport TAIL_BYTES, VERBS_SIZE, Command, Verb
 
 
-# The last command written, which the next may join.
+# The last written command, with which the next command may be merged.
 cdef struct Open:
     char *start
     char *name
     char *items
-    const Verb *verb                    # NULL: none may join
+    const Verb *verb                    # NULL if no command may join
     Py_ssize_t words
     Py_ssize_t item_words
     Py_ssize_t item_bytes
-    Py_ssize_t first                    # index of the first command in it
+    Py_ssize_t first                    # index of the first original command
     bint small
-    int slot                            # of its keys, if only keys of one slot are merged
+    int slot                            # slot of the keys, if only keys of one slot are merged
     char tail[TAIL_BYTES]
     Py_ssize_t tail_size
 
 
 cdef class MergedChunk(Chunk):
-    cdef readonly array lasts           # 'q': for each end, the number of commands up to it
-    cdef array starts                   # 'q': offset of the items of each command
+    cdef readonly array lasts           # 'q': number of original commands up to each end
+    cdef array starts                   # 'q': offset of the items of each original command
 
 
 cdef class Merger:
     cdef Py_ssize_t most_items
     cdef Py_ssize_t most_bytes
     cdef bint[VERBS_SIZE] on            # whether a verb may be merged
-    cdef int digits                     # of the last merged command's header: a guess for the next
-    cdef int key_digits                 # the same guess for the number of keys of MSETEX
-    cdef bint by_slot                   # whether merged commands have keys of one slot
+    cdef int digits                     # digits of the last merged header, to guess the next
+    cdef int key_digits                 # a guess of the digits of MSETEX's number of keys
+    cdef bint by_slot                   # whether the keys of a merged command must have one slot
     cdef bint in_multi                  # between MULTI and EXEC, which may be in another chunk
     cdef Chunk merged(self, Chunk chunk)
     cdef Py_ssize_t fold(self, MergedChunk chunk, Py_ssize_t count) noexcept nogil

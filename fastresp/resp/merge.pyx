@@ -27,14 +27,14 @@ cdef extern from "Python.h":
     void Py_SET_SIZE(object, Py_ssize_t) noexcept
 
 cdef enum:
-    # The maximum number of arguments. Source: processMultibulkBuffer() in networking.c.
+    # The most arguments of a command. Source: processMultibulkBuffer() in networking.c.
     MOST_WORDS = 1048576
 
 
 cdef inline void shift(
     long long *starts, Py_ssize_t first, Py_ssize_t next, Py_ssize_t by
 ) noexcept nogil:
-    """Note that the items of the commands from ``first`` to ``next`` were moved."""
+    """Adjust the item offsets of the commands from ``first`` to ``next`` after a move."""
     cdef Py_ssize_t i
     if by:
         for i in range(first, next):
@@ -44,8 +44,8 @@ cdef inline void shift(
 cdef class MergedChunk(Chunk):
     """A chunk in which some commands are merged.
 
-    ``ends`` has the end of each merged command, which gets one reply; ``rows`` has the rows of the
-    commands in them.
+    ``ends`` contains the end of each merged command, which gets one reply. ``rows`` contains the
+    row of each original command.
     """
 
     @property
@@ -113,9 +113,9 @@ cdef class Merger:
     Args:
         most_items: the maximum number of items of a merged command: elements, field-value pairs,
             keys.
-        most_bytes: its maximum size in bytes, unless it is one command.
-        without: names in capitals that the server does not accept: they are never used for merging.
-        by_slot: whether several keys of a command must have the same slot, as in a cluster.
+        most_bytes: the maximum size of a merged command; a single command may be larger.
+        without: names, in capitals, of commands not to use, since the server lacks them.
+        by_slot: whether all keys of a command must be in the same slot, as in a cluster.
     """
 
     def __cinit__(
@@ -130,11 +130,12 @@ cdef class Merger:
             self.on[i] = names_of(i).isdisjoint(without)
 
     def merge(self, Chunk chunk):
-        """Return a chunk with the same effect, in the memory of this one.
+        """Merge commands in the chunk's memory, and return a chunk with the same effect.
 
-        A chunk with uncopied arguments stays as it is: they are large.
+        A chunk with uncopied arguments, which are large, is returned unchanged.
         """
-        # With the GIL, so that no other thread sees a chunk taken from a writer and not stored.
+        # Keep the GIL, so that no other thread sees a chunk that was taken from a writer but is not
+        # stored yet.
         with cython.critical_section(self):
             if chunk.n_references:
                 self.look(chunk)
@@ -167,8 +168,8 @@ cdef class Merger:
     cdef Py_ssize_t fold(self, MergedChunk chunk, Py_ssize_t count) noexcept nogil:
         """Merge in place; return the number of remaining commands."""
         cdef char *base = chunk.data
-        cdef char *p = base             # where the next command is written, never beyond read
-        cdef char *read = base          # command to be read
+        cdef char *p = base             # where to write the next command; never after read
+        cdef char *read = base          # the next command to read
         cdef long long *ends = chunk.ends.data.as_longlongs
         cdef long long *lasts = chunk.lasts.data.as_longlongs
         cdef long long *starts = chunk.starts.data.as_longlongs
@@ -212,7 +213,7 @@ cdef class Merger:
         return written + 1
 
     cdef int slot_of(self, const Command *c) noexcept nogil:
-        """Return the slot of a command whose items are keys; 0 if all merge."""
+        """Return the slot of a command whose items are keys; 0 if slots don't matter."""
         cdef const char *p = c.items
         cdef const char *key
         cdef long long size
@@ -256,7 +257,7 @@ cdef class Merger:
     cdef void open(
         self, Open *o, const Command *c, char *p, const char *read, Py_ssize_t first
     ) noexcept nogil:
-        """Note a command that is to be written at p."""
+        """Record a command that will be written at p."""
         o.start = p
         o.name = p + (c.name - read)
         o.first = first
@@ -275,14 +276,14 @@ cdef class Merger:
             memcpy(o.tail, c.tail, o.tail_size)
 
     cdef void look_at(self, const Verb *verb) noexcept nogil:
-        """Note the beginning or the end of a transaction; nothing in it is merged."""
+        """Record the beginning or end of a transaction, whose commands are not merged."""
         if verb is not NULL and verb.check >= OPENS:
             self.in_multi = verb.check == OPENS
 
     cdef char *widen(self, Open *o, char *p, long long *starts) noexcept nogil:
-        """Make room for the longer header of a merged command, and rename it; return its end.
+        """Rename a command for merging, and make room for a longer header; return the new end.
 
-        The joining command loses more bytes than this one gains.
+        The joining command loses more bytes than this command gains.
         """
         cdef char *name = o.start + self.digits + 3
         cdef const char *merged = b"$4\r\nMSET\r\n"
@@ -307,7 +308,7 @@ cdef class Merger:
         return p + by
 
     cdef char *end(self, Open *o, char *p, Py_ssize_t next, long long *starts) noexcept nogil:
-        """Fill in the header of a merged command; return its end."""
+        """Fill in the header of a merged command; return the command's end."""
         cdef char *end
         if next - o.first == 1:
             return p
@@ -319,7 +320,7 @@ cdef class Merger:
         return end
 
     cdef char *put_keys(self, Open *o, char *p, Py_ssize_t next, long long *starts) noexcept nogil:
-        """Write the number of keys of MSETEX before the first; return the end of the items."""
+        """Write the number of keys of MSETEX before its first key; return the end of the items."""
         cdef Py_ssize_t count = o.item_words // 2
         cdef int wanted = digits(count)
         cdef Py_ssize_t by = wanted - self.key_digits
@@ -335,7 +336,7 @@ cdef class Merger:
         return p + by
 
     cdef int look(self, Chunk chunk) except -1:
-        """Note the transactions of a chunk that is left as it is."""
+        """Record the transactions of a chunk that stays unchanged."""
         cdef Py_ssize_t i, at = 0, before = 0, large = 0
         cdef Command c
         cdef Last last

@@ -1,8 +1,8 @@
 """Write RESP into one growing buffer, with or without the GIL.
 
-Functions with a ``char *p`` write there and return the end of the written bytes. Callers keep it
-in a local variable, since the compiler must assume that writing through p could change the Out.
-NULL means out of memory; the caller that holds the GIL raises.
+Functions with a ``char *p`` write at p and return the end of the written bytes. Callers keep p in
+a local variable, since the compiler must assume that writing through p could change the Out. NULL
+means out of memory; the caller that holds the GIL raises MemoryError.
 """
 
 from cpython.object cimport PyObject
@@ -28,7 +28,7 @@ cdef extern from *:
 
 cdef extern from *:
     """
-    /* For 17 bytes and more, but few; the last copy may overlap its predecessor. */
+    /* Copy at least 17 bytes, but not many; the last copied block may overlap its predecessor. */
     static inline void fastresp_copy(char *to, const char *from, Py_ssize_t n) {
         Py_ssize_t at = 0;
         if (n < 32) {
@@ -52,8 +52,8 @@ cdef extern from *:
     }
     """
     void copy_long "fastresp_copy_long"(char *to, const char *data, Py_ssize_t n) noexcept nogil
-    # For 129 bytes it needs a third of memcpy's time: memcpy is called through a table and
-    # first dispatches on the size.
+    # Needs a third of memcpy's time for 129 bytes: memcpy is called through a table and first
+    # dispatches on the size.
     void copy_short "fastresp_copy"(char *to, const char *data, Py_ssize_t n) noexcept nogil
 
 
@@ -88,12 +88,12 @@ cdef extern from *:
 
 cdef enum:
     COPIED_HERE = 256
-    # The longest header.
+    # The size of the longest header.
     HEADER_ROOM = 24
     READY_HEADERS = 1024
 
-# "$n" and CRLF for every n below 1,024, with its width in the last of 8 bytes. One store writes it;
-# computing the digits took a third of the time per command.
+# "$n" and CRLF for every n below 1,024, with the header's width in the last of 8 bytes. One store
+# writes a header; computing the digits took a third of the time per command.
 cdef char ready_headers[READY_HEADERS][8]
 
 
@@ -101,7 +101,7 @@ cdef char ready_headers[READY_HEADERS][8]
 cdef struct Reference:
     const char *data
     Py_ssize_t size
-    Py_ssize_t offset           # its position in the Out
+    Py_ssize_t offset           # its stream offset in the Out
     PyObject *owner             # keeps its memory alive; NULL until set with the GIL held
 
 
@@ -139,12 +139,12 @@ cdef inline Py_ssize_t capacity(Out *out) noexcept nogil:
 
 
 cdef inline char *reserve(Out *out, char *p, Py_ssize_t n) noexcept nogil:
-    """Make room for n more bytes at p; return p, which may have moved."""
+    """Make room for n more bytes at p; return the new p."""
     return p if out.end - p >= n else grow(out, p, n)
 
 
 cdef inline void cut(Out *out, Py_ssize_t size) noexcept nogil:
-    """Truncate to ``size`` bytes, and drop the large values after them."""
+    """Truncate to ``size`` bytes, and drop the large values that follow."""
     out.p = out.base + size
     while out.n_references and out.references[out.n_references - 1].offset > size:
         out.n_references -= 1
@@ -152,7 +152,7 @@ cdef inline void cut(Out *out, Py_ssize_t size) noexcept nogil:
 
 
 cdef inline char *put_digits(char *p, unsigned long long n) noexcept nogil:
-    """Write n in decimal. At most 20 bytes."""
+    """Write n in decimal: at most 20 bytes."""
     cdef char *end = p + digits(n)
     p = end
     while n >= 100:
@@ -167,7 +167,7 @@ cdef inline char *put_digits(char *p, unsigned long long n) noexcept nogil:
 
 
 cdef inline char *put_signed(char *p, long long n) noexcept nogil:
-    """Write a number that may be negative, in decimal. At most 20 bytes."""
+    """Write a signed number in decimal: at most 20 bytes."""
     if n < 0:
         p[0] = c'-'
         return put_digits(p + 1, 0 - <unsigned long long>n)
@@ -181,7 +181,7 @@ cdef inline char *put_crlf(char *p) noexcept nogil:
 
 
 cdef inline char *put_copy(char *p, const char *data, Py_ssize_t n) noexcept nogil:
-    """memcpy without the function call for short data (half the cost for a key)."""
+    """Do the same as memcpy without its function call for short data: half the cost for a key."""
     if n > COPIED_HERE:
         copy_long(p, data, n)
     elif n > 16:
@@ -217,14 +217,14 @@ cdef inline char *put_bulk(char *p, const char *data, Py_ssize_t n) noexcept nog
 cdef inline char *fill_header(
     char *p, char *end, char kind, Py_ssize_t n, int *digits
 ) noexcept nogil:
-    """Fill in a header once its number is known, and return the end of the text after it.
+    """Fill in a header once its number is known; return the end of the text that follows.
 
-    A wrong guess of its width costs one memmove. Needs HEADER_ROOM after the text.
+    A wrong guess of the header's width costs one memmove. Needs HEADER_ROOM after the text.
 
     Args:
-        p: where digits + 3 bytes were left for the header.
+        p: the start of the digits + 3 bytes that were left for the header.
         end: end of the text after the header.
-        digits: the guessed number of digits; set to the actual one, a good guess for the next.
+        digits: the guessed number of digits; set to the actual number, as the next guess.
     """
     cdef char long_header[32]
     cdef const char *header = long_header

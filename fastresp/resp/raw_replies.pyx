@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""Split RESP2 replies into the bytes of each, without objects for their values."""
+"""Split RESP2 replies into the bytes of each reply, without objects for their values."""
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 
@@ -20,17 +20,17 @@ cdef class RawReplies(Incoming):
 
     Args:
         max_reply_bytes: larger replies are an error; None for 512 MiB. Each array element counts
-            as 64 bytes plus its own.
+            64 bytes more than its size.
 
     Attributes:
         offset: bytes parsed so far.
     """
 
-    cdef list ready             # whole replies that were not taken yet
-    cdef bytearray parts        # of the current reply, from earlier pieces
+    cdef list ready             # whole replies that are ready to take
+    cdef bytearray parts        # bytes of the current reply from earlier pieces
     cdef long long left         # missing elements of the current reply
-    cdef long long missing      # bytes of a bulk string and its CRLF that have not arrived
-    cdef long long size         # of the current reply, as far as known
+    cdef long long missing      # missing bytes of the current bulk string and its CRLF
+    cdef long long size         # known size of the current reply
     cdef bint whole             # whether the current element is the whole reply
     cdef object words           # the text of the current reply if it is an error, otherwise None
 
@@ -41,12 +41,12 @@ cdef class RawReplies(Incoming):
 
     @property
     def failure(self):
-        """None: nothing is decoded."""
+        """Always None, since nothing is decoded."""
         return None
 
     @property
     def waiting(self):
-        """Whole replies that are ready to take."""
+        """The number of whole replies that are ready to take."""
         return len(self.ready)
 
     @property
@@ -58,8 +58,8 @@ cdef class RawReplies(Incoming):
         """Read the next bytes, split at any position.
 
         Raises:
-            ProtocolError: the bytes are not RESP2. Every later call raises it again.
-            RuntimeError: another call of this object is still running.
+            ProtocolError: the bytes are not RESP2. Every later call raises the same error.
+            RuntimeError: another call of this object is running.
         """
         self.take_piece(data)
 
@@ -103,7 +103,7 @@ cdef class RawReplies(Incoming):
         return 0
 
     cdef const char *read_value(self, const char *p, const char *end) except NULL:
-        """Skip the received part of a bulk string and of the CRLF after it."""
+        """Skip the received part of a bulk string and its CRLF."""
         cdef long long n = min(self.missing - 2, <long long>(end - p))
         if n > 0:
             self.missing -= n
@@ -116,7 +116,7 @@ cdef class RawReplies(Incoming):
         return p
 
     cdef int understand(self, const char *p, const char *end) except -1:
-        """Count the element that is a line, or begin the string or array that it announces."""
+        """Handle a line: count its element, or begin the string or array that it announces."""
         cdef long long n
         cdef bint whole = self.whole
         self.whole = False
@@ -140,7 +140,7 @@ cdef class RawReplies(Incoming):
         return 0
 
     cdef int grow(self, long long n, long long each) except -1:
-        """Add n bytes, or n elements, to the size of the current reply."""
+        """Add n times ``each`` bytes to the size of the current reply."""
         if n > (self.most - self.size) // each:
             raise self.too_large(self.line_offset)
         self.size += n * each

@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""Parse RESP2 replies into Python objects: bytes or str, int, None, lists of these, errors."""
+"""Parse RESP2 replies into Python objects: bytes or str, int, None, errors, and lists."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.object cimport PyObject
@@ -28,7 +28,7 @@ from ..outcome.errors import CommandError, ProtocolError
 cdef extern from "Python.h":
     int _PyBytes_Resize(PyObject **data, Py_ssize_t size) except -1
 
-# The initial allocation for a bulk string; more as it arrives, whatever its header promises.
+# The initial allocation for a bulk string, whatever its header promises; grows as bytes arrive.
 cdef Py_ssize_t FIRST_BYTES = 1 << 20
 
 
@@ -38,13 +38,13 @@ cdef class ReplyReader(Incoming):
     Args:
         encoding: decode strings to str with this encoding; None for bytes.
         max_reply_bytes: larger replies are an error; None for 512 MiB. Each array element counts
-            as 64 bytes plus its own.
+            64 bytes more than its size.
 
     Attributes:
         offset: bytes parsed so far.
-        others: values that were not strings: integers, nulls, errors, empty and inner arrays.
-        failure: the UnicodeDecodeError of a reply that could not be decoded, or None. Nothing is
-            read after it.
+        others: the number of values other than strings: integers, nulls, errors, empty and inner
+            arrays.
+        failure: the UnicodeDecodeError that ended reading, or None.
     """
 
     cdef readonly object failure
@@ -52,14 +52,14 @@ cdef class ReplyReader(Incoming):
     cdef str encoding
     cdef bytes encoding_name
     cdef bint utf8
-    cdef list ready             # whole replies that were not taken yet
+    cdef list ready             # whole replies that are ready to take
     cdef list inner             # the array being filled; None outside arrays
-    cdef long long left         # its missing elements
+    cdef long long left         # missing elements of the inner array
     cdef list outer             # the enclosing arrays, each with its missing elements
     cdef bytes payload          # a partly received bulk string, with room for more
-    cdef long long promised     # its final size in bytes
-    cdef long long missing      # bytes of it and its CRLF that have not arrived
-    cdef long long size         # size of the current reply, as far as known
+    cdef long long promised     # the string's final size in bytes
+    cdef long long missing      # missing bytes of the string and its CRLF
+    cdef long long size         # known size of the current reply
 
     def __cinit__(self, encoding=None, *, max_reply_bytes=None):
         self.whole_text = True
@@ -70,11 +70,11 @@ cdef class ReplyReader(Incoming):
             self.encoding_name = encoding.encode("ascii")
             # UTF-8 is decoded without calling Python code.
             self.utf8 = encoding.lower().replace("_", "-") in ("utf-8", "utf8")
-            codecs.lookup(encoding)     # raise LookupError now, not at the first reply
+            codecs.lookup(encoding)     # raise LookupError here, not at the first reply
 
     @property
     def waiting(self):
-        """Whole replies that are ready to take."""
+        """The number of whole replies that are ready to take."""
         return len(self.ready)
 
     @property
@@ -86,8 +86,8 @@ cdef class ReplyReader(Incoming):
         """Read the next bytes, split at any position.
 
         Raises:
-            ProtocolError: the bytes are not RESP2. Every later call raises it again.
-            RuntimeError: another call of this reader is still running.
+            ProtocolError: the bytes are not RESP2. Every later call raises the same error.
+            RuntimeError: another call of this reader is running.
         """
         self.take_piece(data)
 
@@ -121,8 +121,8 @@ cdef class ReplyReader(Incoming):
                     if not is_crlf(q + n):
                         raise self.excess(q + n + (q[n] == c'\r'))
                     if self.left > 1 and self.inner is not None and self.encoding is None:
-                        # The same as below without the calls, which saves an eighth of the time per
-                        # item.
+                        # Do the same as below without function calls, which saves an eighth of the
+                        # time per item.
                         self.inner.append(PyBytes_FromStringAndSize(q, n))
                         self.left -= 1
                     else:
@@ -145,7 +145,7 @@ cdef class ReplyReader(Incoming):
         return 0
 
     cdef int understand(self, const char *p, const char *end) except -1:
-        """Add the value of a line, or begin the string or array that it announces."""
+        """Handle a line: add its value, or begin the string or array that the line announces."""
         cdef long long n
         if self.kind == c'+':
             self.grow(end - p)
@@ -203,7 +203,7 @@ cdef class ReplyReader(Incoming):
         return n
 
     cdef const char *fill(self, const char *p, const char *end) except NULL:
-        """Read the received part of a bulk string and of the CRLF after it."""
+        """Read the received part of a bulk string and its CRLF."""
         cdef Py_ssize_t filled = self.promised + 2 - self.missing
         cdef Py_ssize_t n = min(self.missing - 2, <long long>(end - p))
         if n > 0:
@@ -239,7 +239,7 @@ cdef class ReplyReader(Incoming):
         return PyUnicode_Decode(data, n, self.encoding_name, NULL)
 
     cdef int add(self, object value) except -1:
-        """Add a complete value to its array, or to the replies."""
+        """Add a complete value to the current array, or to the replies."""
         while self.inner is not None:
             self.inner.append(value)
             self.left -= 1

@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""Encode a redis-py pipeline as RESP in one call, by redis-py's rules."""
+"""Encode a redis-py pipeline as RESP in one call, with redis-py's rules."""
 
 from cpython.buffer cimport PyObject_CheckBuffer
 from cpython.bytes cimport PyBytes_Check, PyBytes_FromStringAndSize
@@ -38,13 +38,13 @@ cdef Py_ssize_t LARGE_BYTES = 1 << 16
 # A buffer larger than this is not kept for the next pipeline.
 cdef Py_ssize_t KEPT_BYTES = 4 << 20
 
-# The buffer of the last call, unless a call in any thread is using it. Popping and appending are
+# The idle buffer of the last call, if no call in any thread uses it. Popping and appending are
 # atomic, even without a GIL.
 cdef object idle = deque(maxlen=1)
 
 
 def pack_pipeline(commands, encode=None):
-    """Encode commands, each an iterable of arguments, name first.
+    """Encode commands; each is an iterable of arguments, name first.
 
     The name is split at white space, as in ``"CONFIG GET"``.
 
@@ -88,7 +88,7 @@ def pack_pipeline(commands, encode=None):
 
 
 cdef int move(Buffer b, list pieces) except -1:
-    """Move the buffer's content to the pieces, and empty it."""
+    """Move the buffer's content to the pieces."""
     cdef Reference *large
     cdef Py_ssize_t i, at = 0
     for i in range(b.out.n_references):
@@ -118,7 +118,7 @@ cdef int put_args(Buffer b, tuple args, object encode) except -1:
 
 
 cdef int put_rare(Buffer b, object value) except -1:
-    """Write a value of a less common type, or refuse it as redis-py does."""
+    """Write a value of a less common type, or refuse the value as redis-py does."""
     cdef bytes text
     if PyUnicode_Check(value):
         text = PyUnicode_AsUTF8String(value)
@@ -145,7 +145,7 @@ cdef int put_rare(Buffer b, object value) except -1:
 
 
 cdef bint is_one_word(PyObject *name) noexcept:
-    """Whether a name is an ASCII str that needs no splitting; False for any bytes object."""
+    """Return whether a name is an ASCII str without spaces; False for any bytes object."""
     cdef const unsigned char *text
     cdef Py_ssize_t i, n
     if not (PyUnicode_CheckExact(name) and PyUnicode_IS_COMPACT_ASCII(name)):
@@ -159,7 +159,7 @@ cdef bint is_one_word(PyObject *name) noexcept:
 
 
 cdef tuple split_name(object name):
-    """Split a name into words by redis-py's rules: bytes only if they contain a space."""
+    """Split a name into words with redis-py's rules: split bytes only if they contain a space."""
     if isinstance(name, str):
         return tuple(name.encode().split())
     return tuple(name.split()) if b" " in name else (name,)

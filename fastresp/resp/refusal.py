@@ -1,4 +1,4 @@
-"""Say why a command can't be sent to a cluster."""
+"""The error for a command that can't be sent to a cluster."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ __all__ = ["refusal"]
 
 
 def refusal(row: int, place: int, name: bytes, size: int, why: int) -> EncodeError:
-    """Return the error for a command without an owner in a cluster.
+    """Return the error for a command that can't be routed in a cluster.
 
     Args:
-        row: its source row.
-        place: its index in the source.
-        name: the first bytes of its name.
-        size: the size of its name in bytes.
+        row: the command's source row.
+        place: the command's index in the source.
+        name: the first bytes of the command's name.
+        size: the size of the name in bytes.
         why: a slot without an owner, or a constant of ``slots``.
     """
     shown = shown_argument(name, size)

@@ -1,4 +1,4 @@
-"""Decide which commands are idempotent: running all of them twice has the same effect as once."""
+"""Decide which commands are idempotent as a sequence: a second run of all changes nothing."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from .split import CommandSplitter, arguments
 
 __all__ = ["NAMES", "READS", "may_ask_again", "may_repeat", "only_reads"]
 
-# The tables list commands on keys that they name, and that write only data from their arguments.
-# RENAME, COPY or SUNIONSTORE read a key that a later command may have changed; LSET and
-# ZREMRANGEBYRANK use positions, which other commands shift; XADD with an ID fails the second time.
+# The tables list commands that name their keys and write only data from their arguments. Excluded
+# are RENAME, COPY and SUNIONSTORE, which read a key that a later command may have changed; LSET and
+# ZREMRANGEBYRANK, whose positions other commands shift; and XADD with an ID, which fails if rerun.
+
 # Commands that change nothing. Source: the flag "readonly" of COMMAND, and the modules' pages.
 # PING and ECHO lack the flag.
 READS = frozenset(
@@ -33,15 +34,15 @@ READS = frozenset(
 NAMES = dict.fromkeys(READS, "nothing") | {
     name: kind
     for kind, names in {
-        # Afterwards the key exists or doesn't, whatever its previous state.
+        # The command alone determines whether the key exists afterwards.
         "whole": """
             SET SETEX PSETEX GETSET SETRANGE SETBIT MSET MSETEX DEL UNLINK GETDEL RESTORE
             HSET HMSET HSETEX SADD ZADD GEOADD PFADD JSON.SET JSON.MSET BF.ADD BF.MADD BF.INSERT
             VADD
             """,
-        # Removes items, and the key with its last item.
+        # Removes items; removing the last item removes the key.
         "remove": "HDEL SREM ZREM ZREMRANGEBYSCORE ZREMRANGEBYLEX VREM",
-        # Changes only existing keys. The time counts from the second run.
+        # Changes only existing keys. A rerun restarts the time.
         "time": """
             EXPIRE PEXPIRE EXPIREAT PEXPIREAT PERSIST
             HEXPIRE HPEXPIRE HEXPIREAT HPEXPIREAT HPERSIST
@@ -52,25 +53,25 @@ NAMES = dict.fromkeys(READS, "nothing") | {
     }.items()
     for name in names.split()
 }
-# Arguments that make a command depend on the previous state. In other positions they may be data;
-# misreading data only makes us more careful.
+# Arguments that make a command depend on the previous state. The same words may occur as data;
+# misreading data as an option only prevents resending.
 CONDITIONS = frozenset(b"NX XX GT LT FNX FXX IFEQ IFNE IFDEQ IFDNE NOCREATE".split())
-# Commands that are idempotent only without, or only with this argument.
+# Commands that are idempotent only without this argument (NOT_WITH), or only with it (ONLY_WITH).
 NOT_WITH = {"ZADD": b"INCR"}
 ONLY_WITH = {"RESTORE": b"REPLACE", "FUNCTION": b"REPLACE"}
-# Commands with several keys: the step from one to the next.
+# Commands with several keys, and the number of arguments from one key to the next.
 STEPS = {"MSET": 2, "JSON.MSET": 3, "DEL": 1, "UNLINK": 1, "TOUCH": 1, "EXISTS": 1}
-# The number of arguments to search for these.
+# The number of arguments to search for options.
 MOST_OPTIONS = 10
-# Commands that return the previous state, which is lost after the second run.
+# Commands that return the previous state, which a rerun can no longer return.
 FETCHING = frozenset({"GETSET", "GETDEL", "SETBIT"})
 
 
 def may_repeat(units: Sequence[Sequence[bytes]]) -> list[bool]:
-    """Return which units may be resent; the caller must resend all of them, in order.
+    """Return for each unit whether it may be resent; the caller must resend all units, in order.
 
-    Any number of the first units may have run. The effect of a second run depends on later
-    commands, so the commands of a key are examined together.
+    Any number of leading units may have run. The effect of a rerun depends on later commands, so
+    all commands of a key are examined together.
 
     Args:
         units: the commands of each unit, as RESP.
@@ -86,14 +87,13 @@ def may_repeat(units: Sequence[Sequence[bytes]]) -> list[bool]:
 
 
 def may_ask_again(commands: Sequence[bytes]) -> list[bool]:
-    """Return which commands with lost replies may be resent, in order.
+    """Return for each command with a lost reply whether it may be resent, in order.
 
-    The rules of ``may_repeat()`` apply, and a second run must be able to return the reply of the
-    first: GETDEL returns the deleted value, SETNX whether the key was missing, and GET a value that
-    a later SET may have replaced.
+    The rules of ``may_repeat()`` apply, and a rerun must return the same reply as the first run. So
+    GETDEL and SETNX may not be resent, nor GET before a later SET of the same key.
 
     Args:
-        commands: any number of the first commands may have run.
+        commands: the commands as RESP; any number of leading commands may have run.
     """
     chunk = CommandSplitter().feed(b"".join(commands))
     keys_of_each = [] if chunk is None else keys_of(chunk)
@@ -141,12 +141,12 @@ def look_at(command: bytes) -> tuple[str, tuple[bytes, ...], list[bytes]]:
 
 
 def is_as_once(commands: Sequence[tuple[str, tuple[bytes, ...]]]) -> bool:
-    """Return whether rerunning all commands of a key changes nothing, whichever of them ran."""
+    """Return whether rerunning all commands of a key is harmless, however many have run."""
     commands = [each for each in commands if each[0] not in ("", "nothing")]
     kinds = [kind for kind, _ in commands]
     if "condition" in kinds:
         return len(set(commands)) == 1
     if "time" in kinds and set(kinds) != {"time"}:
-        # A second run might create a key without items, or without a time to live.
+        # A rerun might create a key without items, or without a time to live.
         return kinds[0] == "whole" and "remove" not in kinds
     return True

@@ -36,35 +36,34 @@ from .key_positions import FOR_ALL
 from .refusal import refusal
 
 cdef enum:
-    # The minimum number of bytes before a key that same_head() can compare.
+    # The minimum number of bytes that same_head() can compare.
     LEAST_HEAD = 8
-    # The maximum bytes of a name in a message.
+    # The maximum number of bytes of a name in a message.
     NAME_SHOWN = 40
-    # Instead of a lane: all lanes with slots.
+    # Used instead of a lane's index: all lanes that have slots.
     ALL = 32767
 
 
 cdef class Router:
     """Distributes the commands of chunks over lanes.
 
-    A command is sent on the lane of its first key's slot; one without a key, on the first lane; a
-    transaction, on the lane of its first key. In a cluster, all keys of a command must be in one
-    slot.
+    A command or transaction is sent on the lane of its first key's slot. A command without a key is
+    sent on the first lane. In a cluster, all keys of a command must be in one slot.
 
     Args:
         lanes: number of lanes.
         most_bytes: the size at which the commands of a lane become a chunk.
-        full_bytes: after a smaller chunk the source may pause, so nothing is kept back.
+        full_bytes: after a smaller chunk, nothing is kept back, since the source may pause.
         merger: returns the merger of a lane's commands; None to leave them as they are.
-        of_slots: in a cluster, the lane of each slot, -1 without an owner.
+        of_slots: in a cluster, the lane of each slot; -1 for a slot without an owner.
         keyless: in a cluster, the lane of commands without a key, except connection commands; -1
             to refuse them.
         rules: the key positions of commands.
-        start_row: the first row that is read.
+        start_row: the index of the first row read from the source.
         for_all: whether some commands without a key may be sent to all nodes.
 
     Attributes:
-        paused: whether the source may pause, as nothing was kept back of the last chunk.
+        paused: whether nothing was kept back of the last chunk, so that the source may pause.
     """
 
     def __cinit__(
@@ -93,12 +92,12 @@ cdef class Router:
 
     @property
     def error(self):
-        """Why the first command after the returned ones can't be sent; None for no error."""
+        """Why the first command after the returned commands can't be sent; None for no error."""
         return None if self.refused is None else refusal(*self.refused)
 
     @property
     def failing(self):
-        """The chunk and the index of the error's command; None for no error."""
+        """The chunk of the command with the error, and the command's index; None for no error."""
         if self.refused is not None:
             return self.refused_in, self.refused[1] - self.refused_in.first_command
 
@@ -114,12 +113,12 @@ cdef class Router:
         return 0
 
     def remap(self, of_slots):
-        """Change the lane of each slot, possibly adding lanes. Nothing may be kept back."""
+        """Change the lane of each slot, possibly adding lanes. No command may be kept back."""
         cdef int slot
         self.more(max(len(self.shares), max(of_slots) + 1))
         self.serving = sorted(set(of_slots) - {-1})
         for slot in set(range(len(self.shares))).difference(self.serving):
-            self.shares[slot] = Share(1)        # a lane that is closed needs no memory
+            self.shares[slot] = Share(1)        # a closed lane needs no memory
         for slot in range(SLOTS):
             self.lanes[slot] = of_slots[slot]
         self.head_size = 0
@@ -129,7 +128,7 @@ cdef class Router:
         free(self.chosen)
 
     def route(self, Chunk chunk not None):
-        """Add the commands of a chunk; return the chunks of the lanes that have enough."""
+        """Add the commands of a chunk; return the chunks of the lanes with enough commands."""
         cdef Py_ssize_t first, count
         self.paused = self.refused is not None or chunk.total() < self.full_bytes
         if self.refused is not None:
@@ -145,8 +144,8 @@ cdef class Router:
     cdef Py_ssize_t copy_alike(self, Chunk chunk) except -1:
         """Copy the leading commands that begin with the kept bytes; return their number.
 
-        Each is the only command of its row, so none is taken back if a later one is refused.
-        Copying them in one go takes 8 ns less than ``assign()`` and ``copy()``.
+        Each command is the only command of its row, so none is taken back if a later command is
+        refused. Copying takes 8 ns less per command than ``assign()`` and ``copy()``.
         """
         cdef long long *ends = chunk.ends.data.as_longlongs
         cdef long long *rows = chunk.rows.data.as_longlongs
@@ -175,7 +174,7 @@ cdef class Router:
                 try:
                     self.extend(lane, end - start)
                 except BaseException:
-                    self.accept()           # earlier commands are not lost
+                    self.accept()           # keep the earlier commands
                     raise
             part.p = put_copy(part.p, start, end - start)
             at = part.at
@@ -208,10 +207,11 @@ cdef class Router:
                 (<Share>self.shares[lane]).accept(&self.parts[lane])
 
     cdef Py_ssize_t assign(self, Chunk chunk, Py_ssize_t first) except -1:
-        """Choose lanes for the commands from ``first`` on.
+        """Choose lanes for the commands, starting at ``first``.
 
         Returns:
-            The index of the first command that must not be sent; the number of commands if none.
+            The index of the first command that must not be sent; the number of commands if all may
+            be sent.
         """
         cdef Walk walk
         cdef Py_ssize_t i, extra = 0, count = len(chunk.ends)
@@ -257,7 +257,7 @@ cdef class Router:
         return count
 
     cdef Py_ssize_t begin_of(self, Chunk chunk, Py_ssize_t index) noexcept:
-        """Return the first command of the row of a command, and of its transaction."""
+        """Return the index of the first command of a command's row, or of its transaction's row."""
         cdef long long *rows = chunk.rows.data.as_longlongs
         if self.transaction >= 0:
             index = self.begun
@@ -267,7 +267,7 @@ cdef class Router:
         return index
 
     cdef int check_plain(self, Chunk chunk, Py_ssize_t first, Py_ssize_t count) noexcept:
-        """Check whether each row still makes one command, so that both have the same index."""
+        """Check whether each row still makes one command, so that row and command indices agree."""
         cdef Py_ssize_t i
         self.plain = self.plain and is_one_each(chunk, self.start_row)
         for i in range(first, count if self.plain else first):
@@ -292,7 +292,7 @@ cdef class Router:
             own = large
             end = end_of(chunk, i, &large, &extra)
             if self.chosen[i] == ALL:
-                for each in self.serving:   # only the first of them counts the rows
+                for each in self.serving:   # only the first lane counts the rows
                     self.put(each, chunk, i, start, end, own, large)
                     self.row = rows[i]
             elif own is not large:
@@ -352,7 +352,7 @@ cdef class Router:
         return chunks
 
     cdef int choose(self, Chunk chunk, Walk *walk, Py_ssize_t index) except -2:
-        """Return the lane of the current command; -1 if it can't be sent."""
+        """Return the lane of the current command; -1 if the command can't be sent."""
         cdef Walk start = walk[0]
         cdef bint strict = self.strict
         cdef int lane, slot = slot_of_all(walk, &self.last) if strict else UNKNOWN
@@ -402,7 +402,7 @@ cdef class Router:
         return (name[:size].upper(), word[:min(more, NAME_SHOWN)].upper()) in FOR_ALL
 
     cdef int keep_head(self, const char *p) noexcept:
-        """Keep the bytes before a key that is argument 1: most commands begin with the same."""
+        """Keep the bytes before a key that is argument 1: they are the same in most commands."""
         cdef const char *begin = p
         cdef long long words, size
         p = known_length_end(p + 1, &words)
@@ -413,7 +413,7 @@ cdef class Router:
         return 0
 
     cdef int refuse(self, Chunk chunk, Walk *walk, Py_ssize_t index, int why) except -2:
-        """Store the arguments of ``refusal()``; a signal could interrupt Python code."""
+        """Store the arguments of ``refusal()``; a signal could interrupt a call here."""
         cdef long long words, size
         cdef const char *text
         walk.p = known_length_end(walk.p + 1, &words)
@@ -426,9 +426,9 @@ cdef class Router:
         return -1
 
     cdef int ahead(self, Chunk chunk, Py_ssize_t index) noexcept:
-        """Return the slot of the first key in the transaction that begins at a command.
+        """Return the slot of the first key in the transaction whose MULTI is at an index.
 
-        In a cluster, OPEN if the transaction does not end in the row.
+        In a cluster, return OPEN if the transaction does not end in its row.
         """
         cdef Walk walk
         cdef const Reference *large = chunk.references

@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""Count RESP2 and RESP3 replies and keep their errors; build no other objects."""
+"""Count RESP2 and RESP3 replies, and keep only error replies as objects."""
 
 from libc.stdint cimport uint32_t
 from libc.stdlib cimport free, realloc
@@ -25,22 +25,22 @@ from .grammar cimport (
 from .incoming cimport Incoming
 
 
-# The kept part of a number: it need not fit into any type.
+# The maximum number of kept bytes of a number, which may be of any size.
 cdef enum:
     NUMBER_BYTES = 18
 
 
 cdef struct Frame:
-    long long left      # elements of an aggregate that have not arrived
-    long long size      # all of its elements
+    long long left      # missing elements of an aggregate
+    long long size      # number of its elements
     bint silent         # an attribute or a push message, which is not part of a reply
 
 
 cdef class ReplyScanner(Incoming):
-    """Count replies as their bytes arrive, and keep error replies.
+    """Count replies as bytes arrive, and keep error replies.
 
-    Attributes and push messages are not replies. An error anywhere in a reply (EXEC, scripts) is
-    kept, with the index of its array element.
+    Attributes and push messages do not count as replies. An error within a reply (EXEC, scripts) is
+    kept with the index of its array element.
 
     Args:
         max_reply_bytes: more bytes than this without a complete reply are an error; None for
@@ -48,12 +48,12 @@ cdef class ReplyScanner(Incoming):
 
     Attributes:
         replies: whole replies so far.
-        failed: replies that are or contain an error.
-        errors: a list of ``(index of the reply, text, element)``; the caller empties it. The last
-            is 0 for the reply itself, otherwise the number of the array's element, from 1.
+        failed: the number of replies that are or contain an error.
+        errors: a list of ``(index of the reply, text, element)``; the caller empties the list.
+            ``element`` is 0 for the reply itself; otherwise it counts the array's elements from 1.
         offset: bytes parsed so far.
-        asked: index of a reply of which the first number is kept; -1 for none.
-        answer: this index and the number; None before it arrives.
+        asked: index of a reply whose first number is kept; -1 for none.
+        answer: the index and the number of this reply; None before the number arrives.
     """
 
     cdef readonly Py_ssize_t replies
@@ -61,14 +61,14 @@ cdef class ReplyScanner(Incoming):
     cdef readonly object answer
     cdef readonly Py_ssize_t failed
     cdef readonly list errors
-    cdef long long missing      # bytes of the payload and its CRLF that have not arrived
+    cdef long long missing      # missing bytes of the payload and its CRLF
     cdef bytearray head         # the beginning of a payload that is an error or a verbatim string
-    cdef bint marked            # this reply was counted as failed
-    cdef Py_ssize_t nested      # errors in this reply
+    cdef bint marked            # the current reply was counted as failed
+    cdef Py_ssize_t nested      # number of errors in the current reply
     cdef Frame *frames          # owned, from realloc: open aggregates
     cdef Py_ssize_t depth
     cdef Py_ssize_t room
-    cdef Py_ssize_t silent      # open attributes and push messages
+    cdef Py_ssize_t silent      # number of open attributes and push messages
 
     def __cinit__(self, *, max_reply_bytes=None):
         self.what = "RESP replies"
@@ -88,8 +88,8 @@ cdef class ReplyScanner(Incoming):
         """Read the next bytes, split at any position; return the number of replies completed.
 
         Raises:
-            ProtocolError: the bytes are not RESP. Every later call raises it again.
-            RuntimeError: another call of this scanner is still running.
+            ProtocolError: the bytes are not RESP. Every later call raises the same error.
+            RuntimeError: another call of this scanner is running.
         """
         cdef Py_ssize_t before = self.replies
         self.take_piece(data)
@@ -148,7 +148,7 @@ cdef class ReplyScanner(Incoming):
         return 0
 
     cdef const char *read_line(self, const char *p, const char *end) except NULL:
-        """Read a line that the fast paths don't handle; return the byte after it."""
+        """Read a line that the fast paths don't handle; return the position after the line."""
         cdef long long n
         p = self.next_line(p, end)
         if self.text is NULL:
@@ -170,7 +170,7 @@ cdef class ReplyScanner(Incoming):
         return p
 
     cdef int read_length(self, long long n) except -1:
-        """Begin the payload or the aggregate whose header is the current line."""
+        """Begin the payload or aggregate whose header is the current line."""
         cdef char kind = self.kind
         if n < 0:
             if kind in (c'=', c'|', c'>'):
@@ -274,7 +274,7 @@ cdef class ReplyScanner(Incoming):
         return 0
 
     cdef int keep_number(self, bytes text) except -1:
-        """Keep the number of the requested reply, or the first number of its elements."""
+        """Keep the number of the requested reply: the reply itself, or its first number."""
         if self.answer is None or self.answer[0] != self.replies:
             self.answer = self.replies, int(text[:NUMBER_BYTES])
         return 0
@@ -284,7 +284,7 @@ cdef class ReplyScanner(Incoming):
 
 
 cdef bint is_value(char kind, const char *p, const char *end) except -1:
-    """Whether a line is a valid integer, big number, double, boolean or null."""
+    """Return whether a line is a valid integer, big number, double, boolean or null."""
     if kind == c'_':
         return p == end
     if kind == c'#':

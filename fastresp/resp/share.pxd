@@ -6,14 +6,14 @@ from .buffer cimport Buffer, Chunk
 # The part of a chunk for one lane.
 cdef struct Part:
     Py_ssize_t commands                 # number of commands
-    Py_ssize_t size                     # their bytes, without large arguments
-    char *p                             # where to write the next command; NULL: no room was made
-    const char *limit                   # the end of the room
-    const char *base                    # where the first would be, if none had large arguments
-    Py_ssize_t at                       # its index in the share
+    Py_ssize_t size                     # bytes of the commands, without large arguments
+    char *p                             # where to write the next command; NULL if there is no room
+    const char *limit                   # the end of the available memory
+    const char *base                    # p minus the offset of the next command
+    Py_ssize_t at                       # index in the share of the next command
     Py_ssize_t room                     # capacity, in marks
-    Py_ssize_t end                      # offset after the last, with large arguments
-    Py_ssize_t covered                  # rows
+    Py_ssize_t end                      # end offset of the last command, with large arguments
+    Py_ssize_t covered                  # rows covered so far
     long long *ends
     long long *rows
     long long *places
@@ -22,8 +22,8 @@ cdef struct Part:
 
 cdef class Share:
     cdef Buffer out
-    cdef array places                   # 'q': index of each command in the source; None: its row
-    cdef array done                     # 'q': rows covered up to each command; None: one each
+    cdef array places                   # 'q': source index of each command; None if it is the row
+    cdef array done                     # 'q': rows covered up to each command; None for one each
     cdef Py_ssize_t rows                # total rows covered
     cdef int reserve(self, Part *part, bint plain) except -1
     cdef int widen(self) except -1
@@ -32,7 +32,7 @@ cdef class Share:
 
 
 cdef inline bint is_one_each(Chunk chunk, Py_ssize_t start_row) noexcept:
-    """Return whether each row from the first to the last makes one command."""
+    """Return whether each row of a chunk makes exactly one command."""
     cdef long long *rows = chunk.rows.data.as_longlongs
     cdef long long different = 0
     cdef Py_ssize_t i, first = start_row + chunk.first_command

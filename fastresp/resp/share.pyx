@@ -9,7 +9,7 @@ from .out cimport full_size
 cdef array LONGLONGS = array("q")
 
 cdef enum:
-    # Room after the commands for headers of large arguments, which are always copied.
+    # Room after the commands for the headers of large arguments; headers are always copied.
     BEHIND = 64
 
 
@@ -36,13 +36,13 @@ cdef class Share:
         return 0
 
     cdef int widen(self) except -1:
-        """Give the other marks the room of the ends and rows."""
+        """Make room for places and done: as many entries as in ends and rows."""
         cdef Py_ssize_t room = self.out.room, i
         if self.places is None:
             done = clone(LONGLONGS, room, False)
             self.places = clone(LONGLONGS, room, False)
             self.done = done
-            for i in range(self.out.commands):      # so far each row made one command
+            for i in range(self.out.commands):      # each row so far made one command
                 self.places.data.as_longlongs[i] = self.out.rows.data.as_longlongs[i]
                 self.done.data.as_longlongs[i] = i + 1
         if len(self.places) < room:
@@ -58,7 +58,7 @@ cdef class Share:
         self.rows = part.covered
 
     cdef Chunk take(self):
-        """Return a chunk of the commands, and start over."""
+        """Return a chunk of the commands, and empty the share."""
         cdef Py_ssize_t count = self.out.commands
         cdef Chunk chunk = self.out.take()
         chunk.places = chunk.rows

@@ -8,7 +8,7 @@ from .split import beginning
 
 __all__ = ["HEAD_BYTES", "shown_command"]
 
-# Enough of a command to show it; the rest is cut off anyway.
+# The beginning of a command that suffices to show it; the rest would be cut off.
 HEAD_BYTES = 4096
 ARGUMENTS_SHOWN = 12
 
@@ -16,11 +16,11 @@ ARGUMENTS_SHOWN = 12
 def shown_command(resp: bytes) -> str:
     """Return a command as redis-cli would write it.
 
-    The result can be pasted into redis-cli, unless it was cut (which is marked) or hides a possible
-    password.
+    The result can be pasted into redis-cli, unless the end is cut off, which is marked, or a
+    possible password is hidden.
 
     Args:
-        resp: the command as RESP; its first HEAD_BYTES are enough.
+        resp: the command as RESP; the first HEAD_BYTES are enough.
     """
     count, found = beginning(resp, ARGUMENTS_SHOWN, BYTES_SHOWN)
     hidden = hidden_arguments([text for text, _ in found])

@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""Commands that ask for the size of replies, before the commands with these replies are sent."""
+"""Create commands that query the sizes of replies before the actual commands are sent."""
 
 from libc.string cimport memcmp
 
@@ -10,7 +10,7 @@ from .slots cimport NOTHING, LastRule, Rules, Walk, all_keys, end_of, next_argum
 
 from .repeatable import READS
 
-# Commands with small replies, for any key. SET is excluded because of its option GET.
+# Commands whose replies are small for any key. SET is excluded because of its option GET.
 cdef frozenset SMALL = frozenset(
     b"""
     PING ECHO DBSIZE TIME EXISTS TYPE TTL PTTL EXPIRETIME PEXPIRETIME TOUCH DEL UNLINK EXPIRE
@@ -29,7 +29,7 @@ cdef frozenset SMALL = frozenset(
 cdef frozenset KEEPING = frozenset(name.encode() for name in READS)
 cdef bytes MEMORY_USAGE = b"*3\r\n$6\r\nMEMORY\r\n$5\r\nUSAGE\r\n"
 cdef bytes HSTRLEN = b"*3\r\n$7\r\nHSTRLEN\r\n"
-# Module commands: the first and the last key, and the step.
+# Module commands: the positions of the first and last key, and the step.
 cdef Rules RULES_OF_READS = Rules({
     b"JSON.GET": (1, 1, 1), b"JSON.MGET": (1, -2, 1), b"TS.GET": (1, 1, 1),
     b"TS.RANGE": (1, 1, 1), b"TS.REVRANGE": (1, 1, 1),
@@ -37,18 +37,18 @@ cdef Rules RULES_OF_READS = Rules({
 
 
 def size_questions(Chunk chunk not None, Py_ssize_t first, Py_ssize_t stop):
-    """Return commands that ask how large the replies to some commands of a chunk may be.
+    """Return commands that query how large the replies to some commands of a chunk may be.
 
-    They ask for the length of the field named by HGET, and for the memory of other keys.
+    For HGET, they query the length of the field; for other commands, the memory of the keys.
 
     Args:
         first, stop: the range of the commands.
 
     Returns:
-        None if one of the commands changes the effect of later ones, such as MULTI and SELECT.
-        Otherwise the questions, or None if none are needed; the number of questions of each
-        command, 0 for a small reply and -1 for an unknown size; and for each command the bytes that
-        earlier commands of the range write to its keys.
+        None if a command changes the effect of later commands, as MULTI and SELECT do. Otherwise a
+        tuple: a chunk of queries, or None if no queries are needed; the number of queries for each
+        command, 0 for a small reply and -1 for an unknown size; and for each command, the bytes
+        that earlier commands of the range write to its keys.
     """
     cdef list counts = [], written = []
     cdef dict writes = {}
@@ -103,7 +103,7 @@ def size_questions(Chunk chunk not None, Py_ssize_t first, Py_ssize_t stop):
 
 
 cdef int ask_for_field(Buffer out, Walk *walk, Py_ssize_t row) except -1:
-    """Ask for the length of the field named by an HGET; ``walk`` is at the command."""
+    """Query the length of the field of an HGET; ``walk`` is at the start of the command."""
     cdef const char *text
     cdef long long words, size
     cdef int i
@@ -120,6 +120,6 @@ cdef int ask_for_field(Buffer out, Walk *walk, Py_ssize_t row) except -1:
 
 
 cdef inline long long size_of(Chunk chunk, Py_ssize_t index):
-    """Return the size of a command."""
+    """Return the size of a command in bytes."""
     cdef long long *ends = chunk.ends.data.as_longlongs
     return ends[index] - (ends[index - 1] if index else 0)

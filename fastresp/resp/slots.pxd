@@ -7,17 +7,17 @@ from .out cimport Reference
 
 cpdef enum:
     SLOTS = 16384
-    # Instead of a slot:
+    # Returned instead of a slot:
     NO_KEY = -1
     UNKNOWN = -2
-    SEVERAL = -3                        # only of slot_of_all()
-    # Additional reasons to refuse a command: MULTI without its EXEC, and WATCH.
+    SEVERAL = -3                        # keys in several slots; only from slot_of_all()
+    # Other reasons to refuse a command: a MULTI without EXEC, and WATCH.
     OPEN = -4
     WATCHED = -5
 
 cdef enum:
     LONGEST_NAME = 24
-    # Entries of a table of names; a power of two, and about twice the number of names.
+    # Number of entries in the name table: a power of two, about twice the number of names.
     RULES = 2048
 
 
@@ -33,7 +33,7 @@ cdef enum Bounds:
 # The key positions of a command; see key_positions.Positions.
 cdef struct Rule:
     char name[LONGEST_NAME]             # in capitals
-    int size                            # of the name; 0: no rule
+    int size                            # size of the name; 0 for an empty entry
     int first
     int last
     int step
@@ -41,7 +41,7 @@ cdef struct Rule:
     Bounds bounds
 
 
-# The last name read; most commands have the same.
+# The last name read; most commands have the same name as their predecessor.
 cdef struct LastRule:
     const Rule *table
     char name[LONGEST_NAME]             # as it was written
@@ -52,8 +52,8 @@ cdef struct LastRule:
 # Iterates over the arguments of a chunk.
 cdef struct Walk:
     const char *base                    # the chunk's own memory
-    const char *p                       # where the next argument begins in it
-    const Reference *large              # the next argument outside it
+    const char *p                       # start of the next argument in this memory
+    const Reference *large              # the next argument outside this memory
     const Reference *stop
 
 
@@ -75,8 +75,8 @@ cdef inline const char *end_of(
     """Return the end of a command in the chunk's own memory.
 
     Args:
-        large: the first large argument from the command on; becomes the first after it.
-        extra: bytes of large arguments before the command; becomes the bytes before its end.
+        large: the first large argument at or after the command's start; advanced past the command.
+        extra: bytes of large arguments before the command; the command's large arguments are added.
     """
     cdef long long end = chunk.ends.data.as_longlongs[index]
     cdef const Reference *stop = chunk.references + chunk.n_references
@@ -87,12 +87,12 @@ cdef inline const char *end_of(
 
 
 cdef inline const char *start_of(Chunk chunk, Py_ssize_t index) noexcept:
-    """Return where a command begins in a chunk without large arguments, or the first in any."""
+    """Return the start of a command. In a chunk with large arguments, ``index`` must be 0."""
     return chunk.data + (chunk.ends.data.as_longlongs[index - 1] if index else 0)
 
 
 cdef inline bint same_head(const char *p, const char *head, Py_ssize_t size) noexcept nogil:
-    """Compare at least 8 bytes; memcmp() would be a call."""
+    """Compare at least 8 bytes without the function call of memcmp()."""
     cdef uint64_t a, b
     cdef Py_ssize_t i = 0
     while i + 8 < size:

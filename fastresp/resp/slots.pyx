@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""The key slot of a command, as in Redis Cluster. Source: its specification, and COMMAND."""
+"""Compute the key slots of commands. Source: the Redis Cluster specification, and COMMAND."""
 
 from libc.stdint cimport uint64_t
 from libc.string cimport memchr, memcmp, memcpy
@@ -14,8 +14,8 @@ cdef enum:
     STEP = 8
     MOST_NAMES = 1000
 
-# The CRC-16 of a byte followed by 0 to 7 zero bytes: a step handles 8 bytes, with lookups that do
-# not wait for each other.
+# The CRC-16 of a byte followed by 0 to 7 zero bytes: a step handles 8 bytes, with independent
+# lookups.
 cdef uint16_t crcs[STEP][256]
 
 cdef int fill_crcs() noexcept:
@@ -30,7 +30,7 @@ cdef int fill_crcs() noexcept:
 
 
 cdef inline unsigned int place_of(const char *name, long long size) noexcept nogil:
-    """Return the place of the rule of a name in capitals, or a place before it."""
+    """Return the hash of a name in capitals: the search for its rule starts at this index."""
     cdef unsigned int place = <unsigned int>size
     cdef long long i
     for i in range(size):
@@ -62,8 +62,8 @@ cdef class Rules:
     """The key positions of commands.
 
     Args:
-        more: for names in capitals that are not in POSITIONS, such as commands of modules: the
-            first and the last argument that is a key, and the step.
+        more: for names, in capitals, that are not in POSITIONS, such as commands of modules: the
+            positions of the first and last key, and the step.
     """
 
     def __cinit__(self, more=()):
@@ -89,14 +89,14 @@ cdef class Rules:
         return 0
 
     cdef void start(self, LastRule *last) noexcept:
-        """Prepare for the first command."""
+        """Initialise ``last`` before the first command."""
         last.table, last.size, last.rule = self.table, -1, NULL
 
     def slot(self, bytes command not None, *, bint every=False):
-        """Return the slot of the first key of a command in RESP, or of all its keys.
+        """Return the slot of the first key of a command, or of all its keys.
 
         Returns:
-            -1 for no key, -2 for unknown key positions, -3 for keys in several slots.
+            The slot; -1 for no key, -2 for unknown key positions, -3 for keys in several slots.
         """
         cdef Walk walk
         cdef LastRule last
@@ -120,12 +120,12 @@ cdef inline uint64_t two_bytes(const unsigned char *p) noexcept nogil:
 
 
 cdef inline uint64_t four_bytes(const unsigned char *p) noexcept nogil:
-    """Return four bytes as a number. Compiles to one load."""
+    """Return four bytes as a big-endian number. Compiles to one load."""
     return <uint64_t>p[0] << 24 | <uint64_t>p[1] << 16 | <uint64_t>p[2] << 8 | p[3]
 
 
 cdef inline uint64_t first_bytes(const unsigned char *p, Py_ssize_t size) noexcept nogil:
-    """Return 1 to 8 bytes as a number, the first byte highest. Loads may overlap."""
+    """Return 1 to 8 bytes as a big-endian number, with loads that may overlap."""
     if size >= 4:
         return four_bytes(p) << 8 * (size - 4) | four_bytes(p + size - 4)
     if size >= 2:
@@ -134,12 +134,12 @@ cdef inline uint64_t first_bytes(const unsigned char *p, Py_ssize_t size) noexce
 
 
 cdef inline int crc16(const char *text, Py_ssize_t size, bint *has_tag) noexcept nogil:
-    """Return the CRC-16 of XMODEM.
+    """Return the CRC-16/XMODEM of a text.
 
-    The bytes that don't fill a step come first: zero bytes before them would change nothing.
+    The first step takes the bytes that don't fill a step: leading zero bytes don't change a CRC.
 
     Args:
-        has_tag: set to whether the text has a '{'.
+        has_tag: receives whether the text has a '{'.
     """
     cdef const unsigned char *p = <const unsigned char *>text
     cdef const unsigned char *end = p + size
@@ -149,7 +149,7 @@ cdef inline int crc16(const char *text, Py_ssize_t size, bint *has_tag) noexcept
     cdef Py_ssize_t n = (size - 1) % STEP + 1
     while p < end:
         number = first_bytes(p, n)
-        # Source: S. E. Anderson, Bit Twiddling Hacks: whether a number has a byte of 0.
+        # Whether a number has a zero byte. Source: S. E. Anderson, Bit Twiddling Hacks.
         others = number ^ ones * c'{'
         braces |= (others - ones) & ~others & ones << 7
         high = crc ^ <unsigned int>(number >> 48)
@@ -167,7 +167,7 @@ cdef inline int crc16(const char *text, Py_ssize_t size, bint *has_tag) noexcept
 
 
 cdef int key_slot(const char *key, Py_ssize_t size) noexcept nogil:
-    """Return the slot of a key, or of its tag: the text between its first '{' and the next '}'."""
+    """Return the slot of a key; if it has a hash tag, between '{' and '}', the slot of the tag."""
     cdef bint has_tag
     cdef int crc = crc16(key, size, &has_tag)
     if has_tag:
@@ -176,7 +176,7 @@ cdef int key_slot(const char *key, Py_ssize_t size) noexcept nogil:
 
 
 cdef int crc_of_tag(const char *key, Py_ssize_t size, int whole) noexcept nogil:
-    """Return the CRC-16 of the tag in a key with a '{'; ``whole`` is the CRC-16 of the key."""
+    """Return the CRC-16 of the hash tag in a key with a '{', or ``whole`` if there is no tag."""
     cdef const char *tag = <const char *>memchr(key, c'{', size) + 1
     cdef const char *stop = <const char *>memchr(tag, c'}', key + size - tag)
     cdef bint _
@@ -202,15 +202,15 @@ cdef int slot_of(Walk *walk, LastRule *last) noexcept nogil:
     """Return the slot of a command's first key, or why it has no slot.
 
     Args:
-        walk: at the command; moves into it.
-        last: the last name read, at first of size -1; its ``rule`` becomes the command's rule.
+        walk: at the start of the command; moves into the command.
+        last: the last name read, with size -1 at first; ``last.rule`` is set to the command's rule.
     """
     cdef int slot = slot_of_first(walk, last)
     return UNKNOWN if last.rule is NULL else slot
 
 
 cdef long long read_count(const char *p, long long size) noexcept nogil:
-    """Return a number of keys; 0 if a server would refuse it."""
+    """Return a number of keys; 0 if a server would refuse the number."""
     cdef long long n = 0
     if not 0 < size < 10 or digits_end(p, p + size) != p + size:
         return 0
@@ -222,7 +222,7 @@ cdef long long read_count(const char *p, long long size) noexcept nogil:
 
 
 cdef int slot_of_all(Walk *walk, LastRule *last) noexcept nogil:
-    """Return the slot of all keys of a command; otherwise as ``slot_of()``."""
+    """Return the slot of all keys of a command, SEVERAL, or why there is no slot."""
     cdef long long words = read_name(walk, last), i, size, begin, end
     cdef const Rule *rule = last.rule
     cdef int slot = NO_KEY, found
@@ -248,7 +248,7 @@ cdef int slot_of_all(Walk *walk, LastRule *last) noexcept nogil:
 
 
 cdef const char *first_key(Walk *walk, LastRule *last, long long *size) noexcept nogil:
-    """Return a command's first key; argument 1 if its key positions are unknown; or NULL."""
+    """Return a command's first key, argument 1 if key positions are unknown, or NULL for no key."""
     cdef long long words = read_name(walk, last), i
     cdef const Rule *rule = last.rule
     cdef const char *text
@@ -272,7 +272,7 @@ cdef int slot_of_first(Walk *walk, LastRule *last) noexcept nogil:
 
 
 cdef tuple all_keys(Walk *walk, LastRule *last):
-    """Return the keys of a command; argument 1 if their positions are unknown."""
+    """Return the keys of a command; argument 1 if the key positions are unknown."""
     cdef long long words = read_name(walk, last), i, size, begin = 1, end = 1, step = 1
     cdef const Rule *rule = last.rule
     cdef const char *text
@@ -294,7 +294,7 @@ cdef tuple all_keys(Walk *walk, LastRule *last):
 
 
 def tags():
-    """Return for each slot the text of the smallest number in it, as the hash tag of a key."""
+    """Return for each slot a hash tag: the smallest number whose text has this slot."""
     cdef list found = [None] * SLOTS
     cdef Py_ssize_t number = 0, left = SLOTS
     cdef bytes text
@@ -310,14 +310,14 @@ def tags():
 
 
 def keys_in(list keys not None, bytes wanted not None):
-    """Return the keys in wanted slots, in their order.
+    """Return the keys in wanted slots, in order.
 
     Args:
         keys: bytes objects.
-        wanted: for each slot whether it is wanted, from ``mask_of()``.
+        wanted: the wanted slots, from ``mask_of()``.
 
     Raises:
-        ValueError: ``wanted`` has another length.
+        ValueError: ``wanted`` has the wrong length.
     """
     cdef list found = []
     cdef const unsigned char *mask = wanted
@@ -339,7 +339,7 @@ def mask_of(slots):
 
 
 def keys_of(Chunk chunk not None):
-    """Return the keys of each command, as a tuple."""
+    """Return a list with a tuple of the keys of each command."""
     cdef list found = []
     cdef const Reference *large = chunk.references
     cdef Py_ssize_t i, extra = 0

@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""Split RESP from elsewhere into commands, and check it."""
+"""Split RESP from other programs into commands, and check the commands."""
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.string cimport memchr, memcmp, memmove
@@ -20,17 +20,17 @@ from .values cimport check_command
 from ..outcome.errors import EncodeError, ProtocolError
 
 cdef enum:
-    # '*' or '$', one digit more than a length has, and CRLF.
+    # '*' or '$', one digit more than a valid length, and CRLF.
     HEADER_BYTES = LENGTH_DIGITS + 4
-    # Names are cut here when they are counted.
+    # Counted names are cut to this size.
     NAME_BYTES = 32
-    # More different names are not counted separately: a file of garbage must not fill the memory.
+    # Further names are not counted separately: a file of garbage must not fill the memory.
     NAMES = 1000
-    # The longest command name accepted.
+    # The longest accepted command name.
     LONGEST_NAME = 65536
-    # Bytes kept of a command that is only inspected: its name, and its shown part.
+    # Bytes to keep of a command that is only inspected: the name, and the part that is shown.
     LOOKED_AT = LONGEST_NAME + 8192
-    # Returned by header() if it has no number.
+    # Returned by header() for an incomplete header.
     NOT_WHOLE = -1
     NO_HEADER = -3
 
@@ -38,40 +38,40 @@ cdef enum:
 cdef class CommandSplitter:
     """Split RESP, fed in pieces of any size, into chunks of whole commands.
 
-    Everything except commands with one reply each is refused: inline commands, empty arrays, and
-    commands that change the reply stream. Empty lines between commands are dropped, since a server
-    ignores them.
+    Only commands with exactly one reply are accepted. Inline commands, empty arrays, and commands
+    that change the reply stream are refused. Empty lines between commands are dropped, since
+    servers ignore empty lines.
 
     Args:
         limit: stop after this many commands; None for all.
         count_names: count the commands of each name.
-        only_look: inspect the stream without sending it: chunks and memory have only the beginning
-            of a large command.
+        only_look: inspect the stream, which will not be sent: chunks and memory contain only the
+            beginning of a large command.
 
     Attributes:
         fault: the error that ended splitting, or None.
         largest, largest_command: bytes of the largest argument, and the index of its command.
         whole: stream offset of the end of the last whole command.
-        last: stream offset of its start.
+        last: stream offset of the start of the last whole command.
     """
 
     cdef Buffer buffer
-    cdef Py_ssize_t at              # everything before this offset in the buffer is parsed
-    cdef Py_ssize_t start           # offset of the command being read
-    cdef Py_ssize_t packed          # offset in the buffer of the end of whole commands
+    cdef Py_ssize_t at              # offset in the buffer up to which all is parsed
+    cdef Py_ssize_t start           # offset in the buffer of the current command
+    cdef Py_ssize_t packed          # offset in the buffer of the end of the whole commands
     cdef Py_ssize_t taken           # bytes of the stream before the buffer
-    cdef Py_ssize_t begun           # stream offset of the command being read
+    cdef Py_ssize_t begun           # stream offset of the current command
     cdef readonly Py_ssize_t whole
     cdef readonly Py_ssize_t last
     cdef bint only_look
-    cdef long long arguments        # missing arguments of this command; 0 before it
+    cdef long long arguments        # missing arguments of the current command; 0 between commands
     cdef readonly object fault
-    cdef long long payload          # bytes of the current argument; -1 before its header
+    cdef long long payload          # bytes of the current argument; -1 before the header
     cdef Py_ssize_t limit
     cdef readonly long long largest
     cdef readonly Py_ssize_t largest_command
-    cdef dict counts                # by name; None if not requested
-    cdef bytes name                 # of the last command
+    cdef dict counts                # number of commands by name; None if not requested
+    cdef bytes name                 # name of the last command
     cdef long long same             # consecutive commands with this name, not in counts yet
 
     def __cinit__(self, *, limit=None, bint count_names=False, bint only_look=False):
@@ -114,9 +114,9 @@ cdef class CommandSplitter:
         return own_size(&self.buffer.out) - self.start
 
     def feed(self, data):
-        """Add bytes; return a Chunk of the commands completed by them, or None.
+        """Add bytes; return a Chunk of the completed commands, or None.
 
-        An error after whole commands is kept in ``fault``, and raised by the next call.
+        An error after whole commands is kept in ``fault``; the next call raises it.
 
         Raises:
             ProtocolError: the bytes are not RESP commands; ``offset`` is the position in the
@@ -162,7 +162,7 @@ cdef class CommandSplitter:
         return chunk
 
     cdef int forget(self) except -1:
-        """Drop the parsed part of a large command, except its beginning."""
+        """Drop the parsed part of a large command, except the beginning."""
         cdef Buffer b = self.buffer
         cdef Py_ssize_t n, end = self.start + LOOKED_AT
         if own_size(&b.out) <= end:
@@ -227,7 +227,7 @@ cdef class CommandSplitter:
         if p[0] != kind:
             return self.no_header(kind, p, end)
         after = length_end(p + 1, end, &number)
-        # A server accepts neither nulls nor leading zeros.
+        # Servers accept neither nulls nor leading zeros.
         if after is not NULL and number >= 0 and (p[1] != c'0' or after == p + 4):
             self.at += after - p
             return number
@@ -261,7 +261,7 @@ cdef class CommandSplitter:
         return NOT_WHOLE
 
     cdef int check_name(self, long long number) except -1:
-        """Refuse a too long name: an argument of ``number`` bytes whose header was just read."""
+        """Refuse a command name of ``number`` bytes; any other argument may be this long."""
         cdef long long n
         cdef const char *header = known_length_end(self.buffer.out.base + self.start + 1, &n)
         if known_length_end(header + 1, &n) == self.buffer.out.base + self.at:
@@ -282,7 +282,7 @@ cdef class CommandSplitter:
         return 0
 
     cdef int count(self) except -1:
-        """Count the command by its name, which is usually the last command's."""
+        """Count the command by its name, which is usually the name of the last command."""
         cdef long long size
         cdef const char *p = known_length_end(self.buffer.out.base + self.start + 1, &size)
         p = known_length_end(p + 1, &size)
@@ -312,7 +312,7 @@ cdef class CommandSplitter:
         if self.packed < self.start:
             memmove(b.out.base + self.packed, b.out.base + self.start, self.at - self.start)
         self.packed += self.at - self.start
-        # The mark is the end of the whole commands, not of the buffer's content.
+        # Mark the end of the whole commands, not the end of the buffer's content.
         cdef Py_ssize_t size = own_size(&b.out)
         b.out.p = b.out.base + self.packed
         end_command(b, b.first_command + b.commands)
@@ -331,7 +331,7 @@ cdef class CommandSplitter:
 
 
 def arguments(command, most=None):
-    """Return the arguments of one whole command, or the first ``most``, as a tuple of bytes."""
+    """Return all arguments of one whole command, or the first ``most``, as a tuple of bytes."""
     _, found = beginning(command, PY_SSIZE_T_MAX if most is None else most, PY_SSIZE_T_MAX)
     return tuple([text for text, _ in found])
 
@@ -344,7 +344,7 @@ def beginning(command, Py_ssize_t most, Py_ssize_t most_bytes):
         most_bytes: the maximum number of bytes to return of each argument.
 
     Returns:
-        The number of arguments, and the text and the size of each of the first ones.
+        The number of arguments, and the text and size of each of the first arguments.
     """
     cdef bytes data = bytes(command)
     cdef const char *p = data

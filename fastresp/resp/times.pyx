@@ -9,7 +9,7 @@ from .out cimport put_digits
 cdef enum:
     DAY_S = 86400
     SECOND_NS = 1000000000
-    # 0001-01-01 and 10000-01-01 in days since 1970.
+    # 0001-01-01 and 10000-01-01, in days since 1970-01-01.
     FIRST_DAY = -719162
     END_DAY = 2932897
     WORDS = 4
@@ -17,12 +17,12 @@ cdef enum:
 
 
 cdef char *put_date(char *p, long long days) noexcept nogil:
-    """Write days since 1970-01-01 like date.isoformat."""
+    """Write days since 1970-01-01 as date.isoformat does."""
     cdef unsigned int day, year, century, of_century, of_year, month
     if days < FIRST_DAY or days >= END_DAY:
         return NULL
-    # Count from 0000-03-01: the leap day then ends a year, and the earlier months follow a pattern
-    # of 153 days in five. Source: Fliegel and Van Flandern, CACM 11 (1968), 657.
+    # Count from 0000-03-01: then the leap day ends a year, and the earlier months follow a pattern
+    # of 153 days per five months. Source: Fliegel and Van Flandern, CACM 11 (1968), 657.
     day = <unsigned int>(days + 719468)
     century = (4 * day + 3) // 146097
     of_century = day - 146097 * century // 4
@@ -44,7 +44,7 @@ cdef char *put_date(char *p, long long days) noexcept nogil:
 
 
 cdef char *put_time(char *p, long long value, long long per_second) noexcept nogil:
-    """Write a time since midnight like time.isoformat; nine decimals if six are not enough."""
+    """Write a time since midnight as time.isoformat does; with nine decimals if six are too few."""
     cdef unsigned int second, fraction
     if value < 0 or value >= DAY_S * per_second:
         return NULL
@@ -64,7 +64,7 @@ cdef char *put_time(char *p, long long value, long long per_second) noexcept nog
 
 
 cdef char *put_timestamp(char *p, long long value, long long per_second) noexcept nogil:
-    """Write a time since 1970-01-01T00:00:00 like datetime.isoformat."""
+    """Write a time since 1970-01-01T00:00:00 as datetime.isoformat does."""
     cdef long long day = DAY_S * per_second
     cdef long long days = value // day
     cdef long long of_day = value % day
@@ -79,7 +79,7 @@ cdef char *put_timestamp(char *p, long long value, long long per_second) noexcep
 
 
 cdef char *put_offset(char *p, int seconds) noexcept nogil:
-    """Write an offset from UTC of less than a day, like datetime.isoformat."""
+    """Write an offset from UTC of less than a day as datetime.isoformat does."""
     p[0] = c'+'
     if seconds < 0:
         p[0] = c'-'
@@ -94,7 +94,7 @@ cdef char *put_offset(char *p, int seconds) noexcept nogil:
 
 
 cdef char *put_duration(char *p, long long value, long long per_second) noexcept nogil:
-    """Write a duration in ISO 8601: P1DT2H3M4.5S, with a sign for a negative one."""
+    """Write a duration as ISO 8601, such as P1DT2H3M4.5S; a negative duration has a sign."""
     cdef unsigned long long size = <unsigned long long>value
     cdef unsigned long long second = <unsigned long long>per_second
     if value < 0:
@@ -147,7 +147,7 @@ cdef char *put_days(
 cdef char *put_decimal(
     char *p, const unsigned long long *words, int nwords, int scale
 ) noexcept nogil:
-    """Write an integer of 64-bit words, lowest first, divided by 10**scale, like format(d, 'f')."""
+    """Write an integer of 64-bit words, lowest first, over 10**scale as format(d, 'f') does."""
     cdef unsigned long long[WORDS] n
     cdef char[80] digits
     cdef char *end
@@ -185,7 +185,7 @@ cdef char *put_decimal(
 
 cdef char *put_long(char *p, unsigned long long *n, int nwords) noexcept nogil:
     """Write an integer of several words in decimal; the words become zero."""
-    cdef unsigned int[9] groups         # of nine digits; 256 bits have 78
+    cdef unsigned int[9] groups         # groups of nine digits; 256 bits have 78 digits
     cdef unsigned long long high, low, rest
     cdef int count = 0, i
     while nwords:

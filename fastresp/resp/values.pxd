@@ -21,9 +21,9 @@ cdef extern from "Python.h":
 
 # How to handle a None among the arguments.
 cdef enum Nulls:
-    NULLS_AUTO      # leave out a field-value pair, raise an error anywhere else
+    NULLS_AUTO      # leave out a field-value pair; raise an error in any other argument
     NULLS_ERROR     # raise an error
-    NULLS_SKIP      # leave out the command (or the pair, or the element)
+    NULLS_SKIP      # leave out the command, the pair or the list item
     NULLS_EMPTY     # send an empty string
 
 
@@ -112,7 +112,7 @@ cdef inline int put_value(Buffer b, object value, bint framed, object default) e
 
 
 cdef inline bint is_null(object value) noexcept:
-    """Whether a value is None, or numpy.ma.masked."""
+    """Return whether a value is None or numpy.ma.masked."""
     cdef const char *name
     if value is None:
         return True
@@ -121,7 +121,7 @@ cdef inline bint is_null(object value) noexcept:
 
 
 cdef inline int put_argument(Buffer b, object value, Nulls nulls, object default) except -1:
-    """Write one argument; return 0 for a null that is left out."""
+    """Write one argument; return 0 if it is a null to leave out."""
     if is_null(value):
         if nulls == NULLS_SKIP:
             return 0
@@ -131,9 +131,9 @@ cdef inline int put_argument(Buffer b, object value, Nulls nulls, object default
 
 
 cdef inline bint check_command(const char *p, const char *end) except -1:
-    """Refuse a whole command that would change the reply stream; p points at its '*'.
+    """Refuse a whole command that would change the reply stream; p points at the '*'.
 
-    Return whether another command of the same name might have to be refused.
+    Return whether other commands with the same name may need to be refused.
     """
     cdef long long n
     p = known_length_end(p + 1, &n)

@@ -30,8 +30,8 @@ from .times cimport put_days
 
 import reprlib
 from datetime import date, time, timedelta
-# Imported here, since an import may run any Python code, and values are borrowed where this is
-# used.
+# Import it here, since an import may run any Python code, and the code that uses it has borrowed
+# values.
 from decimal import Decimal
 from uuid import UUID
 
@@ -61,12 +61,12 @@ cdef extern from "Python.h":
 
 
 cdef int REPR_CHARACTERS = 40
-# Unlike repr, it does not format a million items first.
+# Unlike repr, this does not format a million items first.
 cdef object CUT = reprlib.Repr()
 CUT.maxstring = CUT.maxlong = CUT.maxother = REPR_CHARACTERS
 
-# Commands after which replies stop, multiply or change their form, and no longer match their
-# commands. Source: these commands' pages in the Redis documentation.
+# Commands after which replies stop, multiply or change their form, so that replies no longer match
+# commands. Source: the commands' pages in the Redis documentation.
 cdef frozenset REFUSED = frozenset((
     b"SUBSCRIBE", b"PSUBSCRIBE", b"SSUBSCRIBE", b"UNSUBSCRIBE", b"PUNSUBSCRIBE", b"SUNSUBSCRIBE",
     b"MONITOR", b"SYNC", b"PSYNC", b"HELLO", b"QUIT", b"RESET", b"CLIENT REPLY",
@@ -74,7 +74,7 @@ cdef frozenset REFUSED = frozenset((
 ))
 # Commands with both refused and allowed subcommands.
 cdef enum:
-    SUBCOMMAND_BYTES = 8    # longer than any of their refused subcommands
+    SUBCOMMAND_BYTES = 8    # longer than all refused subcommands
 cdef frozenset PARTLY_REFUSED = frozenset([each.split()[0] for each in REFUSED if b" " in each])
 
 
@@ -115,7 +115,7 @@ cdef int put_arguments(Buffer b, object args, Nulls nulls, object default) excep
     cdef Py_ssize_t n = PySequence_Fast_GET_SIZE(args)
     if n == 0:
         raise EncodeError("the command is empty; it needs at least a name")
-    # Checked first, since default= may replace the first item.
+    # Get the name first, since default= may replace the first item.
     name = <object>PySequence_Fast_ITEMS(args)[0]
     b.out.p = put_header(make_room(b, 24), c'*', n)
     for i in range(n):
@@ -149,7 +149,7 @@ cdef object not_a_command(object row):
 
 
 cdef bint has_refused_subcommand(bytes name) except -1:
-    """Whether some, but not all, commands of this name are refused."""
+    """Return whether some, but not all, commands with this name are refused."""
     return name.upper() in PARTLY_REFUSED
 
 
@@ -212,7 +212,7 @@ cdef int put_bytes(Buffer b, object text, bint framed) except -1:
 
 
 cdef int put_huge(Buffer b, object value, bint framed) except -1:
-    """Write an int beyond 64 bits. Decimal has no limit on digits; str(int) stops at 4,300."""
+    """Write an int beyond 64 bits, through Decimal: str(int) is limited to 4,300 digits."""
     cdef bytes text = str(Decimal(value)).encode()
     return put_bytes(b, text, framed)
 
@@ -224,14 +224,14 @@ cdef int put_float(Buffer b, double value, bint framed) except -1:
     cdef char *p = make_room(b, 96)
     if framed:
         p = put_header(p, c'$', n)
-    memcpy(p, text, 32)     # a fixed size is faster than the exact one
+    memcpy(p, text, 32)     # a fixed size is faster than the exact size
     p += n
     b.out.p = put_crlf(p) if framed else p
     return 0
 
 
 cdef int put_buffer(Buffer b, object value, bint framed, object default) except -1:
-    """Write a buffer of bytes; one without dimensions may be a NumPy scalar."""
+    """Write a buffer of bytes, or a NumPy scalar, which is a buffer without dimensions."""
     cdef Py_buffer view
     cdef char *p
     try:
@@ -260,7 +260,7 @@ cdef int put_buffer(Buffer b, object value, bint framed, object default) except 
 
 
 cdef bint holds_bytes(Py_buffer *view) noexcept:
-    """Return whether a buffer is plain bytes in one dimension, with only one way to send it."""
+    """Return whether a buffer is a one-dimensional array of single bytes."""
     cdef const char *kind = view.format
     if view.ndim != 1:
         return False
@@ -272,7 +272,7 @@ cdef bint holds_bytes(Py_buffer *view) noexcept:
 
 
 cdef bint is_date(object value) except -1:
-    """Return whether it is a datetime64 or timedelta64, which NumPy exposes as 8 plain bytes."""
+    """Return whether a value is a datetime64 or timedelta64, exposed by NumPy as 8 plain bytes."""
     return getattr(getattr(value, "dtype", None), "kind", "") in ("m", "M")
 
 
@@ -301,7 +301,7 @@ cdef int put_scalar(Buffer b, object value, bytes kind, bint framed, object defa
 
 
 cdef int put_default(Buffer b, object value, bint framed, object default) except -1:
-    """Write the result of default= for a value, otherwise its usual text, or raise."""
+    """Write the result of default= for a value, or else the value's usual text, or raise."""
     cdef str text
     kind = type(value).__name__
     if value is None:
@@ -320,7 +320,7 @@ cdef int put_default(Buffer b, object value, bint framed, object default) except
     text = usual_text(value)
     if text is not None:
         return put_other(b, text, framed, None)
-    if kind in ("NAType", "NaTType"):   # pandas; these can't be compared
+    if kind in ("NAType", "NaTType"):   # pandas: values that can't be compared
         raise EncodeError(
             f"cannot send {value} (a {kind}): it is a pandas null; pass the DataFrame itself, "
             "whose columns mark their nulls, or replace it with None"
@@ -338,7 +338,7 @@ cdef int put_default(Buffer b, object value, bint framed, object default) except
 
 
 cdef str usual_text(object value):
-    """Return the text of a value whose type has one common text form, or None."""
+    """Return the text of a value if its type has one common text form, otherwise None."""
     if isinstance(value, Decimal):
         return format(value, "f") if value.is_finite() else str(value)
     if isinstance(value, (date, time)):     # a datetime is a date
@@ -379,14 +379,14 @@ cdef str shown(object value):
 
 
 cdef bint is_secret(object name) except -1:
-    """Whether a command may contain a password, which no error may show."""
+    """Return whether a command may contain a password, which errors must not show."""
     if isinstance(name, str):
         name = name.encode(errors="replace")
     return isinstance(name, bytes) and holds_passwords(name)
 
 
 cdef Nulls nulls_policy(object name) except *:
-    if name == "auto" or name == "delete":  # a template for "delete" has commands for it
+    if name == "auto" or name == "delete":  # for "delete", the template deletes null fields
         return NULLS_AUTO
     if name == "error":
         return NULLS_ERROR
@@ -405,7 +405,7 @@ cdef object locate(
     """Return the error with its position in the stream.
 
     Args:
-        words: the command, or the known part of it, name first.
+        words: the command or its known beginning, name first.
     """
     if isinstance(error, MemoryError):
         return error

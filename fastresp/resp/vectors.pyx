@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""Write numbers as the little-endian floats of a vector field, by plain copy where possible."""
+"""Write numbers as the little-endian floats of a vector field, as a plain copy if possible."""
 
 from cpython.buffer cimport (
     PyBUF_RECORDS_RO,
@@ -58,7 +58,7 @@ cdef int put_vector(Buffer b, object value, int width, Py_ssize_t *length) excep
             raise not_numbers(value, width)
         # A copy: code that converts an item to a float may change the list.
         return put_items(b, value if type(value) is tuple else tuple(value), width, length)
-    mask = getattr(value, "mask", None)     # of numpy.ma
+    mask = getattr(value, "mask", None)     # the mask of a numpy.ma array
     if mask is not None and mask.any():
         raise EncodeError(f"item {mask.argmax()} is masked: a vector can't contain nulls")
     try:
@@ -97,7 +97,7 @@ cdef int put_view(
             f"cannot send {shown(value)} (a {type(value).__name__}) as a vector: it has "
             f"{view.ndim} dimensions, not one"
         )
-    # A memoryview of bytes is most likely a vector that is already encoded.
+    # A memoryview of bytes is most likely an encoded vector.
     if letter == b"B" and isinstance(value, memoryview):
         raise not_numbers(value, width)
     if letter == b"O":
@@ -116,7 +116,7 @@ cdef int put_view(
 
 
 cdef str other_length(Py_ssize_t first):
-    """Return the message for a vector whose length differs from the first one's."""
+    """Return the message for a vector whose length differs from the first vector's."""
     return (
         f"the vector's length differs from the first one's, {first:,}; all vectors of an index "
         "must have the same length"

@@ -1,8 +1,8 @@
 # cython: language_level=3, cdivision=True
 """The commands that can be merged, and the requirements on their arguments.
 
-A command is merged only if a server runs it as a whole or not at all, and if its error can't depend
-on one item. So an error reply to the merged command equals the reply to each of its commands.
+A command is merged only if a server runs it as a whole or not at all, and if an error can't depend
+on one item. So an error reply to a merged command is the reply to each of the original commands.
 """
 
 from libc.string cimport memcmp, memcpy
@@ -24,7 +24,7 @@ cdef Verb[VERBS_SIZE] VERBS = [
     Verb(b"ZADD", 4, 2, 2, SCORE, NULL, 7),
     Verb(b"ZREM", 4, 2, 1, ANYTHING, NULL, 8),
     Verb(b"SET", 3, 1, 2, PAIR, b"MSET", 9),
-    Verb(b"SET", -1, 1, 2, TIMED, b"MSETEX", 10),       # found by its options
+    Verb(b"SET", -1, 1, 2, TIMED, b"MSETEX", 10),       # chosen by the options of SET
     Verb(b"DEL", 3, 1, 1, ANYTHING, NULL, 11),
     Verb(b"UNLINK", 6, 1, 1, ANYTHING, NULL, 12),
     Verb(b"GEOADD", 6, 2, 3, PLACE, NULL, 13),
@@ -36,14 +36,14 @@ cdef Verb[VERBS_SIZE] VERBS = [
 
 
 cdef frozenset names_of(int number):
-    """Return the names that a verb needs: its own, and the merged command's."""
+    """Return the names that a verb needs: its own name, and the name of the merged command."""
     cdef const char *merged = VERBS[number].merged
     own = VERBS[number].name.decode()
     return frozenset((own,)) if merged is NULL else frozenset((own, merged.decode()))
 
 
 cdef bint is_word(const char *text, long long size, const char *capitals) noexcept nogil:
-    """Return whether this is a word, in any case."""
+    """Return whether a text is a given word, ignoring case."""
     cdef int i
     for i in range(<int>size):
         if capitals[i] == 0 or (text[i] & ~0x20) != capitals[i]:
@@ -52,7 +52,7 @@ cdef bint is_word(const char *text, long long size, const char *capitals) noexce
 
 
 cdef const Verb *find_verb(const char *name, long long size, Last *last) noexcept nogil:
-    """Return the verb of a command's name; NULL without one."""
+    """Return the verb of a command's name; NULL if there is no such verb."""
     cdef int i
     if size > LONGEST_NAME:
         return NULL
@@ -67,7 +67,7 @@ cdef const Verb *find_verb(const char *name, long long size, Last *last) noexcep
 
 
 cdef bint is_score(const char *p, const char *end) noexcept nogil:
-    """Return whether every server reads this as a score: ``12``, ``-1.5``, ``1e-7``, ``+inf``."""
+    """Return whether every server accepts a text as a score, as ``-1.5``, ``1e-7`` or ``+inf``."""
     cdef const char *whole
     cdef const char *stop
     cdef const char *digits
@@ -99,11 +99,11 @@ cdef bint is_score(const char *p, const char *end) noexcept nogil:
 
 
 cdef bint is_in_range(const char *p, const char *exponent) noexcept nogil:
-    """Return whether the double nearest to a number is finite and not 0: servers refuse others.
+    """Return whether the nearest double of a number is finite and not 0, as servers require.
 
     Args:
-        p: its first digit.
-        exponent: three digits of its exponent, after the sign if it has one.
+        p: the first digit of the number.
+        exponent: the three digits of the exponent, after its sign, if any.
     """
     # The largest double is 1.7976931348623157e308; numbers below 2.47e-324 are nearer to 0.
     cdef const char *most = b"17976931348623157"
@@ -143,7 +143,7 @@ cdef bint is_in_range(const char *p, const char *exponent) noexcept nogil:
 
 
 cdef bint is_degrees(const char *p, const char *end, int limit) noexcept nogil:
-    """Return whether this is a plain decimal number between -limit and limit."""
+    """Return whether a text is a plain decimal number between -limit and limit."""
     cdef const char *whole
     cdef int degrees = 0
     if p < end and p[0] == c'-':
@@ -174,7 +174,7 @@ cdef bint is_stream_id(const char *p, const char *end) noexcept nogil:
 
 
 cdef bint is_fit(const Verb *verb, int place, const char *text, const char *end) noexcept nogil:
-    """Return whether no server can refuse an argument at this place in an item."""
+    """Return whether every server accepts an argument at this index in an item."""
     if verb.check == SCORE:
         return place > 0 or is_score(text, end)
     if verb.check == PLACE:
@@ -184,7 +184,7 @@ cdef bint is_fit(const Verb *verb, int place, const char *text, const char *end)
 
 
 cdef bint are_fit(const Command *c) noexcept nogil:
-    """Return whether no server can refuse one of the items."""
+    """Return whether every server accepts all items of a command."""
     cdef const char *p = c.items
     cdef const char *text
     cdef long long size
@@ -215,13 +215,13 @@ cdef const char *zadd_options_end(const char *p, Py_ssize_t *words) noexcept nog
 
 
 cdef void read_options_of_set(Command *c) noexcept nogil:
-    """Read the arguments after the name of SET: a pair, and perhaps a time."""
+    """Read the arguments of SET: a pair, and possibly a time."""
     cdef const char *p = c.items
     cdef const char *text
     cdef long long size
     c.small = (p - 5)[0] & 0x20
     if memcmp(p - 5, b"set" if c.small else b"SET", 3) != 0:
-        c.verb = NULL                   # the merged name must show the case of this name
+        c.verb = NULL                   # mixed case: the merged name could not preserve it
     elif c.item_words == 4:
         next_word(&p, &size)
         next_word(&p, &size)
@@ -255,7 +255,7 @@ cdef const char *read_name(Command *c, const char *p, Last *last) noexcept nogil
 
 
 cdef void read_command(Command *c, const char *p, const char *end, Last *last) noexcept nogil:
-    """Take a command apart."""
+    """Parse a command."""
     cdef long long size
     p = read_name(c, p, last)
     c.end = end
