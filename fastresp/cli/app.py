@@ -1,4 +1,4 @@
-"""The command line, ``fastresp``: its commands, its own options, and how it exits."""
+"""The program ``fastresp``: its commands, the options before a command, and the exit code."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def app(traceback: bool) -> None:
 
 def main() -> NoReturn:
     """Run the command line, and exit with a code of ``Exit``."""
-    if sys.stderr is None:  # it was closed
+    if sys.stderr is None:  # stderr was closed
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     sys.stderr = blocking_text(sys.stderr)
     if sys.stdout is not None:

@@ -31,7 +31,7 @@ def open_output(file: IO[bytes], kind: str, schema: pa.Schema) -> Iterator[Any]:
         with suppress(Exception):
             writer.close()
         if kind == "parquet":
-            # Otherwise it tries again at garbage collection, and reports a closed file.
+            # Otherwise the writer tries again at garbage collection, and reports a closed file.
             writer.is_open = False
         raise
     writer.close()

@@ -1,6 +1,6 @@
 """What click lacks: lazily imported commands, sections of options, and help texts with code.
 
-Help texts mark code with backticks. A terminal shows them without; docs/make_cli.py uses them.
+Help texts mark code with backticks, which docs/make_cli.py uses and the terminal output omits.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ARGUMENTS, OPTIONS = "Arguments", "Options"
 RENAMED = {"--retry": ("--from-rejects", "--retry-in-doubt")}
 # Paragraphs that begin like this are examples, and are not wrapped.
 EXAMPLE = ("fastresp ", "  ")
-# textwrap breaks lines at spaces and hyphens, also within --on-error, but not at these.
+# Replacements for spaces and hyphens: textwrap would break lines even within --on-error.
 FIXED = {"-": "\N{NON-BREAKING HYPHEN}", " ": "\N{NO-BREAK SPACE}"}
 UNBROKEN = re.compile(r"-|\[default: |\bfastresp (?=[a-z])")
 
@@ -149,7 +149,7 @@ class Command(click.Command):
             words = f"No such option '{error.option_name}'; use {' or '.join(renamed)}"
             raise click.UsageError(words, ctx) from None
         except click.UsageError as error:
-            from ..outcome.passwords import masked  # not at the start: --help needs none of it
+            from ..outcome.passwords import masked  # not at the start: --help does not need it
 
             words = masked(error.message)
             if "extra argument" in words and any("-o" in each.opts for each in self.params):
@@ -170,7 +170,7 @@ class Command(click.Command):
             if record is not None:
                 section = getattr(parameter, "section", OPTIONS)
                 sections.setdefault(section, []).append(record)
-        sections[OPTIONS] = sections.pop(OPTIONS)  # last: they matter least
+        sections[OPTIONS] = sections.pop(OPTIONS)  # last: these options matter least
         for title, rows in sections.items():
             if rows:
                 with formatter.section(title):
@@ -182,8 +182,8 @@ class Listed:
     """A command as ``fastresp --help`` lists it.
 
     Attributes:
-        place: module and name of the command, as in ``load:load``, within this package.
-        summary: the first paragraph of its help.
+        place: module in this package and name of the command, as in ``load:load``.
+        summary: the first paragraph of the command's help.
     """
 
     section: str
@@ -245,7 +245,7 @@ class Group(click.Group):
 
 
 def command(name: str) -> Callable[[Callable[..., Any]], Command]:
-    """Make a command from a function; its docstring is the help."""
+    """Make a command from a function, with the function's docstring as the help."""
     return click.command(name, cls=Command)
 
 

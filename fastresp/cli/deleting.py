@@ -24,7 +24,7 @@ def deletes(data: Any, template: Template | None, server: str | None, timeout: f
     """Describe what to confirm: commands that delete data, or whose names are unknown."""
     names = command_names(data, template)
     if names is None and isinstance(data, RespFile):
-        return ""  # it can be read only once
+        return ""  # the data can be read only once
     if names is None and template is not None and template.text == ARGUMENTS:
         return (
             "the command names come from the data, and may delete data (for a rejects file, use "

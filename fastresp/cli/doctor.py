@@ -284,7 +284,7 @@ def _use_cells(use: Use | None) -> list[str]:
 
 
 def _exceptions(found: Diagnosis, watched: bool) -> dict[str, list[str]]:
-    """Return the failed checks, each with its nodes."""
+    """Return the failed checks, each with the nodes that failed it."""
     exceptions: dict[str, list[str]] = {}
     for place, node in found.nodes.items():
         measured = node.measured
@@ -355,7 +355,7 @@ def _rate(rate: float) -> str:
 
 @contextmanager
 def _status() -> Iterator[Announce]:
-    """Show the current step on stderr, if that is a terminal."""
+    """Show the current step on stderr, if stderr is a terminal."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield lambda text: None

@@ -19,7 +19,7 @@ def show_dry_run(found: DryRun, asked: str, end: Ending) -> NoReturn:
     """Print what a load would do; exit with OK only if no problems were found.
 
     Args:
-        asked: what the user would have to confirm; empty for nothing.
+        asked: what the user would have to confirm; empty if nothing.
     """
     if end.as_json:
         end.fields = _fields(found) | {"asked": asked or None}

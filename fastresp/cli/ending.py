@@ -38,7 +38,7 @@ __all__ = ["Ending", "ending", "progress_of", "standard_output"]
 
 
 class Ending:
-    """Collects what a command prints at its end.
+    """Collects what a command prints when it ends.
 
     Attributes:
         report: the report of the load, as soon as it exists.
@@ -134,7 +134,7 @@ def ending(*, as_json: bool = False, log: JsonLog | None = None) -> Iterator[End
     end.end_well()
 
 
-# A mistake on the command line; any other OSError is a problem of the system.
+# Mistakes on the command line; any other OSError is a problem of the system.
 WRONG_PATH = (
     FileNotFoundError,
     FileExistsError,
@@ -216,7 +216,7 @@ def standard_output() -> IO[bytes]:
     """Return standard output for bytes.
 
     Raises:
-        OSError: it was closed before the program started.
+        OSError: standard output was closed before the program started.
     """
     if sys.stdout is None:
         raise OSError("standard output is closed; redirect it to a file")

@@ -56,7 +56,7 @@ class CommonOptions:
 
 
 class Ended(SystemExit):
-    """Ends a command with one of the codes of Exit."""
+    """Ends a command with a code of Exit."""
 
     code: int
 
@@ -68,7 +68,7 @@ def say(text: str, *, failed: bool = False) -> None:
         return
     if sys.stderr is None:
         return
-    from ..outcome.excerpts import visible  # not at the start: --help needs none of it
+    from ..outcome.excerpts import visible  # not at the start: --help does not need it
 
     prefix = "fastresp: " if failed else ""
     with suppress(OSError):  # a full disk, or a reader that has gone

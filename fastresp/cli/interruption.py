@@ -1,7 +1,7 @@
 """Ctrl-C and SIGTERM: exit immediately before a command starts, afterwards with a report.
 
 During imports and option parsing, libraries would swallow or replace a KeyboardInterrupt. A second
-signal ends the wait for replies. A third signal, or one while the report is printed, ends the
+signal ends the wait for replies. A third signal, or a signal while the report is printed, ends the
 process.
 """
 
@@ -38,7 +38,7 @@ def end_in_order() -> Iterator[None]:
     try:
         yield
     finally:
-        # Only the report is left to print, and its reader may be blocked.
+        # Only the report is left to print, and the reader of the output may be blocked.
         for number in ours:
             signal.signal(number, _end)
 

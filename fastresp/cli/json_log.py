@@ -25,8 +25,8 @@ from .exit_codes import CommonOptions
 __all__ = ["JsonLog", "json_log"]
 
 LOGGER = logging.getLogger("fastresp")
-# Long fields of the report: errors are logged separately, with their key and without other data;
-# differences are data.
+# Long fields of the report: errors are logged separately, with the key and without other data;
+# differences are data, and are not logged.
 LEFT_OUT = ("errors", "rows_in_doubt", "differences")
 # Precedes the first arguments of an unknown command, which are data. Source: server.c,
 # commandCheckExistence().
@@ -45,7 +45,7 @@ class JsonLog(Observer):
         self._errors = 0  # number of errors logged
 
     def of(self, data: Any, server: str | None, **facts: Any) -> Self:
-        """Observe a load of this source; log ``facts`` in the first line. Return itself."""
+        """Observe a load of this source; log ``facts`` in the first line. Return this log."""
         self._data = data
         self._total = known_rows(data)
         server = str(Server(server, nodes=True))
@@ -79,7 +79,7 @@ class JsonLog(Observer):
         return None
 
     def verifying(self) -> Callable[[VerifyReport], object]:
-        """Return a function that logs the progress of a verification, given its report."""
+        """Return a function that logs the progress of a verification from the report."""
         last = time.monotonic()
 
         def look(report: VerifyReport) -> None:

@@ -94,7 +94,7 @@ def run(
             whole commands, because a pipe can't be read beforehand.
     """
     with json_log(how.log == "json") as log, ending(as_json=how.as_json, log=log) as end:
-        # Mistakes on the command line are reported before a missing file or server.
+        # Report mistakes on the command line before a missing file or server.
         if how.verify and again is None:
             words = "--verify reads its source twice; pass the path of a file, not stdin or rejects"
             raise ValueError(words)
@@ -145,7 +145,7 @@ def run(
             from ..load.verifying.verify import How as Verification
             from .verify import verified
 
-            # Rows of earlier runs got their time to live then.
+            # Rows of earlier runs got their time to live in those runs.
             since = None if how.resume else begun
             comparing = Verification(server=how.server, timeout=how.timeout, since=since)
             with again() as data:

@@ -15,7 +15,7 @@ from .exit_codes import counted, say
 __all__ = ["pop"]
 
 # Items per batch: few until their size is known, then as many as fit into a pipe, since the lease
-# of the whole batch runs while the reader reads its first items.
+# of the whole batch runs while the reader reads the first items.
 FIRST_ITEMS = 16
 MOST_ITEMS = 1000
 PIPE_BYTES = 65_536

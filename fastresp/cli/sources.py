@@ -111,7 +111,7 @@ def _names(text: str | None) -> list[str] | None:
 
 
 def standard_input() -> IO[bytes]:
-    """Return standard input, unbuffered: Ctrl-C could not end a read that holds a buffer's lock."""
+    """Return standard input, unbuffered: Ctrl-C can't end a read that holds a buffer's lock."""
     try:
         if sys.stdin is None:
             raise ValueError("standard input is closed; use the path of a file")
@@ -121,7 +121,7 @@ def standard_input() -> IO[bytes]:
 
 
 def template_for(source: Any, texts: Sequence[str]) -> Template | None:
-    """Return the template, which every source needs except RESP files and rejects files."""
+    """Return the template, which all sources need, except RESP files and rejects files."""
     if isinstance(source, (RespFile, RejectsFile)):
         if texts:
             raise TypeError(f"{source.name} contains whole commands; leave out the template")

@@ -175,7 +175,7 @@ def _kind(path: Path | None, kind: str | None) -> str:
     """Return the output format.
 
     Raises:
-        ValueError: it is unknown, or it is Parquet without a file.
+        ValueError: the format is unknown, or is Parquet without an output file.
     """
     if path is None:
         if kind == "parquet":
@@ -191,7 +191,7 @@ def _kind(path: Path | None, kind: str | None) -> str:
 
 
 def _written(rows: Hashes | Entries, file: IO[bytes], kind: str, shown: bool) -> Generator[None]:
-    """Write all batches, and yield after each."""
+    """Write all batches, and yield after each batch."""
     imported("pyarrow")
     import pyarrow as pa
 

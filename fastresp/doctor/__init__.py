@@ -59,11 +59,11 @@ class Diagnosis:
     """The doctor's results.
 
     Attributes:
-        facts: the server's settings and state, as it reported them; for a cluster, of the node that
-            was passed.
+        facts: the settings and state that the server reported; for a cluster, the node that was
+            passed.
         measured: the measurements; None if the server was only watched, or for a cluster.
-        use: how clients used the server, since it started or while it was watched; None if it
-            refuses INFO, or for a cluster.
+        use: how clients used the server, since it started or while it was watched; None if the
+            server refuses INFO, or for a cluster.
         verdicts: the findings, largest gain first, notes last. For a cluster, they name the nodes.
         cluster: slots and unusable nodes of a cluster; None for a single server.
         nodes: the results for each primary of the cluster, by host and port.
@@ -134,7 +134,7 @@ def doctor(server: ServerLike = None, announce: Announce = lambda text: None) ->
             info = questions.info()
             facts = read_facts(where, questions, info, questions.slow_log())
             cluster = read_cluster(where, questions, info)
-        # The connection for questions is closed now; only those that measure are open.
+        # The connection for questions is closed now; only connections that measure are open.
         if cluster is not None:
             return _diagnose_all(facts, examine(cluster, announce))
         measured = measure(where, facts, announce)
@@ -178,7 +178,7 @@ def diagnose(findings: Findings) -> Diagnosis:
 
 
 def _diagnose_all(facts: Facts, examined: Examined) -> Diagnosis:
-    """Apply all rules to the findings about the nodes of a cluster, and to the cluster."""
+    """Apply all rules to the findings about a cluster and its nodes."""
     cluster, findings = examined
     nodes = {place: diagnose(each) for place, each in findings.items()}
     whole = (rule(cluster, findings) for rule in CLUSTER_RULES)

@@ -45,10 +45,11 @@ CONNECTIONS = 20
 CONNECTIONS_A_SECOND = 2.0
 # Minimum commands to judge how they are sent.
 COMMANDS = 100
-# The share of its time that the busiest connection waits for replies; less leaves little to gain.
+# Minimum share of time that the busiest connection waits for replies; less leaves little to gain.
 WAITS = 0.3
 # A connection can't wait for more than 100% of the time. A PING may be slower than the client's
-# commands (4 times, measured on a busy machine); beyond that, the client is closer to the server.
+# commands (4 times, measured on a busy machine); if it is even slower, the client is closer to the
+# server than the doctor.
 NEARER = 5.0
 PER_READ = 1.5
 # Maximum commands per read if commands, smaller than the read buffer (16 KiB), arrive in pieces.
@@ -133,7 +134,7 @@ def pipelining(found: Findings) -> Verdict | None:
     rate = use.commands_per_read
     if rate is None or rate >= PER_READ or _in_pieces(use):
         return None
-    # Judge by the busiest connection, since many slow ones do no harm.
+    # Judge by the busiest connection, since many slow connections do no harm.
     waits = use.per_second(_busiest(use)) * (use.round_trip_s or 0.0)
     if use.watched and waits < WAITS:
         return None
@@ -165,11 +166,11 @@ def pipelining(found: Findings) -> Verdict | None:
 def _busiest(use: Use) -> int:
     """Return the commands of the busiest connection; if unknown, the average per connection.
 
-    Blocking commands, and connections blocked in one, are excluded.
+    Blocking commands, and connections blocked in such a command, are excluded.
     """
     if use.busiest is not None:
         return use.busiest
-    senders = use.clients - 1 if use.senders is None else use.senders  # one of them is ours
+    senders = use.clients - 1 if use.senders is None else use.senders  # one sender is ours
     return (use.commands - use.blocking) // max(1, senders)
 
 

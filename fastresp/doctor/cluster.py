@@ -15,7 +15,7 @@ __all__ = ["REACH_S", "Cluster", "Primary", "open_slots", "read_cluster"]
 
 # Seconds for a node to accept a connection, and to answer each question.
 REACH_S = 3.0
-# In CLUSTER NODES: a slot that is being moved to another node, or from it.
+# In CLUSTER NODES: a slot that is being moved to or from another node.
 OPEN_SLOT = re.compile(r"\[(\d+)-[<>]-\w+\]")
 
 
@@ -24,9 +24,9 @@ class Primary:
     """A node of a cluster that serves slots.
 
     Attributes:
-        server: its settings, with its announced address.
-        slots: the slots that it serves.
-        replicas: number of its working replicas.
+        server: the settings of the node, with the announced address.
+        slots: the slots that the node serves.
+        replicas: number of working replicas of the node.
     """
 
     server: Server
@@ -46,8 +46,8 @@ class Cluster:
     Attributes:
         primaries: the nodes that serve slots.
         unserved: slots that no node serves.
-        unreachable: why nodes can't be used, by place.
-        moving: slots that are being moved, by the place of the reporting node.
+        unreachable: why nodes can't be used, by host and port.
+        moving: slots that are being moved, by host and port of the reporting node.
     """
 
     primaries: Sequence[Primary]
@@ -60,9 +60,9 @@ def read_cluster(server: Server, questions: Questions, info: Mapping[str, str]) 
     """Read the primaries of a cluster.
 
     Args:
-        server: one of its nodes.
-        questions: questions over a connection to it.
-        info: its INFO.
+        server: a node of the cluster.
+        questions: questions over a connection to the node.
+        info: the INFO of the node.
 
     Returns:
         The cluster; None if the server is not a cluster node, has no slots yet, or refuses CLUSTER
@@ -86,7 +86,7 @@ def read_cluster(server: Server, questions: Questions, info: Mapping[str, str]) 
 
 
 def open_slots(questions: Questions) -> list[int]:
-    """Return the slots that a node reports as being moved to or from it."""
+    """Return the slots that a node reports as being moved to or from the node."""
     reply = questions.ask("CLUSTER", "NODES")
     lines = text_of(reply or b"").splitlines()
     own = next((line for line in lines if "myself" in line), "")

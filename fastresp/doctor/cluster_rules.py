@@ -37,7 +37,7 @@ ClusterRule: TypeAlias = Callable[[Cluster, Mapping[str, Findings]], Verdict | N
 
 
 def names(places: Sequence[str], most: int = NAMED) -> str:
-    """Return the names of nodes as text; only the first of many."""
+    """Return the names of nodes as text; only the first names if there are many."""
     more = len(places) - most
     if more <= 1:
         return ", ".join(places)
@@ -45,12 +45,12 @@ def names(places: Sequence[str], most: int = NAMED) -> str:
 
 
 def grouped(verdicts: Mapping[str, Sequence[Verdict]]) -> Iterable[Verdict]:
-    """Combine the same finding about several nodes into one verdict, which names them.
+    """Combine the same finding about several nodes into one verdict, which names the nodes.
 
-    If their figures differ, it has the figure with the largest gain, and its node's name.
+    If the figures differ, the verdict has the figure with the largest gain, and its node's name.
 
     Args:
-        verdicts: the verdicts of each node, by place.
+        verdicts: the verdicts of each node, by host and port.
     """
     groups: defaultdict[tuple[str, Grade], dict[str, Verdict]] = defaultdict(dict)
     for place, found in verdicts.items():
@@ -97,7 +97,7 @@ def unreachable(cluster: Cluster, nodes: Mapping[str, Findings]) -> Verdict | No
 
 
 def without_replica(cluster: Cluster, nodes: Mapping[str, Findings]) -> Verdict | None:
-    """Check whether each primary has a replica; if no primary has one, it may be intended."""
+    """Check whether each primary has a replica; if no primary has any, this may be intended."""
     alone = tuple(each.place for each in cluster.primaries if not each.replicas)
     if not alone:
         return None

@@ -47,9 +47,9 @@ class Facts:
     """A server's settings and state, and its connection.
 
     Attributes:
-        place: its address, without a password.
-        way: ``"unix"``, ``"tcp"`` or ``"tls"``.
-        local: whether it is on this machine.
+        place: the server's address, without a password.
+        way: the kind of connection: ``"unix"``, ``"tcp"`` or ``"tls"``.
+        local: whether the server is on this machine.
         hiredis: whether redis-py parses replies with hiredis.
         nodelay: TCP_NODELAY of redis-py's connection; None for a unix socket.
         info: the fields of INFO.
@@ -57,9 +57,9 @@ class Facts:
         config: the settings in PARAMETERS that CONFIG GET returned.
         latency: the longest spike of each event in the last day, in milliseconds.
         slow: commands of non-constant cost in the slow log of the last day.
-        cores: number of cores that the server may use; None if it is not on this machine.
+        cores: number of CPU cores that the server may use; None if it is not on this machine.
         swapped: bytes of the server's memory in swap; None if unknown.
-        unix_socket: the path of its unix socket, if it can be reached from here; else empty.
+        unix_socket: the path of the server's unix socket if the socket is reachable; else empty.
         time_wait: closed connections to the server that still occupy a local port.
         local_ports: number of local ports.
         unread: refused commands, with the server's error replies.
@@ -115,7 +115,7 @@ class Facts:
 
     @property
     def expiring(self) -> float | None:
-        """The share of keys with an expiry, in all databases; None without keys, or if unknown."""
+        """The share of keys with an expiry, in all databases; None if unknown or without keys."""
         keys = expiring = 0
         for name, text in self.info.items():
             if name.startswith("db") and name[2:].isdigit():
@@ -126,7 +126,7 @@ class Facts:
 
     @property
     def memory_left(self) -> float | None:
-        """Bytes left below maxmemory; None without a limit, or if unknown."""
+        """Bytes left below maxmemory; None if unknown or if there is no limit."""
         most, used = self.number("maxmemory"), self.number("used_memory")
         if not most or used is None:
             return None
@@ -140,7 +140,7 @@ def read_facts(
 
     Args:
         server: the server.
-        questions: questions over a connection to it.
+        questions: questions over a connection to the server.
         info: the fields of INFO.
         log: the entries of the slow log to use.
     """
@@ -178,7 +178,7 @@ def read_facts(
 
 
 def _now(info: Mapping[str, str]) -> float:
-    """Return the time of the server's clock, which its logs use; before 6.2, of our clock."""
+    """Return the time of the server's clock, which its logs use; before 6.2, our clock's time."""
     return int(info.get("server_time_usec", 0)) / 1e6 or time.time()
 
 
@@ -242,8 +242,8 @@ def unix_server(server: Server, path: str) -> Server:
 def usable_socket(server: Server, info: Mapping[str, str], path: str) -> str:
     """Return the path if this server listens there and accepts our login; else empty.
 
-    Empty also if the connection already uses a unix socket. The password is sent only to the
-    process ID that the server reports: behind a tunnel, another server may own this path.
+    The result is empty if the connection already uses a unix socket. The password is sent only to
+    the process ID that the server reports: behind a tunnel, another server may own this path.
     """
     if not path or "path" in server.settings:
         return ""

@@ -19,10 +19,10 @@ class Findings:
     """Everything that the doctor knows about a server.
 
     Attributes:
-        facts: the server's settings and state, as it reported them.
+        facts: the settings and state that the server reported.
         measured: the measurements; None if the server was only watched.
-        use: how clients used the server while it was watched, or since it started; None if it
-            refuses INFO.
+        use: how clients used the server while it was watched, or since it started; None if the
+            server refuses INFO.
     """
 
     facts: Facts

@@ -1,4 +1,4 @@
-"""Send pre-encoded commands over a redis-py connection: the rate of a loop without a client."""
+"""Send pre-encoded commands over a redis-py connection, to measure a loop without a client."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def rate_of(step: Callable[[], object], count: int, *, seconds: float, most: int
 class Link:
     """The socket of a redis-py connection: sends encoded commands and counts one-line replies.
 
-    Like redis-benchmark, it sends pre-encoded commands and builds no objects from replies, but in a
-    Python loop.
+    Like redis-benchmark, a Link sends pre-encoded commands and builds no objects from replies, but
+    in a Python loop.
     """
 
     def __init__(self, server: Server, connection: Any) -> None:
@@ -59,7 +59,7 @@ class Link:
         self.socket: socket.socket = connection._sock
 
     def call(self, commands: bytes, count: int) -> None:
-        """Send commands, and read their replies, each a status or an error.
+        """Send commands, and read their replies, each of which is a status or an error.
 
         Raises:
             CommandError: a reply is an error.
@@ -109,8 +109,8 @@ class Link:
 class BoundedSocket:
     """A socket for redis-py with a limit on bytes and time.
 
-    redis-py's parser has no limits. Our bounded parser can't replace it here, since redis-py's
-    speed is measured.
+    redis-py's parser has no limits. Our bounded parser can't be used here, since the speed of
+    redis-py is measured.
     """
 
     def __init__(self, raw: socket.socket) -> None:
@@ -134,6 +134,6 @@ class BoundedSocket:
     def _count(self, size: int) -> None:
         self._left -= size
         if self._left < 0 or time.monotonic() > self._end:
-            from redis.exceptions import InvalidResponse  # redis-py does not retry on this one
+            from redis.exceptions import InvalidResponse  # redis-py does not retry after this error
 
             raise InvalidResponse("its reply is too large, or never ends")

@@ -15,8 +15,8 @@ __all__ = ["SCRATCH", "Slow", "latency_spikes", "new_entries", "slow_commands"]
 SCRATCH = "fastresp:doctor:"
 # Older entries are ignored.
 AGE_S = 24 * 3600
-# Commands that only read the server's state, including the doctor's own. If one is slow, the
-# machine is the cause.
+# Commands that only read the server's state, including the doctor's own. If such a command is slow,
+# the machine is the cause.
 QUESTIONS = frozenset((
     "ACL", "AUTH", "CLIENT", "COMMAND", "CONFIG", "ECHO", "EXEC", "HELLO", "INFO", "LATENCY",
     "MEMORY", "MULTI", "PING", "PSYNC", "REPLCONF", "SELECT", "SLOWLOG", "SYNC",
@@ -99,7 +99,7 @@ def _pairs(reply: Any) -> dict[str, Any]:
 def latency_spikes(questions: Questions, now: float) -> dict[str, float]:
     """Return the longest spike of each event in the last day, in milliseconds.
 
-    The server keeps the last 160 spikes of each event, and the longest since its start.
+    The server keeps the last 160 spikes of each event, and the longest since the server started.
     """
     found = {}
     for event in questions.ask("LATENCY", "LATEST") or []:

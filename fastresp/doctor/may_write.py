@@ -1,4 +1,4 @@
-"""Whether the doctor may write to a server, from the server's state."""
+"""Decide from a server's state whether the doctor may write to the server."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROOM_SHARE = 0.1
 
 
 def no_writing(facts: Facts) -> str:
-    """Return why the doctor must not write, as known before it tries; empty if it may."""
+    """Return why the doctor must not try to write; empty if it may."""
     if facts.replica:
         return "the server is a replica"
     if is_full(facts):
@@ -37,8 +37,8 @@ def no_writing(facts: Facts) -> str:
 def _saving(facts: Facts) -> str:
     """Return the save point that the doctor's writes would reach; empty if none or unknown.
 
-    Saving little data is harmless: by default, a server does so 5 minutes after 100 changes. A save
-    point that other changes have reached triggers a save without the doctor.
+    Saving little data is harmless: by default, a server saves 5 minutes after 100 changes. If other
+    changes have reached a save point, it triggers a save even without the doctor.
     Source: redis.conf, and serverCron() of Redis.
     """
     changes, last = facts.number("rdb_changes_since_last_save"), facts.number("rdb_last_save_time")

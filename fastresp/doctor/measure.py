@@ -81,7 +81,7 @@ class Measured:
         command: the command of all measurements except ``depths``: ``"SET"``, or ``"PING"`` if the
             doctor may not write.
         reading_only: why nothing was written; empty if writes were measured.
-        refused: the measurements that the server refused, with its error replies.
+        refused: the measurements that the server refused, with the error replies.
         round_trip_ms: median of a PING, in milliseconds.
         round_trip_p99_ms: 99th percentile of a PING, in milliseconds.
         depths: pre-encoded PINGs, by the number in flight.
@@ -94,9 +94,9 @@ class Measured:
         read_items: list items per second that redis-py reads.
         load: ``mass_insert()``.
         unix: as ``depths``, over the server's unix socket, with one PING in flight.
-        unix_deep: the same with UNIX_DEPTH in flight.
+        unix_deep: as ``unix``, with UNIX_DEPTH PINGs in flight.
         split_ms: milliseconds for a PING written in two parts, if TCP_NODELAY is off.
-        leftover: why the keys could not be removed; empty if they were.
+        leftover: why the keys could not be removed; empty if they were removed.
     """
 
     full: bool = False
@@ -126,7 +126,7 @@ def measure(
 
     Args:
         server: the server.
-        facts: its settings and state.
+        facts: the server's settings and state.
         announce: called with the name of each step as it starts.
         slots: slots of a cluster node, for the doctor's keys; empty if unknown.
 
@@ -144,7 +144,7 @@ def measure(
                 measured.reading_only = scratch.refusal()
             _traffic(server, facts, scratch, measured, announce, undisturbed)
         finally:
-            with Undisturbed():  # an interruption ends the first one
+            with Undisturbed():  # an interruption ends ``undisturbed``
                 measured.leftover = scratch.remove(server)
     return measured
 
@@ -273,7 +273,7 @@ def _traffic(
 
 
 def _allowed(server: Server, measured: Measured, what: str, step: Callable[[], T]) -> T | None:
-    """Run one measurement; if the server refuses it, keep its error reply.
+    """Run one measurement; if the server refuses a command, keep the error reply.
 
     Raises:
         TransportError: the connection was lost.
@@ -350,7 +350,7 @@ def _load(server: Any, scratch: Scratch) -> float:
     """Return the rate of a short ``mass_insert()``.
 
     Raises:
-        CommandError: the server refused one of its commands.
+        CommandError: the server refused a command of the load.
     """
     rows = ((scratch.key(i % KEYS), VALUE) for i in range(LOAD_COMMANDS))
     template = f"SET {{0}} {{1}} EX {EXPIRY_S}"

@@ -1,4 +1,4 @@
-"""Commands that read a server's state, and their refusals."""
+"""Send commands that read a server's state, and note refused commands."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SLOWLOG_ENTRIES = 128
 
 
 class Questions:
-    """Ask a server questions over a redis-py connection, and note refusals.
+    """Sends commands that read a server's state over a redis-py connection, and notes refusals.
 
     Attributes:
         unread: the first word of each refused command, and the server's error reply.

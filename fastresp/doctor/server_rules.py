@@ -29,17 +29,17 @@ RELEASES = {
     ),
 }
 
-# With these shares of maxmemory in use, a large load may, or almost any load will, reach the limit.
+# Shares of maxmemory in use with which a large load may reach the limit, and almost any load will.
 MEMORY_HIGH, MEMORY_NEAR = 0.75, 0.9
 # With a smaller share of keys with an expiry, a volatile-* policy soon has no key to evict.
 EXPIRING_FEW = 0.1
-# Evictions per command; a cache that mostly answers reads has fewer.
+# Evictions per command; a cache that mostly answers reads has fewer evictions.
 EVICTED_SHARE = 0.1
 # Below this, code and buffers make the fragmentation ratio meaningless.
 SWAP_MEMORY_BYTES = 64 << 20
 SWAP_RATIO = 0.9
 SWAPPED_BYTES = 1 << 20
-# Share of the process; a kernel may swap out less because it is never used.
+# Share of the process's memory in swap. A kernel may swap out a smaller share that is never used.
 SWAPPED_SHARE = 0.05
 # The default of min-replicas-max-lag, and the soft limit of client-output-buffer-limit for
 # replicas: the server disconnects a replica that exceeds it for a minute. Source: redis.conf.
@@ -94,7 +94,7 @@ def aof_always(found: Findings) -> Verdict | None:
 
 
 def memory(found: Findings) -> Verdict | None:
-    """Check how close the server is to maxmemory, and what it will do there."""
+    """Check how close the server is to maxmemory, and what it does when it reaches the limit."""
     facts = found.facts
     most, left = facts.number("maxmemory"), facts.memory_left
     if not most or left is None:
@@ -328,7 +328,7 @@ def slow_commands(found: Findings) -> Verdict | None:
         figure += (
             f"; {share:.1%} of the {'watched time' if watched else 'time since the server started'}"
         )
-        # Since the start, it may be long ago, or on an otherwise idle server.
+        # Without watching, the slow commands may be old, or from an otherwise idle server.
         if watched and share >= SLOW_SHARE:
             grade, gain = "problem", 1 / (1 - min(0.9, share))
     advice = "; ".join(dict.fromkeys(map(_instead, rows[:4])))

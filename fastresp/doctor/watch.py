@@ -1,4 +1,4 @@
-"""How a server is used: the difference of its counters, without the doctor's own commands."""
+"""How clients use a server: differences of its counters, without the doctor's own commands."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ COUNTS_NO_REFUSED = (7, 0)
 CLIENTS_LISTED = 5_000
 BEAT_S = 0.2
 PINGS, PINGS_S, PAUSE_S = 20, 0.2, 0.002
-# A client blocked in one of these waits for other clients, not for a reply. XREAD is included,
-# although not every XREAD blocks, since INFO does not distinguish them.
+# A client blocked in one of these commands waits for other clients, not for a reply. XREAD is
+# included, although not every XREAD blocks, since INFO does not distinguish the two kinds.
 BLOCKING = frozenset((
     "blmove", "blmpop", "blpop", "brpop", "brpoplpush", "bzmpop", "bzpopmax", "bzpopmin", "wait",
     "waitaof", "xread", "xreadgroup",
@@ -59,7 +59,7 @@ class Look:
         seconds: the time, from a monotonic clock.
         info: the fields of INFO.
         clients: the lines of CLIENT LIST, by client ID; None if not requested, or refused.
-        own: the doctor's own commands since the previous look, and their bytes.
+        own: number of the doctor's own commands since the previous look, and their bytes.
     """
 
     seconds: float
@@ -87,7 +87,7 @@ class Use:
         active: connections that sent commands.
         senders: active connections whose last command is not in BLOCKING.
         busiest: commands of the busiest sender.
-        busiest_name: its name or address.
+        busiest_name: the name or address of the busiest sender.
         round_trip_s: seconds of a PING of the doctor; None if not watched.
         evicted: keys evicted.
         rejected: connections refused.
@@ -128,7 +128,7 @@ class Use:
 
     @property
     def error_share(self) -> float | None:
-        """Errors divided by commands, including refused and unknown ones."""
+        """Errors divided by commands, including refused and unknown commands."""
         if self.errors is None or not self.commands + self.errors:
             return None
         return min(1.0, self.errors / max(self.commands, self.errors))
@@ -147,7 +147,7 @@ class Watching:
 
     Args:
         server: the server.
-        questions: questions over a connection to it.
+        questions: questions over a connection to the server.
     """
 
     def __init__(self, server: Server, questions: Questions) -> None:
@@ -177,7 +177,7 @@ class Watching:
             )
 
     def beat(self) -> None:
-        """Keep the connection open: the server, or a firewall, may close a silent one."""
+        """Keep the connection open: the server, or a firewall, may close a silent connection."""
         if time.monotonic() - self._spoken > self._silence:
             self._questions.ask("INFO", "server")
             self._say_info("server")
@@ -223,10 +223,10 @@ def _silence(questions: Questions) -> float:
 
 
 def _round_trip(questions: Questions) -> float:
-    """Return the median seconds of a PING, which takes as long if it is refused.
+    """Return the median seconds of a PING, which takes the same time if the server refuses it.
 
-    Each PING follows a pause. Without it, a PING took 12-35 us where a client needed 55 us for a
-    command: the client's own work, which a pipeline also saves, would be missing.
+    Each PING follows a pause. Without the pause, a PING took 12-35 us where a client needed 55 us
+    for a command: the client's own work, which a pipeline also saves, would be missing.
     """
     known, taken = dict(questions.unread), list[float]()
     while not taken or (len(taken) < PINGS and sum(taken) < PINGS_S):
@@ -308,7 +308,7 @@ def _use(
         if count > before.get(name, (0, 0))[0]
     }
     if calls.get("info", (0, 0))[0] <= own[0]:
-        calls.pop("info", None)  # the doctor's own
+        calls.pop("info", None)  # INFO of the doctor
     setup = sum(count for name, (count, _) in calls.items() if name.partition("|")[0] in SETUP)
     connections = grown("total_connections_received")
     codes = _error_codes(a, b)
@@ -320,8 +320,8 @@ def _use(
         codes["ERR"] -= forgiven
     reads = None
     if "total_reads_processed" in b:
-        # The end of a connection also counts as a read, as does each command of its setup. 7.0 and
-        # later do not count refused commands as calls.
+        # The end of a connection also counts as a read, as does each command that sets up the
+        # connection. 7.0 and later do not count refused commands as calls.
         setup_reads = setup + (forgiven if version >= COUNTS_NO_REFUSED else 0)
         reads = max(0, grown("total_reads_processed") - connections - setup_reads - own[0])
     return Use(
@@ -375,11 +375,11 @@ def _error_codes(a: Mapping[str, str], b: Mapping[str, str]) -> dict[str, int]:
 
 
 def _connections(first: Look, second: Look) -> dict[str, Any]:
-    """Return the active connections and the busiest one, as fields of Use."""
+    """Return the active connections and the busiest connection, as fields of Use."""
     if first.clients is None or second.clients is None:
         return {}
     window = second.seconds - first.seconds
-    # Replicas and primaries are not clients; connections that were idle longer sent nothing.
+    # Replicas and primaries are not clients; connections idle for the whole time sent nothing.
     clients = [each for each in second.clients.values() if not set("SM") & set(each["flags"])]
     active = [each for each in clients if _within(each.get("idle", "0"), window)]
     senders = [each for each in active if each.get("cmd") not in BLOCKING]
@@ -387,7 +387,7 @@ def _connections(first: Look, second: Look) -> dict[str, Any]:
         (int(each["tot-cmds"]) - int(first.clients.get(each["id"], {}).get("tot-cmds", 0)), each)
         for each in senders
         if each.get("tot-cmds", "").isdigit()
-        # An older connection missing from the first list may have sent these commands earlier.
+        # An older connection that the first list lacks may have sent its commands earlier.
         and (each["id"] in first.clients or _within(each.get("age", "0"), window))
     ]
     found = {"active": len(active), "senders": len(senders)}

@@ -1,4 +1,4 @@
-"""The parts of ``ListBuffer`` that its blocking and asyncio forms share."""
+"""The parts that the blocking and the asyncio ``ListBuffer`` share."""
 
 from __future__ import annotations
 

@@ -40,11 +40,11 @@ class ListBuffer(BaseBuffer):
         batch: maximum items per command, 1 to 65,534.
         order: ``"fifo"`` pops the oldest items first, ``"lifo"`` the newest. Items are always
             pushed at the right end (RPUSH).
-        delivery: ``"at-most-once"``: popping an item removes it from the server; it is lost if this
-            process dies, or if the connection is lost while the item is in flight.
+        delivery: ``"at-most-once"``: popping an item removes it from the server; the item is lost
+            if this process dies, or if the connection is lost while the item is in flight.
             ``"at-least-once"``: the item stays in the server, in this consumer's own list, until
-            ``ack()``; if this consumer dies, ``recover()`` puts it back, and it is popped again. A
-            script moves items between the lists atomically.
+            ``ack()``; if this consumer dies, ``recover()`` puts the item back, and it is popped
+            again. A script moves items between the lists atomically.
         maxlen: keep only this many of the newest items; each push trims the list in its
             transaction.
         lease: with at-least-once, the seconds that this consumer may be silent before another
@@ -90,7 +90,7 @@ class ListBuffer(BaseBuffer):
         Raises:
             PushError: the server refused items, for example because its memory is full. The push
                 stops, and the exception's ``items`` are not in the list.
-            EncodeError: an item can't be encoded; the batches before its batch were pushed.
+            EncodeError: an item can't be encoded; earlier batches were pushed.
         """
         push = Push(self._calls.settings)
         try:
@@ -146,10 +146,10 @@ class ListBuffer(BaseBuffer):
     def ack(self, n: int | None = None) -> int:
         """Acknowledge the first n popped items, so that the server deletes them.
 
-        Renews the lease, as does each call that pops items; ``ack(0)`` only renews it.
+        Renews the lease, as does each call that pops items; ``ack(0)`` only renews the lease.
 
-        After a TransportError, retry the call. It may or may not have reached the server, and has
-        not changed ``acknowledged``; the retry is idempotent.
+        After a TransportError, retry the call. The failed call may or may not have reached the
+        server, and has not changed ``acknowledged``; the retry is idempotent.
 
         Args:
             n: number of items; None for all.
@@ -163,7 +163,7 @@ class ListBuffer(BaseBuffer):
         return self._call(self._calls.items.acknowledging(n))
 
     def recover(self) -> int:
-        """Put back the items of consumers with an expired lease, at the end they came from.
+        """Put back the items of consumers with an expired lease, at the end they were popped from.
 
         Returns:
             The number of items put back.

@@ -37,7 +37,7 @@ class Calls:
     Args:
         server: the server of the list, or a node of its cluster.
         settings: the settings of the buffer.
-        in_event_loop: whether an event loop runs them, which does not wait after a cancellation.
+        in_event_loop: whether an event loop runs the calls: it does not wait after a cancellation.
 
     Attributes:
         held: items popped but not yet returned.
@@ -80,8 +80,8 @@ class Calls:
         """Run a generator over the connection, which is opened if necessary.
 
         Args:
-            begin: returns the generator. It is called again, over a connection to the new node, if
-                the slot of the list moves, or if its node is lost and nothing is in doubt.
+            begin: returns the generator. ``begin`` is called again, over a connection to the new
+                node, if the list's slot moves, or if the node is lost and nothing is in doubt.
             push: the push that the generator belongs to.
             follows: whether ``begin`` is called again.
             waits: whether to wait for an unreachable node of a known cluster.
@@ -143,8 +143,8 @@ class Calls:
     def _may_go_on(self, error: Exception, push: Push | None) -> bool:
         """Return whether a call may be repeated after its connection was lost.
 
-        It may if all sent commands were answered or are idempotent. With at-least-once, the server
-        knows the items that this consumer has, and puts the rest back.
+        Repeating is allowed if all sent commands were answered or are idempotent. With
+        at-least-once, the server knows the items that this consumer has, and puts the rest back.
         """
         connection = self.connection
         if not (isinstance(error, LostConnection) and connection.in_cluster):
@@ -168,7 +168,7 @@ class Calls:
         self.items.attached()
 
     def _loss(self) -> Steps[TransportError]:
-        """Return the exception for a lost connection; testing a new one may take seconds."""
+        """Return the exception for a lost connection, after a test that may take seconds."""
         try:
             loss: TransportError = yield Blocking(self.connection.core.loss)
             return loss
@@ -189,7 +189,7 @@ class Calls:
         """Put back unreturned or unacknowledged items, and close the connection.
 
         Args:
-            after: the exception that ends the ``with`` block; errors are added to it as notes.
+            after: the exception that ends the ``with`` block; errors become notes of it.
 
         Raises:
             RuntimeError: another call is running.
@@ -197,7 +197,7 @@ class Calls:
         self.check_idle()
         try:
             if self._needs_ending():
-                # If no connection can be opened for that, the lease will expire.
+                # If no connection can be opened to put items back, the lease will expire.
                 lost = self.items.safe and not self.connection.is_open
                 with suppress(TransportError) if lost else nullcontext():
                     yield from self.call(self.items.ending, waits=not lost)
@@ -210,14 +210,14 @@ class Calls:
             self.connection.close()
 
     def _needs_ending(self) -> bool:
-        """Return whether to close a connection, or to put items back over a new one."""
+        """Return whether to close a connection, or to put items back over a new connection."""
         is_open = self.connection.is_open
         if not is_open:
-            self.held.given = 0  # none of these need to stay in the consumer's list
+            self.held.given = 0  # the caller's items need not stay in the consumer's list
         return is_open or bool(self.held or self.items.name)
 
     def _note_what_is_left(self, error: BaseException) -> None:
-        """Add notes to an exception about items that could not be put back."""
+        """Add notes about items that could not be put back to an exception."""
         if self.held:
             error.add_note(
                 f"fastresp: the buffer still holds {counted(len(self.held), 'item')} popped but "
@@ -315,7 +315,7 @@ class Calls:
         """Count the replies to a push until ``reached()`` returns True.
 
         Raises:
-            SlotMoved: a node of a cluster refused commands; all of them are answered.
+            SlotMoved: a node of a cluster refused commands; all commands are answered.
             TransportError: the refused commands can't be resent in order.
         """
         connection = self.connection

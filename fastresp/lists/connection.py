@@ -27,7 +27,7 @@ __all__ = ["Command", "ListConnection"]
 Command: TypeAlias = tuple[Any, ...]
 
 # Maximum reply size per requested item, in addition to BULK_BYTES. A lower limit would not stop a
-# hostile server, which can send any number of replies, but would lose items of an honest one.
+# hostile server, which can send any number of replies, but would lose items of an honest server.
 ITEM_BYTES = 1 << 20
 
 
@@ -40,9 +40,9 @@ class ListConnection:
 
     Attributes:
         is_open: whether a connection is open.
-        in_cluster: whether its server is a node of a cluster.
+        in_cluster: whether the server is a node of a cluster.
         most_bytes: the maximum size of a reply.
-        waits: whether a core is waiting; an exception raised then interrupts no step.
+        waits: whether a core (see ``driver``) is waiting; an exception then interrupts no step.
     """
 
     def __init__(self, settings: Settings, closed: Callable[[], object]) -> None:
@@ -61,7 +61,7 @@ class ListConnection:
         return self._core
 
     def raised(self, error: BaseException) -> bool:
-        """Return whether an exception came from this connection, or from opening one."""
+        """Return whether an exception came from this connection, or from opening a connection."""
         return self._core is None or self._core.raised(error)
 
     @property
@@ -134,7 +134,7 @@ class ListConnection:
             self._core.add(chunk)
 
     def until(self, reached: Callable[[], bool]) -> Steps[None]:
-        """Send and receive until ``reached()`` returns True; it also collects the replies.
+        """Send and receive until ``reached()``, which collects the replies, returns True.
 
         Raises:
             LostConnection: the connection was lost first.
@@ -187,7 +187,7 @@ class ListConnection:
         except (LostConnection, TransportError):
             raise
         except BaseException:
-            # After an interruption, replies in flight would be matched with later commands.
+            # Otherwise, replies in flight would be matched with later commands.
             self.close()
             raise
         for reply in replies:

@@ -17,11 +17,12 @@ __all__ = ["Consumer", "recover"]
 class Consumer:
     """This buffer's consumer in the server, with at-least-once.
 
-    A call that lost its connection may or may not have acknowledged items. The server keeps the
-    total acknowledged, and each acknowledgement sends the new total, so a retry is idempotent.
+    A call that lost its connection may or may not have acknowledged items. The server stores the
+    total number of acknowledged items, and each acknowledgement sends the new total, so a retry is
+    idempotent.
 
     Attributes:
-        name: its name in the server; empty until it has joined.
+        name: the consumer's name in the server; empty until it has joined.
         acknowledged: items acknowledged by calls that returned, including under earlier names.
     """
 
@@ -43,7 +44,7 @@ class Consumer:
         return math.ceil(1000 * self.settings.lease)
 
     def new_name(self) -> str:
-        """Return a unique name; its prefix is the end at which ``recover()`` puts items back."""
+        """Return a unique name; the prefix is the end at which ``recover()`` puts items back."""
         return f"{self.settings.order}-{uuid.uuid4().hex}"
 
     def joining(self, name: str) -> Sequence[Command]:
@@ -85,7 +86,7 @@ class Consumer:
     def rejoin(self) -> Command:
         """Return the command that puts back the items that the caller does not have.
 
-        Its reply is the total acknowledged.
+        The reply is the total number of acknowledged items.
         """
         given = self._returned + self.held.given
         return self._script(PUT_BACK, "", self.name, 1, self.from_left, given)
@@ -105,7 +106,7 @@ class Consumer:
         """Return the commands that remove all items; the caller's items count as acknowledged.
 
         So the totals are correct whether or not the reply arrives, and no later items are deleted
-        instead.
+        by mistake.
         """
         both = _keys(self.settings, self.name)[:2]
         # The order matters; see scripts.

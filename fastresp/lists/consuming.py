@@ -19,7 +19,7 @@ class Consuming:
     Args:
         calls: the calls of the buffer.
         max_items: stop after this many items; None for no limit.
-        block: seconds to wait for an item when the list is empty, before it stops.
+        block: seconds to wait for an item when the list is empty, before the iteration ends.
     """
 
     def __init__(self, calls: Calls, max_items: int | None, block: float) -> None:

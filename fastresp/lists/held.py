@@ -16,9 +16,8 @@ class Held:
     Attributes:
         column: the first items, as a column, or None.
         singly: the items after the column.
-        batch: the items after ``singly``: the list of a reply, which takes 20 us to split for 1,000
-            items.
-        given: number of items that the caller has and has not acknowledged by a returned call.
+        batch: the items after ``singly``: the list of a reply; splitting 1,000 items takes 20 us.
+        given: number of items that the caller has, but has not acknowledged by a returned call.
     """
 
     def __init__(self) -> None:

@@ -39,8 +39,8 @@ class SlotMoved(CommandError):
 def as_slot_moved(error: CommandError) -> CommandError:
     """Return an error reply of a node, converted to a SlotMoved if the command is to be resent.
 
-    TRYAGAIN: some keys of a command are on the old node, and some on the new one. ASK could only be
-    followed immediately by commands with one key, so it is also handled by waiting.
+    TRYAGAIN: some keys of a command are on the old node, and some on the new node. ASK could only
+    be followed immediately by commands with one key, so ASK is also handled by waiting.
     """
     text = error.text
     words = text.encode(errors="replace")

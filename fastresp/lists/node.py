@@ -17,7 +17,7 @@ __all__ = ["Node"]
 
 
 class Node:
-    """Opens connections to the server of a list, or to the owner of its slot.
+    """Opens connections to the server of a list, or to the owner of the list's slot.
 
     Args:
         server: the server, or any node of its cluster.
@@ -25,7 +25,7 @@ class Node:
 
     Attributes:
         server: the server of the last connection.
-        clustered: whether it is known to be a cluster node.
+        clustered: whether the server is known to be a cluster node.
     """
 
     clustered = False

@@ -23,8 +23,8 @@ from .settings import Settings
 
 __all__ = ["Popping"]
 
-# Requests in flight: the server runs the next requests while we read the items of the first.
-# ReplyCore.room() also limits the bytes of their replies.
+# Requests in flight: the server runs later requests while we read the items of the first request.
+# ReplyCore.room() also limits the bytes of the replies.
 REQUESTS = 8
 # Maximum wait of a blocking command.
 WAIT_S = 10.0
@@ -42,7 +42,7 @@ class Popping:
 
     Attributes:
         safe: whether items stay in the server until they are acknowledged.
-        doubtful: items in doubt: the connection was lost while they were put back.
+        doubtful: the items in doubt, because the connection was lost while they were put back.
     """
 
     safe = False
@@ -54,11 +54,12 @@ class Popping:
         self.settings = settings
         self.held = held
         self._asked: deque[int] = deque()  # requested items of each request in flight
-        self._last_request: tuple[int, list[Chunk]] = -1, []  # its number of items, and its bytes
+        self._last_request: tuple[int, list[Chunk]] = -1, []  # number of items, and the commands
         self._dry = False  # the last reply had fewer items than requested
         self._sized = False  # the size of some items is known
         self._others = 0  # values other than bytes so far, over this connection
-        # The last column's parser and number of items; reused, since it knows how much to allocate.
+        # The parser and number of items of the last column. The parser is reused, since it knows
+        # how much to allocate.
         self._columns: tuple[int, ReplyColumns] | None = None
 
     # Methods that depend on the delivery
@@ -113,7 +114,7 @@ class Popping:
         """Wait in the server for an item, and hold it; return False after a timeout."""
         raise NotImplementedError
 
-    # Methods that do not
+    # Methods that do not depend on the delivery
 
     @property
     def _fifo(self) -> bool:
@@ -136,7 +137,7 @@ class Popping:
         self.held.given = self.doubtful = 0
 
     def popping(self, n: int) -> Steps[None]:
-        """Hold n items, or all if the list has fewer."""
+        """Hold n items, or all items if the list has fewer."""
         yield from self.settling()
         asked = self._asked
         wanted = n - len(self.held)
@@ -149,7 +150,7 @@ class Popping:
         self._dry = False
 
     def holding(self, most: int | None) -> Steps[bool]:
-        """Hold some items, as they arrived; return False if the list is empty."""
+        """Hold some items in the form in which they arrived; return False if the list is empty."""
         while not self.held:
             left = math.inf if most is None else most - sum(self._asked)
             while left > 0 and not self._dry and len(self._asked) < self._depth:
@@ -202,7 +203,7 @@ class Popping:
     def recovering(self) -> Callable[[], Steps[int]]:
         """Return steps that put back the items of consumers with an expired lease.
 
-        The steps return the number of items, including items put back before they were repeated.
+        The steps return the number of items, including items put back before a repetition.
         """
         count = 0
 
@@ -227,7 +228,7 @@ class Popping:
         """Check that in a cluster, the list's records are in its slot.
 
         Raises:
-            ValueError: they are in another slot.
+            ValueError: the records are in another slot.
         """
         if self.connection.in_cluster:
             self.settings.check_records()
@@ -272,12 +273,12 @@ class Popping:
         """Hold the items of the oldest request in flight.
 
         Returns:
-            How many items fewer than requested.
+            The number of requested items that are missing from the reply.
 
         Raises:
             CommandError: the server refused the request, for example because the key is not a list.
             SlotMoved: the slot has moved; later requests in flight have been answered.
-            LeaseError: another consumer put this one's items back.
+            LeaseError: another consumer put the items of this consumer back.
         """
         replies = yield from self.connection.receiving(1 if self._counted else 4)
         most = self._asked.popleft()
@@ -296,7 +297,7 @@ class Popping:
         return fewer
 
     def _executed(self, replies: list[Any]) -> Any:
-        """Return the items in the reply to EXEC, or the error that prevented it."""
+        """Return the items in the reply to EXEC, or the error that prevented the transaction."""
         reply = next((each for each in replies if isinstance(each, SlotMoved)), replies[-1])
         if not (isinstance(reply, list) and reply):
             return reply
@@ -309,7 +310,7 @@ class Popping:
         """Check that a reply is a list of at most as many items as requested.
 
         Raises:
-            LostConnection: it is not such a list.
+            LostConnection: the reply has another form.
         """
         connection = self.connection
         if not isinstance(items, list):
@@ -318,8 +319,8 @@ class Popping:
             connection.misunderstood(f"a pop of {most:,} items", items)
         others = connection.core.reader.others
         if others != self._others:
-            # A value other than bytes has arrived since the last check, which is rare, but valid
-            # in replies to other commands.
+            # A value other than bytes has arrived since the last check. This is rare, but valid in
+            # replies to other commands.
             self._others = others
             for item in items:
                 connection.expect(bytes, "an item of a pop", item)

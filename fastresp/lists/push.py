@@ -59,7 +59,7 @@ class Push:
         length: the length of the list after the last answered command.
         dropped: number of items that ``maxlen`` removed.
         more: whether the source may have more items.
-        source_failed: whether the source raised a TransportError, such as another buffer's.
+        source_failed: whether the source raised a TransportError, for example of another buffer.
         moved: the last refusal by a cluster node, until ``check()`` raises it.
         over: whether the server has refused items, so that the push stops.
     """
@@ -73,7 +73,7 @@ class Push:
         self._template = _commands(settings.name, settings.maxlen)
         self._per_row = len(self._template.commands)
         self._started = 0.0
-        # The connection, and the commands and bytes to subtract from its totals.
+        # The connection, and the commands and bytes to subtract from the connection's totals.
         self._over: tuple[ReplyCore, int, int] | None = None
         self._writer: Encoder | None = None
         self._source: Any = None
@@ -81,10 +81,10 @@ class Push:
         self._rows_sent = SentRows(self._per_row)
         self._replies: deque[Any] = deque()
         self._held_back = 0  # commands that were encoded after a refusal
-        self._later = 0  # items pushed after a refused one
+        self._later = 0  # items pushed after a refused item
 
     def begun_over(self, core: ReplyCore) -> bool:
-        """Return whether it has sent commands over this connection."""
+        """Return whether the push has sent commands over this connection."""
         return self._over is not None and self._over[0] is core
 
     def resume(self, core: ReplyCore) -> None:
@@ -97,7 +97,7 @@ class Push:
             self._over = core, commands - before[0], size - before[1]
 
     def begin(self, items: Any, max_bulk_bytes: int | None) -> None:
-        """Start to encode items; each row is a list of them."""
+        """Start to encode items; each row is a list of items."""
         self._first_row = len(self._sizes)
         try:
             if hasattr(items, "__arrow_c_stream__") or hasattr(items, "__arrow_c_array__"):
@@ -137,7 +137,7 @@ class Push:
         release(source)
 
     def take_chunk(self) -> Chunk | None:
-        """Return the encoded whole commands to send; None if there are none."""
+        """Return the encoded whole commands to send; None if there are no such commands."""
         chunk = None if self._writer is None else self._writer.take()
         if chunk is not None:
             self._rows_sent.add(chunk)
@@ -192,7 +192,7 @@ class Push:
         """Return whether RPUSH ran, although the reply to another command is an error."""
         if self._per_row == 1:
             return False
-        # It ran outside a transaction if a busy server refused MULTI.
+        # RPUSH ran outside a transaction if a busy server refused MULTI.
         return isinstance(row[1], int) or (
             isinstance(row[3], list) and bool(row[3]) and isinstance(row[3][0], int)
         )
@@ -236,11 +236,11 @@ class Push:
         return bool(self._rows_sent.refused)
 
     def check(self) -> None:
-        """Check that no commands were refused; call it when all are answered.
+        """Check that no commands were refused; call this when all commands are answered.
 
         Raises:
             SlotMoved: refused commands must be resent.
-            TransportError: commands after refused ones have run.
+            TransportError: commands after refused commands have run.
         """
         if self._rows_sent.overtaken:
             items = sum(self._sizes[number] for number in self._rows_sent.refused)
@@ -253,7 +253,7 @@ class Push:
             raise moved
 
     def lose(self) -> None:
-        """Keep the unsent commands after the connection was lost; none are in doubt."""
+        """Keep the unsent commands after the connection was lost; no commands are in doubt."""
         self.moved = None
         self._replies.clear()
         self._rows_sent.lose()
@@ -299,7 +299,7 @@ class Push:
                     error.add_note("fastresp: its attribute 'items' has the refused items")
 
     def give_up(self) -> None:
-        """Hand back refused and unsent items; call it when all sent commands are answered."""
+        """Hand back refused and unsent items; call this when all sent commands are answered."""
         self.current_report()
         self._held_back += len(self._rows_sent.refused) * self._per_row
         self._rows_sent.give_up()
@@ -317,7 +317,7 @@ class Push:
         return Pushed(report, self.length, self.dropped)
 
     def located(self, error: EncodeError) -> EncodeError:
-        """Return the error with the position of its item instead of a row and argument."""
+        """Return the error with the position of the item instead of a row and argument."""
         if error.argument is None or error.row is None:
             return error
         item = sum(self._sizes[: self._first_row + error.row]) + error.argument - 2
@@ -327,7 +327,7 @@ class Push:
 
 
 def checked_items(items: Any) -> Any:
-    """Return the items to push; for an open file, its lines without line ends.
+    """Return the items to push; for an open file, the lines without line ends.
 
     Raises:
         TypeError: ``items`` is a str, bytes or a mapping, which are not iterables of items.

@@ -3,11 +3,12 @@
 __all__ = ["ACK", "PUT_BACK", "TAKE"]
 
 # KEYS of all scripts: the list, the consumer's list, the consumers, the consumer's lease. The
-# consumers are a hash of the total number of items that each has acknowledged. With the total, an
-# acknowledgement can be retried after a lost connection, whether or not the first one arrived.
+# consumers are a hash of the total number of items that each consumer has acknowledged. With the
+# total, an acknowledgement can be retried after a lost connection, whether or not the first attempt
+# arrived.
 #
 # While a cluster slot is being moved, a script is refused if a key is missing, and aborted if it
-# uses a key that it has emptied, so none does.
+# uses a key that it has emptied. So no script uses a key after emptying it.
 
 # Reads the total that a consumer has acknowledged; another value would delete the wrong items.
 ACKNOWLEDGED = """\
@@ -23,7 +24,7 @@ local function acknowledged_by(consumer, most)
 end
 """
 # Move items to a consumer's own list. ARGV: maximum items, the consumer, the lease in ms, whether
-# from the left.
+# to pop from the left.
 TAKE = """\
 if redis.call('HEXISTS', KEYS[3], ARGV[2]) == 0 then return redis.error_reply('LEASE is over') end
 local n, items = tonumber(ARGV[1]), nil
@@ -41,8 +42,8 @@ for i = 1, #items, 5000 do
 end
 redis.call('SET', KEYS[4], 1, 'PX', ARGV[3])
 return items"""
-# Delete the first items of a consumer's list. ARGV: the total that it has acknowledged, including
-# these items, the consumer, the lease in ms.
+# Delete the first items of a consumer's list. ARGV: the total that the consumer has acknowledged,
+# including the items to delete; the consumer; the lease in ms.
 ACK = f"""\
 {ACKNOWLEDGED}local before, refusal = acknowledged_by(ARGV[2], ARGV[1])
 if refusal then return refusal end
@@ -52,11 +53,11 @@ redis.call('LTRIM', KEYS[2], done, -1)
 redis.call('HSET', KEYS[3], ARGV[2], ARGV[1])
 redis.call('SET', KEYS[4], 1, 'PX', ARGV[3])
 return left"""
-# Put a consumer's items back where they came from. ARGV: '', the consumer, '0' to do so only if
-# its lease has expired, whether they came from the left, and the number of items that the consumer
-# has returned to its caller. Returned items that are unacknowledged are kept, and the script
-# returns the total acknowledged. If the number is '', no items are kept, the consumer is deleted,
-# and the script returns the number of items put back.
+# Put a consumer's items back where they were popped. ARGV: '', the consumer, '0' to do so only if
+# the lease has expired, whether the items were popped from the left, and the number of items that
+# the consumer has returned to its caller. Returned items that are unacknowledged are kept, and the
+# script returns the total acknowledged. If the number is '', no items are kept, the consumer is
+# deleted, and the script returns the number of items put back.
 PUT_BACK = f"""\
 {ACKNOWLEDGED}if ARGV[3] == '0' and redis.call('EXISTS', KEYS[4]) == 1 then return 0 end
 local keep, acknowledged = 0, nil

@@ -20,7 +20,7 @@ class SentRows:
     Attributes:
         refusals: number of refusals of rows.
         made: number of rows.
-        overtaken: whether a row was accepted after an earlier one was refused.
+        overtaken: whether a row was accepted after an earlier row was refused.
     """
 
     def __init__(self, per_row: int) -> None:
@@ -57,7 +57,7 @@ class SentRows:
         self._wary = True
 
     def lose(self) -> None:
-        """Keep all rows in flight, none of which was sent."""
+        """Keep all rows in flight, which were not sent."""
         while self._in_flight:
             self._keep(self._refused)
 

@@ -71,7 +71,7 @@ class Settings:
         """Check that the list and its records are in one slot, as a cluster requires.
 
         Raises:
-            ValueError: they are in different slots.
+            ValueError: the list and the records are in different slots.
         """
         if _slot_of(self.key_for("consumers")) != self.slot:
             raise ValueError(
@@ -82,7 +82,7 @@ class Settings:
     def key_for(self, suffix: str) -> bytes:
         """Return a key for the list's records, in the same cluster slot as the list.
 
-        This is impossible for keys such as ``a}b``, whose slot no hash tag can name.
+        This is impossible for keys such as ``a}b``, since no hash tag can name their slot.
         """
         key = self.name
         # A key's hash tag is the text between its first '{' and the next '}'.
@@ -96,7 +96,7 @@ def _slot_of(key: bytes) -> int:
 
 
 def checked_count(n: object) -> int:
-    """Check a number of items; return it, or the maximum if it is larger."""
+    """Check a number of items; return the number, or the maximum if the number is larger."""
     if not isinstance(n, int) or n < 0:
         raise ValueError(f"n must be a whole number of items, 0 or more, not {n!r}")
     return min(n, sys.maxsize)

@@ -11,7 +11,7 @@ cdef extern from "Python.h":
     Py_ssize_t PyBytes_GET_SIZE(object)
     Py_ssize_t PyObject_LengthHint(object, Py_ssize_t) except -1
 
-# Reading the clock costs as much as a few items, so read it after this many at most.
+# Maximum items between two reads of the clock, each of which costs as much as a few items.
 cdef Py_ssize_t CLOCK_ITEMS = 64
 
 

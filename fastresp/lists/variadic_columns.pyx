@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""Wrap an Arrow array of values as an array of lists: each list is a row, for one command."""
+"""Wrap an Arrow array of values as an array of lists: each list is a row, and one command."""
 
 from libc.stdint cimport int64_t
 from libc.stdlib cimport free, malloc
@@ -29,7 +29,7 @@ cdef struct HeldSchema:
 
 
 cdef class ListedStream(ArrowStream):
-    """Reads Arrow data of one column as batches of lists of its values.
+    """Reads Arrow data of one column as batches of lists of the column's values.
 
     Args:
         data: an array or a stream of arrays of one type, not of structs.

@@ -69,7 +69,7 @@ class AtLeastOnce(Popping):
         yield from self._acknowledging(0)
 
     def _putting_back(self) -> Steps[None]:
-        """Put back all items of this consumer, and delete it in the server."""
+        """Put back all items of this consumer, and delete the consumer in the server."""
         yield from self.calling(self._consumer.put_back())
         self.held.forget()
         self._consumer.leave()
@@ -124,7 +124,7 @@ class AtLeastOnce(Popping):
         expect(list, "EXEC", replies)
         expect(int | CommandError, "EXEC", replies[0] if len(replies) == 2 else replies)
         self._consumer.cleared()
-        with suppress(LeaseError):  # its items were back in the list, and are also removed
+        with suppress(LeaseError):  # the consumer's items were back in the list, and are removed
             self._check_lease(replies[0])
         self.held.forget()
 

@@ -55,7 +55,7 @@ class AtMostOnce(Popping):
         yield from self._returning(self.held.singly)
 
     def _returning(self, held: deque[bytes]) -> Steps[None]:
-        """Push held items back at the end they came from, at most once.
+        """Push held items back at the end they were popped from, at most once.
 
         Items in doubt after a lost connection are not pushed again.
         """

@@ -24,7 +24,7 @@ __all__ = [
 
 # The minimum proto-max-bulk-len of a server. Source: config.c.
 LEAST_BULK_BYTES = 1 << 20
-# Returns optional commands, given whether the server is a node of a cluster.
+# A function of whether the server is a cluster node; returns optional commands.
 Wishes: TypeAlias = Callable[[bool], list[tuple[bytes, ...]]]
 BULK_LIMIT = "proto-max-bulk-len"
 
@@ -37,33 +37,33 @@ class Answers:
     cluster: bool
     # The error reply to ECHO, if it was sent and refused.
     echo_refused: str | None
-    # The largest argument that it accepts.
+    # The largest argument that the server accepts, in bytes.
     max_bulk_bytes: int
-    # The names of optional commands that it refuses.
+    # The names of optional commands that the server refuses.
     lacking: frozenset[str]
-    # Its settings that limit compact encodings; empty if unknown.
+    # The server's settings that limit compact encodings; empty if unknown.
     limits: dict[str, int]
     valkey: bool
     # The server of this connection; Sentinel may have chosen it.
     host: str | None
     port: int | None
-    # The topology of its cluster, if it has one and was asked.
+    # The topology of the cluster, if the server is a node and was asked.
     topology: Topology | None = None
-    # The key positions of its commands: first key, last key, and step.
+    # The key positions of the server's commands: first key, last key, and step.
     positions: dict[bytes, tuple[int, int, int]] = field(default_factory=dict)
-    # Whether it has the Search module, and the names of its indexes if it was asked.
+    # Whether the server has the Search module. ``indexes`` has the names, if they were requested.
     searches: bool = False
     # The Processes that answered over the first connections, if they were asked.
     processes: Any = None
     indexes: tuple[bytes, ...] = ()
-    # Whether it evicts keys when it reaches its maxmemory.
+    # Whether the server evicts keys when it reaches maxmemory.
     evicts: bool = False
     # Commands not sent, or refused as unknown: some proxies know only data commands.
     unknown: frozenset[str] = frozenset()
 
 
 class ClosedAt(ConnectionError):
-    """The server closed the connection at an optional question."""
+    """The server closed the connection when it received an optional command."""
 
     def __init__(self, question: str) -> None:
         super().__init__(f"it closed the connection at {question}")
@@ -89,19 +89,19 @@ def ask(
     Args:
         connection: a redis-py connection.
         place: the name of the server, for messages.
-        rehearsal: commands that it must accept.
+        rehearsal: commands that the server must accept.
         wishes: returns optional commands.
         reading: whether nothing will be written, so that a replica suffices.
         limits: whether to read the settings that limit compact encodings.
         nodes: whether to ask a cluster node, which may be a replica, for all nodes.
         remap: maps announced addresses of nodes to reachable ones.
-        indexes: whether to list its search indexes, if it has the Search module.
+        indexes: whether to list the search indexes, if the server has the Search module.
         echo: whether to test ECHO, which redis-cli --pipe needs to find the last reply. Proxies
-            lack it.
-        without: commands not to send, of INFO, HELLO, CONFIG, MULTI and COMMAND.
+            lack ECHO.
+        without: the commands among INFO, HELLO, CONFIG, MULTI and COMMAND that are not sent.
 
     Raises:
-        ClosedAt: the server closed the connection at one of these.
+        ClosedAt: the server closed the connection at one of these commands.
         TransportError: the server can't be used.
         CommandError: the server refuses a command of ``rehearsal``.
         redis.RedisError: the connection is lost or refused.
@@ -201,7 +201,7 @@ def _info(
     Args:
         connection: a redis-py connection.
         sections: sections of INFO.
-        unknown: INFO is added if the server does not know it.
+        unknown: INFO is added if the server does not know INFO.
     """
     import redis
 
@@ -214,9 +214,10 @@ def _info(
 
 
 def _clustered(connection: Any, info: dict[str, str] | None, *, asks: bool = True) -> bool:
-    """Return whether a server is a cluster node, from INFO or, if that is refused, from HELLO.
+    """Return whether a server is a cluster node, from INFO or, if INFO is refused, from HELLO.
 
-    No ACL can forbid HELLO. Without it, one node's keys would be mistaken for the whole cluster's.
+    No ACL can forbid HELLO. Without HELLO, the keys of one node would be mistaken for all keys of
+    the cluster.
     """
     import redis
 
@@ -236,7 +237,7 @@ def ask_topology(connection: Any, place: str, remap: Remap = None) -> Topology:
 
     Args:
         connection: a connection to the node.
-        place: its name, for messages.
+        place: the name of the node, for messages.
         remap: as for ``ask()``.
 
     Raises:
@@ -258,7 +259,7 @@ def _check_state(info: dict[str, str], place: str, *, reading: bool) -> None:
     """Check that the server accepts writes.
 
     Raises:
-        TransportError: it is a replica, or is loading its data.
+        TransportError: the server is a replica, or is loading its data.
     """
     replica = info.get("role") == "slave" and info.get("slave_read_only") == "1"
     if replica and not reading:
@@ -292,7 +293,7 @@ def load_scripts(connection: Any, place: str, scripts: Scripts) -> None:
     """Load scripts, and check that the user may run them.
 
     Raises:
-        TransportError: the ACL does not allow it.
+        TransportError: the ACL does not allow scripts.
         CommandError: the server refuses a script.
         redis.RedisError: the connection is lost.
         OSError: the connection is lost.
@@ -347,7 +348,7 @@ def _call(connection: Any, *command: str | bytes) -> Any:
 
 
 def tell_unknown(place: str, unknown: Collection[str]) -> None:
-    """Log which questions a server does not answer, and what is therefore unknown."""
+    """Log which commands a server does not answer, and which facts are therefore unknown."""
     import logging
 
     words = (
@@ -372,7 +373,7 @@ def _refused(refused: Refused, place: str) -> FastrespError:
 def _refusal(error: Exception, script: bytes) -> CommandError:
     """Return the exception for a script that the server does not load."""
     words = str(error)
-    # redis-py removes this code, and no other.
+    # redis-py removes only this error code.
     text = words if words.partition(" ")[0].isupper() else f"ERR {words}"
     refusal = CommandError(text, arguments=(b"SCRIPT", b"LOAD", script))
     refusal.add_note("fastresp: the server refuses the script; no command was sent")

@@ -16,8 +16,8 @@ __all__ = [
     "redirect_of", "topology_of",
 ]  # fmt: skip
 
-# Maps the host and port that a node announces to reachable ones: redis-py's address_remap. None if
-# they are equal.
+# Maps the host and port that a node announces to a reachable host and port: redis-py's
+# address_remap. None if the announced address is reachable.
 Remap: TypeAlias = Callable[[tuple[str, int]], tuple[str, int]] | None
 
 # Maximum primaries, according to the cluster specification.
@@ -26,16 +26,16 @@ MOST_NODES = 1000
 HOST = re.compile(rb"[0-9A-Za-z_.:%-]{1,253}")
 # The name that a node sends for an unknown endpoint.
 UNKNOWN = "?"
-# A server may answer anything.
+# Limits for numbers in replies, since a server may answer anything.
 MOST_POSITION = 1000
 MOST_PORT = 65535
 # MOVED: another node owns the slot. ASK: the slot is being moved to the named node, and the key has
 # already moved. Source: clusterRedirectClient() of Redis.
 REDIRECT = re.compile(r"(MOVED|ASK) (\d{1,5}) ([0-9A-Za-z_.:%?-]{0,253}):(\d{1,5})")
-# In CLUSTER NODES, from the ninth word of a node's own line on: a slot or range of slots that it
-# owns, or a slot that it is importing (<) or migrating (>).
+# The ninth and later words of a node's own line in CLUSTER NODES: a slot or range of slots that the
+# node owns, or a slot that it is importing (<) or migrating (>).
 HELD = re.compile(rb"(\d{1,5})(?:-(\d{1,5}))?|\[(\d{1,5})-([<>])-(\w+)\]")
-# In the second word of each line of CLUSTER NODES.
+# The second word of each line of CLUSTER NODES begins with the address of the node.
 ADDRESS = re.compile(rb"([0-9A-Za-z_.:%-]{1,253}):(\d{1,5})(?=[@,]|$)")
 
 
@@ -65,7 +65,7 @@ class Topology:
         """Return the node that serves a slot; ``place`` is the server's name, for messages.
 
         Raises:
-            TransportError: no node serves it.
+            TransportError: no node serves the slot.
         """
         node = self.slots[slot]
         if node < 0:
@@ -86,7 +86,7 @@ class Topology:
     def remapped(self, remap: Remap) -> Topology:
         """Return the topology with reachable addresses."""
         addresses = [remapped(each, remap) for each in self.nodes]
-        nodes = list(dict.fromkeys(addresses))  # some may be the same
+        nodes = list(dict.fromkeys(addresses))  # several nodes may have the same address
         places = [*map(nodes.index, addresses), -1]
         replicas = [remapped(each, remap) for each in self.replicas]
         return Topology(nodes, [places[node] for node in self.slots], replicas)
@@ -115,12 +115,12 @@ def topology_of(reply: Any, host: str, place: str, remap: Remap = None) -> Topol
 
     Args:
         reply: the reply to CLUSTER SLOTS.
-        host: host of the asked node, which may report itself without a name.
+        host: host of the node that was asked, which may report itself without a name.
         place: the name of the server, for messages.
-        remap: maps announced addresses of nodes to reachable ones.
+        remap: maps announced addresses of nodes to reachable addresses.
 
     Raises:
-        TransportError: it is another reply, or no slot has a node.
+        TransportError: the reply is of another kind, or no slot has a node.
     """
     found = Topology()
     try:
@@ -146,7 +146,7 @@ def topology_of(reply: Any, host: str, place: str, remap: Remap = None) -> Topol
 
 
 def _host_of(name: Any, more: list[Any]) -> str:
-    """Return the name of a node, or its address if it has no name; empty for the node asked."""
+    """Return the name of a node, or its address if it has no name; empty for the replying node."""
     text = name or b""
     if text == UNKNOWN.encode():
         known = dict(zip(more[1][::2], more[1][1::2], strict=False)) if len(more) > 1 else {}
@@ -176,13 +176,13 @@ def positions_of(reply: Any) -> dict[bytes, tuple[int, int, int]]:
 
 
 class Held(NamedTuple):
-    """The slots that a node has keys of, as reported by itself.
+    """The slots that a node has keys of, as reported by the node itself.
 
     Attributes:
-        own: slots that it serves.
-        getting: slots that it is importing.
-        giving: own slots that it is migrating to other nodes.
-        to: host and port of these nodes, which may not serve a slot yet.
+        own: slots that the node serves.
+        getting: slots that the node is importing.
+        giving: own slots that the node is migrating to other nodes.
+        to: host and port of the nodes that import them, which may not serve any slot yet.
     """
 
     own: frozenset[int] = frozenset()
@@ -235,7 +235,7 @@ def redirect_of(words: str, host: str, remap: Remap = None) -> Redirect | None:
 
     Args:
         words: the error reply.
-        host: host of the node that sent it, which may omit it.
+        host: host of the node that sent the reply, since the reply may omit the host.
         remap: as for ``topology_of()``.
     """
     found = REDIRECT.fullmatch(words)

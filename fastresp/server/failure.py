@@ -32,14 +32,14 @@ CLIENT_CERTIFICATE = re.compile(
 def failure(
     error: Exception, place: str, settings: dict[str, Any], *, tls: bool, announced: bool = False
 ) -> TransportError:
-    """Return the exception for a server that can't be used; it says what to do.
+    """Return the exception for a server that can't be used, with advice.
 
     Args:
         error: the exception of redis-py or the system.
         place: the name of the server, for messages.
-        settings: the settings of its connections.
+        settings: the settings of the connections.
         tls: whether the connections use TLS.
-        announced: whether it is a node of a cluster, at the address that it announces.
+        announced: whether the address was announced by a cluster node.
     """
     import redis
 
@@ -176,8 +176,8 @@ def _answers_tls(settings: dict[str, Any]) -> bool:
 def _alert(settings: dict[str, Any]) -> str:
     """Return the alert with which the server ends a TLS connection; else "".
 
-    With TLS 1.3, it checks the client's certificate after the handshake. A client that writes
-    meanwhile may find the connection closed, and miss the alert.
+    With TLS 1.3, the server checks the client's certificate after the handshake. A client that
+    writes meanwhile may find the connection closed, and miss the alert.
     """
     context, certificates = _any_server(), settings.get("ssl_certfile")
     try:

@@ -19,7 +19,7 @@ def check_fsync(connection: Any, place: str) -> None:
         place: the name of the server, for messages.
 
     Raises:
-        TransportError: it would not; the message says what to change.
+        TransportError: WAITAOF would not confirm them; the message says what to change.
         redis.RedisError, OSError: the connection is lost.
     """
     import redis
@@ -45,7 +45,7 @@ def check_fsync(connection: Any, place: str) -> None:
 
 
 def _setting(connection: Any, name: str) -> bytes:
-    """Return a setting of a server; empty without permission."""
+    """Return a setting of a server; empty if permission is missing."""
     import redis
 
     with suppress(redis.ResponseError):

@@ -18,7 +18,7 @@ def mark_import_source(connection: Any, place: str) -> None:
         place: the name of the server, for messages.
 
     Raises:
-        TransportError: the server lacks this command, is not in import mode, or refuses it.
+        TransportError: the server lacks or refuses the command, or is not in import mode.
         redis.RedisError: the connection is lost.
         OSError: the connection is lost.
     """

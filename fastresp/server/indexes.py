@@ -26,16 +26,16 @@ class Index:
     Attributes:
         name: name of the index.
         kind: the type of its keys, ``"HASH"`` or ``"JSON"``.
-        prefixes: the prefixes of its keys; an empty one means all keys.
+        prefixes: the prefixes of the keys; an empty prefix means all keys.
         documents: number of indexed documents.
-        scanning: whether it scans the keys, or waits for another index's scan.
+        scanning: whether the index scans the keys, or waits for the scan of another index.
         scanned: the scanned share of the keys. RediSearch 2.10 divides by the number of keys at the
             start of the scan, so it may exceed 1 long before the end.
         queued: number of queued documents.
         failures: writes that could not be indexed since the index was created.
         error: the server's message about the last failure.
-        error_key: the key of that document.
-        keys: number of keys in its database.
+        error_key: the key of the document that failed last.
+        keys: number of keys in the database.
     """
 
     name: str
@@ -97,7 +97,8 @@ class Indexes:
     """Asks a server about its indexes, over its own connections.
 
     In a cluster, all primaries are asked. Without a coordinator, a node lists only its own indexes.
-    With one, each node lists all indexes and returns the same state, so the first answer counts.
+    With a coordinator, each node lists all indexes and returns the same state, so the first answer
+    counts.
 
     Args:
         server: the server.
@@ -105,7 +106,7 @@ class Indexes:
     """
 
     def __init__(self, server: Server, timeout: float | None) -> None:
-        # Indexes are in database 0, whichever one is loaded.
+        # Indexes are in database 0, whichever database is loaded.
         self._server = server.changed(settings=server.settings | {"db": 0})
         self._timeout = timeout
         self._links: list[tuple[Server, Any]] = []

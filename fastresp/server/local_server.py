@@ -34,11 +34,12 @@ class LocalServer:
 
     Attributes:
         url: the server's URL, ``unix://...``.
-        folder: its working folder, removed at the end.
-        process: its process.
+        folder: the server's working folder, removed at the end.
+        process: the server's process.
 
     Raises:
-        TransportError: no server program was found, or it did not start; includes its output.
+        TransportError: no server program was found, or the server did not start; the message
+            includes the server's output.
     """
 
     def __init__(self, *options: str, program: str | None = None) -> None:
@@ -88,7 +89,7 @@ class LocalServer:
             time.sleep(0.005)
 
     def _listens(self) -> bool:
-        """Return whether it accepts connections, which takes a moment after creating its socket."""
+        """Return whether the server accepts connections; the socket exists a moment earlier."""
         with socket.socket(socket.AF_UNIX) as probe:
             probe.settimeout(PROBE_TIMEOUT_S)
             try:
@@ -102,7 +103,7 @@ class LocalServer:
         return [self.program, *place, "--save", "", *self.options]
 
     def stop(self) -> None:
-        """Stop the server, if it is running, and wait for it to end."""
+        """Stop the server if it is running, and wait until it has ended."""
         process = getattr(self, "process", None)
         if process is not None:
             end_group(process)
@@ -112,4 +113,4 @@ class LocalServer:
     def _let_go(self) -> None:
         """Leave the server to the process that started it."""
         if hasattr(self, "process"):
-            self.process.returncode = 0  # keeps the child from waiting for it or ending it
+            self.process.returncode = 0  # keeps the child from waiting for the server or ending it

@@ -26,7 +26,7 @@ class Opening:
         seconds: the time for all connections together.
 
     Attributes:
-        over: whether the deadline has passed or a connection has failed, so no more may be opened.
+        over: whether the deadline has passed or a connection has failed; no more may be opened.
     """
 
     def __init__(self, seconds: float) -> None:

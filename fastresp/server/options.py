@@ -19,10 +19,11 @@ __all__ = [
     "check_timeout",
 ]  # fmt: skip
 
-# Each needs memory here and in the server; more than the server has threads gain nothing.
+# Each connection needs memory here and in the server; more connections than threads of the server
+# gain nothing.
 MOST_CONNECTIONS = 64
 
-# The modes, and their specific options.
+# The modes, and the options of each mode.
 MODES = {
     "commands": (),
     "merge": ("merge_items", "merge_bytes"),
@@ -127,7 +128,7 @@ class Options:
             raise ValueError(Message(words, Hint("transport", "socket")))
 
     def _beyond_redis_cli(self) -> str:
-        """Return a requested feature that redis-cli lacks; "" if it has all."""
+        """Return a requested feature that redis-cli lacks; "" if it has all features."""
         if self.on_error == "stop" or self.max_errors is not None or self.rejects is not None:
             return "tell which command an error belongs to"
         if self.connections > 1:
@@ -165,7 +166,7 @@ class Options:
                 self._check_of_mode(name, mode)
 
     def _check_of_mode(self, name: str, mode: str) -> None:
-        """Check an option of a single mode."""
+        """Check an option that only one mode has."""
         value = getattr(self, name)
         if value == getattr(type(self), name):  # its default
             return
@@ -182,7 +183,7 @@ def check_timeout(seconds: float | None) -> None:
     """Check a timeout.
 
     Raises:
-        ValueError: it is neither a number above 0 nor None.
+        ValueError: the timeout is neither a number above 0 nor None.
     """
     if seconds is not None and not seconds > 0:
         raise ValueError(above_zero("timeout", "seconds", seconds))

@@ -13,7 +13,7 @@ POLLIN, POLLOUT = 1, 4
 
 
 def is_patched() -> bool:
-    """Return whether a library has patched poll(): then only its functions let other tasks run."""
+    """Return whether a library has patched poll(); if so, unpatched waits block other tasks."""
     return not isinstance(getattr(select, "poll", None), BuiltinFunctionType)
 
 

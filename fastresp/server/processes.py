@@ -26,10 +26,10 @@ class Process(NamedTuple):
 
     Attributes:
         run_id: the ID that a server creates at each start.
-        histories: the IDs of the replication histories that its data is part of.
-        uptime_s: seconds since its start.
-        aof: whether it has an append-only file.
-        keys: whether it has any keys.
+        histories: the IDs of the replication histories that the server's data is part of.
+        uptime_s: seconds since the start of the server.
+        aof: whether the server has an append-only file.
+        keys: whether the server has any keys.
     """
 
     run_id: str
@@ -56,7 +56,7 @@ class Processes:
     """Remembers which process answered at each address, if known.
 
     Args:
-        asks: whether to send INFO, at which some proxies close the connection.
+        asks: whether to send INFO; some proxies close the connection when they receive INFO.
     """
 
     def __init__(self, *, asks: bool = True) -> None:
@@ -80,8 +80,8 @@ class Processes:
         """Check whether a server may have lost data since it was last asked.
 
         Returns:
-            A description of the loss; empty if it is the same process, has kept its data, or does
-            not answer INFO.
+            A description of the loss; empty if the server is the same process, has kept its data,
+            or does not answer INFO.
 
         Raises:
             TransportError: the connection was lost.

@@ -44,7 +44,7 @@ def find_program(role: str, variable: str) -> str | None:
 
     Args:
         role: ``"cli"`` or ``"server"``.
-        variable: the environment variable with its path or name.
+        variable: the environment variable with the program's path or name.
 
     Raises:
         TransportError: the variable does not name a program.
@@ -68,7 +68,7 @@ def need_program(role: str) -> str:
     """Find a program in ``FASTRESP_CLI`` or ``FASTRESP_SERVER``, on PATH, or in a wheel.
 
     Raises:
-        TransportError: it was not found; the message says how to install it.
+        TransportError: the program was not found; the message says how to install it.
     """
     variable = f"FASTRESP_{role.upper()}"
     path = find_program(role, variable)
@@ -83,7 +83,7 @@ def need_program(role: str) -> str:
 
 
 def is_in_wheel(program: str) -> bool:
-    """Return whether a program belongs to a wheel; such programs are found last."""
+    """Return whether a program belongs to a wheel; wheels are searched last."""
     return Path(program).parent in _wheel_folders()
 
 
@@ -101,7 +101,7 @@ def words_of(program: str, *options: str) -> bytes:
     """Run a program with an option such as ``--version``; return the start of its output.
 
     Raises:
-        TransportError: it can't be started, or does not end.
+        TransportError: the program can't be started, or does not end.
     """
     command = [program, *options]
     try:
@@ -145,9 +145,9 @@ def cannot_run(program: str, status: int, words: Iterable[str]) -> Message | Non
     """Return the message for a program that the system could not run; None for another status.
 
     Args:
-        program: its path.
-        status: its exit status.
-        words: the lines of its output.
+        program: the path of the program.
+        status: the exit status.
+        words: the lines of output.
     """
     if status not in NOT_RUN:
         return None
@@ -161,10 +161,10 @@ def cannot_run(program: str, status: int, words: Iterable[str]) -> Message | Non
 def end_group(process: subprocess.Popen[bytes]) -> None:
     """Kill a process and its process group, and wait for it.
 
-    The process must lead its group. Does nothing if it has already been waited for.
+    The process must lead its group. Does nothing if the process has already been waited for.
     """
     if process.returncode is None:
-        # Until it is waited for, its process ID can't be reused.
+        # Until the process is waited for, its ID can't be reused.
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
         with suppress(PermissionError):

@@ -29,7 +29,7 @@ class Rate:
 
     Attributes:
         per_second: the limit.
-        in_bytes: whether it counts bytes of RESP instead of commands.
+        in_bytes: whether the limit counts bytes of RESP instead of commands.
     """
 
     per_second: float
@@ -40,7 +40,7 @@ class Rate:
         """Parse a limit: commands per second, or bytes per second as a text such as "50MB".
 
         Raises:
-            ValueError: it is neither a finite number above 0, nor one with a unit of bytes.
+            ValueError: the limit is not a finite number above 0, with or without a unit of bytes.
         """
         if limit is None:
             return None
@@ -50,21 +50,21 @@ class Rate:
         return cls(number, in_bytes)
 
     def shared_by(self, parts: int) -> str:
-        """Return the limit of each of several loads, as a text that ``of()`` accepts."""
+        """Return each load's share if several loads share the limit, as text for ``of()``."""
         return f"{self.per_second / parts:f}{'B' if self.in_bytes else ''}"
 
     def commands_in(self, seconds: float) -> int | None:
-        """Return how many commands it allows in this time, at least 1; None if it counts bytes."""
+        """Return how many commands are allowed in this time, at least 1; None for a byte limit."""
         return None if self.in_bytes else max(1, int(self.per_second * seconds))
 
     def bytes_in(self, seconds: float) -> int:
-        """Return about how many bytes it allows in this time."""
+        """Return about how many bytes are allowed in this time."""
         each = 1 if self.in_bytes else COMMAND_BYTES
         return int(min(self.per_second * each * seconds, 1 << 62))
 
 
 def _read(text: str) -> tuple[float, bool]:
-    """Parse a text; return a number of commands or bytes, and whether it is bytes."""
+    """Parse a text; return the number, and whether it counts bytes instead of commands."""
     with suppress(ValueError):
         return float(text), False
     found = LIMIT.fullmatch(text)

@@ -1,8 +1,9 @@
-"""Check whether a server would accept a template's commands, without running any.
+"""Check whether a server would accept a template's commands, without running them.
 
 The commands are queued with MULTI and dropped with DISCARD. A server checks the name, the number of
-arguments and the user's permissions before it queues a command. So only permission for MULTI is
-needed, and none for ``COMMAND INFO`` or ``ACL DRYRUN``. Without it, nothing is checked in advance.
+arguments and the user's permissions before it queues a command. So permission is needed for MULTI,
+but not for ``COMMAND INFO`` or ``ACL DRYRUN``. Without permission for MULTI, nothing is checked in
+advance.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ OF_A_CONNECTION = frozenset((
     "MULTI", "EXEC", "DISCARD", "WATCH", "UNWATCH", "SELECT", "AUTH", "CLIENT", "ASKING",
     "READONLY", "READWRITE",
 ))  # fmt: skip
-# Commands that run immediately even after MULTI, or end it. EVALSHA is checked when scripts are
-# loaded.
+# Commands that run immediately even after MULTI, or end the transaction. EVALSHA is checked when
+# scripts are loaded.
 NOT_QUEUED = {name.encode() for name in OF_A_CONNECTION | {"QUIT", "RESET", "HELLO", "EVALSHA"}}
 # Replaces every value. ACL rules for keys are left to the load, which has the real keys.
 VALUE = b"1"
@@ -40,8 +41,8 @@ class Rehearsed(NamedTuple):
     """A command of a template, with placeholders for its values."""
 
     words: tuple[bytes, ...]
-    counted: bool  # whether it has the same number of arguments in every row
-    subcommand: bool  # whether its second argument is constant
+    counted: bool  # whether the number of arguments is the same in every row
+    subcommand: bool  # whether the second argument is constant
 
 
 # The command of a serialised load, instead of the template's commands.
@@ -79,7 +80,7 @@ def rehearsal_of(template: Template | None) -> list[Rehearsed]:
 
 
 def without_items(template: Template | None) -> list[tuple[bytes, ...]]:
-    """Return the commands of a template as for a row without items."""
+    """Return the commands that a template produces for a row without items."""
     found = []
     for command in () if template is None else template.commands:
         several = [any(isinstance(part, Items | Pairs) for part in parts) for parts in command]
@@ -91,9 +92,9 @@ def without_items(template: Template | None) -> list[tuple[bytes, ...]]:
 
 
 def over_any_keys(template: Template | None, cluster: bool) -> list[tuple[bytes, ...]]:
-    """Return commands over arbitrary keys, which a merged load uses if they are accepted.
+    """Return commands over arbitrary keys, which a merged load uses if the server accepts them.
 
-    A server refuses them if the user lacks permission for all keys, or if a proxy shards keys. The
+    They are refused if the user lacks permission for some keys, or if a proxy shards keys. The
     keys start and end with every possible byte, so that no ACL rule for some keys allows them all.
 
     Args:

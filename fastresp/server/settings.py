@@ -42,8 +42,8 @@ ASK_TIMEOUT_S = 5.0
 OPEN_TIMEOUT_S = 30.0
 # Maximum connections to a cluster; each may need 2 MiB.
 MOST_LANES = 4096
-# A plain port never answers a TLS handshake. After this time, check whether it is plain; if not, a
-# second handshake gets the full timeout.
+# A plain port never answers a TLS handshake. After this time, check whether the port is plain; if
+# it uses TLS, a second handshake gets the full timeout.
 HANDSHAKE_TIMEOUT_S = 1.0
 
 
@@ -68,15 +68,15 @@ class Server:
         server: a URL (``redis://``, ``rediss://``, ``valkey://``, ``valkeys://``, ``unix://``), a
             client of redis-py or valkey-py, sync or asyncio, or None for the environment variable
             ``REDIS_URL`` (default: ``redis://localhost:6379/0``).
-        template: its commands are checked, and its scripts loaded, on the first connection.
+        template: the first connection checks the commands and loads the scripts of this template.
         reading: whether nothing will be written, so that a replica suffices.
         nodes: whether ``open_all()`` connects to all primaries of a cluster.
         follows: whether the caller follows redirects of a cluster, so that any node suffices.
 
     Raises:
         ValueError: the URL can't be parsed.
-        TypeError: it is neither a URL nor a client.
-        TransportError: it is a cluster client, without ``nodes`` and ``follows``.
+        TypeError: ``server`` is neither a URL nor a client.
+        TransportError: ``server`` is a cluster client; neither ``nodes`` nor ``follows`` is set.
     """
 
     def __init__(
@@ -90,27 +90,28 @@ class Server:
     ) -> None:
         self.reading = reading
         self.nodes = nodes
-        # If set, ``open_all()`` connects only to this slot's node of a cluster.
+        # If set, ``open_all()`` connects only to the cluster node that owns this slot.
         self.slot: int | None = None
         self.follows = follows
         self.rehearsal = rehearsal_of(template)
         # Optional commands to try, whose refusal is not an error.
         self.wishes: Wishes | None = None
-        # Whether it must sync commands to its append-only file.
+        # Whether the server must sync commands to its append-only file.
         self.fsync = False
         # Whether to read the settings that limit compact encodings.
         self.limits = False
         self.echo = False
         # Whether expired keys are visible to our commands.
         self.import_source = False
-        # Commands at which it closes the connection, as some proxies do at unknown commands.
+        # Commands at which the server closes the connection; some proxies do so if a command is
+        # unknown.
         self._without: set[str] = set()
         self._told = False
         # Whether to list search indexes.
         self.indexes = False
         self.scripts = {} if template is None else template.scripts
         pool = pool_of(server, nodes=nodes or follows)
-        # Maps announced addresses of cluster nodes to reachable ones.
+        # Maps announced addresses of cluster nodes to reachable addresses.
         self.remap: Remap = getattr(pool, "remap", None)
         # Whether this is a cluster node, at its announced address.
         self.announced = False
@@ -156,7 +157,7 @@ class Server:
             opening: the common deadline for several connections, if any.
 
         Raises:
-            TransportError: it can't be opened; the message includes the server's error.
+            TransportError: the connection can't be opened; the message includes the server's error.
         """
         import redis
         from redis.backoff import NoBackoff
@@ -185,7 +186,7 @@ class Server:
                 f"can't use the settings of the server at {self}: {error} (check the options "
                 "after the '?' of its URL)"
             ) from error
-        # In a child process redis-py closes its copy of the socket, and does not shut it down.
+        # In a child process redis-py closes its copy of the socket, but does not shut it down.
         own(connection, lambda connection: connection.disconnect())
         if opening is not None:
             opening.add(connection)
@@ -203,11 +204,11 @@ class Server:
         """Check whether the server can accept a load, before anything is sent.
 
         Args:
-            timeout: seconds to wait for each reply (at most 5), and for all of them (at least 5).
+            timeout: seconds to wait for each reply (at most 5), and for all replies (at least 5).
 
         Raises:
-            TransportError: it can't be reached or used; the message includes its error.
-            TransportTimeout: it does not answer.
+            TransportError: the server can't be reached or used; the message includes its error.
+            TransportTimeout: the server does not answer.
         """
         each = ASK_TIMEOUT_S if timeout is None else min(timeout, ASK_TIMEOUT_S)
         with Opening(max(ASK_TIMEOUT_S, timeout or OPEN_TIMEOUT_S)) as opening:
@@ -252,10 +253,10 @@ class Server:
     def open_primaries(
         self, timeout: float | None
     ) -> tuple[list[tuple[Server, Any]], Topology | None]:
-        """Open connections to all servers with keys: itself, or all primaries of its cluster.
+        """Open connections to all servers with keys: this server, or all primaries of its cluster.
 
         Args:
-            timeout: seconds to connect to each, and for each read.
+            timeout: seconds to connect to each server, and for each read.
 
         Returns:
             Each server with a redis-py connection to it, and the topology of a cluster.
@@ -309,7 +310,7 @@ class Server:
         """Return the settings of ``count`` connections to each of these cluster nodes.
 
         Raises:
-            TransportError: this would be too many connections.
+            TransportError: there would be too many connections.
         """
         import redis
 
@@ -404,7 +405,7 @@ class Server:
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """Convert an error of redis-py to one that says what to do; ours propagate unchanged."""
+        """Convert errors of redis-py to a TransportError with advice; ours propagate unchanged."""
         import redis
 
         try:
@@ -415,11 +416,11 @@ class Server:
             raise self.failure(error) from error
 
     def explained(self) -> AbstractContextManager[None]:
-        """Convert errors of redis-py to a TransportError that says what to do."""
+        """Convert errors of redis-py to a TransportError with advice."""
         return self._explained()
 
     def failure(self, error: Exception) -> TransportError:
-        """Return the exception for a server that can't be used; it says what to do."""
+        """Return the exception for a server that can't be used, with advice."""
         return failure(error, str(self), self.settings, tls=self.tls, announced=self.announced)
 
 

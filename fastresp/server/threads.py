@@ -15,7 +15,7 @@ __all__ = ["AT_ONCE", "in_parallel", "in_thread"]
 
 # Interval of checks whether a thread has started.
 LOOK_SECONDS = 0.05
-# Number of connections to open, or servers to ask, in parallel: each needs several round trips,
+# Number of connections to open, or servers to ask, in parallel: each takes several round trips,
 # which are slow over a distance.
 AT_ONCE = 8
 
@@ -52,8 +52,8 @@ def in_thread(function: Callable[[], Result]) -> Future[Result]:
             del function  # don't keep its data alive once the result is known
             future.set_result(result)
 
-    # Only the thread refers to it. A partial, since CPython leaks a reference to a function that
-    # it has no memory to call.
+    # Only the thread refers to the partial. CPython would leak a reference to a plain function if
+    # it has no memory to call the function.
     call = partial(run)
     alive = weakref.ref(call)
     _thread.start_new_thread(call, ())
@@ -70,7 +70,7 @@ def in_parallel(
     """Call a function for each item in a few threads; return each call's result or exception.
 
     Raises:
-        Exception: exceptions of other types.
+        Exception: exceptions of types that are not returned.
     """
     results: list[Result | TransportError | None] = [None] * len(items)
     left = iter(range(len(items)))

@@ -30,7 +30,7 @@ class ClusterClient(Protocol):
 ServerLike: TypeAlias = str | Client | ClusterClient | None
 
 DEFAULT_URL = "redis://localhost:6379/0"
-# Valkey's names of URL schemes, and redis-py's.
+# Valkey's names of URL schemes, and redis-py's names.
 SCHEMES = {"valkey": "redis", "valkeys": "rediss"}
 # Clients whose settings are translated, and clients of a whole cluster.
 CLIENTS = (("redis.asyncio", "Redis"), ("valkey", "Valkey"), ("valkey.asyncio", "Valkey"))
@@ -40,7 +40,7 @@ CLUSTERS = (
     ("valkey", "ValkeyCluster"),
     ("valkey.asyncio", "ValkeyCluster"),
 )
-# The settings copied from such a client, in addition to ssl_*.
+# The settings copied from a translated client, in addition to ssl_*.
 SETTINGS = {
     "client_name", "credential_provider", "db", "host", "password", "path", "port",
     "socket_keepalive", "socket_keepalive_options", "username",
@@ -56,8 +56,8 @@ def pool_of(server: ServerLike, *, nodes: bool = False) -> Any:
 
     Raises:
         ValueError: the URL can't be parsed.
-        TypeError: it is neither a URL nor a client.
-        TransportError: it is an unsupported Sentinel client, or a cluster client.
+        TypeError: ``server`` is neither a URL nor a client.
+        TransportError: ``server`` is an unsupported Sentinel client, or a cluster client.
     """
     import redis
 
@@ -169,8 +169,8 @@ def _pool_from_url(url: str) -> Any:
             raise ValueError
         return redis.ConnectionPool.from_url(url)
     except ValueError:
-        # Show neither the URL nor the parser's message: both may contain part of a password with
-        # a '/', '#' or '@'.
+        # Show neither the URL nor the parser's message: if a password has a '/', '#' or '@', both
+        # may contain part of the password.
         raise ValueError(
             "can't read this server URL; write redis://user:password@host:port/db, rediss:// for "
             "TLS, valkey:// or valkeys://, or unix:///path?db=0, and percent-encode special "

@@ -1,1 +1,1 @@
-"""Transports: send bytes to the server and count its replies. They know nothing about rows."""
+"""Transports: send bytes to the server and count replies, without knowing about rows."""

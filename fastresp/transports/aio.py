@@ -1,4 +1,4 @@
-"""The driver for asyncio: run the same cores, and wait with the event loop."""
+"""The driver for asyncio: run the cores defined in ``driver``, and wait with the event loop."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PAUSE_SECONDS = 0.02
 
 
 class Core(Generic[T]):
-    """Runs a core in an event loop, as the driver's ``stream()`` does with poll().
+    """Runs a core in an event loop, as ``driver.stream()`` does with poll().
 
     Attributes:
         error: the exception to raise in the core next.
@@ -35,7 +35,7 @@ class Core(Generic[T]):
         self.returned: T
 
     async def next_items(self) -> Giving | None:
-        """Run the core until it yields items, and return them; None at its end."""
+        """Run the core until it yields items, and return them; None when the core ends."""
         steps = self._steps
         while True:
             try:
@@ -61,7 +61,7 @@ class Core(Generic[T]):
 
 
 async def run(steps: Steps[T]) -> T:
-    """Run a core to its end, and return its result, like ``run()`` of the driver."""
+    """Run a core to the end, and return its result, like ``driver.run()``."""
     core = Core(steps)
     try:
         while await core.next_items() is not None:
@@ -72,7 +72,7 @@ async def run(steps: Steps[T]) -> T:
 
 
 async def stream(steps: Generator[Wanted | Giving, Any, None]) -> AsyncGenerator[Any, None]:
-    """Run a core, and yield its items, like ``stream()`` of the driver."""
+    """Run a core, and yield its items, like ``driver.stream()``."""
     core = Core(steps)
     try:
         while (giving := await core.next_items()) is not None:
@@ -98,7 +98,7 @@ async def answer(wanted: Wanted) -> Any:
     if isinstance(wanted, Asking) and wanted.blocks:
         return await asyncio.to_thread(wanted.function)
     if isinstance(wanted, Asking):
-        await asyncio.sleep(0)  # let other tasks run even if no socket is ever full
+        await asyncio.sleep(0)  # let other tasks run even if sockets never fill up
         result = wanted.function()
         if not isawaitable(result):
             return result
@@ -107,7 +107,7 @@ async def answer(wanted: Wanted) -> Any:
 
 
 async def _tended(awaited: Awaitable[Any], meanwhile: Callable[[], bool]) -> Any:
-    """Wait for a source, and call ``meanwhile`` whenever it pauses; None if that returns False."""
+    """Wait for a source, and call ``meanwhile`` in its pauses; None if the call returns False."""
     task = asyncio.current_task()
     assert task is not None
     cancellations = task.cancelling()  # earlier requests, which the caller ignores

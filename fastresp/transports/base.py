@@ -24,7 +24,7 @@ UNAWAITED = (CancelledError, GeneratorExit)
 
 
 class Transport:
-    """Send RESP to one server, in a ``with`` statement or from a core.
+    """Send RESP to one server, in a ``with`` statement or from a core (see ``driver``).
 
     ``write()`` accepts RESP: bytes in pieces of any size, or Chunks. Only whole commands are sent.
     Leaving the block sends the last whole command, waits for the last reply, and completes
@@ -36,7 +36,7 @@ class Transport:
     Attributes:
         answers: the server's answers about itself; None before the start.
         lanes: the connections; None for redis-cli.
-        in_event_loop: whether an event loop runs it, which can't wait after a cancellation.
+        in_event_loop: whether an event loop runs the transport: it can't wait after a cancellation.
         transactions: whether the commands may contain MULTI and EXEC.
         retries: the commands to resend; None if nothing is ever resent.
     """
@@ -71,8 +71,8 @@ class Transport:
         """Send RESP. If bytes end inside a command, hold that command back until it is whole.
 
         Raises:
-            ProtocolError: the bytes are not RESP commands; the commands before them were sent.
-            EncodeError: a command changes the reply stream; the commands before it were sent.
+            ProtocolError: the bytes are not RESP commands; earlier commands were sent.
+            EncodeError: a command changes the reply stream; earlier commands were sent.
             TransportError: the connection was lost.
             TransportTimeout: no progress for ``timeout`` seconds.
         """
@@ -103,7 +103,7 @@ class Transport:
             )
         return self.report
 
-    # Cores; see driver.
+    # Cores; see ``driver``.
 
     def opening(self) -> Steps[None]:
         """Check the server, then connect.
@@ -128,7 +128,7 @@ class Transport:
             except TransportError:
                 self.kill()
                 raise
-            # Not after an interruption, whose handler still waits for the replies.
+            # Not after an interruption, which is handled by waiting for the replies.
             self.kill()
 
     def ending_after(
@@ -141,15 +141,15 @@ class Transport:
         """Flush whole commands after an exception, which then propagates unchanged.
 
         Awaits nothing after a cancellation in an event loop. After a Ctrl-C with a rate limit, the
-        remaining commands are not sent, which could take forever.
+        remaining commands are not sent, since sending them could take forever.
 
         Args:
             error: the exception, to which the report is added.
             rest: returns the chunks that follow the given number of commands.
             following: resends commands; not called after a Ctrl-C.
-            locating: finds the places of errors in the source; not called after a Ctrl-C.
+            locating: finds the file and the line of errors; not called after a Ctrl-C.
         """
-        # The source may raise such an exception from another load or reader.
+        # The source may raise an exception that comes from another load or reader.
         own = isinstance(error, TransportError) and error.report is self.report
         lost: TransportError | None = None
         try:
@@ -247,7 +247,7 @@ class Transport:
         return False
 
     def set_aside(self, chunk: Chunk) -> None:
-        """Defer commands that must follow others which are to be resent."""
+        """Defer commands that must follow commands to resend."""
         raise NotImplementedError
 
     def moving(self, made: Iterable[Chunk]) -> list[int]:

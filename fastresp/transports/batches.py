@@ -26,12 +26,12 @@ class BatchedWindow(ResendingWindow):
     """
 
     batched = True
-    # Why the load can't continue, and the first reply that must not be acknowledged.
+    # The reason that the load can't continue, and the first reply not to acknowledge.
     refused_at = None
     # Number of replies with errors of our own commands, and the last reply with other errors.
     _noted = 0
     _with_others = -1
-    # Number of received replies; replicas may not have all of these commands yet.
+    # Number of received replies; replicas may still lack some of the answered commands.
     _came = 0
 
     @property
@@ -132,7 +132,7 @@ class BatchedWindow(ResendingWindow):
         parts = chunk.parts(chunk.execs[number])
         first, last = held.row(parts[0]), held.row(parts[-1])
         text = f"rows {first:,} to {last:,}"
-        if chunk.lane >= 0:  # other connections have the rows between them
+        if chunk.lane >= 0:  # other connections have the rows between these rows
             text = f"{counted(len(parts), 'command')} of {text}"
         return text
 
@@ -144,7 +144,7 @@ class BatchedWindow(ResendingWindow):
 
     @property
     def sent_commands(self) -> int:
-        """Commands sent before a refused transaction; it and all later commands have not run."""
+        """Commands sent before a refused transaction, since no later command has run."""
         if self.refused_at is None:
             return super().sent_commands
         return self._up_to(self.refused_at[1])[1]

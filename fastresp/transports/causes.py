@@ -57,7 +57,7 @@ def remedy_for(words: bytes) -> str:
 
 
 def may_pass(words: bytes) -> bool:
-    """Return whether the server temporarily refuses such commands, and did not run this one.
+    """Return whether the server refused a command temporarily, and did not run it.
 
     NOAUTH is excluded, since only the user can resolve it.
     """
@@ -107,9 +107,9 @@ def no_progress(server: Server, timeout: float, last_error: str) -> Message:
     """Return the message for a redis-cli that makes no progress.
 
     Args:
-        server: the server that it is connected to.
+        server: the server that redis-cli is connected to.
         timeout: seconds without progress.
-        last_error: the last error reply, if all commands were read; else "".
+        last_error: the last error reply if redis-cli has read all commands, else "".
     """
     message = f"no progress for {timeout:g} s between redis-cli and {server}"
     if last_error:

@@ -15,7 +15,7 @@ class Confirmation(NamedTuple):
 
     Attributes:
         piece: the command. Its own timeout is 0 (none); the load's timeout applies.
-        least: minimum of the first number of its reply, which is lower after CLIENT UNBLOCK.
+        least: minimum of the first number of the reply; after CLIENT UNBLOCK, it is lower.
         likely: the likely cause of a missing reply.
         fault: the cause of an error reply.
     """

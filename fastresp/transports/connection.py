@@ -28,7 +28,7 @@ __all__ = ["LostConnection", "Connection"]
 READ_EVERY_S = 0.003
 # Unsent bytes up to which the next chunk is made: one chunk plus a margin.
 AHEAD_BYTES = (1 << 20) + (1 << 17)
-# The same limit for a rate limit, in seconds.
+# With a rate limit, the seconds of unsent bytes up to which the next chunk is made.
 AHEAD_LIMITED_S = 0.1
 # Rounds of reads on a lost connection: at least 16 MiB, more than the 6 MB of buffers between two
 # processes.

@@ -1,7 +1,8 @@
 """The driver: run cores, and wait for what they need.
 
 A core is a generator that never blocks: it yields what it waits for, and the driver sends back the
-result. ``run()`` and ``stream()`` wait with poll(); their versions in ``aio`` use an event loop.
+result. ``run()`` and ``stream()`` wait with poll(); the functions of the same names in ``aio`` wait
+with an event loop.
 """
 
 from __future__ import annotations
@@ -32,13 +33,14 @@ Waits: TypeAlias = Sequence[tuple[Stream, Wait]]
 class Blocking(NamedTuple):
     """Yielded by a core to call a blocking function; under asyncio it runs in a thread.
 
-    If the wait is cancelled, the function still runs to its end before the cancellation
+    If the wait is cancelled, the function still runs to the end before the cancellation
     propagates, unless ``late`` is set.
 
     Attributes:
         function: called without arguments; the core gets its result or exception.
         interrupt: called when the wait is cancelled, to make the function end soon.
-        late: if set, a cancellation propagates immediately; called with the future when it is done.
+        late: called with the future when the function ends after a cancellation. If set, the
+            cancellation propagates immediately.
     """
 
     function: Callable[[], Any]
@@ -51,8 +53,8 @@ class Asking(NamedTuple):
 
     Attributes:
         function: called without arguments; the core gets its result or exception.
-        blocks: whether it may block for any length of time. Under asyncio it then runs in a
-            thread, which after a cancellation is only waited for when the event loop ends.
+        blocks: whether the function may block for any length of time. If so, under asyncio it runs
+            in a thread, which after a cancellation is only waited for when the event loop ends.
         meanwhile: called periodically during the await. If it returns False, the await is
             cancelled and the core gets None; if it raises, the core gets the exception.
     """
@@ -98,7 +100,7 @@ def run(
     around: AbstractContextManager[Any] | None = None,
     waiting: Callable[[], object] = int,
 ) -> T:
-    """Run a core to its end, and return its result; the arguments are as for ``stream()``."""
+    """Run a core to the end, and return its result; the arguments are as for ``stream()``."""
     loop = stream(steps, around, waiting)
     try:
         while True:
@@ -121,8 +123,8 @@ def stream(
     Args:
         core: the core.
         around: entered whenever the core runs, and left while it waits.
-        waiting: called before each wait for connections, which is short. Its exceptions are raised
-            in the core.
+        waiting: called before each wait for connections, which is short. If it raises, the
+            exception is raised in the core.
         failing: called with the exception that ends the core, before it is raised.
     """
     around = around or nullcontext()
@@ -163,15 +165,15 @@ def wrap(
 ) -> Steps[T]:
     """Run the steps of a core, with additional steps at each wait and at the end.
 
-    A source may raise GeneratorExit, on which ``yield from`` would close the steps. But they must
-    still wait for the replies to earlier commands, so here it is raised in them like any other
-    exception. For the same reason, nothing may delegate to this generator by ``yield from``.
+    If a source raises GeneratorExit, ``yield from`` would close the steps. But the steps must
+    still wait for the replies to earlier commands, so GeneratorExit is raised in them like any
+    other exception. For the same reason, nothing may delegate to this generator by ``yield from``.
 
     Args:
         steps: the steps; closed at the end.
         ending: called at the end with the exception and the result of the steps; returns what to
             wait for.
-        waiting: called for each wait; must yield it, and return the answer.
+        waiting: called for each wait; must yield the wait, and return the answer.
     """
     answer: Any = None
     error: BaseException | None = None
@@ -202,12 +204,12 @@ def open_source(source: Source) -> Steps[None]:
 
 
 def next_chunk(source: Source, carrier: Carrier | None = None) -> Steps[Chunk | None]:
-    """Return the next chunk of a source; None at its end.
+    """Return the next chunk of a source; None at the end of the source.
 
     Args:
         source: the source.
-        carrier: the connections. While an async source pauses, they send earlier rows and read
-            replies.
+        carrier: the connections, which send earlier rows and read replies while an async source
+            pauses.
     """
     meanwhile = None if carrier is None else partial(_send_gathered, source, carrier)
     chunk: Chunk | None = yield Asking(source.next, source.blocks, meanwhile)

@@ -40,9 +40,9 @@ class ErrorPolicy:
     """Decides what happens to error replies.
 
     Args:
-        on_error: ``"raise"`` or ``"collect"`` to continue, ``"stop"`` to stop at the first.
-        max_errors: stop when more have failed: a number of commands, or text such as ``"1%"`` for
-            a share of the received replies (after the first 100).
+        on_error: ``"raise"`` or ``"collect"`` to continue, ``"stop"`` to stop at the first error.
+        max_errors: stop when more commands have failed: a number of commands, or text such as
+            ``"1%"`` for a share of the received replies (after the first 100).
         rejects: the path of a JSON Lines file for failed commands, or a callable that receives
             each CommandError.
         place: returns the file of a row, if the source is files.
@@ -73,7 +73,7 @@ class ErrorPolicy:
         self._rejects = rejects
         self._place = place
         self._keys = RowKeys(None) if keys is None else keys
-        # Which rejects of an earlier load to keep in the file, if this load resumes it.
+        # If this load resumes an earlier load: which rejects of that load to keep in the file.
         self.keeps: Callable[[dict[str, Any]], bool] | None = None
         self._file: IO[bytes] | None = None
         self._lines: list[str] = []  # rejects still to be written
@@ -135,7 +135,7 @@ class ErrorPolicy:
         """Write the rejects, never a partial line, even if the disk is full.
 
         Raises:
-            OSError: they can't be written.
+            OSError: the rejects can't be written.
         """
         assert self._file is not None
         lines, self._lines = self._lines, []
@@ -250,7 +250,7 @@ class ErrorPolicy:
             wanted = (
                 self._rejects is not None
                 or self._kept_bytes <= KEPT_BYTES
-                or size <= SMALL_BYTES  # the text may quote a password in it, which must be masked
+                or size <= SMALL_BYTES  # the text may quote a password, which must be masked
             )
             row = held.row(part)
             file, row_in_file = (None, None) if self._place is None else self._place(row)
@@ -287,7 +287,7 @@ class ErrorPolicy:
 def reject_line(error: CommandError) -> str:
     """Return a failed command as a line of JSON, for ``read_rejects()``.
 
-    An argument is text; one that is not UTF-8 is an object such as ``{"base64": "/w=="}``.
+    An argument is text, or an object such as ``{"base64": "/w=="}`` if it is not UTF-8.
     """
     return json.dumps(error_fields(error)) + "\n"
 

@@ -52,8 +52,8 @@ class Lane(Connection):
         window: as for Connection.
 
     Attributes:
-        heir: the lane that replaces it after an idle disconnect.
-        lost_at: when its connection was lost, if its commands wait for another one; else None.
+        heir: the lane that replaces this lane after an idle disconnect.
+        lost_at: when the connection was lost, if commands wait for a new connection; else None.
         cause: why the connection was lost.
     """
 
@@ -108,7 +108,7 @@ class Lane(Connection):
 
     @property
     def load(self) -> tuple[int, int, Position]:
-        """Its load: bytes to send, unanswered commands, and its latest chunk.
+        """The load of this lane: bytes to send, unanswered commands, and the latest chunk.
 
         Among idle lanes, the one that has been idle longest sorts first.
         """
@@ -129,7 +129,7 @@ class Lane(Connection):
         allowed = load.pace.allowed(sent) - sent
         if allowed <= 0:
             return window.sent
-        # At least the next, which may consist of more merged commands than that.
+        # At least the next reply, which may answer more merged commands than the rate allows.
         return max(window.within(window.sent_commands + allowed), window.sent + 1)
 
     def room_bytes(self) -> int | None:
@@ -175,7 +175,7 @@ class Lane(Connection):
         if self.end is None:
             window.resend()
             window.confirm_rest()
-        # Nothing is sent between this and the next call.
+        # Nothing is sent between this call and the next.
         scanner.asked = -1 if window.question is None else window.question[0]
         if self.failed:
             self._load.judge()

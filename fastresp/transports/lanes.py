@@ -29,7 +29,7 @@ from .window import WINDOW_BYTES, Position
 
 __all__ = ["Lanes"]
 
-# Minimum window of a connection: they share a window, but each has room for a few chunks.
+# Minimum window of a connection: connections share a window, but each has room for a few chunks.
 LEAST_WINDOW_BYTES = 2 << 20
 # When a node is silent for this many seconds, check whether another node has its slots. A cluster
 # detects a failure after its cluster-node-timeout, 15 s by default.
@@ -43,7 +43,7 @@ SERVED = 4
 class Lanes:
     """The connections of a load: chooses one for each chunk, and keeps a common report.
 
-    Its cores yield what each connection waits for, whenever all of them must wait.
+    The cores (see ``driver``) yield the wait of each connection whenever all connections must wait.
 
     Args:
         server: the server of all connections.
@@ -66,7 +66,7 @@ class Lanes:
         self._options = options
         self._resending = resending
         self.batched = False  # whether commands are sent in transactions that set a marker
-        self.resumable = False  # whether a lost connection ends the load, which is then resumed
+        self.resumable = False  # whether a lost connection ends the load, which can be resumed
         self._make_lanes([server] * options.connections)
         self.pace = None if options.rate is None else Pace(options.rate)
         self._started = 0.0
@@ -75,7 +75,7 @@ class Lanes:
         self.asking = False  # whether ASK has redirected commands to nodes that import slots
         # Chunks and their memory since all lanes were served, and the free memory at that time.
         self._turn = self._added = self._free = 0
-        self.after = Position()  # in the source, after the deferred commands
+        self.after = Position()  # the position in the source after the deferred commands
         self.look_at = 0.0  # when to look for other nodes again
 
     def begin_at(self, row: int, *, batched: bool) -> None:
@@ -138,7 +138,7 @@ class Lanes:
     def retire(self, lanes: Iterable[int]) -> None:
         """Close the connections of lanes that get no more commands.
 
-        Their commands are answered, or deferred if the connection was lost.
+        All their commands are answered, or deferred if the connection was lost.
         """
         for number in lanes:
             lane = self.lanes[number]
@@ -163,14 +163,14 @@ class Lanes:
 
     @property
     def lost(self) -> list[Lane]:
-        """The lanes whose commands wait for another connection."""
+        """The lanes with commands that wait for a new connection."""
         if self.retries is None:
             return []
         return [lane for lane in self.lanes if lane.lost_at is not None]
 
     @property
     def stalled(self) -> list[Lane]:
-        """The lanes with a silent node, whose slots may have moved to another node."""
+        """The lanes of silent nodes, which may have lost their slots to another node."""
         if self.retries is None or not self.retries.cluster:
             return []
         latest = time.monotonic() - STALLED_S
@@ -296,7 +296,7 @@ class Lanes:
             windows = [lane.window for lane in (*self.connected, *self.lost)] or windows
         if self.retries or any(window.fenced for window in windows):
             return False
-        # A chunk can be much larger than a window, so one per connection would be too much.
+        # A chunk can be much larger than a window, so a chunk per connection would be too much.
         held = sum(window.held_bytes for window in windows)
         most = sum(window.most_bytes for window in windows)
         self._free = most - held
@@ -312,7 +312,7 @@ class Lanes:
         return any(lane.has_room for lane in lanes)
 
     def add(self, chunk: Chunk) -> Lane:
-        """Accept the next chunk for its lane, or the lane with the smallest load; return it."""
+        """Accept the next chunk for its lane or the least loaded lane; return the lane."""
         if chunk.lane < 0:
             lanes = self._open or self.lost
             ready = [lane for lane in lanes if lane.has_room]
@@ -357,7 +357,7 @@ class Lanes:
                 lane = lane.heir
             if lane.stream is None or not lane.stream.sure:
                 return lane  # if its connection was lost, the chunk waits there
-            # The server may have closed it after the last reply, which may be unread.
+            # The server may have closed the connection after the last reply, which may be unread.
             if self._moves(lane):
                 return lane
 
@@ -405,7 +405,7 @@ class Lanes:
         while True:
             lanes = [lane for lane in lanes if self._moves(lane)]
             going = [lane for lane in lanes if not lane.finished]
-            # Check deadlines even if this returns: one lane may hang while the others continue.
+            # Check deadlines before returning: one lane may hang while the others continue.
             waits = [(lane.stream, lane.wait()) for lane in going if lane.stream is not None]
             if reached() or not going:
                 return
@@ -433,7 +433,7 @@ class Lanes:
         return True
 
     def _waits_for_another(self, lane: Lane) -> bool:
-        """Keep the commands of a lost lane for a new connection, if allowed; return whether."""
+        """Return whether commands of a lost lane may wait for a new connection; keep them if so."""
         assert lane.stream is not None
         cause = lane.stream.lost
         if self.retries is None or self.resumable or isinstance(cause, FINAL):

@@ -1,6 +1,6 @@
 """Find the files and the physical lines of rows that failed.
 
-Each file is read once more for this, up to the last such row, for at most ``SEARCH_S``.
+Each file is read once more for this, up to the last failed row, for at most ``SEARCH_S`` seconds.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def line_numbers(data: Any, rows: Iterable[int], stopped: Watch) -> dict[int, in
     """Return the line of each row in its file, if it can be found; never raises.
 
     Args:
-        data: the source, which was read up to these rows.
+        data: the source, which has been read up to the last of these rows.
         rows: indexes of rows in the whole load.
         stopped: set to end the search.
     """

@@ -1,4 +1,4 @@
-"""The end of a load whose connection was lost."""
+"""End a load after a connection was lost."""
 
 from __future__ import annotations
 

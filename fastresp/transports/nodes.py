@@ -30,11 +30,11 @@ from .window import Sending
 __all__ = ["Nodes", "close_all_late"]
 
 # Seconds between topology refreshes while commands wait for a node, and the minimum interval as a
-# multiple of the last refresh, during which the other nodes are not served.
+# multiple of the last refresh's duration: no node is served during a refresh.
 LOOK_S = 0.1
 LOOKS_APART = 3
 LOOK_MOST_S = 5.0
-# Maximum nodes to ask in a refresh, of the connected nodes and of the others.
+# Maximum nodes to ask in a refresh: of the connected nodes, and of all other nodes.
 MOST_ASKED = 8
 # Maximum lanes of a load: the router counts them in 16 bits.
 MOST_MADE = 30_000
@@ -42,8 +42,8 @@ MOST_MADE = 30_000
 REOPEN_S = 1.0
 # Maximum nodes to remember, since a server may answer anything.
 MOST_KNOWN = 2000
-# Maximum consecutive lost connections to a node without any reply: then the sent commands are the
-# cause. The pause doubles each time, up to LOOK_S * 8.
+# Maximum consecutive lost connections to a node without any reply: more losses mean that the sent
+# commands are the cause. The pause doubles each time, up to LOOK_S * 8.
 MOST_FRUITLESS = 10
 # The address of a single server.
 ONE = ("", 0)
@@ -98,7 +98,7 @@ class Nodes:
             Whether ``moving()`` can send them.
 
         Raises:
-            TransportError: commands can't be sent within the timeout, or not in order.
+            TransportError: commands can't be sent within the timeout, or can't be sent in order.
             LostConnection: a connection was lost and can't be replaced.
         """
         try:
@@ -246,7 +246,7 @@ class Nodes:
         """Note whether a lost node had replied; return how many seconds to wait for it.
 
         Raises:
-            TransportError: it was lost repeatedly without replying.
+            TransportError: the node was lost repeatedly without replying.
         """
         count = self._options.connections
         lanes = self._lanes.lanes[former * count :][:count]
@@ -271,7 +271,7 @@ class Nodes:
         return min(LOOK_S * 2.0 ** (tries - 4), LOOK_S * 8)
 
     def set_aside(self, chunk: Chunk) -> None:
-        """Defer commands that must follow others which are to be resent."""
+        """Defer commands that must follow commands to resend."""
         lanes, retries = self._lanes, self._retries
         held = Sending(chunk, None, lanes.position)
         entries: dict[tuple[int, int], Unit | Lost] = {
@@ -317,7 +317,7 @@ class Nodes:
         return self._slots
 
     def _slot_of(self, unit: Unit) -> int:
-        """Return the slot of the first key in a unit; -1 without a key."""
+        """Return the slot of the first key in a unit; -1 if it has no key."""
         commands = (command for piece in unit.pieces for _, _, command in piece.parts)
         return next((slot for slot in map(self._rules.slot, commands) if slot >= 0), -1)
 
@@ -327,7 +327,7 @@ class Nodes:
             count = self._options.connections
             return self._nodes.index(unit.node) * count + slot % count
         if slot < 0:
-            # SCRIPT LOAD and the like, for a lane's node, or the new owner of its slots.
+            # SCRIPT LOAD and the like, for a lane's node or for the new owner of the node's slots.
             return self._successors.get(unit.lane, self._slots[0])
         return self._slots[slot]
 
@@ -348,7 +348,7 @@ class Nodes:
         """Check that no connection is lost for longer than the timeout.
 
         Raises:
-            TransportError: a connection is; the message names its slots.
+            TransportError: a connection was lost too long ago; the message names its slots.
         """
         timeout = self._options.timeout
         for lane in self._lanes.lost:
@@ -364,10 +364,10 @@ class Nodes:
             raise TransportError(f"{message}: {self._retries.words}", self._lanes.report)
 
     def _check_order(self) -> None:
-        """Check, once all are answered, that no command overtook a refused command of its key.
+        """Once all are answered, check that no command overtook a refused command of the same key.
 
         Raises:
-            TransportError: a command overtook another.
+            TransportError: a command overtook a refused command.
         """
         if any(lane.window.overtaken() for lane in self._lanes.lanes):
             units = self._retries.units

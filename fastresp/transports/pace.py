@@ -21,7 +21,7 @@ class Pace:
         rate: the limit.
 
     Attributes:
-        in_bytes: whether it counts bytes instead of commands.
+        in_bytes: whether the limit counts bytes instead of commands.
         start: when the first command may be sent.
     """
 
@@ -31,9 +31,9 @@ class Pace:
         self.start = time.monotonic()
 
     def allowed(self, sent: int) -> int:
-        """Return the total number allowed at this time.
+        """Return the total number of commands or bytes allowed now.
 
-        A slow source is not followed by a burst.
+        After a pause of the source, no burst is allowed.
         """
         allowed = 1 + int((time.monotonic() - self.start) * self.rate)
         unused = allowed - sent - 1 - int(2 * PORTION_S * self.rate)
@@ -45,8 +45,8 @@ class Pace:
     def piece(self, sending: Sending, most_bytes: int) -> memoryview:
         """Return the whole commands of a chunk that may be sent now; may be empty.
 
-        If anything is allowed, the next command is sent, and a large one is followed by a longer
-        pause. A command larger than ``most_bytes`` is sent in parts, without a pause.
+        If anything is allowed, the next command is sent, and a large command is followed by a
+        longer pause. A command larger than ``most_bytes`` is sent in parts, without a pause.
         """
         whole = sending.whole
         replies = whole + 1 if sending.underway else self._replies(sending)

@@ -36,7 +36,7 @@ __all__ = ["RedisCli"]
 
 # Interval between checks whether redis-cli has read some of its input.
 TICK_MS = 200
-# Maximum bytes kept of stdout, and of a line of stderr: another program may never stop writing.
+# Maximum bytes kept of stdout, and of a line of stderr: a wrong program may never stop writing.
 KEPT_BYTES = 1 << 16
 KEPT_WORDS = 10
 # Seconds for a wrapper to end after redis-cli's last output.
@@ -91,7 +91,7 @@ class RedisCli(Transport):
         self._stderr: list[bytes] = []
         self._own_words: list[str] = []
         self._errors = 0  # error replies on stderr
-        self._replies = 0  # as redis-cli counts them at its end
+        self._replies = 0  # as counted by redis-cli when it ends
         self._last_error = ""
         self._pause = 0.0  # seconds of the longest pause with nothing to send
         self._started = self._moved = time.monotonic()
@@ -118,7 +118,7 @@ class RedisCli(Transport):
             report.rows = max(report.rows, rows)  # as in Lanes
             report.unsent = self.made - report.commands
         report.failed = min(self._errors, report.commands)
-        # redis-cli reports its replies only at its end; until then, only errors are known.
+        # redis-cli reports the number of replies when it ends; until then, only errors are known.
         report.replies = max(self._replies, report.failed)
         if self._process is not None:
             report.seconds = time.monotonic() - self._started
@@ -163,7 +163,7 @@ class RedisCli(Transport):
         user, password = self.server.credentials
         environment = {k: v for k, v in os.environ.items() if k != "REDISCLI_AUTH"}
         if user or password:
-            # Like redis-py: a user without a password logs in with an empty one.
+            # Like redis-py: a user without a password logs in with an empty password.
             environment["REDISCLI_AUTH"] = password or ""
         # Its input is a socket, not a pipe. A pipe is writable as soon as a page is free, so this
         # process and redis-cli switch every 16 KiB. A socket is writable when three quarters of
@@ -218,7 +218,7 @@ class RedisCli(Transport):
             self._input.close()
 
     def _let_go(self) -> None:
-        """Close the copies of the pipes, in a child of the process that started redis-cli."""
+        """Close the copies of the pipes in a forked child of the process that started redis-cli."""
         process = self._process
         self._inherited = Inherited("redis-cli")
         if process is not None and self._input is not None:
@@ -326,7 +326,7 @@ class RedisCli(Transport):
             )
 
     def _seems_to_wait_for_echo(self) -> bool:
-        """Return whether redis-cli is silent since an error that may answer its last ECHO.
+        """Return whether redis-cli has been silent since an error that may answer its last ECHO.
 
         redis-cli does not recognise an error reply as its last reply, and waits forever.
         """
@@ -350,7 +350,7 @@ class RedisCli(Transport):
         """Check whether redis-cli has read some of its input.
 
         Raises:
-            TransportTimeout: redis-cli has read none for ``timeout`` seconds.
+            TransportTimeout: redis-cli has read nothing for ``timeout`` seconds.
         """
         assert self._input is not None
         level = unread(self._input)
@@ -406,7 +406,7 @@ class RedisCli(Transport):
         """Return the exception for a redis-cli that ended too early.
 
         Raises:
-            TransportTimeout: it does not end.
+            TransportTimeout: redis-cli does not end.
         """
         assert self._process is not None
         self._moved = time.monotonic()

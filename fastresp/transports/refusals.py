@@ -14,13 +14,13 @@ class RepeatableWindow(ResendingWindow):
     """A window of idempotent commands of a load with a checkpoint.
 
     A command that is refused because of the server's state, such as a full memory, ends the load.
-    The checkpoint stays before its row, so a resumed load sends it again. Later commands may have
-    run; they are in doubt, and are also resent.
+    The checkpoint stays before the command's row, so a resumed load resends the command. Later
+    commands may have run; they are in doubt, and are resent with it.
     """
 
-    # Why the load can't continue, and the first reply that must not be acknowledged.
+    # The reason that the load can't continue, and the first reply not to acknowledge.
     refused_at = None
-    # Later error replies, which do not count, since their commands run again.
+    # Later error replies, which do not count, since their commands are resent.
     _not_counted: frozenset[int] = frozenset()
 
     @property

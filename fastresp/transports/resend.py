@@ -33,10 +33,10 @@ RESENT_BYTES = 1 << 19
 class ResendingWindow(Window):
     """A window that resends commands which the server temporarily refused.
 
-    Such a command counts as unsent and unanswered until it is resent, after the others.
+    A refused command counts as unsent and unanswered until it is resent, after all other commands.
 
     Args:
-        resending: decides which commands are resent; None for none.
+        resending: decides which commands are resent; None to resend nothing.
         most_bytes: as for Window.
     """
 
@@ -47,7 +47,7 @@ class ResendingWindow(Window):
     def __init__(self, resending: Resending | None, most_bytes: int = WINDOW_BYTES) -> None:
         super().__init__(most_bytes)
         self._resending = resending
-        # (checked replies, commands of them to resend). Replaced atomically, so that nothing is
+        # (checked replies, commands to resend among them). Replaced atomically, so that nothing is
         # resent twice after an interruption.
         self._seen = 0, 0
         # The commands to resend, by number, until they are in a chunk.
@@ -59,26 +59,26 @@ class ResendingWindow(Window):
         self.lane = -1
         # (checked replies, refused commands, replies that refuse them). Replaced atomically.
         self._moved = 0, 0, 0
-        # Transactions with a refused command, whose EXEC will be refused: by first reply, the node
-        # to ask.
+        # The node to ask, by the first reply of each transaction with a refused command. The EXEC
+        # of these transactions will be refused.
         self._aborted: dict[int, tuple[str, int] | None] = {}
         self._later: set[int] = set()
-        # Until all commands are answered: the replies that refuse commands, the error replies, and
-        # the chunks since the first refused command.
+        # Kept until all commands are answered: the replies that refuse commands, the error replies,
+        # and the chunks since the first refused command.
         self._redirects: set[int] = set()
         self._failed: set[int] = set()
         self._kept: list[Sending] = []
         self._received = 0
         # Whether the command that the source waits for will be resent.
         self._fence_aside = False
-        # The confirmation without which commands do not count as acknowledged; None for none.
+        # The confirmation that commands need to count as acknowledged; None if they need none.
         self.confirmation: Confirmation | None = None
         self.stopped = False
         # Whether our own commands, such as WAIT or ASKING, were sent; their first error.
         self._has_own = False
         self.unconfirmed = ""
         # The pending WAIT: (its reply, replies that it covers). Only one at a time, since a server
-        # that syncs once a second needs a second for each. Then the confirmed replies.
+        # that syncs once a second needs a second for each WAIT. Next, the confirmed replies.
         self.question: tuple[int, int] | None = None
         self._confirmed = 0, 0
         # Later replies that need no confirmation: errors.
@@ -135,7 +135,7 @@ class ResendingWindow(Window):
             self._confirm()
 
     def _confirm(self) -> None:
-        """Send the command that confirms earlier commands, unless the last one does."""
+        """Send the command that confirms earlier commands, unless it was the last command sent."""
         last = self.last
         if self.confirmation is not None and self.question is None and last is not None:
             held = Repeated([self.confirmation.piece], last, last.end)
@@ -146,7 +146,7 @@ class ResendingWindow(Window):
             self.question = held.first_reply, held.first_command
 
     def confirm_rest(self) -> None:
-        """Once all commands are sent, confirm the last ones."""
+        """Once all commands are sent, confirm the last commands."""
         if self.confirmation is None or self.unconfirmed or self.sending is not None:
             return
         if self.acknowledged < self.made:
@@ -193,13 +193,13 @@ class ResendingWindow(Window):
             errors[:] = [each for each in errors if each[2] or not self.take(each[0], each[1])]
 
     def _put_aside(self, index: int, words: bytes, nested: int) -> bool:
-        """Return whether to hide an error: its command is our own, or will be resent."""
+        """Return whether to hide an error of our own command or of a command to resend."""
         if self._has_own and self._take_own(index, words, nested):
             return True
         return self.retries is not None and not nested and self._refuse(index, words)
 
     def _refuse(self, index: int, words: bytes) -> bool:
-        """Defer the commands that a reply answers, if it says that they were not run."""
+        """Defer the commands that a reply answers, if the reply says that they were not run."""
         retries = self.retries
         assert retries is not None
         aborted = bool(self._aborted) and words.startswith(b"EXECABORT")
@@ -223,7 +223,7 @@ class ResendingWindow(Window):
             later = words.startswith(LATER) or may_pass(words) or begin in self._later
             again = {index: unit}
             if whole is None and (node is not None or words.startswith(TRYAGAIN)):
-                # Its keys may be on two nodes, neither of which runs it.
+                # The keys of the command may be on two nodes, neither of which runs it.
                 again = {APART + each.place: each for each in apart(unit)}
             retries.add(
                 {
@@ -299,7 +299,7 @@ class ResendingWindow(Window):
                 commands -= unit.sent
                 continue
             if unit.fence is not None:
-                # The rest of this key can't follow a start that may be missing.
+                # The rest of a key can't be sent if the start may be missing.
                 unit.fence.refused = unit.fence.existed = unit.fence.answered = True
             in_doubt += unit.sent - self._answered_of(held, replies)
             doubtful += [row for piece in unit.pieces for row, _, _ in piece.parts]
@@ -328,7 +328,7 @@ class ResendingWindow(Window):
         """Yield the chunk, the replies and the commands of each unanswered unit.
 
         Args:
-            ran: True for units that were sent whole, and may have run; False for the others.
+            ran: True for units that were sent whole, and may have run; False for all other units.
         """
         assert self.retries is not None
         for held in self._held:
@@ -371,7 +371,7 @@ class ResendingWindow(Window):
         A redirected command that was merged with commands of other keys is skipped, and counts as
         answered, if the later command replaces or deletes its key.
 
-        Call it when all commands are answered; it then drops the chunks kept for it.
+        Call this method when all commands are answered; it drops the chunks kept for the check.
         """
         kept, redirects, failed = self._kept, self._redirects, self._failed
         # After a lost connection, only confirmed replies count.
@@ -398,7 +398,7 @@ class ResendingWindow(Window):
         return False
 
     def _leave_out(self, numbers: Sequence[int]) -> bool:
-        """Count split commands as answered; return False if one of them is not waiting."""
+        """Count split commands as answered; return False if any of them is not waiting."""
         retries = self.retries
         assert retries is not None
         entries = [(id(self), number) for number in numbers]
@@ -411,7 +411,7 @@ class ResendingWindow(Window):
         return True
 
     def take(self, index: int, words: str | bytes, window: Window | None = None) -> bool:
-        """Plan to resend a command if its error reply says so; return whether it does.
+        """Plan to resend a command if its error reply allows that; return whether it does.
 
         Args:
             index: index of the command in its window.

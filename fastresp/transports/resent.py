@@ -24,8 +24,8 @@ class Resending(Protocol):
 class Refused(NamedTuple):
     """A command that the server did not run."""
 
-    row: int  # of the source
-    place: int  # among the commands of all connections
+    row: int  # row of the source
+    place: int  # index among the commands of all connections
     command: bytes  # as first sent
     tries: int  # number of times that it was sent
 

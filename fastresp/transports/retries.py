@@ -37,7 +37,7 @@ LOADING = b"LOADING "
 LATER = (b"TRYAGAIN ", b"CLUSTERDOWN ", LOADING)
 # Seconds to wait before the second and later retries of a command.
 PAUSE_S = 0.02
-# The wait grows with the time since the first refusal: this share of it, up to this maximum.
+# The wait grows with the time since the first refusal: this share of that time, up to this maximum.
 PAUSES = 20
 LATEST_S = 0.5
 # Prefixes of replies that need more than waiting, or always allow it.
@@ -78,7 +78,7 @@ class Repeated(Sending):
         pieces: the pieces, each of which gets a reply.
         last: the previous chunk on the same connection, or None.
         start: the position of all connections in the source.
-        rows: number of rows covered by the commands up to each piece; empty for none.
+        rows: number of rows covered by the commands up to each piece; empty if no rows are covered.
         fence: as in Unit.
     """
 
@@ -232,7 +232,7 @@ class Retries:
 
     @property
     def pop(self) -> Callable[[tuple[int, int]], object]:
-        """Removes a unit, in one call in C."""
+        """A function that removes a unit in one call in C."""
         return self._entries.pop
 
     @property
@@ -245,7 +245,8 @@ class Retries:
         """Return the units to send now, with their slots and keys; the others keep waiting.
 
         If a node may start to accept a slot's commands at any moment, only the slot's first unit is
-        sent, since the node could refuse it and run the second. The others follow once it has run.
+        sent, since the node could refuse the first unit and run the second. The other units follow
+        once the first has run.
         """
         found = [(key, each) for key, each in self._entries.items() if isinstance(each, Unit)]
         found.sort(key=lambda each: each[1].place)
@@ -270,7 +271,7 @@ class Retries:
 
         Args:
             report: report of the load.
-            slot_of: returns the slot of a unit; -1 for none.
+            slot_of: returns the slot of a unit; -1 if it has no slot.
 
         Raises:
             TransportError: the first command was refused for ``timeout`` seconds, or permanently.

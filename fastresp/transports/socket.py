@@ -33,7 +33,7 @@ T = TypeVar("T")
 class SocketTransport(Transport):
     """Send RESP to a server over private connections, in a ``with`` statement or from a core.
 
-    See Transport. Only the process that opened it may use it, one thread at a time.
+    See Transport. Only the process that opened the transport may use it, one thread at a time.
 
     Args:
         options: the server, the number of connections, the timeout and the rate.

@@ -16,10 +16,11 @@ from .window import Sending, Window
 
 __all__ = ["Sink", "Stream", "Wait", "wait_for"]
 
-# A unix socket buffers 208 KiB by default. With more, the server waits less: 3% of an LPUSH load.
+# A unix socket buffers 208 KiB by default. A larger buffer saves 3% of the time of an LPUSH load,
+# because the server waits less.
 # The system grants at most net.core.wmem_max. TCP tunes its own buffer.
 UNIX_BUFFER_BYTES = 1 << 20
-# Maximum bytes per send; the socket accepts as many as it has room for.
+# Maximum bytes per send; the socket accepts at most the bytes that it has room for.
 WRITE_BYTES = 1 << 20
 # OpenSSL requires the same bytes again if it could not send all of them.
 TLS_WRITE_BYTES = 1 << 18
@@ -83,7 +84,7 @@ class Stream:
         own(self, Stream._let_go)
 
     def _let_go(self) -> None:
-        """Stop sending and receiving, in a child of the process that opened the connection."""
+        """Stop sending and receiving in a child of the process that opened the connection."""
         self.lost = Inherited("connection")
 
     def feed(self, sink: Sink) -> None:
@@ -118,7 +119,7 @@ class Stream:
         return self.received > reported
 
     def wait(self, wait: Wait) -> bool:
-        """Wait for input and read it, if this kind of wait allows that; return whether it did."""
+        """Wait for input and read it, if this kind of wait allows that; return whether it does."""
         if self._tls or wait.write or self.lost or is_patched():
             return False
         self._receive(READS_OF_WAIT, max(1, int(1000 * wait.seconds)))
@@ -194,7 +195,7 @@ class Stream:
     def _send_tls(self, sending: Sending | None, piece: memoryview) -> None:
         self.sure = False
         if self._pending is None:
-            # From here on, some bytes may have been sent.
+            # From now on, some bytes may have been sent.
             assert sending is not None
             self._pending = piece
             sending.written.append(len(piece))

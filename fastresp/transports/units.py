@@ -29,8 +29,8 @@ class Piece(NamedTuple):
     """A request that gets one reply: a command, or merged commands.
 
     Attributes:
-        data: its bytes.
-        parts: row, index in the source and bytes of each command in it.
+        data: the bytes of the request.
+        parts: row, index in the source and bytes of each command in the request.
     """
 
     data: bytes
@@ -41,14 +41,14 @@ class Unit(NamedTuple):
     """One piece, or the pieces of a transaction, which are resent together.
 
     Attributes:
-        place: index in the source of its first command.
+        place: index of the first command in the source.
         pieces: the pieces, each of which gets a reply.
-        rows: source rows that it covers and that were not counted as sent.
-        sent: number of its commands that were sent and may have run.
-        fence: the chunk that it ends, if the source waits for its reply.
-        lane: the lane that it was routed to.
+        rows: source rows that the unit covers and that were not counted as sent.
+        sent: number of commands that were sent and may have run.
+        fence: the chunk that ends with this unit, if the source waits for the unit's reply.
+        lane: the lane that the unit was routed to.
         node: the node that ASK named, which imports the slot; None for the slot's owner.
-        later: whether its node refused it temporarily, and may accept it at any moment.
+        later: whether the node refused the unit temporarily, and may accept it at any moment.
     """
 
     place: int
@@ -122,11 +122,11 @@ def keys_in(held: Sending) -> list[tuple[bytes, ...]]:
 
 
 def units_of(held: Sending, first: int, *, transactions: bool) -> Iterator[range]:
-    """Yield the replies of each unit of a chunk, from a reply on.
+    """Yield the replies of each unit of a chunk, starting at a reply.
 
     Args:
         held: the chunk.
-        first: the first missing reply; its transaction may begin before it.
+        first: the first missing reply, which may be in the middle of a transaction.
         transactions: whether the chunk may contain transactions.
     """
     at, count = first, len(held.chunk.ends)
@@ -142,7 +142,7 @@ def units_of(held: Sending, first: int, *, transactions: bool) -> Iterator[range
 
 
 def transaction_at(held: Sending, reply: int) -> range | None:
-    """Return the replies of the transaction that a reply belongs to; None outside of one."""
+    """Return the replies of the transaction that a reply belongs to; None outside a transaction."""
     begin = _begin_of(held, reply)
     if not _is(held, begin, b"MULTI"):
         return None
@@ -150,7 +150,7 @@ def transaction_at(held: Sending, reply: int) -> range | None:
 
 
 def _begin_of(held: Sending, reply: int) -> int:
-    """Return the reply to MULTI of a transaction; the reply itself outside of one."""
+    """Return the reply to MULTI of a transaction; outside a transaction, the reply itself."""
     at = reply
     while not _is(held, at, b"MULTI"):
         if at == 0 or _is(held, at - 1, b"EXEC", b"DISCARD"):

@@ -14,7 +14,7 @@ __all__ = ["WINDOW_BYTES", "WINDOW_COMMANDS", "Position", "Sending", "Window"]
 # Maximum bytes in flight. The buffers between two processes on one machine hold 0.4 MB (unix) to
 # 6 MB (TCP); a network of 10 Gbit/s and 5 ms holds 6 MB.
 WINDOW_BYTES = 8 << 20
-# Maximum commands in flight: each needs 16 bytes in addition to its own.
+# Maximum commands in flight: each needs 16 bytes in addition to its RESP.
 WINDOW_COMMANDS = 1 << 18
 
 
@@ -22,7 +22,7 @@ class Position(NamedTuple):
     """A position in a source, independent of the connections."""
 
     command: int = 0  # commands encoded so far
-    row: int = 0  # rows that they came from
+    row: int = 0  # rows encoded so far
     first_row: int = 0  # the first row of the current Writer
     of_writer: int = 0  # commands encoded by the current Writer
 
@@ -33,15 +33,15 @@ class Sending:
     Args:
         chunk: whole commands.
         last: the previous chunk on the same connection, or None.
-        start: its position in the source; by default, the end of the previous chunk.
+        start: the chunk's position in the source; by default, the end of the previous chunk.
 
     Attributes:
-        first_command: index of its first command on the connection; the chunk's own
-            ``first_command`` restarts at 0 with each Writer.
-        end_command: index after its last command.
-        first_reply: index of its first reply; merged commands share a reply.
-        end_reply: index after its last reply.
-        written: sizes of the sent pieces; the sender appends to it.
+        first_command: index of the chunk's first command on the connection; the attribute
+            ``first_command`` of the chunk itself restarts at 0 with each Writer.
+        end_command: index after the last command.
+        first_reply: index of the first reply; merged commands share a reply.
+        end_reply: index after the last reply.
+        written: sizes of the sent pieces; appended by the sender.
     """
 
     def __init__(
@@ -70,12 +70,12 @@ class Sending:
 
     @property
     def end_byte(self) -> int:
-        """Offset in the stream, after its last byte."""
+        """Offset in the stream after the chunk's last byte."""
         return self.first_byte + self.size
 
     @property
     def end(self) -> Position:
-        """The position in the source after its last command."""
+        """The position in the source after the chunk's last command."""
         chunk, base = self.chunk, self._row_base
         count = chunk.commands
         row = base + chunk.rows_after(count)
@@ -90,7 +90,7 @@ class Sending:
         return self._base + self.chunk.place(index)
 
     def covered_rows(self, commands: int) -> int:
-        """Return how many source rows, including skipped ones, its first commands cover."""
+        """Return how many source rows the chunk's first commands cover, including skipped rows."""
         if not commands:
             return 0
         return self._row_base + self.chunk.rows_after(commands) - self.start.row
@@ -174,19 +174,19 @@ class Window:
     Does no I/O: the sender asks for a ``piece()``, appends the number of sent bytes to
     ``sending.written``, and calls ``acknowledge()`` with the number of received replies.
 
-    Numbers are of replies, since merged commands share a reply, unless a name says commands.
+    Numbers count replies, since merged commands share a reply, unless a name says "commands".
 
     Args:
-        most_bytes: the window has no room if the held chunks have this much memory, or more.
-        most_commands: the window has no room if this number of replies is due, or more.
+        most_bytes: the window is full if the held chunks use at least this much memory.
+        most_commands: the window is full if at least this number of replies is due.
 
     Attributes:
         acknowledged: number of received replies, which arrive in the order of the commands.
     """
 
-    # The cluster node that its commands are sent to, for messages.
+    # The cluster node that receives the commands, for messages.
     node: str | None = None
-    # Whether the commands are sent in transactions that advance a checkpoint; see BatchedWindow.
+    # Whether commands are sent in transactions that advance a checkpoint; see BatchedWindow.
     batched = False
     # The class that wraps a chunk.
     kind: type[Sending] = Sending
@@ -228,7 +228,7 @@ class Window:
 
     @property
     def _fence(self) -> Sending | None:
-        """The chunk that only our own commands may follow before its replies."""
+        """The chunk that only our own commands may follow until its replies arrive."""
         return next((held for held in reversed(self._held) if held.chunk.fence), None)
 
     @property
@@ -302,7 +302,7 @@ class Window:
 
     @property
     def begun(self) -> int:
-        """Number of replies due for all sent commands, including a partially sent one."""
+        """Number of replies due for all sent commands, including a partially sent command."""
         sending = self.sending
         return self.sent + (1 if sending is not None and sending.underway else 0)
 
@@ -313,7 +313,7 @@ class Window:
 
     @property
     def unsent(self) -> int:
-        """Commands that were not sent, or only partially: the server has not run them."""
+        """Commands that were not or only partially sent: the server has not run them."""
         last = self.last
         return last.end_command - self.sent_commands if last else 0
 

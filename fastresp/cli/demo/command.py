@@ -175,7 +175,7 @@ def _shown(method: str, client: Client) -> str:
 
 @contextmanager
 def _status() -> Iterator[Announce]:
-    """Show progress on stderr, only between the timed parts, so that it does not slow them."""
+    """Show progress on stderr between the timed parts, so that printing does not slow them."""
     console = Console(stderr=True)
     with Live(console=console, auto_refresh=False, transient=True) as live:
         yield lambda text: live.update(Spinner("dots", escape(text)), refresh=True)

@@ -101,11 +101,11 @@ def compare_rows(
         rows: the rows to load.
         template: the commands of each row.
         announce: called with the progress, between the timed parts.
-        rounds: maximum number of rounds; the first always runs.
-        budget_s: seconds; a round that would exceed them is not started.
+        rounds: maximum number of rounds; the first round always runs.
+        budget_s: maximum seconds; a round that would exceed the maximum is not started.
 
     Raises:
-        EncodeError, TemplateError: a row has no value for the template, or lacks a field.
+        EncodeError, TemplateError: a row lacks a field of the template, or has no value for it.
         FastrespError: as ``compare_push``; or the server refused a command.
     """
     announce("filling in the template for the other methods")
@@ -113,7 +113,7 @@ def compare_rows(
     with Workbench.open(need_cli=False) as workbench:
         announce("writing the ready file")
         dump(rows, template, workbench.ready_file)
-        # First, because an error reply is clearer from redis-py than from redis-cli.
+        # redis-py runs first, because it reports an error reply more clearly than redis-cli.
         methods: Methods = {PIPELINE: lambda: _load_by_pipeline(workbench.client, commands)}
         methods |= workbench.plain_methods(lambda: commands)
         methods |= _fastresp(workbench, lambda: rows, template)
@@ -169,7 +169,7 @@ def _columns_of(rows: list[dict[str, Any]]) -> Any:
 
 
 def _binary_format(path: Path) -> str | None:
-    """Return the format of a binary file; None for text, or a pipe, which can be read once."""
+    """Return the format of a binary file; None for text and for a pipe, which is read only once."""
     if not path.is_file():
         return None
     with open(path, "rb") as file:
@@ -249,7 +249,7 @@ def _load_by_pipeline(client: Any, commands: Iterable[Sequence[str]]) -> None:
 
 
 def _digest(client: Any) -> str:
-    """Return the server's digest of its data."""
+    """Return the server's digest of all data."""
     digest = str(client.execute_command("DEBUG", "DIGEST"), "ascii")
     if digest == NO_DATA:
         raise FastrespError(

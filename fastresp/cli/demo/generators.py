@@ -1,9 +1,9 @@
 """The three pure-Python RESP generators of the 2018 benchmark report, corrected, for comparison.
 
 The report's listings count characters where RESP counts bytes, accept at most three arguments, and
-the ``%`` listing omits the ``*`` and ``$``. These accept any text and any number of arguments. For
-three arguments, as in the report, each is the fastest form of its style that we know; the slower
-forms of the report follow, corrected.
+the ``%`` listing omits the ``*`` and ``$``. The generators here accept any text and any number of
+arguments. For three arguments, as in the report, each generator is the fastest form of its style
+that we know; the slower forms of the report follow, corrected.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def by_text_substitution(command: Sequence[str]) -> str:
     )
 
 
-# By name in the report's table.
+# The generators, by their names in the report's table.
 GENERATORS: dict[str, Generator] = {
     "format": by_format,
     "concatenation +": by_concatenation,

@@ -71,7 +71,7 @@ class Client:
     Attributes:
         name: ``redis-cli`` or ``valkey-cli``.
         version: such as ``7.0.15``; empty if unknown.
-        from_wheel: whether it is from a wheel, because the PATH has no redis-cli.
+        from_wheel: whether the program is from a wheel, because PATH has no redis-cli.
     """
 
     name: str
@@ -81,13 +81,13 @@ class Client:
 
 @dataclass
 class Comparison:
-    """The timings of all methods, in rounds of one load by each.
+    """The timings of all methods; in each round, each method runs one load.
 
     Attributes:
         server: name and version of the server.
         commands: commands in each load.
         timings: by method, one per round.
-        client: the program that ``PlainCli`` runs; None if none is installed.
+        client: the program that ``PlainCli`` runs; None if no such program is installed.
     """
 
     server: str
@@ -112,7 +112,7 @@ class Comparison:
         return median(timing.client_seconds for timing in self.timings[method])
 
     def ratios(self, method: str, base: str = READY_FILE) -> list[float]:
-        """Return the speed of a method relative to another, round by round."""
+        """Return the speed of a method relative to ``base``, round by round."""
         pairs = zip(self.timings[base], self.timings[method], strict=False)
         return [ours.seconds / theirs.seconds for ours, theirs in pairs]
 
@@ -121,7 +121,7 @@ class PlainCli:
     """A plain ``redis-cli --pipe``, as a script would run it.
 
     Raises:
-        TransportError: it was not found, failed, or the server replied with errors.
+        TransportError: redis-cli was not found or failed, or the server replied with errors.
     """
 
     def __init__(self, server: LocalServer, port: int | None = None) -> None:
@@ -141,7 +141,7 @@ class PlainCli:
         return Client(name, version, is_in_wheel(self.program))
 
     def feed(self, pieces: Iterable[bytes]) -> None:
-        """Write RESP to its standard input, and wait for the last reply."""
+        """Write RESP to redis-cli's standard input, and wait for the last reply."""
         with self._running(subprocess.PIPE) as process:
             assert process.stdin is not None
             with process.stdin as stdin:
@@ -154,7 +154,7 @@ class PlainCli:
 
     @contextmanager
     def _running(self, stdin: int | IO[bytes]) -> Iterator[subprocess.Popen[bytes]]:
-        """Run it during the block, then wait for it; kill it if it takes too long."""
+        """Run redis-cli during the block, then wait for its end; kill it if that takes too long."""
         with (
             needed_for(f"{self.program} can't be started"),
             open(self.output, "wb") as output,
@@ -167,7 +167,7 @@ class PlainCli:
         stuck.daemon = True
         stuck.start()
         try:
-            with suppress(BrokenPipeError):  # its own error message is read below
+            with suppress(BrokenPipeError):  # redis-cli's error message is read below
                 yield process
             process.wait()
         finally:
@@ -182,7 +182,7 @@ class PlainCli:
 
 
 class Workbench:
-    """A temporary server, a plain redis-cli for it, and a redis-py client to check it.
+    """A temporary server, a plain redis-cli to load it, and a redis-py client to check it.
 
     Attributes:
         url: the server's unix socket, or its TCP port.
@@ -250,13 +250,13 @@ class Workbench:
         """Time the methods in turn, in rounds, each into an empty server.
 
         Args:
-            methods: by name, a function that loads the data.
+            methods: functions that load the data, by name.
             commands: commands in each load.
-            rounds: maximum number of rounds; the first always runs.
+            rounds: maximum number of rounds; the first round always runs.
             before: called before each load, with the server empty.
             check: called with the method's name after each load, to check the data.
             announce: called with the progress, between the timed parts.
-            budget_s: seconds; a round that would exceed them is not started.
+            budget_s: maximum seconds; a round that would exceed the maximum is not started.
             warm_up: the method to run first, untimed; None for the first method.
         """
         comparison = Comparison(self._server_name(), commands)
@@ -283,8 +283,8 @@ class Workbench:
         """Empty the server, and time a load.
 
         Args:
-            load: the function to time; if it returns a float, that is the wall time in seconds.
-            before: called first, untimed.
+            load: the function to time; may return the wall time in seconds, as a float.
+            before: called before the load, untimed.
         """
         # SYNC, because otherwise Valkey frees the old data in a thread during the load.
         self.client.execute_command("FLUSHALL", "SYNC")
