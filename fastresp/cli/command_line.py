@@ -72,7 +72,7 @@ class Option(click.Option):
 
     Attributes:
         marked: the help with marks of code.
-        marked_default: the default with marks of code; empty if the help shows none.
+        marked_default: the default with marks of code; empty if the help shows no default.
     """
 
     def __init__(

@@ -48,7 +48,7 @@ class Ending:
         json_file: the file for JSON; None for stdout.
         log: logs the end instead of printing it.
         traceback: the traceback of the exception that ended the command, for the log.
-        resuming: options that resume the command later; empty without a checkpoint.
+        resuming: options that resume the command later; empty if there is no checkpoint.
     """
 
     def __init__(self, as_json: bool, log: JsonLog | None = None) -> None:
@@ -208,7 +208,7 @@ def _report_fields(report: Report | None) -> dict[str, Any]:
 
 
 def progress_of(as_json: bool, logged: Any) -> Any:
-    """Return the progress logger; if there is none, whether to show a progress bar."""
+    """Return the progress logger; if there is no logger, whether to show a progress bar."""
     return (sys.stderr.isatty() and not as_json) if logged is None else logged
 
 

@@ -33,7 +33,7 @@ __all__ = [
     "usable_socket",
 ]
 
-# The settings used by the rules. One CONFIG GET each: servers before 7.0 accept one at a time.
+# The settings used by the rules. Servers before 7.0 accept only one setting per CONFIG GET.
 PARAMETERS = (
     "appendfsync", "client-output-buffer-limit", "io-threads", "repl-disable-tcp-nodelay",
     "save", "unixsocket",

@@ -122,7 +122,7 @@ class Measured:
 def measure(
     server: Server, facts: Facts, announce: Announce, slots: Collection[int] = ()
 ) -> Measured:
-    """Measure a server and the connection to it; skip measurements that the server refuses.
+    """Measure a server and its connection; skip measurements that the server refuses.
 
     Args:
         server: the server.
@@ -193,7 +193,7 @@ class Scratch:
         return f"{self.prefix}list"
 
     def fill_list(self, connection: Any) -> None:
-        """Create the list and its expiry in one transaction, so it expires if we are killed."""
+        """Create the list with an expiry in one transaction, so it expires if we are killed."""
         for command in (
             ("MULTI",),
             ("RPUSH", self.list_key, *[VALUE] * LIST_ITEMS),

@@ -23,8 +23,8 @@ class Verdict:
         title: the finding in a few words.
         figure: the evidence, measured or read from the server.
         advice: what to do.
-        gain: the expected throughput, as a multiple of the current one; None if the finding is not
-            about speed, or the gain is unknown.
+        gain: the expected throughput, as a multiple of the current throughput; None if the finding
+            is not about speed, or the gain is unknown.
         expected: the gain in words.
         source: the source of the rule.
         nodes: the affected nodes of a cluster; empty for a single server, or the whole cluster.
@@ -54,6 +54,6 @@ def _place(verdict: Verdict) -> tuple[bool, float, int]:
 
 
 def worst(verdicts: Iterable[Verdict]) -> Grade | None:
-    """Return the worst grade of the verdicts; None without verdicts."""
+    """Return the worst grade of the verdicts; None if there are no verdicts."""
     found = {verdict.grade for verdict in verdicts}
     return next((grade for grade in GRADES if grade in found), None)

@@ -189,7 +189,7 @@ class Calls:
         """Put back unreturned or unacknowledged items, and close the connection.
 
         Args:
-            after: the exception that ends the ``with`` block; errors become notes of it.
+            after: the exception that ends the ``with`` block; errors are added as notes.
 
         Raises:
             RuntimeError: another call is running.

@@ -26,7 +26,7 @@ class Consuming:
         self._calls = calls
         self._block = block
         self._bounded = max_items is not None
-        # One per item still to be yielded: cheaper than a counter.
+        # One element per item still to be yielded: cheaper than a counter.
         self._places = repeat(None) if max_items is None else repeat(None, checked_count(max_items))
 
     def more(self) -> Steps[bool]:

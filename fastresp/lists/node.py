@@ -35,7 +35,7 @@ class Node:
         self.server = server
         self._timeout = settings.timeout
         self._given = server
-        # Asked in this order for the owner of the slot, until one answers.
+        # The nodes to ask for the owner of the slot, in this order, until a node answers.
         self._known = [server]
 
     def connecting(self) -> Steps[tuple[Any, Answers]]:

@@ -125,7 +125,7 @@ class Popping:
         return "LPOP" if self._fifo else "RPOP"
 
     def attached(self) -> None:
-        """Reset the state of the connection, for a new one."""
+        """Reset the state for a new connection."""
         self._asked.clear()
         self._last_request = -1, []
         self._dry = self._sized = False

@@ -53,7 +53,7 @@ class Answers:
     positions: dict[bytes, tuple[int, int, int]] = field(default_factory=dict)
     # Whether the server has the Search module. ``indexes`` has the names, if they were requested.
     searches: bool = False
-    # The Processes that answered over the first connections, if they were asked.
+    # The Processes that answered over the first connections; None if they were not asked.
     processes: Any = None
     indexes: tuple[bytes, ...] = ()
     # Whether the server evicts keys when it reaches maxmemory.
@@ -94,7 +94,7 @@ def ask(
         reading: whether nothing will be written, so that a replica suffices.
         limits: whether to read the settings that limit compact encodings.
         nodes: whether to ask a cluster node, which may be a replica, for all nodes.
-        remap: maps announced addresses of nodes to reachable ones.
+        remap: maps announced addresses of nodes to reachable addresses.
         indexes: whether to list the search indexes, if the server has the Search module.
         echo: whether to test ECHO, which redis-cli --pipe needs to find the last reply. Proxies
             lack ECHO.
@@ -322,7 +322,7 @@ def load_scripts(connection: Any, place: str, scripts: Scripts) -> None:
 
 
 def _expect(reply: bytes, found: Any, question: str, place: str) -> None:
-    """Check that the server's reply is the expected one."""
+    """Check that the server's reply is the expected reply."""
     if found != reply:
         raise TransportError(
             f"can't use the server at {place}: it answers {question} with {shown_reply(found)} "

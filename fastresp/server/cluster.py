@@ -115,7 +115,7 @@ def topology_of(reply: Any, host: str, place: str, remap: Remap = None) -> Topol
 
     Args:
         reply: the reply to CLUSTER SLOTS.
-        host: host of the node that was asked, which may report itself without a name.
+        host: host of the node that replied, which may report itself without a name.
         place: the name of the server, for messages.
         remap: maps announced addresses of nodes to reachable addresses.
 
@@ -192,7 +192,7 @@ class Held(NamedTuple):
 
 
 def held_of(reply: Any, remap: Remap = None) -> Held:
-    """Return the slots that a node has keys of, from its own reply to CLUSTER NODES.
+    """Return the slots that a node has keys of, from the node's own reply to CLUSTER NODES.
 
     Args:
         reply: the reply.

@@ -39,7 +39,7 @@ def own(thing: T, let_go: Callable[[T], object] = lambda thing: None) -> None:
     Args:
         thing: the object, which is not kept alive.
         let_go: called with the object in a child, after a fork. The child has no other threads, so
-            the function must not wait for a thread, nor acquire a lock that one may have held.
+            the function must not wait for a thread, nor acquire a lock that a thread may have held.
     """
     _own[ref(thing, _own.pop)] = let_go
 

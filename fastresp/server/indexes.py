@@ -152,7 +152,7 @@ class Indexes:
                     socket.socket.shutdown(connection._sock, socket.SHUT_RDWR)
 
     def rest(self) -> None:
-        """Close the connections until ``ask()`` opens new ones."""
+        """Close the connections; the next ``ask()`` opens new connections."""
         with self._lock:
             self._close()
 

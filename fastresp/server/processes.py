@@ -1,4 +1,4 @@
-"""Detect that a server was restarted or replaced between two connections to it."""
+"""Detect that a server was restarted or replaced between two connections."""
 
 from __future__ import annotations
 

@@ -159,7 +159,7 @@ def cannot_run(program: str, status: int, words: Iterable[str]) -> Message | Non
 
 
 def end_group(process: subprocess.Popen[bytes]) -> None:
-    """Kill a process and its process group, and wait for it.
+    """Kill a process and its process group, and wait for the process.
 
     The process must lead its group. Does nothing if the process has already been waited for.
     """

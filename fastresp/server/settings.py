@@ -1,4 +1,4 @@
-"""The server of a load: its settings, as parsed by redis-py, and opening connections to it."""
+"""The server of a load: parse its settings with redis-py, and open connections."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def one_server(like: ServerLike | Server, *, reading: bool = False) -> Server:
 
 
 class Server:
-    """Settings of one Redis or Valkey server. Creating it opens no connection.
+    """Settings of one Redis or Valkey server. Creating a Server opens no connection.
 
     Args:
         server: a URL (``redis://``, ``rediss://``, ``valkey://``, ``valkeys://``, ``unix://``), a
@@ -130,7 +130,7 @@ class Server:
 
     @property
     def credentials(self) -> tuple[str | None, str | None]:
-        """User and password, from the credential provider if the client has one."""
+        """User and password; from the credential provider, if the client has a provider."""
         provider = self.settings.get("credential_provider")
         if provider is None:
             found = [self.settings.get("username"), self.settings.get("password")]
@@ -179,7 +179,7 @@ class Server:
         if "CLIENT" in self._without:
             settings |= unnamed()
         try:
-            with needed_for(f"can't use the server at {self}"):  # redis-py reads files for it
+            with needed_for(f"can't use the server at {self}"):  # redis-py reads files to connect
                 connection = self.connection_class(**settings)
         except TypeError as error:
             raise TransportError(
@@ -259,7 +259,7 @@ class Server:
             timeout: seconds to connect to each server, and for each read.
 
         Returns:
-            Each server with a redis-py connection to it, and the topology of a cluster.
+            Each server with a redis-py connection, and the topology of a cluster.
 
         Raises:
             TransportError: a server can't be reached or used; all connections are closed.

@@ -212,7 +212,7 @@ class Chunks:
                 spreading.remap(lanes)
 
     def adapt(self, answers: Answers | None) -> None:
-        """Configure the encoder for the server's limits; None if the server was not asked."""
+        """Configure the encoder for the limits of the server; None if they are unknown."""
         if answers is not None:
             self.writer.max_bulk_bytes = answers.max_bulk_bytes
         topology = None if answers is None else answers.topology
@@ -348,7 +348,7 @@ def router(
 ) -> Router:
     """Return the router for the connections, or for the connections to each node of a cluster.
 
-    If replies are wanted in order, it has one more lane, for commands without a key.
+    If replies are wanted in order, the router has an additional lane for commands without a key.
     """
     count = lanes = options.connections
     topology = None if answers is None else answers.topology

@@ -23,7 +23,7 @@ def check_batch(batch: object) -> None:
     """Refuse an object that is not a batch.
 
     Raises:
-        TypeError: it has neither ``__arrow_c_stream__`` nor ``__arrow_c_array__``.
+        TypeError: the object has neither ``__arrow_c_stream__`` nor ``__arrow_c_array__``.
     """
     if not (hasattr(batch, "__arrow_c_stream__") or hasattr(batch, "__arrow_c_array__")):
         raise TypeError(

@@ -64,7 +64,7 @@ class LazyBatches:
     """The batches of a polars LazyFrame; each iteration runs the query while it is read.
 
     Raises:
-        SourceError: this version of polars can't stream it, or loses an error of the query.
+        SourceError: this version of polars can't stream the frame, or loses errors of the query.
     """
 
     def __init__(self, frame: Any) -> None:

@@ -198,7 +198,7 @@ class Transport:
                 made = self.made
                 for chunk in chunks:
                     if self.retries:
-                        self.set_aside(chunk)  # it must follow commands to resend
+                        self.set_aside(chunk)  # the chunk must follow commands to resend
                     else:
                         yield from self.writing(chunk)
                 if self.made == made:
@@ -286,6 +286,6 @@ def add_report(error: BaseException, report: Report, outcome: str) -> None:
     """Add the report as a note and an attribute to an exception of another package."""
     error.add_note(f"fastresp: {outcome}")
     if isinstance(error, LoadErrors):
-        return  # the source's exception from another load has its own report
+        return  # an exception of another load, raised by the source, has its own report
     with suppress(AttributeError, TypeError):
         error.report = report  # type: ignore[attr-defined]

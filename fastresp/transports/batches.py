@@ -156,7 +156,7 @@ class BatchedWindow(ResendingWindow):
         return rows, commands, size
 
     def _up_to(self, replies: int) -> tuple[int, int]:
-        """Return the rows and commands that the first replies answer, including unreleased ones."""
+        """Return the number of rows and of commands that the first ``replies`` replies answer."""
         for held in self._held:
             if replies < held.end_reply:
                 done = held.chunk.covered(max(0, replies - held.first_reply))

@@ -74,7 +74,7 @@ class Connection:
         self.stream: Stream | None = None
         self.started = self.moved = self.since = self.heard = time.monotonic()
         self._pause = 0.0  # seconds without traffic before the connection was lost
-        # Index of the first command not to send; None for no end.
+        # Index of the first command not to send; None to send all commands.
         self.end: int | None = None
         # Error replies to a partially sent command, before the server closed the connection.
         self.last_words = ""
@@ -186,7 +186,7 @@ class Connection:
         """Return the stream.
 
         Raises:
-            TransportError: it is closed, in an unknown state, or belongs to the parent process.
+            TransportError: the stream is closed, in an unknown state, or of the parent process.
         """
         stream = self.stream
         if stream is None:
@@ -262,7 +262,7 @@ class Connection:
         return timeout if late else None
 
     def loss(self) -> TransportError:
-        """Return the exception for a lost connection. Tests a new one, which may take seconds."""
+        """Return the exception for a lost connection, after a test that may take seconds."""
         report = self.report
         cause = self.stream.lost if self.stream is not None else None
         idle = "" if self.window.in_doubt else idle_cause(self._pause)

@@ -26,7 +26,7 @@ __all__ = [
 
 T = TypeVar("T")
 
-# Connections, and what each waits for. The wait ends when the first one is ready.
+# Connections, and what each connection waits for. The wait ends when any connection is ready.
 Waits: TypeAlias = Sequence[tuple[Stream, Wait]]
 
 

@@ -101,7 +101,7 @@ class Lane(Connection):
         super().stop()
 
     def lose(self, cause: object) -> None:
-        """Close the connection, and keep unanswered commands for a new one."""
+        """Close the connection, and keep unanswered commands for a new connection."""
         self.cause = self.last_words or str(cause)
         self.lost_at = time.monotonic()
         self.detach()
@@ -110,7 +110,7 @@ class Lane(Connection):
     def load(self) -> tuple[int, int, Position]:
         """The load of this lane: bytes to send, unanswered commands, and the latest chunk.
 
-        Among idle lanes, the one that has been idle longest sorts first.
+        Among idle lanes, the lane that has been idle longest sorts first.
         """
         window = self.window
         return window.unsent_bytes, window.made - window.acknowledged, window.position
@@ -122,7 +122,7 @@ class Lane(Connection):
     def _paced(self) -> int | None:
         """Return how many commands may be sent in total, within the limits of replies and rate."""
         load = self._load
-        # Commands after a refused one must be refused too, before the node accepts them.
+        # Commands after a refused command must also be refused, before the node accepts them.
         if load.pace is None or load.pace.in_bytes or load.retries:
             return None
         sent, window = load.sent, self.window

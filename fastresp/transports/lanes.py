@@ -41,7 +41,7 @@ SERVED = 4
 
 
 class Lanes:
-    """The connections of a load: chooses one for each chunk, and keeps a common report.
+    """The connections of a load: chooses a connection for each chunk, and keeps a common report.
 
     The cores (see ``driver``) yield the wait of each connection whenever all connections must wait.
 

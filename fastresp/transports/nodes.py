@@ -38,7 +38,7 @@ LOOK_MOST_S = 5.0
 MOST_ASKED = 8
 # Maximum lanes of a load: the router counts them in 16 bits.
 MOST_MADE = 30_000
-# Seconds for a lost node to accept a connection; a frozen one never does.
+# Seconds for a lost node to accept a connection; a frozen node never does.
 REOPEN_S = 1.0
 # Maximum nodes to remember, since a server may answer anything.
 MOST_KNOWN = 2000
@@ -77,15 +77,15 @@ class Nodes:
         self._topology = topology
         # Replaced nodes, whose lanes are to be closed.
         self._former: set[int] = set()
-        # Nodes whose connections were lost after they had acknowledged commands.
+        # Nodes that acknowledged commands before their connections were lost.
         self._written: set[tuple[str, int]] = set()
-        # Consecutive losses of each node without any reply, and its number at that time.
+        # Consecutive losses of each node without any reply, and the node's number at that time.
         self._fruitless: dict[tuple[str, int], tuple[int, int]] = {}
         # For each lane that had slots, a lane that now has some of them.
         self._successors = {lane: lane for lane in self._slots}
         # Nodes named by ASK, which are importing slots.
         self._asked: set[tuple[str, int]] = set()
-        # Number of replies, and the seconds without new ones.
+        # Number of replies, and the seconds without new replies.
         self._replies = 0
         self._stuck = 0.0
         # Nodes that may be asked for the topology, including replicas.
@@ -104,13 +104,13 @@ class Nodes:
         try:
             return (yield from self._preparing())
         except TransportError:
-            # Commands in flight to other nodes, soon answered, would count as in doubt.
+            # Wait for the replies of other nodes: their commands would count as in doubt.
             with suppress(LostConnection, TransportError):
                 yield from self._lanes.finishing()
             raise
 
     def _preparing(self) -> Steps[bool]:
-        """Like ``preparing()``, but leave replies unread if commands can't be sent."""
+        """Do the same as ``preparing()``, but leave replies unread if commands can't be sent."""
         lanes, retries = self._lanes, self._retries
         entered = time.monotonic()
         if retries:
@@ -128,7 +128,7 @@ class Nodes:
         self._check_progress(entered)
         if topology is None or not ready:
             return False
-        yield from lanes.draining()  # no command overtakes one to resend
+        yield from lanes.draining()  # so that no command overtakes a command to resend
         self._lose(topology, lanes.unanswered)
         if lanes.unanswered:
             return False
@@ -243,7 +243,7 @@ class Nodes:
         self._nodes.append(node)
 
     def _check_fruitful(self, node: tuple[str, int], former: int) -> float:
-        """Note whether a lost node had replied; return how many seconds to wait for it.
+        """Note whether a lost node had replied; return how many seconds to wait for the node.
 
         Raises:
             TransportError: the node was lost repeatedly without replying.
@@ -298,7 +298,7 @@ class Nodes:
             self.set_aside(chunk)
         lost = {self._node_of(lane) for lane in lanes.lost}
         for number, node in enumerate(self._nodes):
-            # A node without slots may be shut down, unless slots are being moved to it.
+            # A node without slots may be shut down, unless it is importing slots.
             needed = node in topology.nodes or (node in self._asked and node not in lost)
             if node is not None and not needed:
                 self._nodes[number] = None

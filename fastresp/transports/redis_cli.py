@@ -222,7 +222,7 @@ class RedisCli(Transport):
         process = self._process
         self._inherited = Inherited("redis-cli")
         if process is not None and self._input is not None:
-            process.returncode = 0  # so that the child neither waits for it nor ends it
+            process.returncode = 0  # so that the child neither waits for the process nor ends it
             for end in (self._input, process.stdout, process.stderr):
                 if end is not None:
                     end.close()

@@ -84,9 +84,9 @@ cdef class Undisturbed:
 
     @property
     def lifted(self):
-        """Context manager to use inside this one; inside it, signals are delivered immediately.
+        """Context manager to use inside Undisturbed, in which signals are delivered immediately.
 
-        After it, signals are delayed again, unless it ends with an exception.
+        Afterwards, signals are delayed again, unless the block ends with an exception.
         """
         return Lifted(self)
 

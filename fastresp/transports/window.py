@@ -136,7 +136,7 @@ class Sending:
         return self.chunk.piece(at, max(end, at))
 
     def whole_piece(self, most_bytes: int, replies: int | None = None) -> memoryview:
-        """Return the next bytes to send: the whole commands that fit, or a part of a larger one.
+        """Return the next bytes to send: whole commands that fit, or a part of a larger command.
 
         Args:
             most_bytes: maximum size.

@@ -149,7 +149,7 @@ def _load(
 
 
 def _payload_column(rows: int) -> Any:
-    """Return a table with the payload in each row, or None without pyarrow."""
+    """Return a table with the payload in each row; None if pyarrow is not installed."""
     try:
         import pyarrow as pa
     except ImportError:
@@ -160,7 +160,7 @@ def _payload_column(rows: int) -> Any:
 
 
 def _columns_of(rows: list[dict[str, Any]]) -> Any:
-    """Return the rows as a table of text columns, or None without pyarrow."""
+    """Return the rows as a table of text columns; None if pyarrow is not installed."""
     try:
         import pyarrow as pa
     except ImportError:

@@ -86,7 +86,7 @@ class Comparison:
     Attributes:
         server: name and version of the server.
         commands: commands in each load.
-        timings: by method, one per round.
+        timings: the timings of each method, one per round.
         client: the program that ``PlainCli`` runs; None if no such program is installed.
     """
 

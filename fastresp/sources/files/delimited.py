@@ -80,7 +80,7 @@ def _taken(text: CheckedText, kind: str, options: FileOptions) -> list[str]:
         SourceError: there are no names, or a column has the replacement name of another column.
     """
     found = _header(text, kind, options) if options.header else _numbered(text, options)
-    # pandas writes its index as a column without a name, R as one with the quoted name "".
+    # pandas writes its index as a column without a name, R as a column with the quoted name "".
     found = [found[0] or None, *found[1:]]
     names = [f"column_{place}" if name is None else name for place, name in enumerate(found, 1)]
     for place, (given, name) in enumerate(zip(found, names, strict=True), 1):

@@ -90,7 +90,7 @@ def columns_of_all(files: Sequence[str]) -> pa.Schema:
     """Return the columns of Parquet files, which may be missing in some of them.
 
     Raises:
-        SourceError: DuckDB would cast a column's types to a common one, which changes values.
+        SourceError: DuckDB would cast a column's types to a common type that changes values.
     """
     schemas = [(path, schema_of(path, "parquet", Reading(FileOptions()))) for path in files]
     return one_schema((path, pa.schema([]) if each is None else each) for path, each in schemas)
@@ -99,8 +99,8 @@ def columns_of_all(files: Sequence[str]) -> pa.Schema:
 def in_zones(result: pa.Schema, sources: Sequence[pa.Schema]) -> pa.Schema:
     """Return the columns of a query's result with the time zones of the sources.
 
-    DuckDB stores points in time without their zone. A column has the zone of the sources' column
-    of the same name, if all sources with such a column agree.
+    DuckDB stores points in time without their zone. A column gets the zone of the sources' column
+    of the same name, if all sources that have this column agree.
     """
     kinds: dict[str, set[pa.DataType]] = {}
     for source in sources:
@@ -156,7 +156,7 @@ def partitions(sources: Sequence[str], pattern: str | None) -> list[str] | None:
     """Return the columns named by folders of Parquet files; None if DuckDB would differ.
 
     DuckDB uses all folders of a path, prefers the name of the folder to the file's own column,
-    ignores case, and splits a folder's name differently if it is more than a name and a value.
+    ignores case, and splits a folder's name differently if the name is more than ``name=value``.
     """
     first, *others = [Partitions(source, pattern).values for source in sources]
     if any(list(each) != list(first) for each in others):

@@ -158,11 +158,11 @@ def _close(
 
 
 def columns_of(path: str, kind: str, reading: Reading) -> list[str] | None:
-    """Return the names in the header of CSV; None for other formats.
+    """Return the names in the header of a CSV file; None for other formats.
 
     Raises:
-        SourceError: it can't be read.
-        OSError: it can't be opened.
+        SourceError: the file can't be read.
+        OSError: the file can't be opened.
     """
     if kind in ("csv", "tsv"):
         with _errors_converted(path, kind), open_text(path, kind, reading) as data:
@@ -189,8 +189,8 @@ def schema_of(path: str, kind: str, reading: Reading) -> pa.Schema | None:
     """Return the columns of a file; None if finding them requires more than its metadata.
 
     Raises:
-        SourceError: it can't be read.
-        OSError: it can't be opened.
+        SourceError: the file can't be read.
+        OSError: the file can't be opened.
     """
     if is_remote(path):
         known = kind == "parquet"
@@ -207,7 +207,7 @@ def rows_of(path: str, kind: str) -> int | None:
     """Return the number of rows from a file's metadata; None if it has no such metadata.
 
     Raises:
-        SourceError: it can't be read.
+        SourceError: the file can't be read.
     """
     with _errors_converted(path, kind):
         if kind == "parquet":
@@ -226,7 +226,7 @@ def checksums_of(path: str) -> bool:
     """Return whether a Parquet file has checksums of its pages.
 
     Raises:
-        SourceError: it can't be read.
+        SourceError: the file can't be read.
     """
     from .parquet import has_checksums
 
@@ -370,7 +370,7 @@ def _errors_converted(name: str, kind: str | None, rows: int = 0) -> Iterator[No
 
     Args:
         name: the name of the file.
-        kind: its format, if known.
+        kind: the format of the file, if known.
         rows: number of rows read so far.
     """
     try:

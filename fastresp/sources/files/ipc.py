@@ -31,7 +31,7 @@ class IpcFile:
 
     Raises:
         pa.ArrowException: the file is damaged.
-        OSError: it can't be opened or read.
+        OSError: the file can't be opened or read.
     """
 
     def __init__(self, path: str) -> None:

@@ -21,8 +21,8 @@ def fitted(array: pa.Array, need: Need, objects: Objects) -> pa.Array:
     Args:
         array: a column of a block of rows, as Arrow has parsed it.
         need: the placeholder.
-        objects: returns the objects of ``{*name}`` as maps; None for other placeholders, whose
-            objects stay structs.
+        objects: returns the objects of ``{*name}`` as maps; None if objects must stay structs, for
+            other placeholders.
 
     Raises:
         SourceError: a value of the block has another type.

@@ -136,7 +136,7 @@ def next_block(blocks: Iterator[bytes], rows: int) -> bytes | None:
     """Return the next block, after these rows; None at the end.
 
     Raises:
-        SourceError: it can't be read.
+        SourceError: the block can't be read.
     """
     try:
         return next(blocks, None)
@@ -262,7 +262,7 @@ class Fault:
 
 
 def tried(block: bytes, attempt: Callable[[bytes], Result]) -> Iterator[Result | Fault]:
-    """Yield the result for a block; on failure, halve it until each bad line is alone."""
+    """Yield the result for a block; on failure, halve the block until each bad line is alone."""
     line, parts = 0, [block]
     while parts:
         part = parts.pop()

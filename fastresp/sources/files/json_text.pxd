@@ -24,7 +24,7 @@ cdef inline bint ends_value(const char *p, const char *end) noexcept nogil:
 
 
 cdef inline const char *end_of_digits(const char *p, const char *end) noexcept nogil:
-    """Return the end of one or more digits; NULL if there are none."""
+    """Return the end of one or more digits; NULL if there is no digit."""
     cdef const char *start = p
     while p < end and c'0' <= p[0] <= c'9':
         p += 1
@@ -32,7 +32,7 @@ cdef inline const char *end_of_digits(const char *p, const char *end) noexcept n
 
 
 cdef inline const char *end_of_decimal(const char *p, const char *end) noexcept nogil:
-    """Return the end of a JSON number without its sign; NULL if it is not one."""
+    """Return the end of a JSON number without its sign; NULL if no number follows."""
     cdef const char *start = p
     p = end_of_digits(p, end)
     if p is NULL or (start[0] == c'0' and p > start + 1):

@@ -190,7 +190,7 @@ def unmark(const int[::1] offsets, const unsigned char[::1] text):
     """Remove MARK from the strings of an Arrow array.
 
     Args:
-        offsets: where each string begins, and where the last one ends.
+        offsets: where each string begins, and where the last string ends.
         text: the text of all strings.
 
     Returns:
@@ -257,7 +257,7 @@ cdef class ArrayLines:
         """Check that the array was closed.
 
         Raises:
-            SourceError: it was not closed.
+            SourceError: the array was not closed.
         """
         if self.depth or not self.begun:
             raise SourceError("it ends inside its JSON array; check that the file is complete")

@@ -70,7 +70,7 @@ class ValueRows(Rows):
         self._folders = reading.folders
         self._typed = wanted.vectors | reading.folders
         self._named = wanted.named - reading.folders
-        # In this file or a later one, a field may have its first value in any row.
+        # A field may have its first value in any row of this file or of a later file.
         self._later = not (whole and reading.single)
         self._every = wanted.every
         self._has_fields = wanted.pairs
@@ -168,8 +168,8 @@ class ValueRows(Rows):
         while True:
             known = pa.schema([(name, kind) for name, kind in kinds.items() if kind is not None])
             table = read_marked(marked, options_of(known, "infer"), WITHIN)
-            # Arrow parses some strings as times, and loses nulls at the beginning of a list whose
-            # type it infers. So none of its inferred types is used.
+            # Arrow parses some strings as times, and loses nulls at the beginning of a list if it
+            # infers the list's type. So no inferred type is used.
             found = {each.name: parsed(each.type) for each in table.schema}
             found.update((name, pa.string()) for name in kinds if name not in found)
             if found == kinds:

@@ -87,7 +87,7 @@ def _of_array(data: Input, items: Sequence[int]) -> list[int]:
 
 
 def _item(text: bytes, at: int, items: int) -> re.Match[bytes] | None:
-    """Find the beginning of an item after earlier ones."""
+    """Find the beginning of the item after ``items`` earlier items."""
     if text.count(b"\n", at) < items:
         return None
     for _ in range(items):

@@ -1,4 +1,4 @@
-"""Copy the bytes of a file so that nobody can change them during use; large ones to disk."""
+"""Copy the bytes of a file so that no process can change them during use; copy many to disk."""
 
 from __future__ import annotations
 

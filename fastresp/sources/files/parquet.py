@@ -29,8 +29,8 @@ def open_parquet(source: Any) -> parquet.ParquetFile:
         source: a path, a RemotePath, or a file object open for reading bytes, which is not closed.
 
     Raises:
-        pa.ArrowException: it is not a Parquet file, or it is damaged.
-        OSError: it can't be opened.
+        pa.ArrowException: the file is not a Parquet file, or is damaged.
+        OSError: the file can't be opened.
     """
     if isinstance(source, RemotePath):
         source = open_remote(source, ranges=True)

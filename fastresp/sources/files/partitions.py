@@ -37,8 +37,9 @@ class Partitions:
     """The columns of the folders with names such as ``day=2024-01-01``, as text.
 
     Folders directly above the file are used, up to the first folder with another name: folders
-    further up, such as ``/data/user=bob/project``, are not part of the data. With a pattern, all
-    folders that match its wildcards, and the folders directly above these, may name columns.
+    further up, such as ``/data/user=bob/project``, are not part of the data. With a pattern, the
+    folder with the first wildcard, all folders below it, and the folders directly above it may name
+    columns.
 
     If the file also has a column of that name, the file's value is used, and must be the same.
 
@@ -153,6 +154,6 @@ def _has_document(columns: pa.Schema) -> bool:
 
 
 def _part(folder: str) -> tuple[str, str] | None:
-    """Return the column and the value named by a folder; None if it names none."""
+    """Return the column and the value named by a folder; None if it names no column."""
     name, equals, value = folder.partition("=")
     return (name, value) if name and equals else None

@@ -115,7 +115,7 @@ def _existing(path: str) -> str:
 
 
 def _shown(path: str) -> str:
-    """Return a path; without credentials if it is an SQL statement."""
+    """Return a path; if it is an SQL statement, without credentials."""
     return shown_query(path) if STATEMENT.match(path) else path
 
 

@@ -278,11 +278,11 @@ def in_order(
 ) -> str:
     """Return a query that sorts rows, and keeps the order of rows with equal keys.
 
-    Its columns are named ``c0``, ``c1`` and so on, because DuckDB's names ignore case.
+    The query's columns are named ``c0``, ``c1`` and so on, because DuckDB's names ignore case.
 
     Args:
         rows: the name of a table or view.
-        names: the names of its columns.
+        names: the names of the columns of that table or view.
         sort_by: the columns to sort by.
         key: returns the SQL to sort by, for the index of a column.
 
@@ -347,7 +347,7 @@ class FilesSource:
             reading.interrupt()
 
     def close(self) -> None:
-        """Close the first file if no batch of it was read."""
+        """Close the first file if no batch was read."""
         if self._first is not None:
             self._first.close()
 
@@ -401,7 +401,7 @@ class FilesSource:
 
 
 def _are_combined(sources: list[Any], kinds: list[str | None], options: FileOptions) -> bool:
-    """Return whether files of CSV have different columns, so that missing ones become nulls."""
+    """Return whether CSV files have different columns, so that missing columns become nulls."""
     once = options.bad_rows not in ("error", "skip")
     if len(sources) < 2 or once or not set(kinds) <= {"csv", "tsv"}:
         return False

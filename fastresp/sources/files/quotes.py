@@ -30,7 +30,8 @@ class Dialect:
 
     Attributes:
         delimiter: between fields.
-        quote: opens and closes a field that contains delimiters or line ends; "" for no quotes.
+        quote: opens and closes a field that contains delimiters or line ends; "" if there are no
+            quotes.
         escape: precedes a quote that is text; "" if quotes are only doubled.
         returns: whether a carriage return without a newline ends a line, as on an old Mac.
     """

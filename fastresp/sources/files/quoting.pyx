@@ -56,7 +56,7 @@ cdef class Quotes:
     def feed(self, bytes block not None):
         """Pass a block, and return it with each escaped quote as two quotes.
 
-        The result ends with the closing quote of a wrong field, if the block has one.
+        If the block has a wrong field, the result ends with its closing quote.
         """
         if self._held:
             block, self._held = self._held + block, b""

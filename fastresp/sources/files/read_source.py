@@ -294,7 +294,7 @@ def _checked_quotes(quote: str | None, escape: str | None) -> tuple[str | None, 
     """Return quote and escape; an escape that is the quote itself is the default.
 
     Raises:
-        ValueError: one is invalid.
+        ValueError: ``quote`` or ``escape`` is invalid.
     """
     if quote and not re.fullmatch(QUOTE, quote):
         words = f" must be {ONE} a line end or NUL, or empty, not {quote!r}"

@@ -134,7 +134,7 @@ class Need(NamedTuple):
         return self.convert in VECTORS
 
     def is_above(self, other: Need) -> bool:
-        """Return whether the other value is a field in this one."""
+        """Return whether the other value is a field in this value."""
         return self.path == other.path[: len(self.path)] and self.path != other.path
 
     def __str__(self) -> str:

@@ -144,7 +144,7 @@ def argument_of(value: object) -> str | bytes:
     """Return an argument of a reject.
 
     Raises:
-        ValueError: it is not an argument.
+        ValueError: the value is not an argument.
     """
     if isinstance(value, dict) and list(value) == ["base64"]:
         return base64.b64decode(value["base64"], validate=True)

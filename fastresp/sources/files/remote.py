@@ -135,7 +135,7 @@ def open_remote(path: RemotePath, *, ranges: bool = False) -> RemoteFile:
         ranges: whether parts of it are read in any order; otherwise it is a stream.
 
     Raises:
-        SourceError: it can't be opened.
+        SourceError: the file can't be opened.
     """
     stream = urlsplit(path.url).scheme in WEB and not ranges
     # A block size of 0 means a stream, which works without range requests. If the size is passed,

@@ -20,7 +20,8 @@ cdef class RowLines:
 
     Args:
         delimiter: the byte between fields.
-        quote: the byte that opens and closes a field, and is doubled in it; empty for no quotes.
+        quote: the byte that opens and closes a field, and is doubled within it; empty if there are
+            no quotes.
         rows: the rows to find, in ascending order, from 0.
         same_width: whether to count only rows with as many fields as the first row.
         returns: whether a carriage return without a newline ends a line, as on an old Mac.

@@ -158,7 +158,7 @@ class SeveralFiles:
         """Check the columns of a file if its beginning shows them.
 
         Raises:
-            SourceError: they differ from the columns of the first file.
+            SourceError: the columns differ from the columns of the first file.
         """
         path, kind = self._sources[index], self._kinds[index]
         if kind is None:

@@ -370,7 +370,7 @@ class Parts:
         return stream.__arrow_c_stream__(requested_schema)
 
     def following(self) -> object:
-        """Return the stream after the current one, which has ended; None at the end."""
+        """Return the stream after the current stream, which has ended; None at the end."""
         held, self._held = self._held, None
         return None if held is None else self.stream(held.schema, held)
 
