@@ -76,7 +76,7 @@ def _cost(questions: Questions, name: str) -> tuple[bool, str]:
     if name in CONSTANT:
         return True, ""
     known = dict(questions.unread)
-    docs = questions.ask("COMMAND", "DOCS", name)  # from 7.0 on
+    docs = questions.ask("COMMAND", "DOCS", name)  # server 7.0 and later
     described = _pairs(_pairs(docs).get(name.lower()))
     # The part after a comma states assumptions.
     complexity = str(described.get("complexity", "")).partition(",")[0].rstrip(".")

@@ -163,7 +163,7 @@ class Watching:
         """
         questions = self._questions
         self._last = max((int(entry[0]) for entry in questions.slow_log()), default=-1)
-        self._own_id = questions.ask("CLIENT", "ID")  # from 5.0 on
+        self._own_id = questions.ask("CLIENT", "ID")  # server 5.0 and later
         clients = _clients(questions, self._own_id)
         self._silence = _silence(questions)
         self._round_trip = _round_trip(questions)

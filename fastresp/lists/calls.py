@@ -217,7 +217,7 @@ class Calls:
         return is_open or bool(self.held or self.items.name)
 
     def _note_what_is_left(self, error: BaseException) -> None:
-        """Add notes about items that could not be put back to an exception."""
+        """Add notes to an exception that say which items could not be put back."""
         if self.held:
             error.add_note(
                 f"fastresp: the buffer still holds {counted(len(self.held), 'item')} popped but "

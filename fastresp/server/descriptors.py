@@ -19,7 +19,7 @@ ADVICE = (
 
 
 def are_exhausted(error: BaseException | None) -> bool:
-    """Return whether an exception or its cause comes from running out of file descriptors."""
+    """Return whether an exception, or any cause, comes from running out of file descriptors."""
     while error is not None:
         # Without free descriptors, looking up a host or a folder fails with an unrelated error.
         if isinstance(error, OSError) and (error.errno in EXHAUSTED or not _one_is_left()):

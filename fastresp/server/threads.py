@@ -53,7 +53,7 @@ def in_thread(function: Callable[[], Result]) -> Future[Result]:
             future.set_result(result)
 
     # Only the thread refers to the partial. CPython would leak a reference to a plain function if
-    # it has no memory to call the function.
+    # it had no memory to call the function.
     call = partial(run)
     alive = weakref.ref(call)
     _thread.start_new_thread(call, ())

@@ -134,8 +134,8 @@ class Chunks:
         """Return the next chunk; None at the end, or if it ``waits``.
 
         Raises:
-            TransportError: this is a forked child of the process that opened the connection; that
-                process's threads and event loop do not run here, so nothing can be waited for.
+            TransportError: the process is a forked child of the process that opened the connection.
+                Threads and event loop of the parent do not run here, so no wait could end.
         """
         self._check_own()
         self._drop_given()

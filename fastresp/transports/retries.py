@@ -213,7 +213,7 @@ class Retries:
         return demoted
 
     def may_repeat(self, units: Sequence[Unit]) -> list[bool]:
-        """Return which of the units in doubt may be resent."""
+        """Return for each unit in doubt whether it may be resent."""
         several = (unit.pieces if len(unit.pieces) == 1 else unit.pieces[1:-1] for unit in units)
         return self._repeats([[piece.data for piece in pieces] for pieces in several])
 

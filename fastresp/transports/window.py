@@ -158,7 +158,7 @@ class Sending:
         return self.chunk.command(at, part)
 
     def row_key(self, part: int, words: tuple[bytes, ...] | None, keys: RowKeys) -> str:
-        """Return the row key of a command with known arguments; None if it is large."""
+        """Return the row key of a command; ``words`` are its arguments, None if it is large."""
 
         def arguments(other: int) -> tuple[bytes, ...]:
             if other == part:

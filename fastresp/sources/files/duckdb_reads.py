@@ -153,7 +153,7 @@ def changed_columns(columns: pa.Schema) -> dict[str, str]:
 
 
 def partitions(sources: Sequence[str], pattern: str | None) -> list[str] | None:
-    """Return the columns named by folders of Parquet files; None if DuckDB would differ.
+    """Return the columns named by folders of Parquet files; None if DuckDB finds other columns.
 
     DuckDB uses all folders of a path, prefers the name of the folder to the file's own column,
     ignores case, and splits a folder's name differently if the name is more than ``name=value``.

@@ -171,7 +171,7 @@ def read_marked(
 
 
 def options_of(schema: pa.Schema, other: str) -> json.ParseOptions:
-    """Return Arrow's options to read these columns; ``other``: how to handle other columns."""
+    """Return Arrow's options to read these columns; ``other`` says how to handle the rest."""
     return json.ParseOptions(explicit_schema=schema, unexpected_field_behavior=other)
 
 

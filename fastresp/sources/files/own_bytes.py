@@ -1,4 +1,4 @@
-"""Copy the bytes of a file so that no process can change them during use; copy many to disk."""
+"""Copy the bytes of a file, in memory or on disk, so that no process can change them during use."""
 
 from __future__ import annotations
 

@@ -29,8 +29,8 @@ cdef class Quotes:
         lines: number of line ends passed.
         opened: the line of the open quote, from 1; 0 if all are closed.
         size: bytes since the open quote, up to the end of the last block.
-        fault: the line of the first wrong quoted field, from 1, or 0. Such a field has text
-            after its closing quote, and line ends, or a backslash before that quote.
+        fault: the line of the first wrong quoted field, from 1, or 0. A wrong field has text after
+            the closing quote, and has either line ends or a backslash before that quote.
         backslash: whether the wrong field has that backslash.
     """
 
@@ -56,7 +56,7 @@ cdef class Quotes:
     def feed(self, bytes block not None):
         """Pass a block, and return it with each escaped quote as two quotes.
 
-        If the block has a wrong field, the result ends with its closing quote.
+        If the block has a wrong field, the result ends with the closing quote of that field.
         """
         if self._held:
             block, self._held = self._held + block, b""
@@ -81,7 +81,7 @@ cdef class Quotes:
             found = self._next_inside(text, size, place)
             if found == size:
                 break
-            if found + 1 == size:  # the next byte decides its meaning
+            if found + 1 == size:  # the next byte decides the meaning
                 self._held = block[found:]
                 size = found
                 break
@@ -118,7 +118,7 @@ cdef class Quotes:
         return b"".join(pieces)
 
     def finish(self):
-        """Return the bytes kept back at the end of the last block; a quote there closes a field."""
+        """Return the bytes kept back from the last block; a quote among them closes a field."""
         held, self._held = self._held, b""
         if held == bytes([self._quote]):
             self.opened = 0

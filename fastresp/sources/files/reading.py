@@ -216,7 +216,7 @@ class BadRows:
 
 @dataclass
 class Reading:
-    """The settings and the state of one pass over files.
+    """The settings and the state of a pass over files.
 
     Attributes:
         options: the user's options.
