@@ -122,7 +122,7 @@ class Lane(Connection):
     def _paced(self) -> int | None:
         """Return how many commands may be sent in total, within the limits of replies and rate."""
         load = self._load
-        # Commands after a refused command must also be refused, before the node accepts them.
+        # No pace during refusals: the node must also refuse later commands before it accepts any.
         if load.pace is None or load.pace.in_bytes or load.retries:
             return None
         sent, window = load.sent, self.window

@@ -30,7 +30,7 @@ from .window import Sending
 __all__ = ["Nodes", "close_all_late"]
 
 # Seconds between topology refreshes while commands wait for a node, and the minimum interval as a
-# multiple of the last refresh's duration: no node is served during a refresh.
+# multiple of the last refresh's duration: other nodes are not served during a refresh.
 LOOK_S = 0.1
 LOOKS_APART = 3
 LOOK_MOST_S = 5.0
@@ -104,7 +104,7 @@ class Nodes:
         try:
             return (yield from self._preparing())
         except TransportError:
-            # Wait for the replies of other nodes: their commands would count as in doubt.
+            # Otherwise, commands in flight to other nodes would count as in doubt.
             with suppress(LostConnection, TransportError):
                 yield from self._lanes.finishing()
             raise
@@ -364,7 +364,7 @@ class Nodes:
             raise TransportError(f"{message}: {self._retries.words}", self._lanes.report)
 
     def _check_order(self) -> None:
-        """Once all are answered, check that no command overtook a refused command of the same key.
+        """After all replies, check that no command overtook a refused command of the same key.
 
         Raises:
             TransportError: a command overtook a refused command.

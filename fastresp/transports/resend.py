@@ -135,7 +135,7 @@ class ResendingWindow(Window):
             self._confirm()
 
     def _confirm(self) -> None:
-        """Send the command that confirms earlier commands, unless it was the last command sent."""
+        """Send the command that confirms earlier commands, unless a confirmation is pending."""
         last = self.last
         if self.confirmation is not None and self.question is None and last is not None:
             held = Repeated([self.confirmation.piece], last, last.end)
