@@ -4,18 +4,18 @@ from ..encode.columns.arrow cimport ArrowArray, ArrowArrayStream, ArrowSchema
 
 
 cdef struct Values:
-    # The memory of a column, from malloc, shared by all holders.
-    const void *buffers[3]              # validity (NULL if there are no nulls), offsets, data
+    # The memory of a column, from malloc, shared and counted by all holders.
+    const void *buffers[3]              # validity (NULL for no nulls), offsets, data
     int64_t length
     int64_t nulls
     int64_t size                        # bytes of data
     int holders
-    bint text  # UTF-8, otherwise any bytes
+    bint text  # UTF-8 text, otherwise arbitrary bytes
     bint wide  # 64-bit offsets, otherwise 32-bit
 
 
 cdef class StringColumn:
-    cdef Values *values  # this object is one of its holders
+    cdef Values *values  # this object counts as a holder
 
     @staticmethod
     cdef StringColumn of(Values *values)

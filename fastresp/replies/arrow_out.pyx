@@ -31,7 +31,7 @@ cdef int64_t NULLABLE = 2               # ARROW_FLAG_NULLABLE
 # The buffers of a struct: no validity bitmap, since no row is null.
 cdef const void *NO_VALIDITY[1]
 NO_VALIDITY[0] = NULL
-# Only StringColumn.of() passes this, so that no column is created without its memory.
+# Only StringColumn.of() passes this object, so that no column is created without memory.
 cdef object MAKER = object()
 
 
@@ -41,7 +41,7 @@ def held():
 
 
 cdef class StringColumn:
-    """A column of strings or bytes, with nulls, as an Arrow array.
+    """A column of strings or bytes that may be null, as an Arrow array.
 
     ``len()`` is the number of values, ``nbytes`` their size in bytes. Iterating yields str or
     bytes, and None for a null.
@@ -73,7 +73,7 @@ cdef class StringColumn:
         return f"<fastresp.StringColumn of {len(self):,} values ({kind}{nulls})>"
 
     def to_bytes(self):
-        """Return the values as a list of bytes, and None for a null."""
+        """Return the values as a list of bytes objects, with None for a null."""
         cdef Values *values = self.values
         cdef const unsigned char *valid = <const unsigned char *>values.buffers[0]
         cdef const char *data = <const char *>values.buffers[2]
@@ -105,12 +105,12 @@ cdef class StringColumn:
 
     @property
     def text(self):
-        """Whether the type is text (utf8), not bytes (binary)."""
+        """Whether the column's type is text (utf8), not bytes (binary)."""
         return self.values.text
 
     @property
     def large(self):
-        """Whether the type is large_utf8 or large_binary, for 2 GiB or more."""
+        """Whether the column's type is large_utf8 or large_binary, for 2 GiB or more."""
         return self.values.wide
 
     @property
@@ -165,10 +165,10 @@ cdef class StringBatch:
         return self.__arrow_c_schema__(), capsule
 
     cdef void fill(self, ArrowArray *out) except *:
-        """Write an array of the columns; its owner releases it."""
+        """Write an array of the columns, which its new owner must release."""
         cdef Py_ssize_t n = len(self.columns), i
         cdef StringColumn column
-        # One allocation: the pointers to the children, then the children.
+        # One allocation: the pointers to the children, and then the children.
         cdef char *memory = <char *>calloc(n, sizeof(ArrowArray *) + sizeof(ArrowArray))
         if memory is NULL:
             raise MemoryError("no memory for a batch of columns")
@@ -194,7 +194,7 @@ def stream(names, text, batches):
     the stream is released, the iterator's ``close()`` is called, if it has one.
 
     Args:
-        names: the names of the columns.
+        names: names of the columns.
         text: for each column, whether it is UTF-8.
         batches: an iterator of StringBatches with these columns.
     """
@@ -213,7 +213,7 @@ def stream(names, text, batches):
 
 
 def schema(names, text):
-    """Return a capsule with the schema of these columns; arguments as for ``stream``."""
+    """Return a capsule with the schema of columns; arguments as for ``stream``."""
     capsule = new_schema()
     describe_rows(schema_in(capsule), names, [(each, False) for each in text])
     return capsule
@@ -223,7 +223,7 @@ cdef class Outflow:
     """The private data of our ArrowArrayStream."""
 
     cdef int next(self, ArrowArray *out) except -1:
-        """Write the next batch; at the end, write a released array."""
+        """Write the next batch; after the last batch, write a released array."""
         cdef StringBatch batch = next(self.batches, None)
         if batch is None:
             memset(out, 0, sizeof(ArrowArray))
@@ -280,7 +280,7 @@ cdef void end_stream(ArrowArrayStream *stream) noexcept with gil:
     cdef PyObject *kind
     cdef PyObject *error
     cdef PyObject *trace
-    # The consumer may be handling its own exception: keep it.
+    # Keep the exception that the consumer may be handling.
     PyErr_Fetch(&kind, &error, &trace)
     close_batches(<Outflow>stream.private_data)
     Py_DECREF(<object>stream.private_data)
@@ -306,7 +306,7 @@ cdef void free_stream(capsule) noexcept:
 
 
 cdef void share(Values *values, ArrowArray *out) noexcept nogil:
-    """Write an array that is another holder of a column's memory."""
+    """Write an array that shares a column's memory, and count it as a holder."""
     more(values.holders)
     memset(out, 0, sizeof(ArrowArray))
     out.length = values.length
@@ -318,7 +318,7 @@ cdef void share(Values *values, ArrowArray *out) noexcept nogil:
 
 
 cdef void drop(Values *values) noexcept nogil:
-    """Remove a holder; the last one frees the memory."""
+    """Remove a holder, and free the memory after the last holder."""
     cdef int k
     if less(values.holders) == 0:
         for k in range(3):
@@ -391,7 +391,7 @@ cdef void release_schema(ArrowSchema *schema) noexcept nogil:
 
 
 cdef object new_schema():
-    """Return a capsule with an empty schema, to be written."""
+    """Return a capsule with an empty schema to fill in."""
     cdef ArrowSchema *schema = <ArrowSchema *>calloc(1, sizeof(ArrowSchema))
     if schema is NULL:
         raise MemoryError("no memory for the names of columns")
@@ -399,7 +399,7 @@ cdef object new_schema():
 
 
 cdef object new_array():
-    """Return a capsule with an empty array, to be written."""
+    """Return a capsule with an empty array to fill in."""
     cdef ArrowArray *array = <ArrowArray *>calloc(1, sizeof(ArrowArray))
     if array is NULL:
         raise MemoryError("no memory for a batch of columns")

@@ -30,10 +30,11 @@ from .reply_core import ReplyCore
 
 __all__ = ["ClusterCore"]
 
-# The limit of waiting reply bytes in memory is a share per node, within these bounds.
+# The limit of the memory for waiting replies, shared by all nodes; each node gets at least
+# LEAST_WAITING_BYTES.
 WAITING_BYTES = 16 << 20
 LEAST_WAITING_BYTES = 1 << 18
-# The maximum number of nodes that a cluster may name.
+# The maximum number of nodes that a cluster may name during a read.
 MOST_LANES = 4 * MOST_NODES
 # Bytes that may wait for sending while a node is idle.
 AHEAD_BYTES = 1 << 20
@@ -43,19 +44,20 @@ OF_A_TRANSACTION = "fastresp: the keys of this transaction moved to another node
 class ClusterCore:
     """Sends commands to the nodes of a cluster, and yields replies in the order of the source.
 
-    All nodes work concurrently. A reply waits until all earlier replies are yielded. A command is
-    resent if a node redirects it or refuses it for a while, or if it was lost and is idempotent.
+    All nodes work concurrently. A reply waits until all earlier replies are yielded. Commands are
+    resent if a node redirects them or refuses them for a while. Lost commands are resent if they
+    are idempotent.
 
     Args:
-        core: has the settings.
-        connections: one to each node; if the slots are unknown, one to any node.
-        answers: replies of the node that was asked for the cluster's nodes.
+        core: a ReplyCore with the settings.
+        connections: a connection to each node; if the slots are unknown, only one to any node.
+        answers: replies of the node that was queried for the cluster's nodes.
         follows: whether commands are resent.
 
     Attributes:
-        waiting: replies that arrived, by the place of their command in the source.
-        next: the place of the next reply to yield.
-        postponed: commands that wait until a node runs them.
+        waiting: received replies, by the source index of their commands.
+        next: the source index of the next reply to yield.
+        postponed: the commands that wait until a node accepts them.
         keeps_commands: whether ``sender()`` is used.
     """
 
@@ -79,7 +81,7 @@ class ClusterCore:
         self._recovery = Recovery(core, answers, self._redirects, self.waiting)
         self._position = Position()
         self._lost: NodeCore | None = None
-        # By lane of the router; None for a node that gets no slots.
+        # The address of each lane's node; None for a node that gets no slots.
         self._addresses: list[tuple[str, int] | None] = [None]
         servers = [self.server]
         if (topology := answers.topology) is not None:
@@ -120,7 +122,7 @@ class ClusterCore:
 
     @property
     def report(self) -> Report:
-        """The report so far, of all nodes."""
+        """The report so far for all nodes."""
         report, redirects = self._report, self._redirects
         windows = [node.window for node in self._nodes]
         totals = [window.totals() for window in windows]
@@ -147,10 +149,10 @@ class ClusterCore:
         self._position = max(self._position, node.window.position)
 
     def tend(self) -> None:
-        """Send and receive without waiting, for a caller outside the core.
+        """Send and receive without waiting, between calls of the generator.
 
         Raises:
-            LostConnection: ``loss()`` turns it into a TransportError.
+            LostConnection: a connection is lost; ``loss()`` returns a TransportError for it.
             TransportTimeout: no progress for ``timeout`` seconds.
         """
         for node in self._all:
@@ -169,23 +171,23 @@ class ClusterCore:
             node.touch()
 
     def raised(self, error: BaseException) -> bool:
-        """Return whether the exception comes from a connection, not from a source."""
+        """Return whether an exception was raised by a connection, not by a source."""
         lost = isinstance(error, TransportError) and error.report is self._report
         return lost or isinstance(error, LostConnection)
 
     def loss(self) -> TransportError:
-        """Return the exception for a lost connection. Tries to reconnect: may take seconds."""
+        """Return the exception for a lost connection. May take seconds, to try to reconnect."""
         assert self._lost is not None
         return self._lost.loss()
 
     def detach(self) -> None:
         """Close all connections."""
-        with ExitStack() as stack:  # closes all, even if closing one is interrupted
+        with ExitStack() as stack:  # closes all connections, even if one close is interrupted
             for node in self._all:
                 stack.callback(node.detach)
 
     def sender(self, place: int) -> tuple[NodeCore, bytes]:
-        """Return the node that sent one of the last replies, and the command of the reply."""
+        """Return the node that sent a recent reply, and the command of the reply."""
         for node in self._all:
             command = node.command_at(place)
             if command is not None:
@@ -193,7 +195,7 @@ class ClusterCore:
         raise LookupError(f"reply {place:,} was released")
 
     def redirect(self, node: NodeCore, command: Refused, words: str) -> bool:
-        """Resend a command if an error reply redirects it; return whether it does."""
+        """Resend a command if an error reply redirects or postpones it; return whether it does."""
         if self._follows and words.startswith(SOON):
             self._recovery.postpone(command, words)
             return True
@@ -203,7 +205,7 @@ class ClusterCore:
         if found is None or not self._follows:
             return False
         with self._reporting():
-            # Without other commands, none can be overtaken.
+            # If there is only one lane, no command on another lane can be overtaken.
             self._redirects.put(command, (host, port) if self._home else None, words, found)
         return True
 
@@ -217,7 +219,7 @@ class ClusterCore:
             raise
 
     def settle(self, slot: int, place: int) -> None:
-        """Note that a redirected command was answered."""
+        """Record that a redirected command was answered."""
         self._redirects.settle(slot, place)
 
     def exchange(self, chunks: Chunks) -> Generator[Wanted | Giving, Any, Exception | None]:
@@ -253,7 +255,7 @@ class ClusterCore:
                 yield from self._waiting()
 
     def giving(self) -> Iterator[Giving]:
-        """Yield the results that are ready for the reader."""
+        """Yield the results that are ready for the caller."""
         yield Giving(self.replies())
 
     def replies(self) -> Iterator[Any]:
@@ -281,17 +283,17 @@ class ClusterCore:
 
     @property
     def _drained(self) -> bool:
-        """Return whether the replies to all commands made so far are yielded."""
+        """Whether the replies to all commands so far are yielded."""
         return self.next >= self._position.command
 
     @property
     def _stale(self) -> bool:
-        """Return whether slots have moved since they were read."""
+        """Whether slots have moved since the last query of the slots."""
         return self._redirects.moved and self._home > 0
 
     @property
     def _wants_more(self) -> bool:
-        """Return whether to make the next chunk."""
+        """Whether to make the next chunk."""
         blocked = self._lost or self._stale or self.postponed.hold is not None
         if self.ended or blocked or not self.has_room:
             return False
@@ -301,10 +303,10 @@ class ClusterCore:
         return 0 in unsent and sum(unsent) < AHEAD_BYTES
 
     def _add_next(self, chunks: Chunks, *, ready: bool = False) -> Steps[Exception | None]:
-        """Add the next chunks; after an exception, add the last ones, and return the exception.
+        """Add the next chunks; after an exception, add the last chunks, and return the exception.
 
-        All chunks made from the same rows are added: a node may wait for the replies of another
-        node that has an earlier command.
+        All chunks of the same rows are added, since a node may wait for replies of another node
+        that has an earlier command.
 
         Args:
             ready: add only finished chunks.
@@ -319,7 +321,7 @@ class ClusterCore:
             while gathered:
                 self.add(gathered.popleft())
         except LostConnection:
-            pass  # raised again after all earlier replies
+            pass  # the error is raised again after all earlier replies
         except Exception as error:
             if self.raised(error):  # a connection failed during a wait for an async source
                 raise
@@ -329,7 +331,7 @@ class ClusterCore:
         try:
             return failure
         finally:
-            failure = None  # its traceback refers to this frame, and so to the data
+            failure = None  # its traceback refers to this frame, and thus to the data
 
     def _open(self) -> Steps[None]:
         """Connect to nodes that have work and no connection."""
@@ -343,7 +345,7 @@ class ClusterCore:
             yield from sleeping(PAUSE_S)
 
     def _open_one(self, node: NodeCore) -> Steps[None]:
-        # A frozen node never answers, while its commands could run on another node.
+        # A frozen node never answers, but another node could run its commands.
         timeout = (
             self.timeout if self.postponed.hold is None else min(self.timeout or REOPEN_S, REOPEN_S)
         )
@@ -383,7 +385,7 @@ class ClusterCore:
             node.step()
         except LostConnection:
             node.over = True
-            with suppress(LostConnection):  # in that case it gets last words
+            with suppress(LostConnection):  # raised after the last words are stored
                 node.collect()
             assert node.stream is not None
             if self._follows and not node.lost_for_good():
@@ -402,7 +404,7 @@ class ClusterCore:
         """Raise if the next reply can no longer arrive.
 
         Raises:
-            LostConnection: its connection is lost.
+            LostConnection: the connection with the next reply is lost.
         """
         if self._lost is None or self.next in self.waiting:
             return
@@ -422,7 +424,7 @@ class ClusterCore:
             yield [(node.stream, wait) for node, wait in waits.items() if node.stream is not None]
 
     def _refresh(self, chunks: Chunks) -> Steps[Exception | None]:
-        """Read the slots anew, once all commands are answered, and use new nodes.
+        """Query the slots again, once all commands are answered, and use new nodes.
 
         Returns:
             As for ``_add_next()``: chunks for the old nodes may be ready.

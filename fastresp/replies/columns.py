@@ -1,4 +1,4 @@
-"""Columns that are read from a server while they are used."""
+"""The base class of columns that are read from a server while they are used."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Columns(ABC):
 
     Attributes:
         names: the names of the columns.
-        rows: rows read so far in the last reading.
-        nbytes: bytes of replies in the last reading.
-        error: the exception that ended the last reading, or None.
+        rows: rows read so far, in the last iteration.
+        nbytes: bytes of replies, in the last iteration.
+        error: the exception that ended the last iteration, or None.
     """
 
     def __init__(self, names: list[str], text: list[bool]) -> None:
@@ -48,7 +48,7 @@ class Columns(ABC):
         return schema(self.names, self._text)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """Return the batches as an Arrow stream; reading starts with the first batch."""
+        """Return the batches as an Arrow stream; requesting the first batch connects."""
         return arrow_stream(self.names, self._text, self.batches())
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
@@ -65,7 +65,7 @@ class Columns(ABC):
         return reading
 
     def close(self) -> None:
-        """Stop all readings, and close their connections."""
+        """Stop all iterations, and close their connections."""
         for each in self._readings:
             reading = each()
             if reading is not None:
@@ -92,4 +92,4 @@ class Columns(ABC):
 
     @abstractmethod
     def _read(self) -> Generator[StringBatch, None, None]:
-        """Yield the batches of a new reading, and count their rows and bytes."""
+        """Read the data from the server: yield batches, and count rows and bytes."""

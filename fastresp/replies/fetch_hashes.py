@@ -44,9 +44,9 @@ def fetch_hashes(
 
     Pass the result to any library that accepts Arrow data: ``pyarrow.table(rows)``,
     ``polars.DataFrame(rows)``, ``pandas.DataFrame.from_arrow(rows)`` (``pandas.DataFrame(rows)`` is
-    slower: it makes a dict per row). Each reading opens its own connection and fetches batches as
-    they are used, so memory stays bounded for any number of keys. The server may be a replica. If
-    it is any node of a cluster, all primaries are read concurrently.
+    slower: it makes a dict per row). Each use of the result opens its own connection and fetches
+    batches as they are used, so memory stays bounded for any number of keys. The server may be a
+    replica. If it is a node of a cluster, all primaries are read concurrently.
 
     Args:
         keys: an iterable of keys, or a column of keys (an Arrow array, a Series): one row per key,
@@ -61,17 +61,17 @@ def fetch_hashes(
             columns are UTF-8 text.
         timeout: give up after this many seconds without progress; None to wait forever.
         batch_rows: the maximum number of rows per batch; a batch also ends at 32 MiB.
-        max_reply_bytes: a row of more bytes ends the reading with an error; None for 512 MiB.
+        max_reply_bytes: a row of more bytes raises an error; None for 512 MiB.
         slots: with a pattern, read only keys in this range of key slots, within ``range(16384)``,
             such as ``range(8192)``. Several readers with adjacent ranges read each key once. In a
-            cluster, only the owners of these slots are scanned; a single server lists all its keys
+            cluster, only the owners of these slots are scanned. A single server lists all its keys
             to each reader.
 
     A missing field is a null, and a missing key a row of nulls. A pattern finds only hashes, in no
     particular order. SCAN may return a key twice while the server resizes its table of keys. A key
-    that is deleted or becomes another type meanwhile is a row of nulls; a key written meanwhile
-    may or may not be found. In a cluster, a key in a moving slot may be returned twice, or not at
-    all; if a node is lost, its slots are scanned again, and their keys may be returned twice.
+    that is deleted or changes its type meanwhile is a row of nulls; a key written meanwhile may or
+    may not be found. In a cluster, a key in a moving slot may be returned twice, or not at all. If
+    a node is lost, its slots are scanned again, and their keys may be returned twice.
 
     Returns:
         The rows. No connection is opened until they are read.
@@ -85,8 +85,8 @@ def fetch_hashes(
             names the key.
         DecodeError: a value is not UTF-8; the message names the key and the column.
         TransportError, TransportTimeout: the server can't be used, or the connection was lost.
-        SourceError, EncodeError: the keys can't be read, have several columns, or one of them
-            can't be encoded.
+        SourceError, EncodeError: the keys can't be read, have several columns, or include a key
+            that can't be encoded.
         TypeError: the keys are rows of several values.
 
     A library that reads the Arrow stream raises its own exception with the same text, even for
@@ -134,8 +134,8 @@ def _check_slots(slots: range | None, pattern: Pattern | None) -> None:
     """Check the range of slots to read.
 
     Raises:
-        TypeError: it is not a range.
-        ValueError: it is not within the slots, has a step, or there is no pattern.
+        TypeError: ``slots`` is not a range.
+        ValueError: the range exceeds the slots or has a step, or there is no pattern.
     """
     if slots is None:
         return
@@ -179,17 +179,17 @@ def binary_columns(binary: bool | Iterable[str], names: list[str]) -> set[str]:
 class Hashes(Columns):
     """Hashes as columns, fetched as they are used: the result of ``fetch_hashes``.
 
-    Pass it to any library that accepts Arrow data. Each use reads the hashes again, unless the
-    keys were an iterator, which can be read only once. Iterating yields rows as dicts, so
+    Pass this object to any library that accepts Arrow data. Each use reads the hashes again; if the
+    keys are an iterator, the hashes can be read only once. Iterating yields rows as dicts, so
     ``pandas.DataFrame(rows)`` works, but ``pandas.DataFrame.from_arrow(rows)`` is faster. With
-    polars use ``polars.DataFrame(rows)``; ``polars.from_arrow(rows)`` makes a Series of structs
+    polars, use ``polars.DataFrame(rows)``: ``polars.from_arrow(rows)`` makes a Series of structs
     from any stream.
 
     Attributes:
         names: the names of the columns.
-        rows: rows read so far in the last reading.
-        nbytes: bytes of replies in the last reading.
-        error: the exception that ended the last reading, or None.
+        rows: rows read so far, in the last iteration.
+        nbytes: bytes of replies, in the last iteration.
+        error: the exception that ended the last iteration, or None.
     """
 
     def __init__(
@@ -204,11 +204,11 @@ class Hashes(Columns):
         """Begin to read the hashes.
 
         Returns:
-            The connection; the object that finds the keys for a pattern, otherwise None; the keys
-            if there is no pattern, otherwise None.
+            A tuple: the connection; for a pattern, the object that finds the keys, otherwise None;
+            the keys, or None for a pattern.
 
         Raises:
-            SourceError: the keys were an iterator, which has been read already.
+            SourceError: the keys are an iterator that was already read.
         """
         self.rows = self.nbytes = 0
         self.error = None

@@ -5,16 +5,16 @@ from .arrow_out cimport Values
 
 
 cdef struct GrowingColumn:
-    # A column under construction. Owns its memory, which is from malloc.
+    # A column under construction. The memory is owned, from malloc.
     char *data
-    int64_t size  # bytes, including an incomplete value
+    int64_t size  # bytes of all values, including an incomplete value
     int64_t room                # bytes allocated
-    int64_t *offsets            # one more than values
-    unsigned char *valid        # one bit per place, cleared for a null
-    int64_t length              # whole values
-    int64_t places              # values allocated for; a multiple of 8
+    int64_t *offsets            # offsets of the values, and the end of the last value
+    unsigned char *valid        # one bit per value, cleared for a null
+    int64_t length              # number of whole values
+    int64_t places              # capacity in values; a multiple of 8
     int64_t nulls
-    int64_t expected  # bytes of the last batch, and a little more
+    int64_t expected  # slightly more than the bytes of the last batch
     int64_t checked  # values checked for UTF-8; invalid ones have been reported
     bint text
 
@@ -27,7 +27,7 @@ cdef int64_t first_invalid(GrowingColumn *column) noexcept nogil
 
 
 cdef inline bint put_bytes(GrowingColumn *column, const char *p, int64_t n) noexcept nogil:
-    """Append to the current value; return False if out of memory."""
+    """Append bytes to the current value; return False if out of memory."""
     if column.room - column.size < n and not grow_data(column, n):
         return False
     memcpy(column.data + column.size, p, n)

@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""Columns of strings or bytes under construction: append values, then take rows off."""
+"""Columns of strings or bytes under construction: append values, then take rows."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport INT32_MAX, int32_t
@@ -46,12 +46,12 @@ def string_column(list values, *, Py_ssize_t head=0, Py_ssize_t tail=0, bint tex
 
     Args:
         values: the values.
-        head, tail: bytes to cut off at the start and the end of each value.
+        head, tail: number of bytes to cut off at the start and end of each value.
         text: whether the values must be UTF-8.
 
     Raises:
         UnicodeDecodeError: a value is not UTF-8; the exception's ``object`` is the value.
-        ValueError: a value is shorter than head and tail.
+        ValueError: a value is shorter than head and tail together.
     """
     cdef GrowingColumn column
     cdef bytes value
@@ -83,7 +83,7 @@ def string_column(list values, *, Py_ssize_t head=0, Py_ssize_t tail=0, bint tex
 cdef bint grow_data(GrowingColumn *column, int64_t n) noexcept nogil:
     """Make room for n more bytes.
 
-    The first room is at least the size of the last batch; after that, the room at least doubles.
+    The first allocation is at least the size of the last batch; later ones at least double.
     """
     cdef int64_t room = max(FIRST_BYTES, 2 * column.room, column.size + n)
     if column.room == 0:
@@ -120,7 +120,7 @@ cdef void clear(GrowingColumn *column) noexcept nogil:
 
 
 cdef Values *take_rows(GrowingColumn *column, int64_t rows) except NULL:
-    """Remove and return the first values; the column keeps the others, and the current value."""
+    """Remove and return the first values; the column keeps the rest, and the current value."""
     cdef GrowingColumn rest
     cdef int64_t start = column.offsets[rows]
     cdef Values *values = <Values *>calloc(1, sizeof(Values))
@@ -142,7 +142,7 @@ cdef Values *take_rows(GrowingColumn *column, int64_t rows) except NULL:
     values.wide = start > INT32_MAX
     values.buffers[0] = bitmap_of(column, values)
     values.buffers[1] = offsets_of(column, values)
-    # Don't always shrink: malloc would then get the next batch's memory from the system.
+    # Don't always shrink: otherwise malloc requests the next batch's memory from the system.
     values.buffers[2] = shrunk(column.data, start) if start <= column.room // 2 else column.data
     column[0] = rest
     return values
@@ -166,9 +166,9 @@ cdef void *bitmap_of(GrowingColumn *column, Values *values) noexcept:
 
 
 cdef void *offsets_of(GrowingColumn *column, Values *values) noexcept:
-    """Return the offsets, narrowed to 32 bits in place unless wide.
+    """Return the offsets, narrowed in place to 32 bits unless ``wide`` is set.
 
-    Each is written at or before its old place.
+    Each narrowed offset is written at or before its old location.
     """
     cdef int64_t i
     cdef int32_t offset
@@ -182,13 +182,13 @@ cdef void *offsets_of(GrowingColumn *column, Values *values) noexcept:
 
 
 cdef void *shrunk(void *memory, int64_t size) noexcept:
-    """Return the memory without its unused end, or unchanged if realloc fails."""
+    """Return the memory without its unused end; if realloc fails, return it unchanged."""
     cdef void *smaller = realloc(memory, max(size, 1))
     return memory if smaller is NULL else smaller
 
 
 cdef int64_t first_invalid(GrowingColumn *column) noexcept nogil:
-    """Return the first unchecked value that is not UTF-8; -1 if all are."""
+    """Return the index of the first unchecked value that is not UTF-8; -1 if all are UTF-8."""
     cdef int64_t start = column.offsets[column.checked], i
     cdef int64_t end = column.offsets[column.length]
     cdef int64_t first = column.checked

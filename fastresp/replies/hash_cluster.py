@@ -23,7 +23,7 @@ __all__ = ["HashCluster"]
 class HashCluster(ClusterCore):
     """Collects the HMGET replies of all nodes as columns.
 
-    Replies are put in order as bytes, and then parsed.
+    The bytes of replies are put in order, and then parsed.
 
     Args:
         core, others: as for ClusterCore.
@@ -53,7 +53,7 @@ class HashCluster(ClusterCore):
         return node
 
     def reading(self, chunks: Chunks) -> Generator[Wanted | Giving, Any, None]:
-        """Send the keys, and yield batches of their rows; raises as ``exchange()``."""
+        """Send the keys, and yield batches of rows. Raises the exceptions of ``exchange()``."""
         failure = yield from self.exchange(chunks)
         if failure is not None:
             with advising():

@@ -1,4 +1,4 @@
-"""The fields of hashes to read, and errors about them."""
+"""The fields to read from hashes, and errors about them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class HashFields:
         self.found = False
 
     def taken(self, columns: ReplyColumns, *, rest: bool = False) -> Iterator[StringBatch]:
-        """Yield the full batches; at the end, also the last batch."""
+        """Yield the full batches; with ``rest``, yield the last batch as well as full batches."""
         while rest or columns.rows >= self.batch_rows or columns.nbytes >= BATCH_BYTES:
             batch = columns.take(self.batch_rows)
             if batch is None:
@@ -44,11 +44,11 @@ class HashFields:
             yield batch
 
     def ignores(self, text: str) -> bool:
-        """Return whether an error means that a key became another type after SCAN found it."""
+        """Return whether an error means that a key changed its type after SCAN found the key."""
         return self.found and text.startswith("WRONGTYPE ")
 
     def error(self, text: str, key: bytes, index: int) -> CommandError:
-        """Return the exception for another error reply."""
+        """Return the exception for an error reply that is not ignored."""
         return CommandError(f"{text} (key {shown_key(key)})", index=index)
 
     def not_text(self, key: bytes, column: int) -> DecodeError:

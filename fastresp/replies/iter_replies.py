@@ -48,20 +48,20 @@ def iter_replies(
     evicts keys is asked for reply sizes first (MEMORY USAGE), so that reading evicts no keys.
 
     In a cluster, each command is routed to the owner of its key, over one connection per node, and
-    all nodes work concurrently. Commands of a key run in order, and follow a moved slot. If a node
-    is lost, or refuses commands for a while, they are resent for up to ``timeout`` seconds without
-    progress; commands that may have run are resent only if they are idempotent. Commands without a
-    key, such as DBSIZE, run on the node named by ``server``. Commands with keys in several slots
-    are refused, and so are connection commands, such as WAIT and SELECT.
+    all nodes work concurrently. Commands of a key run in order, even if its slot moves. If a node
+    is lost, or refuses commands for a while, its commands are resent for up to ``timeout`` seconds
+    without progress; commands that may have run are resent only if they are idempotent. Commands
+    without a key, such as DBSIZE, run on the node named by ``server``. Commands with keys in
+    several slots and connection commands, such as WAIT and SELECT, are refused.
 
     Args:
         data, template, server, nulls, timeout, default: as for ``mass_insert``.
-        on_error: ``"raise"`` raises an error reply as a CommandError; ``"collect"`` yields it in
-            its place, as a CommandError. Errors inside a reply, such as EXEC's, stay in the reply.
+        on_error: ``"raise"`` raises an error reply as a CommandError; ``"collect"`` yields the
+            CommandError as the reply. Errors within a reply, such as EXEC's, stay in the reply.
         decode: True or an encoding to get replies as str; by default they are bytes.
         max_reply_bytes: a larger reply closes the connection, as soon as its size is known; None
-            for 512 MiB, the largest value that servers accept by default. Each element of an array
-            counts as 64 more bytes, about the memory that it needs.
+            for 512 MiB, the largest value that servers accept by default. Each array element counts
+            64 bytes more than its size: about the memory of its object.
 
     Returns:
         An iterator of replies: bytes or str, int, None, or lists of these. Call its ``close()`` to
@@ -93,7 +93,7 @@ def execute(
 ) -> Any:
     """Run one command over a new connection, and return its reply.
 
-    In a cluster, the node named by ``server`` runs it, or redirects it to the owner of its key.
+    In a cluster, the node named by ``server`` runs the command, or redirects it to the key's owner.
 
     Args:
         *arguments: the command's name and its arguments, as for ``pack``:
@@ -126,7 +126,7 @@ def one_command(arguments: tuple[Any, ...]) -> list[tuple[Any, ...]]:
     """Return a source with one command.
 
     Raises:
-        TypeError: these are not the arguments of one command.
+        TypeError: the arguments are not one command.
     """
     if not arguments or not isinstance(arguments[0], str | bytes):
         raise TypeError(
@@ -138,7 +138,7 @@ def one_command(arguments: tuple[Any, ...]) -> list[tuple[Any, ...]]:
 
 @contextmanager
 def one_reply() -> Iterator[None]:
-    """Remove the index and the ``nulls=`` advice from an error: one command has neither."""
+    """Remove the index and the ``nulls=`` advice from errors: they don't apply to one command."""
     try:
         yield
     except EncodeError as error:
@@ -174,10 +174,10 @@ def reply_core(
 
 
 def replying(one: ReplyCore, chunks: Chunks) -> Generator[Wanted | Giving, Any, None]:
-    """Connect and yield replies as they arrive: the generator behind ``iter_replies()``.
+    """Connect, and yield replies as they arrive; this is the generator behind ``iter_replies()``.
 
     Args:
-        one: for one server.
+        one: the connection for a single server.
         chunks: the commands.
     """
     failure = None
@@ -195,6 +195,6 @@ def replying(one: ReplyCore, chunks: Chunks) -> Generator[Wanted | Giving, Any, 
         yield from locating(chunks.data, [error])
         raise
     finally:
-        failure = None  # it refers to this frame, and so to the data
+        failure = None  # its traceback refers to this frame, and thus to the data
         core.detach()
         chunks.close()

@@ -1,4 +1,4 @@
-"""Patterns of keys, such as ``"user:{id}"``: parse them, and find their keys."""
+"""Parse key patterns, such as ``"user:{id}"``, and find matching keys."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .scan import Scan
 
 __all__ = ["Found", "Pattern", "as_pattern", "is_text", "not_text", "shown_key"]
 
-# Doubled braces, a placeholder, an unbalanced brace, text.
+# Doubled braces, a placeholder, an unbalanced brace, or text.
 PIECES = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]|[^{}]+")
 # Special characters in the patterns of SCAN.
 GLOB = re.compile(r"([*?\[\]\\^])")
@@ -29,9 +29,9 @@ class Pattern:
     """A pattern of keys, and the part of the keys that becomes a column.
 
     Attributes:
-        glob: the pattern for SCAN; if ``single``, the key.
+        glob: the pattern for SCAN; the key if ``single`` is set.
         column: the name of the column.
-        head, tail: bytes of a key before and after this part.
+        head, tail: the number of bytes of a key before and after the column's part.
         single: whether this is a single key, not a pattern.
     """
 
@@ -88,7 +88,7 @@ def _escaped(text: str) -> str:
 
 
 class Found:
-    """Finds the keys of a pattern, and makes their column.
+    """Finds the keys of a pattern, and makes the column of keys.
 
     Args:
         pattern: the pattern.
@@ -126,11 +126,11 @@ class Found:
                 yield page
 
     def disconnect(self) -> None:
-        """Interrupt a SCAN that another thread waits for."""
+        """Interrupt a SCAN for which another thread waits."""
         self._scan.disconnect()
 
     def added(self, batch: StringBatch, *, text: bool) -> StringBatch:
-        """Return the batch with the column of keys added in front.
+        """Return the batch with the column of keys prepended.
 
         Raises:
             DecodeError: a key is not UTF-8.

@@ -21,24 +21,24 @@ __all__ = ["Rest"]
 # Further requests ask for about MORE_BYTES, at most MOST_ENTRIES.
 MOST_ENTRIES = 10_000
 MORE_BYTES = 1 << 20
-# The number of redirections of a request. Source: RedisClusterRequestTTL of redis-py.
+# The maximum number of redirections of a request. Source: RedisClusterRequestTTL of redis-py.
 MOST_REDIRECTS = 16
 
-# The host and port of a node of a cluster; None for the server that was given.
+# The host and port of a cluster node; None for the server that the user named.
 Node: TypeAlias = tuple[str, int] | None
 
 
 class Rest:
-    """Read the remaining entries of large keys, in a cluster from the owners of the keys.
+    """Reads the remaining entries of large keys; in a cluster, from the owners of the keys.
 
-    It has its own connection to each node. If a node of a cluster is lost, or refuses a request
-    for a while, the request is resent to the key's current owner.
+    A Rest has its own connection to each node. If a cluster node is lost, or refuses a request for
+    a while, the request is resent to the key's current owner.
 
     Args:
         server: the server, or a node of a cluster.
         command: LRANGE, SSCAN or ZSCAN.
-        timeout: seconds to wait for each reply, and for a lost node; None for no limit, and 30
-            for a lost node.
+        timeout: seconds to wait for each reply, and for the slots of a lost node. None for no
+            limit for replies, and 30 seconds for a lost node.
     """
 
     def __init__(self, server: Server, command: str | None, timeout: float | None) -> None:
@@ -46,14 +46,14 @@ class Rest:
         self._command = command
         self._timeout = timeout
         self._opened: dict[Node, tuple[Server, Any]] = {}
-        # The nodes of slots, as far as known. None for a single server.
+        # The known nodes of slots; None for a single server.
         self._slots: dict[int, Node] | None = None
         self._processes = Processes()
-        # Nodes that may be asked for the cluster's nodes.
+        # Nodes that can be queried for the cluster's nodes.
         self._known: list[tuple[str, int]] = []
 
     def begin(self) -> None:
-        """Find out whether this is a cluster, and its nodes.
+        """Find out whether the server belongs to a cluster, and find the cluster's nodes.
 
         Raises:
             TransportError: the server can't be used.
@@ -79,11 +79,11 @@ class Rest:
         """Yield the entries of a set or sorted set.
 
         If the key moves to another node meanwhile, or its node is lost, entries may be yielded
-        twice: a cursor is valid on one node only, so the key is read again from its beginning.
+        twice: a cursor is valid on one node only, so the key is read again from the start.
 
         Args:
-            key: its key.
-            cursor, entries: the first reply of SSCAN or ZSCAN.
+            key: the key of the set.
+            cursor, entries: the contents of the first reply to SSCAN or ZSCAN.
         """
         at: bytes | None = cursor
         over: Any = None
@@ -111,7 +111,7 @@ class Rest:
         """Send a request to the node of a key; return the reply and the connection.
 
         Raises:
-            CommandError: the server refuses it.
+            CommandError: the server refuses the request.
             TransportError: the server can't be used; in a cluster, no node ran it in time.
         """
         from redis import RedisError
@@ -167,7 +167,7 @@ class Rest:
         from redis.exceptions import AskError, ClusterDownError, MovedError, TryAgainError
 
         names = {MovedError: "MOVED ", AskError: "ASK ", TryAgainError: "TRYAGAIN "}
-        names[ClusterDownError] = "CLUSTERDOWN "  # redis-py removes them
+        names[ClusterDownError] = "CLUSTERDOWN "  # redis-py removes the error code
         server, connection = self._connected(node)
         try:
             if asks:
@@ -201,6 +201,6 @@ class Rest:
 
 
 def _next_count(entries: list[bytes]) -> int:
-    """Return the number of entries to request next, from the average size of the last ones."""
+    """Return the number of entries to request next, from the average size of the last entries."""
     size = sum(map(len, entries)) / max(len(entries), 1)
     return max(1, min(MOST_ENTRIES, int(MORE_BYTES / max(size, 1))))

@@ -1,4 +1,4 @@
-"""A connection to one node of a cluster: puts its replies in order with the other nodes'."""
+"""A connection to a cluster node, whose replies are ordered with the replies of other nodes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["Arrived", "NodeCore", "NodeWindow", "Nodes", "waits_of"]
 
 
 class Nodes(Protocol):
-    """The part of ClusterCore that its nodes need."""
+    """The part of ClusterCore that a NodeCore uses."""
 
     next: int
     waiting: dict[int, Any]
@@ -38,13 +38,13 @@ class Nodes(Protocol):
 
 
 class Arrived(NamedTuple):
-    """Replies that arrived, and wait for earlier replies of other nodes.
+    """Received replies that wait for earlier replies of other nodes.
 
     Attributes:
-        last: the place of the last reply.
+        last: the source index of the last reply.
         number: the number of replies.
         size: the size of the replies in bytes.
-        chunks: the commands that they answer, if commands are kept.
+        chunks: the commands of the replies, if commands are kept.
     """
 
     last: int
@@ -54,16 +54,16 @@ class Arrived(NamedTuple):
 
 
 class NodeWindow(Window):
-    """A window with commands that can be resent over another connection.
+    """A window whose commands can be resent over another connection.
 
     Attributes:
-        unwritten: bytes that count as sent, but were not.
+        unwritten: bytes that are counted as sent, but were not sent.
     """
 
     unwritten = 0
 
     def unanswered(self) -> Iterator[Refused]:
-        """Yield the unanswered commands; ``tries`` is 0 for commands that have not run."""
+        """Yield the unanswered commands; ``tries`` is 0 for commands that were never sent."""
         for held in self._held:
             sent = held.whole
             first = max(self.acknowledged - held.first_reply, 0)
@@ -75,7 +75,7 @@ class NodeWindow(Window):
                     yield Refused(held.row(at), place, held.command(at, at), tries)
 
     def abandon(self) -> None:
-        """Count all commands as sent and answered: they are resent over other connections."""
+        """Count all commands as sent and answered, since other connections resend them."""
         for held in self._held:
             rest = held.size - held.at
             self.unwritten += rest
@@ -83,7 +83,7 @@ class NodeWindow(Window):
         self.acknowledge(self.made)
 
     def before(self, place: int) -> int:
-        """Return the number of replies due for commands before a place."""
+        """Return the number of replies to commands before a source index."""
         for held in self._held:
             places = places_of(held, 0, len(held.chunk.ends))
             if places[-1] >= place:
@@ -92,10 +92,10 @@ class NodeWindow(Window):
 
 
 class NodeCore(ReplyCore):
-    """A connection to a node; its replies are yielded in order with the replies of other nodes.
+    """A connection to a cluster node; replies are yielded in the order of the source.
 
-    Replies that arrived and wait for earlier replies of other nodes count as in flight. If there
-    are many, no more commands are sent; if they are large, no more replies are read.
+    Received replies that wait for earlier replies of other nodes count as in flight. If many
+    replies wait, no more commands are sent; if large replies wait, no more replies are read.
 
     Args:
         nodes: all nodes of the cluster.
@@ -103,9 +103,9 @@ class NodeCore(ReplyCore):
         settings: the other arguments of ReplyCore.
 
     Attributes:
-        address: of the node, as the cluster names it; None if unknown.
+        address: the node's address in the cluster's topology; None if unknown.
         over: whether reading has ended: the connection is lost, or a reply can't be decoded.
-        held_bytes: bytes of the replies that arrived and are not yielded yet.
+        held_bytes: bytes of the received replies that are not yielded yet.
     """
 
     window: NodeWindow
@@ -119,12 +119,12 @@ class NodeCore(ReplyCore):
         self._before = 0  # bytes received over earlier connections
         self._doubtful: Refused | None = None
         self.held_bytes = 0
-        self._held = 0  # number of these replies
+        self._held = 0  # number of received replies that are not yielded yet
         self._arrived: deque[Arrived] = deque()
 
     @property
     def report(self) -> Report:
-        """The report so far, of all nodes."""
+        """The report so far for all nodes."""
         return self._nodes.report
 
     @property
@@ -147,12 +147,12 @@ class NodeCore(ReplyCore):
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is to be sent or received."""
+        """Whether there is nothing to send or receive."""
         return self.over or self.finished
 
     @property
     def expects(self) -> bool:
-        """Whether a reply is still due, or the socket is full."""
+        """Whether a reply is due, or the socket is full."""
         assert self.stream is not None
         window = self.window
         if self._all_behind or self.stream.full or (self._sizes and self._sizes.asking):
@@ -161,7 +161,7 @@ class NodeCore(ReplyCore):
 
     @property
     def is_full(self) -> bool:
-        """Whether arrived replies prevent further reading."""
+        """Whether the waiting replies are too large to read more replies."""
         return self.held_bytes > self.reply_bytes
 
     def room(self) -> int:
@@ -176,7 +176,7 @@ class NodeCore(ReplyCore):
 
     @property
     def may_send(self) -> bool:
-        """Whether a connection could send immediately."""
+        """Whether an open connection could send immediately."""
         return self.room() > self.window.sent
 
     # After the loss of the connection.
@@ -202,7 +202,7 @@ class NodeCore(ReplyCore):
         return True
 
     def renew(self, reader: Any) -> None:
-        """Close the connection, and forget its commands, before opening a new connection."""
+        """Close the connection, and forget its commands, so that a new connection can be opened."""
         self.detach()
         self.window.abandon()
         self.reader = self.sink = reader
@@ -221,7 +221,7 @@ class NodeCore(ReplyCore):
         )
 
     def has(self, place: int) -> bool:
-        """Return whether the command at this place is the first unanswered one."""
+        """Return whether the first unanswered command has this source index."""
         window = self.window
         return window.acknowledged < window.made and self._next_place == place
 
@@ -231,7 +231,7 @@ class NodeCore(ReplyCore):
         return held.source_index(at)
 
     def collect(self) -> bool:
-        """Put the replies that have arrived in their places; return whether there were any.
+        """Store the received replies by source index; return whether there were any.
 
         Raises:
             LostConnection: there are more replies than commands.
@@ -260,12 +260,12 @@ class NodeCore(ReplyCore):
         return bool(replies)
 
     def _put(self, first: int, replies: list[Any], size: int) -> None:
-        """Put replies in their places.
+        """Store replies by source index.
 
         Args:
             first: index of the first reply on this connection.
-            replies: at least one.
-            size: their bytes.
+            replies: the replies, at least one.
+            size: the size of the replies in bytes.
         """
         at, last, chunks = 0, -1, []
         while at < len(replies):
@@ -284,13 +284,13 @@ class NodeCore(ReplyCore):
         self.hold(Arrived(last, len(replies), size, chunks))
 
     def hold(self, arrived: Arrived) -> None:
-        """Count replies until all up to their last place are yielded."""
+        """Count replies as in flight until the last of them is yielded."""
         self._arrived.append(arrived)
         self._held += arrived.number
         self.held_bytes += arrived.size
 
     def command_at(self, place: int) -> bytes | None:
-        """Return the command at a place, if it is kept and was answered over this connection."""
+        """Return the command at a source index, if this node answered and keeps the command."""
         for arrived in self._arrived:
             for held in arrived.chunks:
                 for at, found in enumerate(places_of(held, 0, len(held.chunk.ends))):
@@ -312,7 +312,7 @@ class NodeCore(ReplyCore):
             self._nodes.waiting[place] = reply
 
     def release(self, place: int) -> None:
-        """Forget the replies before a place, which were yielded."""
+        """Forget the replies before a source index, which were yielded."""
         arrived = self._arrived
         while arrived and arrived[0].last < place:
             gone = arrived.popleft()
@@ -321,7 +321,7 @@ class NodeCore(ReplyCore):
 
 
 def places_of(held: Sending, start: int, stop: int) -> Sequence[int]:
-    """Return the places in the source of commands of a chunk."""
+    """Return the source indices of a range of a chunk's commands."""
     if isinstance(held, Resent):
         return [each.place for each in held.refused[start:stop]]
     places: array[int] | None = held.chunk.places

@@ -1,4 +1,4 @@
-"""Connect to the server to read replies from, or to all nodes of its cluster."""
+"""Connect to the server that sends the replies, or to all nodes of its cluster."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def opening(core: ReplyCore, chunks: Chunks, kind: Callable[..., T]) -> Steps[T 
     """Connect to the server, or to all nodes of its cluster.
 
     Args:
-        core: gets the connection to a single server.
+        core: receives the connection if it is a single server.
         chunks: the commands to send.
         kind: ClusterCore or a subclass.
 
@@ -35,7 +35,7 @@ def opening(core: ReplyCore, chunks: Chunks, kind: Callable[..., T]) -> Steps[T 
     connections, answers = yield from connecting(core.server, core.timeout)
     chunks.adapt(answers)
     if answers.cluster and (core.server.nodes or core.server.follows):
-        # Only a part of a transaction would be resent.
+        # Don't resend commands of transactions: only a part of a transaction would be resent.
         return kind(core, connections, answers, follows=not _has_multi(chunks.template))
     if answers.evicts:
         core.ask_for_sizes()
@@ -44,7 +44,7 @@ def opening(core: ReplyCore, chunks: Chunks, kind: Callable[..., T]) -> Steps[T 
 
 
 def _has_multi(template: Template | None) -> bool:
-    """Return whether a template has transactions; a command passed as a row is in none."""
+    """Return whether a template has transactions. Commands passed as rows can't be in one."""
     names = [] if template is None else [name for name, *_ in template.commands]
     return any(
         isinstance(part, bytes) and part.upper() == b"MULTI" for parts in names for part in parts

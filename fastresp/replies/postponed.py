@@ -1,4 +1,4 @@
-"""Commands of a cluster that wait because a node refused them for a while, or was lost."""
+"""Commands that wait because a cluster node was lost, or refused them for a while."""
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ from ..transports.retries import LATER, MOST_S, PAUSE_S, ranges
 
 __all__ = ["SOON", "Postponed"]
 
-# Error replies of nodes that did not run a command, but may do so soon.
+# Error replies of nodes that did not run a command, but may run it soon.
 SOON = tuple(each.decode() for each in LATER)
 
 
 class Postponed:
-    """Keeps commands until they may be resent, and their order.
+    """Keeps commands, in order, until they may be resent.
 
-    Later commands are held back meanwhile. If one of them was in flight and ran, earlier commands
-    with the same key are not resent, since they would overtake it.
+    Meanwhile, later commands are held back. If a later command was in flight and ran, postponed
+    commands with the same key are not resent, since they would run out of order.
 
     Args:
         timeout: seconds for which commands may wait without progress; None for 30.
 
     Attributes:
-        words: the last error reply, or why no node could be asked.
+        words: the last error reply, or why no node could be queried.
         lost: the lost node, for messages; empty if none.
     """
 
     def __init__(self, timeout: float | None) -> None:
         self.words = self.lost = ""
         self._timeout = timeout or MOST_S
-        # By slot and place; -1 is the slot of commands without a key.
+        # By slot and source index; commands without a key have slot -1.
         self._waiting: dict[int, dict[int, Refused]] = {}
-        # By place: why each command was not answered last.
+        # By source index: why each command was last postponed.
         self._words: dict[int, str] = {}
-        # By place: the keys of each unanswered command, even if it is in flight again.
+        # By source index: the keys of each unanswered command, even if it is in flight again.
         self._keys: dict[int, tuple[bytes, ...]] = {}
-        # By key: the places of unanswered commands, and whether each writes.
+        # By key: the source indices of unanswered commands, and whether each command writes.
         self._noted: dict[bytes, dict[int, bool]] = {}
-        self._places: list[int] = []  # a heap of these places, and of answered ones
-        # Slots whose first command was answered, so that the others may follow immediately.
+        self._places: list[int] = []  # a heap of source indices, including answered commands
+        # Slots whose first command was answered, so that the remaining commands may follow.
         self._served: set[int] = set()
         self._overtaken: set[int] = set()
         self._first, self._stuck, self._resumed = -1, 0.0, 0.0
@@ -56,7 +56,7 @@ class Postponed:
 
     @property
     def hold(self) -> int | None:
-        """The place of the first postponed and unanswered command; None if none waits."""
+        """The source index of the first postponed and unanswered command, or None."""
         places = self._places
         while places and places[0] not in self._keys:
             heapq.heappop(places)
@@ -73,7 +73,7 @@ class Postponed:
         return sum(not each.tries for some in self._waiting.values() for each in some.values())
 
     def has(self, slot: int) -> bool:
-        """Return whether commands of a slot wait."""
+        """Return whether commands of a slot are waiting."""
         return slot in self._waiting
 
     def add(self, command: Refused, slot: int, words: str) -> None:
@@ -81,8 +81,8 @@ class Postponed:
 
         Args:
             command: the command.
-            slot: its slot; -1 if it has no key.
-            words: why it was not answered.
+            slot: the command's slot; -1 for a command without a key.
+            words: why the command was not answered.
         """
         if not self._keys:
             self._resumed = time.monotonic()
@@ -97,7 +97,7 @@ class Postponed:
                 self._noted.setdefault(key, {})[command.place] = writes
 
     def answered(self, place: int, slot: int) -> None:
-        """Note that a command was answered."""
+        """Record that a command was answered."""
         self._words.pop(place, None)
         self._overtaken.discard(place)
         for key in self._keys.pop(place, ()):
@@ -111,7 +111,7 @@ class Postponed:
             self.lost = ""
 
     def ran(self, command: Refused) -> None:
-        """Note that a command ran, or may have, while others were postponed."""
+        """Record that a command ran, or may have run, while earlier commands were postponed."""
         writes = None
         for key in _keys_of(command.command):
             for place, wrote in self._noted.get(key, {}).items():
@@ -123,7 +123,7 @@ class Postponed:
                     self._overtaken.add(place)
 
     def overtaken(self) -> list[tuple[int, Refused, str]]:
-        """Return commands that can't be resent, with their slots and error replies.
+        """Remove and return the commands that can't be resent, with their slots and error replies.
 
         Raises:
             TransportError: a command got no error reply, because its node was lost.
@@ -145,7 +145,7 @@ class Postponed:
         return found
 
     def resume(self) -> None:
-        """Restart the clock: the time until now was the caller's, and does not count as waiting."""
+        """Exclude the time until now, which the caller spent, from the waiting time."""
         self._resumed = time.monotonic()
 
     def pause(self) -> float:
@@ -182,12 +182,13 @@ class Postponed:
         )
 
     def portion(self, owner: Callable[[int], object]) -> list[tuple[int, Refused]]:
-        """Return the commands to send now, with their slots; the others wait.
+        """Remove and return the commands to send now, with their slots.
 
         Commands in slots without an owner wait.
 
-        A node may accept commands of a slot at any moment: of two, it could refuse the first and
-        run the second. So only the first is sent; after its answer, the others follow.
+        A node may begin to accept commands of a slot at any moment, so it could refuse a command
+        but run the next one. So only the first command of a slot is sent; the others follow after
+        the reply.
         """
         found = []
         for slot, waiting in [*self._waiting.items()]:
@@ -203,7 +204,7 @@ class Postponed:
 
 
 def _keys_of(command: bytes) -> tuple[bytes, ...]:
-    """Return the keys of a command, each once."""
+    """Return the keys of a command, without duplicates."""
     chunk = CommandSplitter().feed(command)
     assert chunk is not None
     [keys] = keys_of(chunk)

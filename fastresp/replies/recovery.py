@@ -28,17 +28,17 @@ __all__ = ["Recovery", "sleeping"]
 
 
 class Recovery:
-    """Resends commands that nodes postponed, or that were lost with a node.
+    """Resends commands that nodes postponed, or whose node was lost.
 
     Args:
-        core: has the server as the user gave it, and the keys of rows.
-        answers: replies of the node that was asked for the cluster's nodes.
-        redirects: of the reading.
-        replies: arrived replies, by the place of their command in the source.
+        core: a ReplyCore with the server that the user named, and the keys of rows.
+        answers: replies of the node that was queried for the cluster's nodes.
+        redirects: the redirected commands.
+        replies: received replies, by the source index of their commands.
 
     Attributes:
         words: why the last search for the nodes failed.
-        processes: the nodes' processes in their last replies.
+        processes: the server process of each node, from the node's last reply.
     """
 
     def __init__(
@@ -50,10 +50,10 @@ class Recovery:
         self._redirects = redirects
         self._replies = replies
         self._rules = Rules(answers.positions)
-        # Nodes that may be asked for the cluster's nodes, including replicas.
+        # Nodes that can be queried for the cluster's nodes, including replicas.
         self._known: list[tuple[str, int]] = []
         self._look_at = 0.0
-        self._one = answers.topology is None  # only one node was asked
+        self._one = answers.topology is None  # the slots are unknown
         self.processes: Processes = answers.processes or Processes()
         if answers.topology is not None:
             self._know(answers.topology)
@@ -68,12 +68,12 @@ class Recovery:
         self._redirects.postpone(command, slot, words)
 
     def part_with(self, node: NodeCore, words: str, reader: Any) -> None:
-        """Postpone the unanswered commands of a node, until it or a successor serves its slots.
+        """Postpone the unanswered commands of a node, until a node serves their slots again.
 
         Args:
-            node: the node; a new connection may be opened.
-            words: how it was lost.
-            reader: for the new connection.
+            node: the node, to which a new connection may be opened.
+            words: how the node was lost.
+            reader: the reader for the new connection.
         """
         self._redirects.postponed.lost = self._redirects.postponed.lost or words
         self._redirects.moved = True
@@ -85,7 +85,7 @@ class Recovery:
         """Return the topology; None if no node knows it.
 
         Args:
-            nodes: all nodes. Connected ones are asked first, the most recently heard one first.
+            nodes: all nodes. Connected nodes are queried first, in the order of recent replies.
         """
         began = time.monotonic()
         connected = [node for node in nodes if node.stream is not None and not node.over]
@@ -112,8 +112,8 @@ class Recovery:
         """Send waiting commands to the current owners of their slots, or wait a moment.
 
         Args:
-            nodes: all nodes. All their commands are answered, but some replies may be unread, and
-                wait for earlier replies.
+            nodes: all nodes. All their commands must be answered; some replies may be unread while
+                they wait for earlier replies.
 
         Raises:
             TransportError: commands have waited for too long, or can't be sent in order.
@@ -144,10 +144,10 @@ class Recovery:
             self._redirects.send(command, slot, owner)
 
     def checking(self, waits: Mapping[NodeCore, Any], nodes: Iterable[NodeCore]) -> Steps[bool]:
-        """Give up silent nodes if other nodes own their slots; return whether it checked.
+        """Give up silent nodes if other nodes own their slots; return whether nodes were checked.
 
         Args:
-            waits: the nodes with due replies.
+            waits: the nodes whose replies are due.
             nodes: all nodes.
         """
         now = time.monotonic()
@@ -164,7 +164,7 @@ class Recovery:
 
 
 def _owner_of(topology: Topology | None, slot: int) -> tuple[str, int] | None:
-    """Return the node to send commands of a slot to; None if there is none."""
+    """Return the address to which commands of a slot are sent; None for a slot without an owner."""
     if topology is None or slot < 0:
         return HOME
     node = topology.slots[slot]
@@ -172,7 +172,7 @@ def _owner_of(topology: Topology | None, slot: int) -> tuple[str, int] | None:
 
 
 def sleeping(seconds: float) -> Steps[None]:
-    """Wait for some seconds, if more than 0."""
+    """Wait for some seconds; return immediately if ``seconds`` is not above 0."""
     if seconds > 0:
         yield Blocking(partial(time.sleep, seconds), late=_nothing)
 

@@ -19,17 +19,17 @@ from .postponed import Postponed
 
 __all__ = ["HOME", "RedirectCore", "Redirects"]
 
-# The name of the caller's node: commands without a key are sent there.
+# The address that represents the node named by the caller, which gets commands without a key.
 HOME = ("", 0)
 
-# Makes a node run the next command on a slot that it is importing.
+# Allows the next command to use a slot that the node is importing.
 ASKING = Refused(-1, -1, pack("ASKING"), 0)
-# If a command is redirected this many times or more, pause before it is resent.
+# If a command is redirected at least this many times, pause before resending.
 MANY = 3
 
 
 class RedirectWindow(NodeWindow):
-    """A window of resent commands: they are in no chunk of the source."""
+    """A window of resent commands, which are in no chunk of the source."""
 
     def put(self, commands: list[Refused]) -> None:
         """Add commands, some of them preceded by ASKING."""
@@ -39,16 +39,16 @@ class RedirectWindow(NodeWindow):
 
     @property
     def waiting(self) -> int:
-        """The number of unsent commands, over any connection, without ASKING."""
+        """The number of commands not sent over any connection yet, without ASKING."""
         held = (each for each in self._held if isinstance(each, Resent))
         return sum(is_new(command) for each in held for command in each.refused[each.whole :])
 
 
 class RedirectCore(NodeCore):
-    """A connection for redirected commands: they need not wait for the node's own commands.
+    """A connection for redirected commands, which then need not wait for the node's own commands.
 
     Attributes:
-        expected: the slots of unanswered commands, by their place in the source.
+        expected: the slots of unanswered commands, by source index.
     """
 
     window: RedirectWindow
@@ -61,7 +61,7 @@ class RedirectCore(NodeCore):
 
     @property
     def waiting(self) -> int:
-        """The number of unsent commands, over any connection."""
+        """The number of commands not sent over any connection yet."""
         return self.window.waiting + sum(map(is_new, self._queue))
 
     @property
@@ -75,7 +75,7 @@ class RedirectCore(NodeCore):
         return self.window.begun if self._behind else self.window.acknowledged + self._most
 
     def put(self, command: Refused, slot: int, *, asks: bool) -> None:
-        """Accept a command, to be sent after its predecessors."""
+        """Accept a command, to send it after its predecessors."""
         self._queue += [ASKING, command] if asks else [command]
         self.expected[command.place] = slot
 
@@ -125,13 +125,13 @@ def is_new(command: Refused) -> bool:
 
 
 class Pending(NamedTuple):
-    """A redirected command that is not answered.
+    """A redirected command without an answer.
 
     Attributes:
-        origin: the node that redirected it first; None if it may be redirected back there, because
-            no command can overtake it, or Postponed prevents that.
-        node: the node that it was sent to.
-        since: when it was redirected first.
+        origin: the node that redirected the command first; None if the command may be redirected
+            back there, because no command can overtake it, or Postponed prevents overtaking.
+        node: the node that received the command.
+        since: the time of the first redirection.
         times: the number of redirections.
     """
 
@@ -142,10 +142,10 @@ class Pending(NamedTuple):
 
 
 class Redirects:
-    """Resent commands: nodes redirected or postponed them, or were lost.
+    """Resends commands that nodes redirected or postponed, or whose node was lost.
 
-    Commands of a slot stay in order: a later one follows its predecessor to the same node, which
-    redirects both, or neither. If its predecessor waits, it waits.
+    Commands of a slot stay in order: a later command follows its predecessor to the same node,
+    which redirects both or neither. While its predecessor waits, the later command waits.
 
     Args:
         timeout: seconds for which a command may be redirected repeatedly.
@@ -167,7 +167,7 @@ class Redirects:
         self._timeout = timeout or MOST_S
         self._connect = connect
         self._pending: dict[int, dict[int, Pending]] = {}
-        self._slots: dict[int, int] = {}  # of the redirected commands, by their place
+        self._slots: dict[int, int] = {}  # slots of redirected commands, by source index
 
     @property
     def unanswered(self) -> int:
@@ -186,12 +186,12 @@ class Redirects:
 
         Args:
             command: the command.
-            origin: the node that redirects it; None if it may be redirected back there.
+            origin: the node that redirects the command; None if it may be redirected back there.
             words: the error reply.
-            to: the parsed redirection.
+            to: the redirection parsed from ``words``.
 
         Raises:
-            TransportError: it was redirected for too long, back, or to too many nodes.
+            TransportError: the command was redirected for too long, back, or to too many nodes.
         """
         self.moved = self.moved or not to.asks
         before = self._pending.get(self._slots.get(command.place, to.slot), {}).get(command.place)
@@ -202,10 +202,10 @@ class Redirects:
         if before is not None:
             self._check(before, words, to)
             now = before._replace(node=self._node(to.node), times=before.times + 1)
-            if command.place not in pending:  # its keys were not known
+            if command.place not in pending:  # the command's keys were not known
                 self._forget(command.place)
         else:
-            # Send it after the slot's commands in flight, wherever they are.
+            # Send the command after the slot's commands in flight, to the same node.
             last = next(reversed(pending.values())).node if pending else self._node(to.node)
             now = Pending(origin, last, time.monotonic(), 1)
         pending[command.place] = now
@@ -222,7 +222,7 @@ class Redirects:
         """Send a postponed command to a node.
 
         Raises:
-            TransportError: these are too many nodes.
+            TransportError: there are too many nodes.
         """
         pending = Pending(None, self._node(node), time.monotonic(), 0)
         self._pending.setdefault(slot, {})[command.place] = pending
@@ -232,7 +232,7 @@ class Redirects:
     def _check(self, pending: Pending, words: str, to: Redirect) -> None:
         """Raise if a command must not be redirected again."""
         if to.node == pending.origin:
-            # A later command of the same key may have run there already.
+            # A later command with the same key may have run on that node already.
             raise TransportError(
                 f"slot {to.slot:,} of the cluster moved to another node and back while its "
                 "commands were in flight; run the commands without a reply again"
@@ -244,12 +244,12 @@ class Redirects:
             )
 
     def settle(self, slot: int, place: int) -> None:
-        """Note that a redirected command was answered."""
+        """Record that a redirected command was answered."""
         self._forget(place)
         self.postponed.answered(place, slot)
 
     def _forget(self, place: int) -> None:
-        """Forget where a command was sent."""
+        """Forget the node that received a command."""
         slot = self._slots.pop(place, None)
         if slot is not None:
             pending = self._pending[slot]

@@ -24,8 +24,8 @@ from .arrow_out import StringBatch
 # Why scanning stopped.
 cdef enum Stop:
     AT_END          # all bytes are read
-    AT_LINE         # at a line that is incomplete, an error, or unexpected
-    AT_EXCESS       # at bytes after a value, in place of its CRLF
+    AT_LINE         # at an incomplete line, an error reply, or an unexpected line
+    AT_EXCESS       # at other bytes instead of the CRLF after a value
     AT_LARGE  # at a value larger than the limit of a reply
     NO_MEMORY
 
@@ -37,19 +37,19 @@ cdef class ReplyColumns(Incoming):
 
     Args:
         names: the names of the n columns.
-        text: for each column, whether its values must be UTF-8; or one bool for all.
-        fixed: whether every reply is one row: an error makes a row of nulls, and an array must
-            have n items. If not, an array may have any multiple of n items, and an error or a null
-            array makes no row.
-        max_reply_bytes: a larger reply is refused; None for 512 MiB. Each item counts as 64 more
-            bytes.
+        text: for each column, whether its values must be UTF-8; or one bool for all columns.
+        fixed: whether every reply is one row. If True, an error makes a row of nulls, and an array
+            must have n items. If False, an array may have any multiple of n items, and an error or
+            a null array makes no row.
+        max_reply_bytes: a larger reply is refused; None for 512 MiB. Each item counts 64 bytes more
+            than its size.
 
     Attributes:
         replies: whole replies so far.
-        errors: a list of ``(index of the reply, text)``; the caller empties it.
-        absent: a list of the indexes of null arrays among the replies; the caller empties it.
-        invalid: the first value of a text column that is not UTF-8, as ``(row, column)``, with rows
-            counted from the very first; or None.
+        errors: a list of ``(index of the reply, text)``; the caller empties the list.
+        absent: a list of the indices of replies that are null arrays; the caller empties the list.
+        invalid: the first value of a text column that is not UTF-8, as ``(row, column)``, with the
+            row counted over all batches; or None.
         offset: bytes parsed so far.
     """
 
@@ -58,10 +58,10 @@ cdef class ReplyColumns(Incoming):
     cdef readonly list absent
     cdef readonly tuple invalid
     cdef readonly tuple names
-    cdef GrowingColumn *columns     # owned, n of them
+    cdef GrowingColumn *columns     # owned: n columns
     cdef Py_ssize_t n
     cdef bint fixed
-    cdef Py_ssize_t before      # rows taken
+    cdef Py_ssize_t before      # number of rows taken so far
     cdef int64_t left           # items missing from the current array
     cdef Py_ssize_t column      # column of the next item
     cdef long long missing      # bytes missing from the current value and its CRLF
@@ -107,14 +107,14 @@ cdef class ReplyColumns(Incoming):
 
     @property
     def pending(self):
-        """Whether a reply is incomplete."""
+        """Whether a reply has begun and is incomplete."""
         return self.cut or self.left > 0
 
     def feed(self, data):
         """Parse the next bytes, split anywhere; return the number of replies completed.
 
         Raises:
-            ProtocolError: the bytes are not such replies; every later call raises it again.
+            ProtocolError: the bytes are not such replies. Every later call raises the same error.
             RuntimeError: another call on this object is running.
         """
         cdef Py_ssize_t before = self.replies
@@ -125,8 +125,8 @@ cdef class ReplyColumns(Incoming):
         """Return the whole rows as a StringBatch, and remove them; None if there are none.
 
         Args:
-            most: the maximum number of rows to return; the others are copied, and stay for the next
-                call.
+            most: the maximum number of rows to return; the remaining rows are copied, and stay for
+                the next call.
 
         Raises:
             ValueError: a text is not UTF-8; see ``invalid``.
@@ -186,7 +186,7 @@ cdef class ReplyColumns(Incoming):
         return 0
 
     cdef const char *scan(self, const char *p, const char *end, Stop *stop) noexcept nogil:
-        """Parse as far as possible without Python, and set why it stopped."""
+        """Parse as far as possible without Python, and set ``stop`` to why parsing stopped."""
         cdef GrowingColumn *column
         cdef const char *value
         cdef const char *line
@@ -231,7 +231,7 @@ cdef class ReplyColumns(Incoming):
         return p
 
     cdef const char *read_value(self, const char *p, const char *end, Stop *stop) noexcept nogil:
-        """Parse the next part of a value that arrives in parts."""
+        """Parse the received part of a value."""
         cdef GrowingColumn *column = self.columns + self.column
         cdef int64_t part = min(self.missing - 2, <int64_t>(end - p))
         if part > 0:
@@ -251,7 +251,7 @@ cdef class ReplyColumns(Incoming):
         return p
 
     cdef inline bint is_row(self, int64_t n) noexcept nogil:
-        """Whether an array may have n items."""
+        """Return whether an array may have n items."""
         return 0 <= n <= self.most // ELEMENT_BYTES and (
             n == self.n if self.fixed else n % self.n == 0
         )

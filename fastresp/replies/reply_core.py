@@ -27,13 +27,13 @@ from .reply_sizes import ReplySizes
 
 __all__ = ["ReplyCore"]
 
-# Caps in-flight reply bytes, predicted from recent reply sizes: unread replies pile up in the
-# server's memory.
+# The limit for in-flight reply bytes, predicted from recent reply sizes: unread replies accumulate
+# in the server's memory.
 REPLY_BYTES = 4 << 20
-# Commands in flight before the size of replies is known: the four commands of a ListBuffer's
-# transaction, which then needs one round trip.
+# The maximum number of commands in flight before the size of replies is known. A ListBuffer's
+# transaction has four commands, which then need one round trip.
 FIRST_IN_FLIGHT = 4
-# More commands per reply received: 4 are in flight, then 64, then 1024.
+# More commands in flight per received reply: 4 are in flight, then 64, then 1024.
 MORE_IN_FLIGHT = 15
 # The maximum number of commands in flight, since large replies may follow small ones: enough for 1
 # M/s at a round trip of 1 ms.
@@ -41,18 +41,18 @@ MOST_IN_FLIGHT = 1024
 
 
 class ReplyCore(Connection):
-    """A connection that yields replies as Python objects, and reads only as fast as they are used.
+    """A connection that yields replies as Python objects, and reads only as fast as the caller.
 
     Args:
         server, timeout: as for Connection.
         decode: the encoding of replies, or None for bytes.
         on_error: ``"raise"`` or ``"collect"`` error replies.
-        resending: which refused commands to resend, such as commands of scripts.
+        resending: the policy for resending refused commands, such as commands of scripts.
         max_reply_bytes: a larger reply closes the connection; None for 512 MiB.
-        keys: of the template's rows.
+        keys: the keys of the template's rows.
     """
 
-    # Replies read in a step, and in the wait before it, are taken before the next step.
+    # Replies that are read in a step, and in the wait before it, are taken before the next step.
     most_reads = 4
     # The maximum bytes of replies in flight, as far as they can be predicted.
     reply_bytes = REPLY_BYTES
@@ -84,11 +84,11 @@ class ReplyCore(Connection):
         self.keys = RowKeys(None) if keys is None else keys
         # Resends refused commands, once all commands in flight are answered.
         self._again = ResendingWindow(resending)
-        # Replies kept back, in order, from the first refused command's on; and the positions of
-        # refused commands' replies among them, by the command's place in the source.
+        # Replies kept back, in order, starting with the first refused command's reply; and the
+        # positions in this list of refused commands' replies, by the command's source index.
         self._behind: list[Any] = []
         self._gaps: dict[int, int] = {}
-        self._counted = 0  # bytes of the replies acknowledged
+        self._counted = 0  # bytes of acknowledged replies
         self._average = 1.0
         self._most = FIRST_IN_FLIGHT
         self._sizes: ReplySizes | None = None
@@ -102,7 +102,7 @@ class ReplyCore(Connection):
         return 0 if self.stream is None else self.stream.received - asked
 
     def ask_for_sizes(self) -> None:
-        """Ask for the sizes of replies before they are requested: the server evicts keys."""
+        """Query the sizes of replies before sending the commands, since the server evicts keys."""
         self._sizes = ReplySizes(self.reply_bytes)
 
     def understand(self) -> None:
@@ -114,7 +114,7 @@ class ReplyCore(Connection):
     def tend(self) -> None:
         self.step()
         if self._answered + self.reader.waiting >= self.window.sent:
-            self.touch()  # all replies have arrived, and are read after the pause
+            self.touch()  # all replies have arrived, and will be read after the pause
         else:
             self.wait()
 
@@ -126,7 +126,7 @@ class ReplyCore(Connection):
 
     @property
     def _own_bytes(self) -> int:
-        """Bytes sent that are not from the source."""
+        """Bytes sent in addition to the source's commands."""
         asked = 0 if self._sizes is None else self._sizes.sent_bytes
         return self._again.totals()[2] + asked
 
@@ -172,7 +172,7 @@ class ReplyCore(Connection):
             chunk = yield from next_chunk(chunks, self)
             made = [] if chunk is None else [chunk]
         except Exception as error:
-            if self.raised(error):  # the connection failed during a wait for an async source
+            if self.raised(error):  # the connection failed while waiting for an async source
                 raise
             failure, made = error, chunks.rest(self.window.made)
         self.ended = failure is not None or not made
@@ -182,10 +182,10 @@ class ReplyCore(Connection):
         try:
             return failure
         finally:
-            failure = None  # its traceback refers to this frame, and so to the data
+            failure = None  # its traceback refers to this frame, and thus to the data
 
     def take(self) -> list[Any]:
-        """Return the replies that have arrived, including errors, as a list.
+        """Return the received replies, including errors, as a list.
 
         Raises:
             LostConnection: there are more replies than commands.
@@ -202,7 +202,7 @@ class ReplyCore(Connection):
         return replies
 
     def replies(self) -> Iterator[Any]:
-        """Yield the replies that have arrived.
+        """Yield the received replies.
 
         Raises:
             CommandError: a reply is an error, and on_error is "raise".
@@ -229,7 +229,7 @@ class ReplyCore(Connection):
         return iter(self.reader.take())
 
     def _in_order(self) -> Iterator[Any]:
-        """Yield replies in order; hold replies after a refused command until it is answered."""
+        """Yield replies in order; after a refusal, keep replies until the command is answered."""
         again = self._again
         window: Window = self.window
         first = window.acknowledged + len(self._behind)
@@ -258,7 +258,7 @@ class ReplyCore(Connection):
 
     @property
     def _all_behind(self) -> bool:
-        """Return whether a command was refused, and all commands sent with it are answered."""
+        """Whether a command was refused, and all commands in flight are answered."""
         window, behind = self.window, len(self._behind)
         return behind > 0 and window.acknowledged + behind >= window.begun
 
@@ -277,7 +277,7 @@ class ReplyCore(Connection):
     def _take_last_words(self, reply: Any) -> None:
         """Give up the connection: there are more replies than commands.
 
-        The last one may be a server's complaint about a partly received command.
+        The extra reply may be the server's error for a partly received command.
         """
         assert self.stream is not None
         if type(reply) is CommandError:
@@ -307,7 +307,7 @@ class ReplyCore(Connection):
         return CommandError(error.text, index=place, row=rows.start, arguments=words, row_key=key)
 
     def acknowledge(self, taken: int) -> None:
-        """Acknowledge the taken replies, and predict the size of the next ones."""
+        """Acknowledge the taken replies, and predict the size of the next replies."""
         count = taken - self.window.acknowledged
         if count:
             size = (self.received - self._counted) / count
@@ -318,7 +318,7 @@ class ReplyCore(Connection):
             self._most = max(min(most, int(self.reply_bytes / self._average), MOST_IN_FLIGHT), 1)
             self.window.acknowledge(taken)
         elif self.received - self._counted > self.reply_bytes:
-            self._most = 1  # a reply this large is arriving
+            self._most = 1  # a large reply is arriving
 
 
 def undecodable(index: int, failure: UnicodeDecodeError) -> DecodeError:

@@ -1,4 +1,4 @@
-"""Ask servers that evict keys for the sizes of replies, before sending the commands."""
+"""Query the sizes of replies before sending commands to servers that evict keys."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from ..transports.window import Window
 
 __all__ = ["ReplySizes"]
 
-# The number of commands to ask about in one batch; first a few, since the server may refuse.
+# The number of commands in one batch of queries; the first batch is small, since the server may
+# refuse queries.
 FIRST_COMMANDS = 64
 MOST_COMMANDS = 8192
 # Commands in flight if the sizes of their replies are unknown.
@@ -23,14 +24,14 @@ UNKNOWN_IN_FLIGHT = 16
 
 
 class ReplySizes:
-    """Limits the bytes of replies in flight to what fits, by asking for their sizes first.
+    """Limits the bytes of replies in flight, by querying reply sizes first.
 
     Unread replies count towards ``maxmemory``, and a server runs all received commands before it
-    sends the first reply. So a server that evicts keys would lose some because of our reading.
-    While the questions are in flight, nothing else is, and the stream's sink is ours.
+    sends the first reply. So reading from a server that evicts keys could evict keys. While queries
+    are in flight, no commands are in flight, and the stream's sink is this object's reader.
 
     Args:
-        most_bytes: maximum bytes of replies in flight. A larger reply is requested alone.
+        most_bytes: the maximum bytes of replies in flight; a larger reply is requested alone.
     """
 
     def __init__(self, most_bytes: int) -> None:
@@ -38,39 +39,39 @@ class ReplySizes:
         self._window = Window()
         self._reader = ReplyReader()
         self._answers: list[Any] = []
-        # For each command asked about: the questions about it, the bytes that earlier commands
-        # write to its keys, and the index of the first of these commands.
+        # For each queried command, the number of queries, and the bytes that earlier commands write
+        # to its keys; and the index of the first queried command.
         self._counts: list[int] = []
         self._written: list[int] = []
         self._first = 0
-        # Cumulative bytes of their replies.
+        # Cumulative reply bytes of the queried commands.
         self._ends: list[int] = []
         self._most_commands = FIRST_COMMANDS
         self._refused = False
 
     @property
     def received(self) -> int:
-        """Bytes of answers received over this connection."""
+        """Bytes of the queries' replies received over this connection."""
         return self._reader.offset
 
     @property
     def sent_bytes(self) -> int:
-        """Bytes of questions sent."""
+        """Bytes of queries sent."""
         return self._window.totals()[2]
 
     @property
     def asking(self) -> bool:
-        """Whether an answer is due."""
+        """Whether the reply to a query is due."""
         return self._window.acknowledged < self._window.made
 
     def restart(self) -> None:
-        """Forget the questions: the connection is closed, and a new one may follow."""
+        """Forget the queries: the connection is closed, and a new connection may follow."""
         self._window.acknowledge(self._window.made)
         self._reader, self._answers = ReplyReader(), []
         self._ends = []
 
     def room(self, acknowledged: int) -> int:
-        """Return the number of commands that may be sent in total, after this many replies."""
+        """Return the total number of commands that may be sent after this many replies."""
         if self._refused:
             return acknowledged + UNKNOWN_IN_FLIGHT
         at, ends = acknowledged - self._first, self._ends
@@ -80,12 +81,12 @@ class ReplySizes:
         return self._first + max(bisect_right(ends, before + self._most_bytes), at + 1)
 
     def step(self, window: Window, stream: Stream, sink: Sink) -> bool:
-        """Ask, or read the answers, when due; return whether anything was sent.
+        """Send queries or read their replies, when due; return whether anything was sent.
 
         Args:
-            window: of the commands.
-            stream: sends the questions.
-            sink: gets the replies to the commands.
+            window: the window of the commands.
+            stream: sends the queries.
+            sink: receives the replies to the commands.
         """
         if self.asking:
             self._read(stream, sink)
@@ -94,12 +95,12 @@ class ReplySizes:
         return self.asking and stream.send(self._window)
 
     def _is_next(self, window: Window) -> bool:
-        """Return whether the next command was not asked about, and all before it are answered."""
+        """Return whether the next command needs queries, and all earlier commands are answered."""
         answered = window.acknowledged
         return window.begun <= answered < window.made and answered >= self._first + len(self._ends)
 
     def _ask(self, window: Window, stream: Stream) -> None:
-        """Make the questions about the next commands."""
+        """Create the queries about the next commands."""
         self._first, self._ends = window.acknowledged, []
         held, at = window.locate(self._first)
         count = min(len(held.chunk.ends) - at, self._most_commands)
@@ -108,7 +109,7 @@ class ReplySizes:
             self._refused = True
             return
         questions, self._counts, self._written = found
-        if count == 1:  # its reply is requested alone
+        if count == 1:  # the reply is requested alone
             self._ends = [0]
         elif questions is None:
             self._use([])
@@ -117,7 +118,7 @@ class ReplySizes:
             stream.feed(self._reader)
 
     def _read(self, stream: Stream, sink: Sink) -> None:
-        """Read the answers that have arrived; use them when all have."""
+        """Read the received replies to queries; use them when all have arrived."""
         self._answers += self._reader.take()
         window, count = self._window, len(self._answers)
         due = window.made - window.acknowledged
@@ -134,7 +135,7 @@ class ReplySizes:
 
     def _use(self, answers: list[Any]) -> None:
         unknown = self._most_bytes // UNKNOWN_IN_FLIGHT
-        # None: the key does not exist.
+        # None if the key does not exist.
         sizes = iter(
             [each if type(each) is int else unknown if each is not None else 0 for each in answers]
         )
@@ -151,5 +152,5 @@ def _sum(sizes: Iterator[int], count: int) -> int:
 
 
 def is_refusal(words: str) -> bool:
-    """Return whether an error reply means that this question is never answered."""
+    """Return whether an error reply means that the server never answers such queries."""
     return words.startswith("NOPERM") or "unknown" in words.lower()

@@ -1,4 +1,4 @@
-"""Find keys with SCAN on one server, or on all nodes of a cluster, even while nodes are lost."""
+"""Find keys with SCAN on one server, or on all nodes of a cluster, even if nodes are lost."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from ..transports.retries import MOST_S, ranges
 
 __all__ = ["Scan"]
 
-# COUNT of each SCAN: large enough to hide the round trip.
+# The COUNT of each SCAN: large enough to hide the round trip.
 SCAN_COUNT = 1000
-# The number of times that some slots are scanned again from the start.
+# The maximum number of times that the same slots are scanned again from the start.
 MOST_RESTARTS = 16
 
 
@@ -35,10 +35,10 @@ class Part(NamedTuple):
     Attributes:
         server: the server.
         slots: the wanted slots of the node; None for all keys of a single server.
-        wanted: for each slot whether its keys are taken; None to take all.
-        connection: to the server.
-        pages: yields the keys.
-        restarts: the number of times that its slots were scanned from the start again.
+        wanted: for each slot, whether to keep its keys; None to keep all keys.
+        connection: the connection to the server.
+        pages: yields pages of keys.
+        restarts: the number of times that the slots were scanned again from the start.
     """
 
     server: Server
@@ -52,16 +52,16 @@ class Part(NamedTuple):
 class Scan:
     """Finds the keys of a pattern on all relevant servers, over its own connections.
 
-    A cursor is valid on one server only. So if a node of a cluster is lost, its slots are scanned
-    again from the start, on their new owner, and keys may be returned twice. The same applies to
-    slots that have moved, or are being moved, when a node has listed all its keys: some keys may
-    have left the node before they were listed.
+    A cursor is valid on one server only. So if a cluster node is lost, its slots are scanned again
+    from the start, on their new owner, and keys may be returned twice. The same applies to slots
+    that have moved, or are moving, when a node has listed all its keys: some keys may have left
+    the node before they were listed.
 
     Args:
         server: the server, or a node of a cluster.
         timeout: seconds to wait for each reply, and for a lost node's slots; None for no limit,
             and 30 for the slots.
-        slots: take only keys of these slots; None for all. A single server has to list all keys.
+        slots: return only keys of these slots; None for all. A single server must list all keys.
     """
 
     def __init__(self, server: Server, timeout: float | None, slots: range | None = None) -> None:
@@ -71,7 +71,7 @@ class Scan:
         self._connections: list[Any] = []
         self._processes = Processes()
         self._known: list[tuple[str, int]] = []
-        # Nodes that are importing slots; they may serve none yet.
+        # Nodes that are importing slots, even if they serve no slots yet.
         self._getting: dict[tuple[str, int], None] = {}
         self._stopped = False
 
@@ -80,12 +80,12 @@ class Scan:
 
         Args:
             glob: the pattern.
-            kind: the type of the keys, by its name for TYPE; None for any.
+            kind: the type of the keys, by its name for TYPE; None for any type.
 
         Raises:
             CommandError: a server refuses SCAN.
-            TransportError, TransportTimeout: a connection was lost, or a server does not reply; in
-                a cluster, no node serves its slots for longer than the timeout.
+            TransportError, TransportTimeout: a connection was lost, or a server does not reply. In
+                a cluster: no node serves some slots for longer than the timeout.
         """
         import redis
 
@@ -133,7 +133,7 @@ class Scan:
     ) -> Iterator[Part]:
         """Yield the scans of all servers that may have keys of the wanted slots.
 
-        Each takes the keys of all wanted slots: a slot that is being moved has keys on two nodes.
+        Each scan keeps the keys of all wanted slots: a moving slot has keys on two nodes.
 
         Raises:
             TransportError: a node does not say which slots it is importing.
@@ -162,7 +162,7 @@ class Scan:
     def _again(
         self, part: Part, failed: TransportError, opened: Callable[[], list[Part]]
     ) -> list[Part]:
-        """Return the scans that replace one, as soon as they can be opened.
+        """Return the scans that replace a scan, as soon as they can be opened.
 
         Raises:
             TransportError: no node serves its slots for too long.
@@ -200,7 +200,7 @@ class Scan:
         return parts
 
     def _moved(self, part: Part) -> frozenset[int]:
-        """Return the slots of a scan that have left its node, or are about to.
+        """Return the slots of a scan that have left the scan's node, or are being moved.
 
         Raises:
             redis.RedisError, OSError: the connection was lost, or the server does not reply.
@@ -212,7 +212,7 @@ class Scan:
         return (part.slots - held.own - held.getting) | (part.slots & held.giving)
 
     def _follow(self, part: Part, moved: frozenset[int], glob: str, kind: str | None) -> list[Part]:
-        """Scan slots on the nodes that they have moved to, or are being moved to.
+        """Scan slots on the nodes that have received, or are importing, the slots.
 
         Raises:
             TransportError: for too long, no node has the slots; or the slots move repeatedly.
@@ -225,7 +225,7 @@ class Scan:
         return self._again(moving, failed, partial(self._followed, moving, glob, kind))
 
     def _followed(self, part: Part, glob: str, kind: str | None) -> list[Part]:
-        """Ask each other node which of the slots it has keys of, and scan those slots there."""
+        """Query each other node for its part of the slots, and scan these slots on that node."""
         assert part.slots is not None
         left, parts = set(part.slots), []
         words = "no node says that it has them"
@@ -236,11 +236,11 @@ class Scan:
                 held = held_by(server, connection) or Held()
             except LostData:
                 raise
-            except TransportError as error:  # another node may have them
+            except TransportError as error:  # another node may have the slots
                 words = str(error)
                 continue
             if str(server) == str(part.server):
-                left -= held.giving  # the importing node may have none of their keys yet
+                left -= held.giving  # the importing node may have no keys of these slots yet
             elif slots := part.slots & (held.own | held.getting):
                 left -= slots
                 parts.append(self._next(part, server, connection, slots, glob, kind))
@@ -254,7 +254,7 @@ class Scan:
         self, part: Part, server: Server, connection: Any, slots: frozenset[int], glob: str,
         kind: str | None,
     ) -> Part:  # fmt: skip
-        """Return the scan of another node for some of the slots of this one."""
+        """Return a scan of another node for some slots of this scan."""
         found = scan(connection, glob, kind)
         return Part(server, connection, slots, mask_of(slots), found, part.restarts + 1)
 
@@ -280,15 +280,15 @@ class Scan:
         del self._connections[first:]
 
     def disconnect(self) -> None:
-        """Interrupt a SCAN that another thread waits for; it then ends with an error."""
+        """Interrupt a SCAN for which another thread waits; the SCAN ends with an error."""
         self._stopped = True
         for connection in filter(is_own, self._connections):
-            with suppress(OSError, AttributeError):  # it may be closed
+            with suppress(OSError, AttributeError):  # the connection may be closed
                 connection._sock.shutdown(socket.SHUT_RDWR)
 
 
 def held_by(server: Server, connection: Any) -> Held | None:
-    """Return the slots of which a node has keys; None without permission to ask.
+    """Return the slots whose keys a node has; None if there is no permission to query them.
 
     Raises:
         TransportError: the connection was lost, or the node does not reply.
@@ -302,11 +302,11 @@ def held_by(server: Server, connection: Any) -> Held | None:
 
 
 def asked(server: Server, connection: Any) -> Held | None:
-    """Do the same as ``held_by()``, but raise errors of the connection unchanged.
+    """Do the same as ``held_by()``, but raise the connection's errors unchanged.
 
     Raises:
         TransportError: the connection belongs to the parent process.
-        redis.RedisError, OSError: it was lost, or the node does not reply.
+        redis.RedisError, OSError: the connection was lost, or the node does not reply.
     """
     import redis
 
@@ -320,7 +320,7 @@ def asked(server: Server, connection: Any) -> Held | None:
 
 
 def scan(connection: Any, glob: str, kind: str | None) -> Generator[list[bytes], None, None]:
-    """Yield pages of keys found with SCAN; the next page is requested ahead.
+    """Yield pages of keys found with SCAN; request each page ahead.
 
     Args:
         connection: an unused redis-py connection.
@@ -329,8 +329,7 @@ def scan(connection: Any, glob: str, kind: str | None) -> Generator[list[bytes],
     Raises:
         CommandError: the server refuses SCAN.
         ProtocolError: the reply has an unexpected form.
-        redis.RedisError: the connection was lost, or the server does not reply.
-        OSError: the same.
+        redis.RedisError, OSError: the connection was lost, or the server does not reply.
     """
     import redis
 

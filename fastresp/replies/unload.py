@@ -39,7 +39,7 @@ __all__ = ["FIRST_ENTRIES", "Entries", "as_target", "check_found", "unload"]
 # Limits of a batch of columns.
 BATCH_ROWS = 65_536
 BATCH_BYTES = 8 << 20
-# Hashes with more field names don't fit into a table.
+# The maximum number of field names, each of which becomes a column.
 MOST_FIELDS = 10_000
 
 
@@ -47,7 +47,7 @@ def as_target(text: str) -> Pattern:
     """Parse a pattern such as ``user:{id}``, or a single key.
 
     Raises:
-        ValueError: it is neither.
+        ValueError: the text is neither a pattern nor a key.
     """
     return as_pattern(text, single=True)
 
@@ -64,19 +64,20 @@ def unload(
 ) -> Hashes | Entries:
     """Read all keys of a pattern, or one key, as columns that a template can load again.
 
-    Pass the result to any library that accepts Arrow data, or iterate over it for dicts. The
-    keys are read as it is used, so memory stays bounded. ``fastresp unload`` writes it to a file.
-    In an event loop, call it in a thread (``asyncio.to_thread``), and read it there.
+    Pass the result to any library that accepts Arrow data, or iterate over the result for dicts.
+    Keys are read as the result is used, so memory stays bounded. ``fastresp unload`` writes the
+    same rows to a file. In an event loop, call ``unload`` and read its result in a thread
+    (``asyncio.to_thread``).
 
     Args:
         pattern: ``"user:{id}"``, with a column ``id`` for this part of the keys; ``"user:*"``, with
-            a column ``key`` for the whole keys; or a single key.
+            a column ``key`` for whole keys; or a single key.
         type: ``"hash"``: one row per hash, and one column per field. All other types have one row
             per value: ``"string"`` and ``"json"`` with a column ``value``, ``"set"`` with
             ``member``, ``"zset"`` with ``member`` and ``score``, ``"list"`` with ``item``. None for
-            the type of a single key, and for the hashes of a pattern: unless you name ``fields``, a
-            warning of the logger ``fastresp`` reports the number of skipped keys of other types.
-        fields: the fields of hashes; None for all, which are read first.
+            the type of a single key, or for the hashes of a pattern. In the latter case, unless you
+            name ``fields``, the logger ``fastresp`` warns how many keys of other types are skipped.
+        fields: the fields of hashes; None for all fields, whose names are read first.
         server: as for ``fetch_hashes``; for any node of a cluster, the keys of all nodes are read.
         binary: as for ``fetch_hashes``.
         timeout: give up after this many seconds without progress; None to wait forever.
@@ -88,8 +89,8 @@ def unload(
         The rows, as from ``fetch_hashes``.
 
     Raises:
-        SourceError: the key does not exist, or has another type; or no hash matches, so the fields
-            are unknown.
+        SourceError: the key does not exist, or has a different type; or no hash matches, so the
+            fields are unknown.
         ValueError: an argument is invalid, or does not apply to the type.
         TransportError, TransportTimeout, CommandError: the server can't be read.
     """
@@ -135,7 +136,7 @@ def all_fields(
             and a warning is logged.
 
     Raises:
-        SourceError: there are too many, or one can't be the name of a column.
+        SourceError: there are too many fields, or a field can't be the name of a column.
     """
     names: dict[bytes, None] = {}
     deleted = 0
@@ -210,15 +211,15 @@ def all_fields(
 class Entries(Columns):
     """Strings, JSON documents, or the entries of sets, sorted sets or lists, as columns.
 
-    A row has the key (or the part of it in place of the pattern's name) and a value: a string, a
+    A row has the key, or the part of the key that the pattern names, and a value: a string, a
     document as text, a member, a member and its score, or an item. All entries of a key are
-    adjacent; list items are in order. Keys are read as batches are used, and a large key in parts.
+    adjacent; list items are in order. Keys are read as batches are used, large keys in parts.
 
     Attributes:
         names: the names of the columns.
         rows: rows read so far.
         nbytes: bytes of keys and values read so far.
-        changed: number of keys that were deleted, or had another type, before they were read.
+        changed: number of keys that were deleted or changed their type before they were read.
     """
 
     def __init__(
@@ -301,7 +302,7 @@ class Entries(Columns):
         """Return the entries added so far as columns.
 
         Raises:
-            DecodeError: a text is not UTF-8; names the key and the column.
+            DecodeError: a text is not UTF-8; the message names the key and the column.
         """
         lists, self._columns = self._columns, [[] for _ in self.names]
         self._held = 0
@@ -321,9 +322,9 @@ class Entries(Columns):
 
 
 def _parts(kind: Kind, key: bytes, reply: Any, rest: Rest) -> Iterator[list[bytes]]:
-    """Yield the entries of a key: first the entries of the reply, then the remaining ones."""
+    """Yield the entries of a key: first the entries in the reply, then the remaining entries."""
     if kind.command is None:
-        # None: the key was deleted after SCAN found it.
+        # None if the key was deleted after SCAN found it.
         yield [] if reply is None else [reply]
     elif kind.command == "LRANGE":
         yield reply

@@ -29,7 +29,7 @@ __all__ = [
     "type_of",
 ]
 
-# Entries of a set, a sorted set or a list in the first request.
+# The number of entries of a set, sorted set or list to request first.
 FIRST_ENTRIES = 256
 
 
@@ -37,10 +37,10 @@ class Kind(NamedTuple):
     """A type of keys.
 
     Attributes:
-        type: its name for TYPE and SCAN.
-        names: the columns besides the key's.
+        type: the type's name for TYPE and SCAN.
+        names: the names of the columns after the key's column.
         first: the template of the command that reads a key, or its first entries.
-        command: the command that reads further entries; None for a single value.
+        command: the command that reads further entries; None if a key has a single value.
     """
 
     type: str
@@ -59,7 +59,7 @@ KINDS = {
 
 
 def as_reading(server: ServerLike | Server) -> Server:
-    """Return the settings of a server, or of a cluster, to read from."""
+    """Return the settings of the server or cluster to read from."""
     return server if isinstance(server, Server) else Server(server, reading=True, nodes=True)
 
 
@@ -70,7 +70,7 @@ def type_of(key: str | bytes, server: Server, timeout: float | None) -> str | No
 
 
 def kind_of(reply: str) -> str:
-    """Return the name in KINDS of a type in a reply to TYPE."""
+    """Return the name in KINDS for a reply to TYPE."""
     return next((name for name, kind in KINDS.items() if kind.type == reply), reply)
 
 
@@ -81,10 +81,10 @@ def other_type(key: str, kind: str) -> SourceError:
 def check_found(
     target: Pattern, kind: str | None, server: ServerLike | Server, timeout: float | None
 ) -> bool:
-    """Refuse a pattern that matches keys, but none of the type; return whether one has the type.
+    """Return whether a key of the type matches; refuse a pattern that matches only other types.
 
     Raises:
-        SourceError: names a key that matches, and its type.
+        SourceError: only keys of other types match; the message names such a key, and its type.
     """
     kind = kind or "hash"
     where = as_reading(server)
@@ -108,10 +108,10 @@ def check_found(
 def keys_of(
     target: Pattern, type_: str | None, server: Server, timeout: float | None
 ) -> Generator[bytes, None, None]:
-    """Yield the keys of a type, found by SCAN; or the single key.
+    """Yield the keys of a type, found with SCAN, or the single key.
 
-    SCAN may return a key twice, above all if a node of a cluster is lost. A list's items would
-    then be loaded twice, so keys of lists are remembered, and yielded once.
+    SCAN may return a key twice, especially if a cluster node is lost. A list's items would then be
+    duplicated by a load, so keys of lists are remembered, and yielded once.
     """
     if target.single:
         yield target.glob.encode()
@@ -126,17 +126,17 @@ def keys_of(
 
 
 def noted(keys: Iterable[bytes], kept: deque[bytes]) -> Iterator[bytes]:
-    """Yield keys, and append each to the list that replies are matched with."""
+    """Yield keys, and append each key to ``kept``, to match replies with keys."""
     for key in keys:
         kept.append(key)
         yield key
 
 
 def check_changed(error: CommandError) -> None:
-    """Ignore WRONGTYPE: the key became another type after SCAN found it.
+    """Ignore WRONGTYPE: the key changed its type after SCAN found it.
 
     Raises:
-        CommandError: any other error.
+        CommandError: the error is not WRONGTYPE.
     """
     if not error.text.startswith("WRONGTYPE "):
         raise error
@@ -147,8 +147,8 @@ class LeftOut:
 
     Attributes:
         count: number of keys of other types.
-        first: the first of them; None if there is none.
-        type: its type.
+        first: the first key of another type; None if there is no such key.
+        type: the type of the first key.
         deleted: number of keys that were deleted meanwhile.
     """
 
@@ -159,7 +159,7 @@ class LeftOut:
         self.deleted = 0
 
     def add(self, key: bytes, type_: str) -> None:
-        """Count a key."""
+        """Count a key of another type, or a deleted key."""
         if type_ == "none":
             self.deleted += 1
             return
