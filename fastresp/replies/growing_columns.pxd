@@ -15,7 +15,7 @@ cdef struct GrowingColumn:
     int64_t places              # capacity in values; a multiple of 8
     int64_t nulls
     int64_t expected  # slightly more than the bytes of the last batch
-    int64_t checked  # values checked for UTF-8; invalid ones have been reported
+    int64_t checked  # number of values checked for UTF-8; invalid values are already reported
     bint text
 
 

@@ -16,8 +16,8 @@ cdef extern from *:
     #if defined(__linux__)
     #include <sys/mman.h>
     #endif
-    /* realloc(); from 4 MiB on, ask for huge pages (Linux): a fresh page of 4 KiB costs five times
-       as much as filling it. For smaller sizes, malloc usually reuses memory of the last batch. */
+    /* realloc(). For 4 MiB or more, request huge pages (Linux): a fresh page of 4 KiB costs five
+       times as much as filling it. For smaller sizes, malloc usually reuses memory. */
     static char *fastresp_grown(char *memory, size_t size) {
     #if defined(__linux__) && defined(MADV_HUGEPAGE)
         const size_t huge = 1 << 21;
@@ -83,7 +83,7 @@ def string_column(list values, *, Py_ssize_t head=0, Py_ssize_t tail=0, bint tex
 cdef bint grow_data(GrowingColumn *column, int64_t n) noexcept nogil:
     """Make room for n more bytes.
 
-    The first allocation is at least the size of the last batch; later ones at least double.
+    The first allocation is at least the size of the last batch; each later one at least doubles.
     """
     cdef int64_t room = max(FIRST_BYTES, 2 * column.room, column.size + n)
     if column.room == 0:

@@ -45,7 +45,7 @@ def iter_replies(
     Nothing runs until you request the first reply. Commands are sent over one connection while you
     read replies, and memory stays bounded: if you stop reading, sending stops. Closing or dropping
     the iterator closes the connection; commands in flight may or may not have run. A server that
-    evicts keys is asked for reply sizes first (MEMORY USAGE), so that reading evicts no keys.
+    evicts keys is first queried for reply sizes (MEMORY USAGE), so that reading evicts no keys.
 
     In a cluster, each command is routed to the owner of its key, over one connection per node, and
     all nodes work concurrently. Commands of a key run in order, even if its slot moves. If a node

@@ -21,7 +21,7 @@ cdef enum:
     GUESSED = 2
 
 
-# A reference to a part of the data.
+# A part of the data, by reference.
 cdef struct Word:
     const char *text
     Py_ssize_t size
