@@ -142,7 +142,7 @@ def test_other_split(server: LocalServer, client: redis.Redis) -> None:
     """An unfinished job does not continue with other partitions, whose rows would run twice."""
     stop_in_the_middle(server, client, "job")
     before = total(client)
-    with pytest.raises(fastresp.CheckpointError, match="begun with 2 partitions, and this is 3"):
+    with pytest.raises(fastresp.CheckpointError, match="started with 2 partitions, and this is 3"):
         to_redis(
             partitions(1000, 3), "INCRBY total {id}", server.url, exactly_once="job",
             compute_kwargs={"scheduler": "sync"},
