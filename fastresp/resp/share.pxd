@@ -8,7 +8,7 @@ cdef struct Part:
     Py_ssize_t commands                 # number of commands
     Py_ssize_t size                     # bytes of the commands, without large arguments
     char *p                             # where to write the next command; NULL if there is no room
-    const char *limit                   # the end of the available memory
+    const char *limit                   # the end of the room for commands
     const char *base                    # p minus the offset of the next command
     Py_ssize_t at                       # index in the share of the next command
     Py_ssize_t room                     # capacity, in marks
