@@ -32,9 +32,7 @@ def register(spark: SparkSession, listener: Callable[..., object] | None = None)
         spark: the session. Its setting ``spark.fastresp.password`` is the server's password.
         listener: called in this process at the end of each job with its Totals and ``epoch=``: the
             number of the batch in a stream, else None. Failed jobs have ``totals.job_failed`` set.
-
-    Raises:
-        ValueError: a listener was given with Spark Connect, whose driver is another process.
+            A ValueError with Spark Connect, whose driver is another process.
     """
     context = getattr(spark, "sparkContext", None)  # missing in Spark Connect
     if context is None and listener is not None:

@@ -19,11 +19,12 @@ __all__ = ["CommandsFile", "words_of_line"]
 BLOCK_BYTES = 1 << 20
 # An argument of a line consists of text without quotes, and of quoted parts; a space follows each
 # closing quote. Source: sdssplitargs() of Redis.
-PLAIN = rb"""[^ \t\r\n\0"']++"""
-DOUBLE = rb"""(?:[^"\\]|\\.)*+"""
-SINGLE = rb"""(?:[^'\\]|\\'|\\(?!'))*+"""
+# Possessive quantifiers would be wrong here in Python 3.11.0 to 3.11.4.
+PLAIN = rb"""[^ \t\r\n\0"']+"""
+DOUBLE = rb"""[^"\\]*(?:\\.[^"\\]*)*"""
+SINGLE = rb"""[^'\\]*(?:\\(?:'|(?!'))[^'\\]*)*"""
 ARGUMENT = re.compile(
-    rb"\s*+((?:" + PLAIN + rb'|"' + DOUBLE + rb'"(?!\S)|' + rb"'" + SINGLE + rb"'(?!\S))++)",
+    rb"\s*((?:" + PLAIN + rb'|"' + DOUBLE + rb'"(?!\S)|' + rb"'" + SINGLE + rb"'(?!\S))+)",
     re.DOTALL,
 )
 PART = re.compile(PLAIN + rb'|"(' + DOUBLE + rb""")"|'(""" + SINGLE + rb")'", re.DOTALL)
