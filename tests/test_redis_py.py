@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import redis
 import redis.asyncio
+from local_cluster import free_port
 from redis.backoff import ConstantBackoff, NoBackoff
 from redis.cache import CacheConfig
 from redis.connection import CacheProxyConnection
@@ -191,9 +192,9 @@ def test_tls(tls: Callable[..., str]) -> None:
 
 
 @pytest.fixture
-def cluster(start_server: Callable[..., LocalServer], port: int) -> int:
+def cluster(start_server: Callable[..., LocalServer]) -> int:
     """Start a cluster of one node; return its port."""
-    port = port % 50000 + 1024
+    port = free_port()
     server = start_server("--port", str(port), "--cluster-enabled", "yes")
     admin = redis.Redis.from_url(server.url)
     admin.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)

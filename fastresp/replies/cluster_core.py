@@ -30,8 +30,7 @@ from .reply_core import ReplyCore
 
 __all__ = ["ClusterCore"]
 
-# The limit of the memory for waiting replies, shared by all nodes; each node gets at least
-# LEAST_WAITING_BYTES.
+# Limit of waiting replies, shared by all nodes, and the minimum share of a node.
 WAITING_BYTES = 16 << 20
 LEAST_WAITING_BYTES = 1 << 18
 # The maximum number of nodes that a cluster may name during a read.
@@ -44,9 +43,8 @@ OF_A_TRANSACTION = "fastresp: the keys of this transaction moved to another node
 class ClusterCore:
     """Sends commands to the nodes of a cluster, and yields replies in the order of the source.
 
-    All nodes work concurrently. A reply waits until all earlier replies are yielded. Commands are
-    resent if a node redirects them or refuses them for a while. Lost commands are resent if they
-    are idempotent.
+    All nodes work concurrently. A reply waits until all earlier replies are yielded. A command is
+    resent if a node redirects it, refuses it for a while, or is lost and the command is idempotent.
 
     Args:
         core: a ReplyCore with the settings.

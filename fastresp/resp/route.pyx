@@ -207,12 +207,7 @@ cdef class Router:
                 (<Share>self.shares[lane]).accept(&self.parts[lane])
 
     cdef Py_ssize_t assign(self, Chunk chunk, Py_ssize_t first) except -1:
-        """Choose lanes for the commands, starting at ``first``.
-
-        Returns:
-            The index of the first command that must not be sent; the number of commands if all may
-            be sent.
-        """
+        """Choose lanes, starting at ``first``; return the end of the commands that may be sent."""
         cdef Walk walk
         cdef Py_ssize_t i, extra = 0, count = len(chunk.ends)
         cdef const Reference *large = chunk.references

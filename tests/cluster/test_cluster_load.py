@@ -16,7 +16,7 @@ import pytest
 import redis
 import redis.asyncio.cluster
 from loads import Insert, insert_sync
-from local_cluster import LocalCluster
+from local_cluster import LocalCluster, free_port
 
 import fastresp
 import fastresp.aio
@@ -413,8 +413,8 @@ def test_asyncio_source(cluster: LocalCluster) -> None:
     check_pushes(cluster, 1000, 50)
 
 
-def test_slots_without_a_node(start_server: Any, port: int) -> None:
-    server = start_server("--port", str(port % 50000 + 1024), "--cluster-enabled", "yes")
+def test_slots_without_a_node(start_server: Any) -> None:
+    server = start_server("--port", str(free_port()), "--cluster-enabled", "yes")
     with pytest.raises(fastresp.TransportError, match="no node serves a slot"):
         fastresp.mass_insert([("SET", "a", 1)], server=server.url)
     with redis.Redis.from_url(server.url) as client:

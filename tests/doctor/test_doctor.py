@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import redis
 from doctor_cases import COUNT, SERVERS, changes, fill, verdict
+from local_cluster import free_port
 from server_programs import WHEEL_SERVERS, located
 
 from fastresp.doctor import doctor, watch
@@ -236,9 +237,9 @@ class TestMeasured:
         assert "WRONGTYPE 200" in verdict(found, "error-replies").figure
 
     @pytest.mark.slow
-    def test_cluster_node(self, start_server: Callable[..., LocalServer], port: int) -> None:
+    def test_cluster_node(self, start_server: Callable[..., LocalServer]) -> None:
         """On a node with half of the slots, and without permission to list them."""
-        port = min(port, 55_535)  # the cluster bus uses this port plus 10,000
+        port = free_port()
         server = start_server("--cluster-enabled", "yes", "--port", str(port))
         with redis.Redis.from_url(server.url) as client:
             client.execute_command("CLUSTER", "ADDSLOTS", *range(8192))
