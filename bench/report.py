@@ -9,7 +9,7 @@ between ``<!-- published: NAME -->`` and ``<!-- end -->`` is made from it, and s
     python bench/report.py --results DIR --output DIR    # only the page and charts, of another run
 
 In the page, scripts that were not run and rows that could not be measured say so. A figure that
-another page quotes must have been measured; a text whose script was not run stays.
+another page quotes must have been measured, unless the page says that its figures are older.
 """
 
 from __future__ import annotations

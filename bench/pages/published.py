@@ -17,9 +17,12 @@ from results import publish
 from .claims import CLAIMS
 from .data import NotRun, Results
 
-__all__ = ["MARKED", "copied", "filled", "pages"]
+__all__ = ["EARLIER", "MARKED", "copied", "filled", "pages"]
 
 MARKED = re.compile(r"<!-- published: ([\w-]+) -->(\n*)(.*?)\n*<!-- end -->", re.DOTALL)
+
+# A page says this of figures whose script was not in the published run.
+EARLIER = "measured before the published run"
 
 
 def copied(source: Path, target: Path) -> None:
@@ -34,20 +37,26 @@ def copied(source: Path, target: Path) -> None:
 
 
 def filled(page: str, results: Results) -> str:
-    """Return a page with the texts of these results; a text whose script was not run stays.
+    """Return a page with the texts of these results.
+
+    If the page says that its figures were measured before the published run, a text stays if its
+    script was not run.
 
     Raises:
-        NotMeasured: a script was run, and its results lack a figure.
+        NotMeasured: the results lack a figure, and the page does not say so.
         KeyError: there is no text of a name.
     """
-    return MARKED.sub(lambda found: _filled(found, results), page)
+    earlier = EARLIER in " ".join(page.split())
+    return MARKED.sub(lambda found: _filled(found, results, earlier), page)
 
 
-def _filled(found: re.Match[str], results: Results) -> str:
+def _filled(found: re.Match[str], results: Results, earlier: bool) -> str:
     name, lines, _ = found.groups()
     try:
         text = CLAIMS[name](results)
     except NotRun:
+        if not earlier:
+            raise
         return found[0]
     # A table begins behind a blank line.
     space = "\n\n" if lines else ""

@@ -195,8 +195,8 @@ retry_in_doubt = option(
     type=click.Choice(["never", "idempotent", "always"]),
     metavar="R",
     section=ERRORS,
-    help="Resend commands in doubt: `never`, `idempotent`, `always`. Also waits while a server is "
-    "busy.",
+    help="Resend commands in doubt: `never`; `idempotent` or `always`, which also wait for a busy "
+    "or full server.",
     show_default="`idempotent` in a cluster",
 )
 wait_replicas = option(

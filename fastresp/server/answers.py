@@ -366,7 +366,7 @@ def _refused(refused: Refused, place: str) -> FastrespError:
             f"with ACL SETUSER ... +{refused.name.lower()})"
         )
     error = CommandError(refused.words)
-    error.add_note(f"fastresp: the server refuses this {refused.name}; no command was sent")
+    error.add_note(f"fastresp: the server refuses {refused.name}; no command was sent")
     return error
 
 

@@ -212,7 +212,7 @@ class Chunks:
                 spreading.remap(lanes)
 
     def adapt(self, answers: Answers | None) -> None:
-        """Configure the encoder for the limits of the server; None if they are unknown."""
+        """Configure the encoder for the limits in a server's answers; None for defaults."""
         if answers is not None:
             self.writer.max_bulk_bytes = answers.max_bulk_bytes
         topology = None if answers is None else answers.topology

@@ -374,7 +374,7 @@ class ResendingWindow(Window):
         Call this method when all commands are answered; it drops the chunks kept for the check.
         """
         kept, redirects, failed = self._kept, self._redirects, self._failed
-        # After a lost connection, only confirmed replies count.
+        # With ``durable``, only confirmed replies count; later commands are in doubt.
         received = self._received if self.confirmation is None else self._confirmed[0]
         self._kept, self._redirects, self._failed = [], set(), set()
         moved: dict[bytes, list[int]] = {}

@@ -343,7 +343,8 @@ def test_too_many_arguments_for_a_script(
         words = r"row 3 has a command of 20,002 arguments.*\+client\|kill"
         with pytest.raises(fastresp.CheckpointError, match=words):
             insert_singly(rows, "RPUSH list {*v}", server=url, **options)
-        assert client.llen("list") in (0, 7_002)
+        # A slow machine sends the first rows in a batch of their own; each row runs as a whole.
+        assert client.llen("list") in (0, 1, 6_999, 7_002)
     insert_singly(rows, "RPUSH list {*v}", server=server.url, **options)
     stored = [int(item) for item in client.lrange("list", 0, -1)]
     assert stored == [number for row in rows for number in row["v"]]

@@ -16,7 +16,8 @@ from places import BENCH, ROOT
 sys.path += [str(BENCH), str(ROOT / ".ci")]
 
 from check_numbers import PAGES, problems
-from pages.data import Results
+from pages.data import NotRun, Results
+from pages.published import filled
 from report import PUBLISHED, made, quoting
 
 
@@ -34,6 +35,15 @@ def test_pages_are_made_from_the_published_run(results: Results) -> None:
     assert not re.findall(r"(?m)^\W*<!-- published: .* -->.+", "".join(pages.values()))
     changed = [path.name for path, text in pages.items() if path.read_text() != text]
     assert not changed, "python bench/report.py writes them"
+
+
+def test_a_page_without_its_results_says_so() -> None:
+    """A text whose script was not run stays only if the page says that it is older."""
+    empty = Results()
+    page = "Figures measured before\nthe published run: <!-- published: lanes -->1<!-- end -->"
+    assert filled(page, empty) == page
+    with pytest.raises(NotRun):
+        filled(page.replace("before", "in"), empty)
 
 
 @pytest.mark.parametrize("name", PAGES)

@@ -67,7 +67,7 @@ def test_a_tag_that_does_not_fit_is_refused(
 
 def test_the_recipe_needs_what_the_package_needs() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    run = RECIPE.partition("  run:\n")[2].partition("tests:\n")[0]
+    run = RECIPE.partition("  run:\n")[2].partition("  run_constraints:\n")[0]
     needed = [line.removeprefix("    - ").replace(" ", "") for line in run.splitlines()]
     python, *others = needed
     assert python == f"python{project['requires-python']}"

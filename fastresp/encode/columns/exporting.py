@@ -123,8 +123,12 @@ def _of_pandas(frame: Any) -> tuple[Any, dict[str, str]]:
 
     Every named index becomes a column; by default pyarrow leaves out a RangeIndex.
     """
-    import pyarrow as pa
-
+    try:
+        import pyarrow as pa
+    except ImportError as error:
+        raise ImportError(
+            "pandas DataFrames need pyarrow, which is not installed: pip install 'fastresp[files]'"
+        ) from error
     keep = True if any(name is not None for name in frame.index.names) else None
     for name in frame.index.names:
         same = name is not None and name in frame.columns

@@ -187,7 +187,7 @@ class Description:
         return self._now() + LEASE_S
 
     def _exists(self, done: Done) -> Message:
-        where = f"is at row {done.rows:,}" if not done.ended else f"ended after {done.rows:,} rows"
+        where = f"is at row {done.rows:,}" if not done.ended else f"ended at row {done.rows:,}"
         return Message(
             f"checkpoint {self.name!r} exists and {where}: ",
             Hint("resume", True),

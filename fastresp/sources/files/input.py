@@ -26,7 +26,7 @@ __all__ = [
     "name_of", "start_of",
 ]  # fmt: skip
 
-# How often a wait for a pipe checks whether its data is still wanted, in seconds.
+# How often a wait for a pipe checks whether its data is still wanted, in milliseconds.
 POLL_MS = 100
 # Bytes to read if no size is given: a block of CSV.
 TAKEN_BYTES = 2 << 20
