@@ -481,7 +481,7 @@ class TestRefused:
         return options
 
     def test_without_resume(self, begun: dict[str, Any], client: redis.Redis) -> None:
-        with pytest.raises(fastresp.CheckpointError, match="ended after 20,000 rows: resume=True"):
+        with pytest.raises(fastresp.CheckpointError, match="ended at row 20,000: resume=True"):
             fastresp.mass_insert(ROWS, PUSH, **begun)
         fastresp.mass_insert(ROWS, PUSH, checkpoint_clear=True, **begun)
         assert client.llen("list:0") == 4_000

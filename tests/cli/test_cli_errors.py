@@ -41,7 +41,7 @@ class TestErrors:
         done = run("load", path, "SETT {a} 1")
         assert done.returncode == Exit.ERRORS
         assert done.stderr.startswith("fastresp: ERR unknown command")
-        assert "(the server refuses this SETT; no command was sent)" in done.stderr
+        assert "(the server refuses SETT; no command was sent)" in done.stderr
         assert client.dbsize() == 0
 
     def test_policies(self) -> None:
