@@ -1,7 +1,7 @@
 """Run all benchmarks, one after another, and keep the results for ``report.py``.
 
     python bench/run.py               # two to four hours
-    python bench/run.py --fast        # about 40 minutes
+    python bench/run.py --fast        # about an hour
     python bench/run.py --only push,lists
 
 Leave the machine idle meanwhile. A script whose results exist is skipped, so an interrupted run
@@ -83,7 +83,7 @@ BENCHMARKS = {
     "pipelining": Benchmark("pipelining", smoke="--rounds 1 --commands 200"),
     "workflow": Benchmark("workflow", smoke="--rounds 1 --users 100"),
     "shares": Benchmark("shares", smoke="--rounds 1 --iterations 1"),
-    "past": Benchmark("past", fast="--rounds 4", smoke="--rounds 1 --rows 2000"),
+    "past": Benchmark("past", fast="--rounds 6", smoke="--rounds 1 --rows 2000"),
     "rdb": Benchmark("rdb", smoke="--rounds 1 --rows 2000"),
     "verify": Benchmark("verify", smoke="--rounds 1 --rows 2000"),
     "scale": Benchmark(
@@ -92,7 +92,7 @@ BENCHMARKS = {
     "checkpoint": Benchmark("checkpoint", smoke="--rounds 1 --rows 2000"),
     "engines": Benchmark("engines", smoke="--rounds 1 --rows 2000"),
     "stall": Benchmark("stall", smoke="--rounds 1 --rows 2000"),
-    "ways": Benchmark("ways", fast="--rounds 6", smoke="--rounds 1 --rows 2000"),
+    "ways": Benchmark("ways", fast="--rounds 10", smoke="--rounds 1 --rows 2000"),
     "peers": Benchmark("peers", fast="--rounds 5", smoke="--rounds 1 --commands 2000 --rows 2000"),
     "memory": Benchmark("memory", fast="--fast --items 10000000", smoke="--rounds 1 --items 10000"),
 }
