@@ -499,7 +499,7 @@ class TestRefused:
     def test_another_load(
         self, begun: dict[str, Any], rows: Any, template: str, options: Any, what: str
     ) -> None:
-        with pytest.raises(fastresp.CheckpointError, match=f"has a different {what}"):
+        with pytest.raises(fastresp.CheckpointError, match=f"belongs to another load: {what} was"):
             fastresp.mass_insert(rows, template, resume=True, **(begun | options))
 
     def test_changed_nulls(self, server: LocalServer, client: redis.Redis) -> None:
@@ -529,7 +529,7 @@ class TestRefused:
         options: dict[str, Any] = {"server": server.url, "checkpoint": NAME, "resume": True}
         fastresp.mass_insert(path, "RPUSH {k} {v}", **options)
         path.write_text("k,v\n" + "a,2\n" * 100)
-        with pytest.raises(fastresp.CheckpointError, match="has a different source"):
+        with pytest.raises(fastresp.CheckpointError, match="belongs to another load: source was"):
             fastresp.mass_insert(path, "RPUSH {k} {v}", **options)
 
     @pytest.mark.parametrize(

@@ -157,7 +157,7 @@ def test_other_rows(server: LocalServer, client: redis.Redis) -> None:
     with pytest.raises(fastresp.LoadErrors):
         load(dd.from_pandas(broken.astype({"id": str}), npartitions=1))
     before = total(client)
-    with pytest.raises(fastresp.CheckpointError, match="has a different source"):
+    with pytest.raises(fastresp.CheckpointError, match="belongs to another load: source was"):
         load(dd.from_pandas(broken.astype({"id": str}).iloc[::-1], npartitions=1, sort=False))
     assert total(client) == before
 

@@ -344,10 +344,10 @@ def test_key_twice(one: Place, template: str, job: str | None) -> None:
 
 def test_other_job_of_name(one: Place) -> None:
     load(one.sink(nulls="error"), 500)
-    with pytest.raises(CheckpointError, match="has a different template"):
+    with pytest.raises(CheckpointError, match="belongs to another load: template was"):
         load(one.sink(PUSH), 500)
     load(one.sink(nulls="empty"), 500)  # the rows that ran have no nulls
-    with pytest.raises(CheckpointError, match="has a different nulls: it was 'empty'"):
+    with pytest.raises(CheckpointError, match="belongs to another load: nulls was 'empty'"):
         load(one.sink(), 500)
     one.loaded(500)
 

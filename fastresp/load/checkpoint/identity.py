@@ -62,8 +62,8 @@ def check_same(checkpoint: str, identity: Mapping[str, str], found: Mapping[str,
         same_so_far = name == "nulls" and (before == "error" or (before, value) == ("auto", "skip"))
         if before != value and not same_so_far:
             raise CheckpointError(
-                f"checkpoint {checkpoint!r} has a different {name}: it was {before!r}, and is now "
-                f"{value!r} (use another checkpoint name for another load)"
+                f"checkpoint {checkpoint!r} belongs to another load: {name} was {before!r} and is "
+                f"now {value!r} (use another checkpoint name for this load)"
             )
 
 
