@@ -1,7 +1,7 @@
 """Time to load commands into a real server: ``mass_insert`` against plain ``redis-cli --pipe``.
 
 The methods are from the 2018 report's push table: each of its generators piped into redis-cli
-in chunks of 1 MiB; a ready file (``redis-cli --pipe < file``); and ``mass_insert`` through
+in chunks of 1 MiB; a ready-made file (``redis-cli --pipe < file``); and ``mass_insert`` through
 redis-cli, over the socket, and over the socket in asyncio. All start from the same ready list of
 tuples, SET with distinct keys or LPUSH with one key, and a value of 129 bytes. The server is
 started for the run, on a unix socket or with ``--tcp`` on the loopback, and emptied before each

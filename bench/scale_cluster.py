@@ -5,7 +5,7 @@ of 3 with a replica each, in turn:
 
 - ``fastresp``: one loader process with ``mass_insert``, from rows or from columns;
 - ``redis-cli --pipe``: one ``redis-cli --pipe`` for each primary, concurrently, each reading a
-  ready file of the commands for its node. A value is the time until the last one has ended.
+  ready-made file of the commands for its node. A value is the time until the last one has ended.
 
 Clients have the last core; the nodes share the other cores, with two cores the first. So a load
 takes at least the total CPU time of the nodes on one core (``server_cpu``), and no more if they

@@ -17,8 +17,8 @@ __all__ = ["CLAIMS", "FINDINGS", "WAYS", "against_file"]
 
 WAYS = {
     "redis-py pipeline": "redis-py, pipelines of 1,000",
-    "substitution %": "`redis-cli --pipe`, fed from Python by `%`",
-    "no generation": "`redis-cli --pipe`, from a ready file",
+    "substitution %": "`redis-cli --pipe`, fed by Python's `%` formatting",
+    "no generation": "`redis-cli --pipe`, from a ready-made file",
     "fastresp, socket": "**fastresp, from dicts**",
     "fastresp, columns": "**fastresp, from Arrow columns**",
 }
@@ -57,7 +57,7 @@ def ways() -> Claim:
 
 
 def past(mode: str, kinds: dict[str, str], heading: str) -> Claim:
-    """Return a table of merged or serialised loads, against redis-cli with a ready file."""
+    """Return a table of merged or serialised loads, against redis-cli with a ready-made file."""
     figures = {
         f"{kind}-{source}": against_file(kind, f"{mode}, {source}")
         for kind in kinds
@@ -245,7 +245,7 @@ CLAIMS: dict[str, Claim | Callable[[Results], str]] = {
 # The main results, below the charts of the benchmarks' page: the name of a text, and its sentence.
 FINDINGS = {
     "server-limit": "**Loads**: the server is the limit. Wall time / the server's CPU time is {}.",
-    "merged-ratio": "**Merged**, vs `redis-cli --pipe` with a ready file: {}.",
+    "merged-ratio": "**Merged**, vs `redis-cli --pipe` with a ready-made file: {}.",
     "serialised-ratio": "**Serialised**, vs the same: {}.",
     "encode": "**Encoding** a SET of 129 bytes takes {}.",
     "queues": "**Queues**: {}.",

@@ -55,7 +55,7 @@ def judge(goal: Goal, results: Results) -> Verdict:
     return Verdict(goal, "reached" if good else "missed", measured)
 
 
-FILE = "`redis-cli --pipe` with a ready file"
+FILE = "`redis-cli --pipe` with a ready-made file"
 _PARQUET = "Parquet, 5,000,000 rows of 10 columns"
 
 
@@ -122,7 +122,7 @@ def columns_goals() -> list[Goal]:
 
 
 def past_goals() -> list[Goal]:
-    area = "Past the ready file"
+    area = "Past the ready-made file"
     bounds = {"LPUSH": 2.2, "RPUSH": 2.2, "SADD": 1.25, "SET": 1.15}
     rates = [
         Goal(

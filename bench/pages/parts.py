@@ -74,7 +74,7 @@ def columns(kind: str, what: str) -> Section:
 
 def loading(kind: str, file: str, over: str) -> Section:
     """Return a table of push.py."""
-    base = against("rate / ready file", row_named(f"{kind} no generation"))
+    base = against("rate / ready-made file", row_named(f"{kind} no generation"))
     title = f"Load {kind} commands over {over}"
     prefix = f"{kind} "
     return Section(
@@ -82,7 +82,7 @@ def loading(kind: str, file: str, over: str) -> Section:
         (file,),
         listing(file, [file], [*TURNS, base], prefix=prefix, parser=False),
         "Whole loads from the same ready list, from the client's start to the last reply. "
-        "`no generation` is `redis-cli --pipe` reading a ready file.",
+        "`no generation` is `redis-cli --pipe` reading a ready-made file.",
     )
 
 

@@ -68,7 +68,7 @@ def _past(results: Results) -> Chart:
     ]
     about = (
         "Rate from Arrow columns / redis-cli --pipe with",
-        "a ready file (dashed), with the range",
+        "a ready-made file (dashed), with the range",
     )
     return Chart("Faster than single commands", about, groups, level=1)
 

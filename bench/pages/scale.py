@@ -86,7 +86,7 @@ SCALE = Group(
             ("scale",),
             listing("scale cluster", ["scale"], [*TURNS, SLOWEST], parser=False),
             "1,000,000 SETs of 129 bytes into primaries and replicas (`3+3`: three of each): by "
-            "one loader process, and by one `redis-cli --pipe` with a ready file for each "
+            "one loader process, and by one `redis-cli --pipe` with a ready-made file for each "
             "primary, at the same time. The server's CPU time is the sum of the nodes on the "
             "busiest core.",
         ),

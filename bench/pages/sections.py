@@ -303,14 +303,14 @@ def ways(kind: str, what: str) -> Section:
         ("ways",),
         listing("ways", ["ways"], [*TURNS, pipeline], prefix=f"{kind} ", parser=False),
         f"300,000 rows become {what}, over a unix socket: with a redis-py pipeline of 1,000; with "
-        "`redis-cli --pipe`, fed by each generator or reading a ready file (`no generation`); with "
+        "`redis-cli --pipe`, fed by each generator or reading a ready-made file (`no generation`); with "
         "fastresp through redis-cli, over a socket, and from Arrow columns.",
     )
 
 
 def past(kind: str, title: str, rows: str = "1,000,000") -> Section:
     """Return a table of past.py."""
-    file = against("rate / ready file", row_named(f"{kind} no generation"))
+    file = against("rate / ready-made file", row_named(f"{kind} no generation"))
     return Section(
         title,
         ("past",),
@@ -321,7 +321,7 @@ def past(kind: str, title: str, rows: str = "1,000,000") -> Section:
 
 PAST = Group(
     "Merged and serialised loads",
-    "Each table has `redis-cli --pipe` with a ready file of single commands (`no generation`), "
+    "Each table has `redis-cli --pipe` with a ready-made file of single commands (`no generation`), "
     "and fastresp with single commands, merged and serialised, from dicts and from Arrow "
     "columns, over a unix socket. DEBUG DIGEST is the same after each load.",
     sections=(

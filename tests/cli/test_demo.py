@@ -137,7 +137,7 @@ class TestLoads:
         located("valkey-cli-8.1", WHEEL_CLIS)
         done = run("demo", "--commands", 1000, FASTRESP_CLI="", PATH=str(tmp_path))
         assert done.returncode == 0, done
-        assert "│ valkey-cli*, ready file" in done.stdout
+        assert "│ valkey-cli*, ready-made file" in done.stdout
         assert "* valkey-cli 8." in done.stdout
         assert "slower than redis-cli" in " ".join(done.stdout.split())
 

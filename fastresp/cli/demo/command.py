@@ -41,7 +41,7 @@ HOW = {
     "format": "Python format()",
     "concatenation +": "Python +",
     "substitution %": "Python %",
-    READY_FILE: "ready file",
+    READY_FILE: "ready-made file",
 }
 
 

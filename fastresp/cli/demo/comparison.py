@@ -63,7 +63,7 @@ def compare_push(commands: int, announce: Announce) -> Comparison:
     """
     command = ("LPUSH", KEY, PAYLOAD)
     with Workbench.open(need_cli=False) as workbench:
-        announce("writing the ready file")
+        announce("writing the ready-made file")
         dump(repeat(command, commands), None, workbench.ready_file)
         methods: Methods = {
             PIPELINE: lambda: _load_by_pipeline(workbench.client, repeat(command, commands))
@@ -111,7 +111,7 @@ def compare_rows(
     announce("filling in the template for the other methods")
     commands = list(_expanded(rows, template))
     with Workbench.open(need_cli=False) as workbench:
-        announce("writing the ready file")
+        announce("writing the ready-made file")
         dump(rows, template, workbench.ready_file)
         # redis-py runs first, because it reports an error reply more clearly than redis-cli.
         methods: Methods = {PIPELINE: lambda: _load_by_pipeline(workbench.client, commands)}

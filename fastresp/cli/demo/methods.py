@@ -224,7 +224,7 @@ class Workbench:
             yield cls(server, client, port, need_cli=need_cli)
 
     def plain_methods(self, commands: Callable[[], Iterable[Sequence[str]]]) -> Methods:
-        """Return the methods of redis-cli: fed by each generator, and with the ready file."""
+        """Return the methods of redis-cli: fed by each generator, and with the ready-made file."""
         cli = self.cli
         if cli is None:
             return {}
