@@ -4,18 +4,18 @@ from ..encode.columns.arrow cimport ArrowArray, ArrowArrayStream, ArrowSchema
 
 
 cdef struct Values:
-    # The memory of a column, from malloc, shared and counted by all holders.
+    # The memory of a column, from malloc. The last of its holders frees it.
     const void *buffers[3]              # validity (NULL for no nulls), offsets, data
     int64_t length
     int64_t nulls
     int64_t size                        # bytes of data
     int holders
-    bint text  # UTF-8 text, otherwise arbitrary bytes
-    bint wide  # 64-bit offsets, otherwise 32-bit
+    bint text  # whether the values are UTF-8 text, not arbitrary bytes
+    bint wide  # whether offsets have 64 bits, not 32
 
 
 cdef class StringColumn:
-    cdef Values *values  # this object counts as a holder
+    cdef Values *values  # this column is one of the holders
 
     @staticmethod
     cdef StringColumn of(Values *values)

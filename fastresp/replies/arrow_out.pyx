@@ -1,7 +1,8 @@
 # cython: language_level=3, cdivision=True
 """Export columns of strings and bytes to other libraries, through Arrow's PyCapsule protocol.
 
-Releasing an exported array needs no Python: a library may do so in any thread, at any time.
+Releasing an exported array does not need Python, so a library may release it in any thread, even
+after Python has exited.
 """
 
 from cpython.exc cimport PyErr_Fetch, PyErr_Restore
@@ -31,17 +32,17 @@ cdef int64_t NULLABLE = 2               # ARROW_FLAG_NULLABLE
 # The buffers of a struct: no validity bitmap, since no row is null.
 cdef const void *NO_VALIDITY[1]
 NO_VALIDITY[0] = NULL
-# Only StringColumn.of() passes this object, so that no column is created without memory.
+# Only StringColumn.of() passes this object, so every column has memory.
 cdef object MAKER = object()
 
 
 def held():
-    """Return the number of columns with unreleased memory; for tests."""
+    """Return the number of columns whose memory is not freed yet; for tests."""
     return held_memory
 
 
 cdef class StringColumn:
-    """A column of strings or bytes that may be null, as an Arrow array.
+    """An Arrow array of strings or bytes, some of which may be null.
 
     ``len()`` is the number of values, ``nbytes`` their size in bytes. Iterating yields str or
     bytes, and None for a null.
@@ -53,7 +54,7 @@ cdef class StringColumn:
 
     @staticmethod
     cdef StringColumn of(Values *values):
-        """Return a column that owns this memory."""
+        """Return a column that is the first holder of the memory."""
         cdef StringColumn column = StringColumn.__new__(StringColumn, MAKER)
         values.holders = 1
         more_memory(held_memory)
@@ -110,7 +111,7 @@ cdef class StringColumn:
 
     @property
     def large(self):
-        """Whether the column's type is large_utf8 or large_binary, for 2 GiB or more."""
+        """Whether the type is large_utf8 or large_binary, for values of 2 GiB or more in total."""
         return self.values.wide
 
     @property
@@ -165,7 +166,7 @@ cdef class StringBatch:
         return self.__arrow_c_schema__(), capsule
 
     cdef void fill(self, ArrowArray *out) except *:
-        """Write an array of the columns, which its new owner must release."""
+        """Write the columns to ``out`` as a struct array, which the consumer must release."""
         cdef Py_ssize_t n = len(self.columns), i
         cdef StringColumn column
         # One allocation: the pointers to the children, and then the children.
@@ -191,11 +192,11 @@ def stream(names, text, batches):
     """Return a capsule with an Arrow stream of an iterator's batches.
 
     The iterator's first exception ends the stream; the consumer receives the exception's text. When
-    the stream is released, the iterator's ``close()`` is called, if it has one.
+    the stream is released, the iterator's ``close()`` is called, if this method exists.
 
     Args:
         names: names of the columns.
-        text: for each column, whether it is UTF-8.
+        text: for each column, whether it is UTF-8 text, not bytes.
         batches: an iterator of StringBatches with these columns.
     """
     cdef Outflow flow = Outflow.__new__(Outflow)
@@ -220,10 +221,10 @@ def schema(names, text):
 
 
 cdef class Outflow:
-    """The private data of our ArrowArrayStream."""
+    """The private data of an exported ArrowArrayStream."""
 
     cdef int next(self, ArrowArray *out) except -1:
-        """Write the next batch; after the last batch, write a released array."""
+        """Write the next batch to ``out``; after the last batch, write a released array."""
         cdef StringBatch batch = next(self.batches, None)
         if batch is None:
             memset(out, 0, sizeof(ArrowArray))
@@ -306,7 +307,7 @@ cdef void free_stream(capsule) noexcept:
 
 
 cdef void share(Values *values, ArrowArray *out) noexcept nogil:
-    """Write an array that shares a column's memory, and count it as a holder."""
+    """Write an array that shares a column's memory, and count the array as a holder."""
     more(values.holders)
     memset(out, 0, sizeof(ArrowArray))
     out.length = values.length
@@ -318,7 +319,7 @@ cdef void share(Values *values, ArrowArray *out) noexcept nogil:
 
 
 cdef void drop(Values *values) noexcept nogil:
-    """Remove a holder, and free the memory after the last holder."""
+    """Reduce the number of holders; free the memory if no holder is left."""
     cdef int k
     if less(values.holders) == 0:
         for k in range(3):

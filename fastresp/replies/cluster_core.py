@@ -1,4 +1,8 @@
-"""Read from all nodes of a cluster, and yield replies in the order of the source."""
+"""Read from all nodes of a cluster, and yield replies in the order of the source.
+
+A lane is the index of a node; a chunk contains commands for one lane. The source index of a command
+is its index among all commands of the source.
+"""
 
 from __future__ import annotations
 
@@ -30,12 +34,13 @@ from .reply_core import ReplyCore
 
 __all__ = ["ClusterCore"]
 
-# Limit of waiting replies, shared by all nodes, and the minimum share of a node.
+# The limit for replies that wait for earlier replies, in bytes: for all nodes together, and the
+# minimum for one node.
 WAITING_BYTES = 16 << 20
 LEAST_WAITING_BYTES = 1 << 18
 # The maximum number of nodes that a cluster may name during a read.
 MOST_LANES = 4 * MOST_NODES
-# Bytes that may wait for sending while a node is idle.
+# While a node is idle, more chunks are made only if fewer bytes than this are unsent.
 AHEAD_BYTES = 1 << 20
 OF_A_TRANSACTION = "fastresp: the keys of this transaction moved to another node; run its row again"
 
@@ -44,19 +49,21 @@ class ClusterCore:
     """Sends commands to the nodes of a cluster, and yields replies in the order of the source.
 
     All nodes work concurrently. A reply waits until all earlier replies are yielded. A command is
-    resent if a node redirects it, refuses it for a while, or is lost and the command is idempotent.
+    resent after a redirection or a temporary refusal. After the loss of a node, its unanswered
+    commands are resent, unless a command that is not idempotent may have run.
 
     Args:
         core: a ReplyCore with the settings.
-        connections: a connection to each node; if the slots are unknown, only one to any node.
-        answers: replies of the node that was queried for the cluster's nodes.
+        connections: a connection to each node; if the slots are unknown, one connection to any
+            node.
+        answers: what the server replied about itself and the cluster.
         follows: whether commands are resent.
 
     Attributes:
-        waiting: received replies, by the source index of their commands.
+        waiting: received replies that are not yielded yet, by the source index of their commands.
         next: the source index of the next reply to yield.
         postponed: the commands that wait until a node accepts them.
-        keeps_commands: whether ``sender()`` is used.
+        keeps_commands: whether nodes keep the commands of received replies, for ``sender()``.
     """
 
     keeps_commands = False
@@ -79,7 +86,7 @@ class ClusterCore:
         self._recovery = Recovery(core, answers, self._redirects, self.waiting)
         self._position = Position()
         self._lost: NodeCore | None = None
-        # The address of each lane's node; None for a node that gets no slots.
+        # The address of each lane's node; None if the node has no slots.
         self._addresses: list[tuple[str, int] | None] = [None]
         servers = [self.server]
         if (topology := answers.topology) is not None:
@@ -115,7 +122,7 @@ class ClusterCore:
 
     @property
     def received(self) -> int:
-        """Bytes of replies received."""
+        """The number of bytes of replies received."""
         return sum(node.received for node in self._all)
 
     @property
@@ -134,7 +141,7 @@ class ClusterCore:
 
     @property
     def has_room(self) -> bool:
-        """Whether another chunk may be made."""
+        """Whether the limit of bytes in memory allows another chunk."""
         held: int = sum(node.window.held_bytes for node in self._nodes)
         return held < WINDOW_BYTES
 
@@ -150,7 +157,7 @@ class ClusterCore:
         """Send and receive without waiting, between calls of the generator.
 
         Raises:
-            LostConnection: a connection is lost; ``loss()`` returns a TransportError for it.
+            LostConnection: a connection is lost; ``loss()`` returns the TransportError to raise.
             TransportTimeout: no progress for ``timeout`` seconds.
         """
         for node in self._all:
@@ -174,7 +181,7 @@ class ClusterCore:
         return lost or isinstance(error, LostConnection)
 
     def loss(self) -> TransportError:
-        """Return the exception for a lost connection. May take seconds, to try to reconnect."""
+        """Return the exception for a lost connection, after a test that may take seconds."""
         assert self._lost is not None
         return self._lost.loss()
 
@@ -185,7 +192,11 @@ class ClusterCore:
                 stack.callback(node.detach)
 
     def sender(self, place: int) -> tuple[NodeCore, bytes]:
-        """Return the node that sent a recent reply, and the command of the reply."""
+        """Return the node that sent the reply at a source index, and the reply's command.
+
+        Raises:
+            LookupError: the reply is no longer kept.
+        """
         for node in self._all:
             command = node.command_at(place)
             if command is not None:
@@ -193,7 +204,16 @@ class ClusterCore:
         raise LookupError(f"reply {place:,} was released")
 
     def redirect(self, node: NodeCore, command: Refused, words: str) -> bool:
-        """Resend a command if an error reply redirects or postpones it; return whether it does."""
+        """Resend a command whose error reply is a redirection or a temporary refusal.
+
+        Args:
+            node: the node that sent the error reply.
+            command: the command.
+            words: the error reply.
+
+        Returns:
+            Whether the command is resent.
+        """
         if self._follows and words.startswith(SOON):
             self._recovery.postpone(command, words)
             return True
@@ -224,7 +244,7 @@ class ClusterCore:
         """Send chunks, and yield their replies.
 
         Returns:
-            The exception that ended the chunks, or None.
+            The exception of the source that ended the chunks, or None.
 
         Raises:
             LostConnection, TransportTimeout: as ``step()`` and ``wait()`` of a connection.
@@ -301,13 +321,16 @@ class ClusterCore:
         return 0 in unsent and sum(unsent) < AHEAD_BYTES
 
     def _add_next(self, chunks: Chunks, *, ready: bool = False) -> Steps[Exception | None]:
-        """Add the next chunks; after an exception, add the last chunks, and return the exception.
+        """Add the next chunks; if the source raises an exception, add the last chunks.
 
-        All chunks of the same rows are added, since a node may wait for replies of another node
-        that has an earlier command.
+        Rows can have chunks for several nodes. All of these are added together, since a node's
+        replies may wait for the reply to an earlier command of another node.
 
         Args:
-            ready: add only finished chunks.
+            ready: whether to add only finished chunks.
+
+        Returns:
+            The exception of the source, or None.
         """
         failure = None
         try:
@@ -383,7 +406,7 @@ class ClusterCore:
             node.step()
         except LostConnection:
             node.over = True
-            with suppress(LostConnection):  # raised after the last words are stored
+            with suppress(LostConnection):  # collect() has stored the node's last error reply
                 node.collect()
             assert node.stream is not None
             if self._follows and not node.lost_for_good():
@@ -422,10 +445,10 @@ class ClusterCore:
             yield [(node.stream, wait) for node, wait in waits.items() if node.stream is not None]
 
     def _refresh(self, chunks: Chunks) -> Steps[Exception | None]:
-        """Query the slots again, once all commands are answered, and use new nodes.
+        """Add the finished chunks; once all commands are answered, use the cluster's new topology.
 
         Returns:
-            As for ``_add_next()``: chunks for the old nodes may be ready.
+            The exception of the source, or None.
         """
         failure = yield from self._add_next(chunks, ready=True)
         if self.ended or not self._drained:
@@ -442,7 +465,7 @@ class ClusterCore:
             raise TransportError(f"the cluster named more than {MOST_LANES:,} nodes", self.report)
         lanes: list[int] = topology.lanes(self._addresses, 1)
         chunks.remap(lanes)
-        # A node without slots may be shut down.
+        # Disconnect nodes that lost all their slots, since such nodes may be shut down.
         for number in set(range(len(self._nodes))) - {*lanes, self._home}:
             self._addresses[number] = None
             self._nodes[number].detach()

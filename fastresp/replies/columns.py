@@ -1,4 +1,4 @@
-"""The base class of columns that are read from a server while they are used."""
+"""The base class of columns that are read from a server as they are used."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class Columns(ABC):
 
     Args:
         names: the names of the columns.
-        text: for each column, whether it is text, not bytes.
+        text: for each column, whether its values are text, not bytes.
 
     Attributes:
         names: the names of the columns.
-        rows: rows read so far, in the last iteration.
-        nbytes: bytes of replies, in the last iteration.
+        rows: the number of rows that the last iteration has read.
+        nbytes: the number of bytes that the last iteration has read.
         error: the exception that ended the last iteration, or None.
     """
 
@@ -48,7 +48,7 @@ class Columns(ABC):
         return schema(self.names, self._text)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """Return the batches as an Arrow stream; requesting the first batch connects."""
+        """Return the batches as an Arrow stream, which connects when its first batch is used."""
         return arrow_stream(self.names, self._text, self.batches())
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
@@ -92,4 +92,4 @@ class Columns(ABC):
 
     @abstractmethod
     def _read(self) -> Generator[StringBatch, None, None]:
-        """Read the data from the server: yield batches, and count rows and bytes."""
+        """Yield batches read from the server, and count their rows and bytes."""

@@ -44,9 +44,9 @@ def fetch_hashes(
 
     Pass the result to any library that accepts Arrow data: ``pyarrow.table(rows)``,
     ``polars.DataFrame(rows)``, ``pandas.DataFrame.from_arrow(rows)`` (``pandas.DataFrame(rows)`` is
-    slower: it makes a dict per row). Each use of the result opens its own connection and fetches
-    batches as they are used, so memory stays bounded for any number of keys. The server may be a
-    replica. If it is a node of a cluster, all primaries are read concurrently.
+    slower: it makes a dict per row). Each use of the result opens a new connection and fetches
+    batches as they are needed, so memory stays bounded for any number of keys. The server may be a
+    replica. If the server is a node of a cluster, all primaries are read concurrently.
 
     Args:
         keys: an iterable of keys, or a column of keys (an Arrow array, a Series): one row per key,
@@ -69,9 +69,9 @@ def fetch_hashes(
 
     A missing field is a null, and a missing key a row of nulls. A pattern finds only hashes, in no
     particular order. SCAN may return a key twice while the server resizes its table of keys. A key
-    that is deleted or changes its type meanwhile is a row of nulls; a key written meanwhile may or
-    may not be found. In a cluster, a key in a moving slot may be returned twice, or not at all. If
-    a node is lost, its slots are scanned again, and their keys may be returned twice.
+    that is deleted or changes its type during the scan is a row of nulls; a key that is created
+    during the scan may be missing. In a cluster, a key in a moving slot may be returned twice, or
+    not at all. If a node is lost, its slots are scanned again, and keys may be returned twice.
 
     Returns:
         The rows. No connection is opened until they are read.
@@ -116,7 +116,7 @@ def fetch_hashes(
 
 
 def _check_keys(keys: Any) -> None:
-    """Check that keys are an iterable of keys or a column."""
+    """Refuse keys that are neither an iterable of keys nor a column."""
     if isinstance(keys, (bytes, bytearray, memoryview)):
         raise TypeError(
             "keys must be an iterable of keys, or a pattern (str), not one key; for a single key "
@@ -187,8 +187,8 @@ class Hashes(Columns):
 
     Attributes:
         names: the names of the columns.
-        rows: rows read so far, in the last iteration.
-        nbytes: bytes of replies, in the last iteration.
+        rows: the number of rows that the last iteration has read.
+        nbytes: the number of bytes of replies that the last iteration has received.
         error: the exception that ended the last iteration, or None.
     """
 
@@ -204,8 +204,8 @@ class Hashes(Columns):
         """Begin to read the hashes.
 
         Returns:
-            A tuple: the connection; for a pattern, the object that finds the keys, otherwise None;
-            the keys, or None for a pattern.
+            A tuple of three. First, the connection. Second, the object that finds the keys of a
+            pattern; None if there is no pattern. Third, the keys; None if there is a pattern.
 
         Raises:
             SourceError: the keys are an iterator that was already read.
@@ -224,7 +224,7 @@ class Hashes(Columns):
         return core, None, single(self._keys)
 
     def counted(self, batch: StringBatch, core: HashCore, found: Found | None) -> StringBatch:
-        """Count a batch; for a pattern, add the column of keys."""
+        """Return a batch, with the column of keys if there is a pattern; count rows and bytes."""
         whole = batch if found is None else found.added(batch, text=self._text[0])
         self.rows += len(whole)
         self.nbytes = core.received

@@ -36,7 +36,7 @@ cdef extern from *:
     """
     char *grown "fastresp_grown"(char *memory, size_t size) noexcept nogil
 
-# Initial room of a column, in values and in bytes.
+# The initial capacity of a column, in values and in bytes.
 cdef int64_t FIRST_PLACES = 512
 cdef int64_t FIRST_BYTES = 4096
 
@@ -46,7 +46,7 @@ def string_column(list values, *, Py_ssize_t head=0, Py_ssize_t tail=0, bint tex
 
     Args:
         values: the values.
-        head, tail: number of bytes to cut off at the start and end of each value.
+        head, tail: the number of bytes to cut off at the start and the end of each value.
         text: whether the values must be UTF-8.
 
     Raises:
@@ -81,9 +81,10 @@ def string_column(list values, *, Py_ssize_t head=0, Py_ssize_t tail=0, bint tex
 
 
 cdef bint grow_data(GrowingColumn *column, int64_t n) noexcept nogil:
-    """Make room for n more bytes.
+    """Allocate memory for n more bytes; return False if out of memory.
 
-    The first allocation is at least the size of the last batch; each later one at least doubles.
+    The first allocation has at least the predicted size of a batch; each later allocation at least
+    doubles the size.
     """
     cdef int64_t room = max(FIRST_BYTES, 2 * column.room, column.size + n)
     if column.room == 0:
@@ -120,7 +121,7 @@ cdef void clear(GrowingColumn *column) noexcept nogil:
 
 
 cdef Values *take_rows(GrowingColumn *column, int64_t rows) except NULL:
-    """Remove and return the first values; the column keeps the rest, and the current value."""
+    """Remove and return the first ``rows`` values; later values stay, even if incomplete."""
     cdef GrowingColumn rest
     cdef int64_t start = column.offsets[rows]
     cdef Values *values = <Values *>calloc(1, sizeof(Values))
@@ -142,7 +143,7 @@ cdef Values *take_rows(GrowingColumn *column, int64_t rows) except NULL:
     values.wide = start > INT32_MAX
     values.buffers[0] = bitmap_of(column, values)
     values.buffers[1] = offsets_of(column, values)
-    # Don't always shrink: otherwise malloc requests the next batch's memory from the system.
+    # Don't always shrink: malloc would request new memory from the system for each batch.
     values.buffers[2] = shrunk(column.data, start) if start <= column.room // 2 else column.data
     column[0] = rest
     return values
@@ -182,13 +183,13 @@ cdef void *offsets_of(GrowingColumn *column, Values *values) noexcept:
 
 
 cdef void *shrunk(void *memory, int64_t size) noexcept:
-    """Return the memory without its unused end; if realloc fails, return it unchanged."""
+    """Shrink memory to a size, and return the new address; if realloc fails, the old address."""
     cdef void *smaller = realloc(memory, max(size, 1))
     return memory if smaller is NULL else smaller
 
 
 cdef int64_t first_invalid(GrowingColumn *column) noexcept nogil:
-    """Return the index of the first unchecked value that is not UTF-8; -1 if all are UTF-8."""
+    """Return the index of the first value that is not UTF-8, or -1; skip checked values."""
     cdef int64_t start = column.offsets[column.checked], i
     cdef int64_t end = column.offsets[column.length]
     cdef int64_t first = column.checked

@@ -1,4 +1,4 @@
-"""Fetch fields of hashes from all nodes of a cluster: rows in the order of the keys."""
+"""Fetch fields of hashes from all nodes of a cluster, as rows in the order of the keys."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ __all__ = ["HashCluster"]
 class HashCluster(ClusterCore):
     """Collects the HMGET replies of all nodes as columns.
 
-    The bytes of replies are put in order, and then parsed.
+    Replies are put in order as bytes, and then parsed.
 
     Args:
         core, others: as for ClusterCore.
-        wanted: the fields.
+        wanted: the fields to read.
         columns: collects the replies.
     """
 
@@ -53,7 +53,12 @@ class HashCluster(ClusterCore):
         return node
 
     def reading(self, chunks: Chunks) -> Generator[Wanted | Giving, Any, None]:
-        """Send the keys, and yield batches of rows. Raises the exceptions of ``exchange()``."""
+        """Send the keys, and yield batches of rows.
+
+        Raises:
+            LostConnection, TransportTimeout: as ``exchange()``.
+            Exception: the source's exception, after the rows of earlier keys.
+        """
         failure = yield from self.exchange(chunks)
         if failure is not None:
             with advising():
@@ -76,7 +81,7 @@ class HashCluster(ClusterCore):
         try:
             columns.feed(b"".join(replies))
         except ProtocolError:
-            # Each reply is a row.
+            # The number of parsed replies is the source index of the invalid reply.
             node, _ = self.sender(columns.replies)
             self._lose(node)
             node.misunderstood("HMGET", replies[columns.replies - first])

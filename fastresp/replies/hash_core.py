@@ -24,7 +24,7 @@ from .reply_core import ReplyCore
 
 __all__ = ["FetchOptions", "HashCore", "iter_of", "single"]
 
-# Types of rows, which are refused as keys.
+# Types of rows; a row of several values is refused as a key.
 ROWS = (tuple, list)
 
 
@@ -56,7 +56,7 @@ class HashCore(ReplyCore):
             max_reply_bytes=options.max_reply_bytes,
         )
         self.wanted = HashFields(fields, options.batch_rows)
-        # The nodes, if the server belongs to a cluster.
+        # Reads from all nodes of a cluster; None if the server is not a cluster.
         self.cluster: HashCluster | None = None
         self.columns = ReplyColumns(fields, text=text, max_reply_bytes=options.max_reply_bytes)
         self.sink = self.columns
@@ -67,11 +67,11 @@ class HashCore(ReplyCore):
 
     @property
     def received(self) -> int:
-        """Bytes of replies received."""
+        """The number of bytes of replies received."""
         return super().received if self.cluster is None else self.cluster.received
 
     def chunks_of(self, keys: Any, kind: type[Chunks] = Chunks) -> Chunks:
-        """Return the commands for keys, as chunks."""
+        """Return the chunks of commands that read the keys."""
         return kind(keys, self.template, Options(timeout=self.timeout))
 
     def understand(self) -> None:
@@ -79,7 +79,7 @@ class HashCore(ReplyCore):
 
         Raises:
             CommandError: a reply is an error.
-            DecodeError: a text is not UTF-8.
+            DecodeError: a value of a text column is not UTF-8.
         """
         columns, sent = self.columns, self.window.sent
         stream = self.stream
@@ -159,13 +159,13 @@ def check_single(writer: Any) -> None:
 
 
 def single(keys: Any) -> Any:
-    """Return the keys as an iterable that refuses rows of several values.
+    """Return an iterable of the keys that raises a TypeError at a row of several values.
 
-    Iterating raises a TypeError at such a row.
+    Arrow data is returned unchanged.
     """
     if hasattr(keys, "__arrow_c_stream__") or hasattr(keys, "__arrow_c_array__"):
         return keys
-    # For a list, check the set of types: 20 ns per key, instead of 116 ns to check each key.
+    # For a list, check the set of its items' types: 20 ns per key; checking each key costs 116 ns.
     if isinstance(keys, list) and not any(issubclass(kind, ROWS) for kind in set(map(type, keys))):
         return keys
     return map(_one, keys)
@@ -178,11 +178,11 @@ def _one(key: Any) -> Any:
 
 
 def iter_of(keys: Any) -> Any:
-    """Return an iterator over the keys; None for columns."""
+    """Return an iterator over the keys; None if they are not iterable."""
     return iter(keys) if hasattr(type(keys), "__iter__") else None
 
 
 def _quoted(text: str) -> str:
-    """Return a text as a literal word of a template."""
+    """Quote a text for a template, so that it is one literal argument."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return '"' + escaped.replace("{", "{{").replace("}", "}}") + '"'

@@ -36,7 +36,7 @@ class HashFields:
         self.found = False
 
     def taken(self, columns: ReplyColumns, *, rest: bool = False) -> Iterator[StringBatch]:
-        """Yield the full batches; with ``rest``, yield the last batch as well as full batches."""
+        """Remove and yield the full batches; if ``rest`` is True, all rows."""
         while rest or columns.rows >= self.batch_rows or columns.nbytes >= BATCH_BYTES:
             batch = columns.take(self.batch_rows)
             if batch is None:
@@ -48,7 +48,7 @@ class HashFields:
         return self.found and text.startswith("WRONGTYPE ")
 
     def error(self, text: str, key: bytes, index: int) -> CommandError:
-        """Return the exception for an error reply that is not ignored."""
+        """Return the exception for an error reply."""
         return CommandError(f"{text} (key {shown_key(key)})", index=index)
 
     def not_text(self, key: bytes, column: int) -> DecodeError:
@@ -58,13 +58,13 @@ class HashFields:
 
 
 def key_of(core: ReplyCore, index: int) -> bytes:
-    """Return the key of a command in flight."""
+    """Return the key of a command in flight; ``index`` is the command's index in the window."""
     return arguments(core.window.command(index)[1])[1]
 
 
 @contextmanager
 def advising() -> Iterator[None]:
-    """Replace advice about options of a load in errors, since a fetch lacks these options."""
+    """Replace an error's advice to use options that exist only for loads."""
     try:
         yield
     except EncodeError as error:

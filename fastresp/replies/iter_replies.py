@@ -138,7 +138,7 @@ def one_command(arguments: tuple[Any, ...]) -> list[tuple[Any, ...]]:
 
 @contextmanager
 def one_reply() -> Iterator[None]:
-    """Remove the index and the ``nulls=`` advice from errors: they don't apply to one command."""
+    """Remove the index and the advice about ``nulls=`` from errors, as there is one command."""
     try:
         yield
     except EncodeError as error:
@@ -154,7 +154,7 @@ def reply_core(
     template: Template | None,
     max_reply_bytes: int | None,
 ) -> ReplyCore:
-    """Return the connection for the options of ``iter_replies``.
+    """Return a connection, not opened yet, with the options of ``iter_replies``.
 
     Raises:
         ValueError, LookupError: an option is invalid.
@@ -177,7 +177,7 @@ def replying(one: ReplyCore, chunks: Chunks) -> Generator[Wanted | Giving, Any, 
     """Connect, and yield replies as they arrive; this is the generator behind ``iter_replies()``.
 
     Args:
-        one: the connection for a single server.
+        one: the connection to use if the server is not a cluster.
         chunks: the commands.
     """
     failure = None

@@ -26,7 +26,7 @@ SHOWN_BYTES = 40
 
 @dataclass(frozen=True)
 class Pattern:
-    """A pattern of keys, and the part of the keys that becomes a column.
+    """A pattern of keys that names the part of a key to read as a column.
 
     Attributes:
         glob: the pattern for SCAN; the key if ``single`` is set.
@@ -92,12 +92,12 @@ class Found:
 
     Args:
         pattern: the pattern.
-        server: the server to search, over its own connection.
+        server: the server to search, over a separate connection.
         timeout: seconds to wait for each reply; None for no limit.
-        slots: find only keys of these slots; None for all.
+        slots: find only keys of these slots; None for all slots.
 
     Attributes:
-        kept: keys found whose rows have not been returned yet.
+        kept: the found keys whose rows are not returned yet.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class Found:
         self._scan = Scan(server, timeout, slots)
 
     def pages(self) -> Generator[list[bytes], None, None]:
-        """Yield the keys in pages, while the server looks for the next page.
+        """Yield the keys in pages; each next page is requested in advance.
 
         Raises:
             CommandError, TransportError, TransportTimeout: as ``Scan.pages()``.
@@ -126,7 +126,7 @@ class Found:
                 yield page
 
     def disconnect(self) -> None:
-        """Interrupt a SCAN for which another thread waits."""
+        """Interrupt a SCAN that another thread waits for."""
         self._scan.disconnect()
 
     def added(self, batch: StringBatch, *, text: bool) -> StringBatch:

@@ -1,4 +1,4 @@
-"""Read the remaining entries of a large key in parts."""
+"""Read the entries of a large key in parts, after its first entries were read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .postponed import SOON
 
 __all__ = ["Rest"]
 
-# Further requests ask for about MORE_BYTES, at most MOST_ENTRIES.
+# Each further request is for about MORE_BYTES bytes, and at most MOST_ENTRIES entries.
 MOST_ENTRIES = 10_000
 MORE_BYTES = 1 << 20
 # The maximum number of redirections of a request. Source: RedisClusterRequestTTL of redis-py.
@@ -36,9 +36,9 @@ class Rest:
 
     Args:
         server: the server, or a node of a cluster.
-        command: LRANGE, SSCAN or ZSCAN.
-        timeout: seconds to wait for each reply, and for the slots of a lost node. None for no
-            limit for replies, and 30 seconds for a lost node.
+        command: LRANGE, SSCAN or ZSCAN; None if all keys have a single value.
+        timeout: seconds to wait for each reply, and for a new owner of a lost node's slots. None
+            for no limit for replies, and 30 seconds for a new owner.
     """
 
     def __init__(self, server: Server, command: str | None, timeout: float | None) -> None:
@@ -46,7 +46,7 @@ class Rest:
         self._command = command
         self._timeout = timeout
         self._opened: dict[Node, tuple[Server, Any]] = {}
-        # The known nodes of slots; None for a single server.
+        # The node of each slot, as far as known; None for a single server.
         self._slots: dict[int, Node] | None = None
         self._processes = Processes()
         # Nodes that can be queried for the cluster's nodes.
@@ -76,14 +76,14 @@ class Rest:
         self._slots = {slot: nodes[node] for slot, node in enumerate(topology.slots)}
 
     def of_set(self, key: bytes, cursor: bytes, entries: list[bytes]) -> Iterator[list[bytes]]:
-        """Yield the entries of a set or sorted set.
+        """Yield all entries of a set or sorted set, in parts.
 
-        If the key moves to another node meanwhile, or its node is lost, entries may be yielded
-        twice: a cursor is valid on one node only, so the key is read again from the start.
+        If the key moves to another node while it is read, or its node is lost, entries may be
+        yielded twice: a cursor is valid on one node only, so the key is read again from the start.
 
         Args:
             key: the key of the set.
-            cursor, entries: the contents of the first reply to SSCAN or ZSCAN.
+            cursor, entries: the first reply to SSCAN or ZSCAN.
         """
         at: bytes | None = cursor
         over: Any = None
@@ -100,7 +100,7 @@ class Rest:
             yield entries
 
     def of_list(self, key: bytes, items: list[bytes]) -> Iterator[list[bytes]]:
-        """Yield the items of a list after the first part."""
+        """Yield the items of a list that follow its first ``items``, in parts."""
         start, count = 0, 0
         while items and len(items) >= count:
             start, count = start + len(items), _next_count(items)
@@ -108,7 +108,7 @@ class Rest:
             yield items
 
     def _asked(self, key: bytes, *arguments: Any) -> tuple[Any, Any]:
-        """Send a request to the node of a key; return the reply and the connection.
+        """Send a request to the node of a key; return the reply, and the connection of the reply.
 
         Raises:
             CommandError: the server refuses the request.
@@ -201,6 +201,6 @@ class Rest:
 
 
 def _next_count(entries: list[bytes]) -> int:
-    """Return the number of entries to request next, from the average size of the last entries."""
+    """Return the number of entries to request next, given entries of a typical size."""
     size = sum(map(len, entries)) / max(len(entries), 1)
     return max(1, min(MOST_ENTRIES, int(MORE_BYTES / max(size, 1))))

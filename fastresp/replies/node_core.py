@@ -1,4 +1,8 @@
-"""A connection to a cluster node, whose replies are ordered with the replies of other nodes."""
+"""A connection to a cluster node, whose replies are put in order with replies of other nodes.
+
+The source index of a command is its index among all commands of the source. A window contains the
+commands of one connection that are not acknowledged yet.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +28,7 @@ __all__ = ["Arrived", "NodeCore", "NodeWindow", "Nodes", "waits_of"]
 
 
 class Nodes(Protocol):
-    """The part of ClusterCore that a NodeCore uses."""
+    """The attributes and methods of ClusterCore that a NodeCore uses."""
 
     next: int
     waiting: dict[int, Any]
@@ -41,10 +45,10 @@ class Arrived(NamedTuple):
     """Received replies that wait for earlier replies of other nodes.
 
     Attributes:
-        last: the source index of the last reply.
+        last: the source index of the last reply's command.
         number: the number of replies.
         size: the size of the replies in bytes.
-        chunks: the commands of the replies, if commands are kept.
+        chunks: the chunks that contain the replies' commands; empty if commands are not kept.
     """
 
     last: int
@@ -57,13 +61,13 @@ class NodeWindow(Window):
     """A window whose commands can be resent over another connection.
 
     Attributes:
-        unwritten: bytes that are counted as sent, but were not sent.
+        unwritten: the number of bytes that are counted as sent, but were not sent.
     """
 
     unwritten = 0
 
     def unanswered(self) -> Iterator[Refused]:
-        """Yield the unanswered commands; ``tries`` is 0 for commands that were never sent."""
+        """Yield the unanswered commands; a command that was never sent has 0 ``tries``."""
         for held in self._held:
             sent = held.whole
             first = max(self.acknowledged - held.first_reply, 0)
@@ -75,7 +79,7 @@ class NodeWindow(Window):
                     yield Refused(held.row(at), place, held.command(at, at), tries)
 
     def abandon(self) -> None:
-        """Count all commands as sent and answered, since other connections resend them."""
+        """Count all commands as sent and answered, because other connections will resend them."""
         for held in self._held:
             rest = held.size - held.at
             self.unwritten += rest
@@ -83,7 +87,7 @@ class NodeWindow(Window):
         self.acknowledge(self.made)
 
     def before(self, place: int) -> int:
-        """Return the number of replies to commands before a source index."""
+        """Return how many commands of this connection, since it opened, precede a source index."""
         for held in self._held:
             places = places_of(held, 0, len(held.chunk.ends))
             if places[-1] >= place:
@@ -98,14 +102,14 @@ class NodeCore(ReplyCore):
     replies wait, no more commands are sent; if large replies wait, no more replies are read.
 
     Args:
-        nodes: all nodes of the cluster.
+        nodes: the ClusterCore that this node belongs to.
         server: this node.
         settings: the other arguments of ReplyCore.
 
     Attributes:
         address: the node's address in the cluster's topology; None if unknown.
         over: whether reading has ended: the connection is lost, or a reply can't be decoded.
-        held_bytes: bytes of the received replies that are not yielded yet.
+        held_bytes: the number of bytes of received replies that are not yielded yet.
     """
 
     window: NodeWindow
@@ -116,7 +120,7 @@ class NodeCore(ReplyCore):
         self.window = NodeWindow()
         self._nodes = nodes
         self.over = False
-        self._before = 0  # bytes received over earlier connections
+        self._before = 0  # number of bytes received over earlier connections
         self._doubtful: Refused | None = None
         self.held_bytes = 0
         self._held = 0  # number of received replies that are not yielded yet
@@ -141,7 +145,7 @@ class NodeCore(ReplyCore):
 
     @property
     def sent_bytes(self) -> int:
-        """Bytes sent so far."""
+        """The number of bytes sent so far."""
         window = self.window
         return window.totals()[2] - window.unwritten + self._own_bytes
 
@@ -152,7 +156,7 @@ class NodeCore(ReplyCore):
 
     @property
     def expects(self) -> bool:
-        """Whether a reply is due, or the socket is full."""
+        """Whether this node is waiting for a reply, or for room in the socket's send buffer."""
         assert self.stream is not None
         window = self.window
         if self._all_behind or self.stream.full or (self._sizes and self._sizes.asking):
@@ -161,7 +165,7 @@ class NodeCore(ReplyCore):
 
     @property
     def is_full(self) -> bool:
-        """Whether the waiting replies are too large to read more replies."""
+        """Whether the replies that wait for other nodes reach the limit, so that reading stops."""
         return self.held_bytes > self.reply_bytes
 
     def room(self) -> int:
@@ -170,16 +174,14 @@ class NodeCore(ReplyCore):
             return window.begun
         room = window.acknowledged + max(self._most - self._held, 0)
         if hold is not None:
-            # Commands after a waiting command must not overtake it.
+            # A command must not overtake a postponed command.
             room = max(min(room, window.before(hold)), window.begun)
         return room
 
     @property
     def may_send(self) -> bool:
-        """Whether an open connection could send immediately."""
+        """Whether there are commands that an open connection could send now."""
         return self.room() > self.window.sent
-
-    # After the loss of the connection.
 
     def left(self) -> list[Refused]:
         """Return the unanswered commands."""
@@ -188,8 +190,8 @@ class NodeCore(ReplyCore):
     def lost_for_good(self) -> bool:
         """Return whether the unanswered commands can't be resent.
 
-        The node closed the connection because of a command, or sent invalid replies; or a command
-        that is not idempotent may have run.
+        They can't be resent if the node sent invalid replies or a final error reply, if refused
+        commands still wait on this connection, or if a command that is not idempotent may have run.
         """
         cause = None if self.stream is None else self.stream.lost
         if isinstance(cause, ProtocolError) or self.last_words or self._behind:
@@ -202,7 +204,11 @@ class NodeCore(ReplyCore):
         return True
 
     def renew(self, reader: Any) -> None:
-        """Close the connection, and forget its commands, so that a new connection can be opened."""
+        """Close the connection, and forget its commands; a new connection may be opened.
+
+        Args:
+            reader: the reader for the new connection.
+        """
         self.detach()
         self.window.abandon()
         self.reader = self.sink = reader
@@ -231,7 +237,7 @@ class NodeCore(ReplyCore):
         return held.source_index(at)
 
     def collect(self) -> bool:
-        """Store the received replies by source index; return whether there were any.
+        """Store the received replies by source index; return whether there were any replies.
 
         Raises:
             LostConnection: there are more replies than commands.
@@ -263,7 +269,7 @@ class NodeCore(ReplyCore):
         """Store replies by source index.
 
         Args:
-            first: index of the first reply on this connection.
+            first: the index of the first of these replies among all replies of this connection.
             replies: the replies, at least one.
             size: the size of the replies in bytes.
         """
@@ -284,13 +290,13 @@ class NodeCore(ReplyCore):
         self.hold(Arrived(last, len(replies), size, chunks))
 
     def hold(self, arrived: Arrived) -> None:
-        """Count replies as in flight until the last of them is yielded."""
+        """Count replies as in flight until all of them are yielded."""
         self._arrived.append(arrived)
         self._held += arrived.number
         self.held_bytes += arrived.size
 
     def command_at(self, place: int) -> bytes | None:
-        """Return the command at a source index, if this node answered and keeps the command."""
+        """Return the command at a source index, if this node keeps the command; otherwise None."""
         for arrived in self._arrived:
             for held in arrived.chunks:
                 for at, found in enumerate(places_of(held, 0, len(held.chunk.ends))):
@@ -312,7 +318,7 @@ class NodeCore(ReplyCore):
             self._nodes.waiting[place] = reply
 
     def release(self, place: int) -> None:
-        """Forget the replies before a source index, which were yielded."""
+        """Stop counting the replies to commands before a source index: they are yielded."""
         arrived = self._arrived
         while arrived and arrived[0].last < place:
             gone = arrived.popleft()
@@ -321,7 +327,7 @@ class NodeCore(ReplyCore):
 
 
 def places_of(held: Sending, start: int, stop: int) -> Sequence[int]:
-    """Return the source indices of a range of a chunk's commands."""
+    """Return the source indices of the commands ``start`` to ``stop - 1`` of a chunk."""
     if isinstance(held, Resent):
         return [each.place for each in held.refused[start:stop]]
     places: array[int] | None = held.chunk.places
@@ -332,7 +338,7 @@ def places_of(held: Sending, start: int, stop: int) -> Sequence[int]:
 
 
 def waits_of(nodes: Iterable[NodeCore]) -> dict[NodeCore, Wait]:
-    """Return the events that nodes wait for; restart the timeout of nodes that expect nothing."""
+    """Return what each waiting node waits for; restart the timeout of the other nodes."""
     waits = {}
     for node in nodes:
         if node.stream is None or node.idle or node.is_full or not node.expects:

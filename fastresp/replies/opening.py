@@ -1,4 +1,4 @@
-"""Connect to the server that sends the replies, or to all nodes of its cluster."""
+"""Connect to a server, or to all nodes of its cluster, to read replies."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def opening(core: ReplyCore, chunks: Chunks, kind: Callable[..., T]) -> Steps[T 
     """Connect to the server, or to all nodes of its cluster.
 
     Args:
-        core: receives the connection if it is a single server.
+        core: receives the connection if the server is not a cluster.
         chunks: the commands to send.
-        kind: ClusterCore or a subclass.
+        kind: creates the ClusterCore of a cluster.
 
     Returns:
-        The nodes of a cluster; None for a single server.
+        The ClusterCore, connected to all nodes; None if ``core`` received the connection.
 
     Raises:
         TransportError: the server can't be used.
@@ -35,7 +35,7 @@ def opening(core: ReplyCore, chunks: Chunks, kind: Callable[..., T]) -> Steps[T 
     connections, answers = yield from connecting(core.server, core.timeout)
     chunks.adapt(answers)
     if answers.cluster and (core.server.nodes or core.server.follows):
-        # Don't resend commands of transactions: only a part of a transaction would be resent.
+        # Don't resend the commands of a transaction: only some of them would be resent.
         return kind(core, connections, answers, follows=not _has_multi(chunks.template))
     if answers.evicts:
         core.ask_for_sizes()
@@ -44,7 +44,7 @@ def opening(core: ReplyCore, chunks: Chunks, kind: Callable[..., T]) -> Steps[T 
 
 
 def _has_multi(template: Template | None) -> bool:
-    """Return whether a template has transactions. Commands passed as rows can't be in one."""
+    """Return whether a template has a transaction; rows of commands can't have transactions."""
     names = [] if template is None else [name for name, *_ in template.commands]
     return any(
         isinstance(part, bytes) and part.upper() == b"MULTI" for parts in names for part in parts

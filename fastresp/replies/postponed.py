@@ -1,4 +1,7 @@
-"""Commands that wait because a cluster node was lost, or refused them for a while."""
+"""Commands that wait because a cluster node was lost, or temporarily refused them.
+
+The source index of a command is its index among all commands of the source.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ SOON = tuple(each.decode() for each in LATER)
 class Postponed:
     """Keeps commands, in order, until they may be resent.
 
-    Meanwhile, later commands are held back. If a later command was in flight and ran, postponed
+    Until then, no later commands are sent. If a later command was in flight and ran, postponed
     commands with the same key are not resent, since they would run out of order.
 
     Args:
@@ -31,22 +34,22 @@ class Postponed:
 
     Attributes:
         words: the last error reply, or why no node could be queried.
-        lost: the lost node, for messages; empty if none.
+        lost: how a node was lost, for messages; empty if no node was lost.
     """
 
     def __init__(self, timeout: float | None) -> None:
         self.words = self.lost = ""
         self._timeout = timeout or MOST_S
-        # By slot and source index; commands without a key have slot -1.
+        # The commands to resend, by slot and source index; slot -1 for commands without a key.
         self._waiting: dict[int, dict[int, Refused]] = {}
         # By source index: why each command was last postponed.
         self._words: dict[int, str] = {}
-        # By source index: the keys of each unanswered command, even if it is in flight again.
+        # By source index: the keys of each unanswered command, including commands in flight again.
         self._keys: dict[int, tuple[bytes, ...]] = {}
-        # By key: the source indices of unanswered commands, and whether each command writes.
+        # By key and source index: whether an unanswered command writes the key.
         self._noted: dict[bytes, dict[int, bool]] = {}
-        self._places: list[int] = []  # a heap of source indices, including answered commands
-        # Slots whose first command was answered, so that the remaining commands may follow.
+        self._places: list[int] = []  # a heap of source indices, some of answered commands
+        # Slots whose first command was answered, so that the remaining commands may be sent.
         self._served: set[int] = set()
         self._overtaken: set[int] = set()
         self._first, self._stuck, self._resumed = -1, 0.0, 0.0
@@ -56,7 +59,7 @@ class Postponed:
 
     @property
     def hold(self) -> int | None:
-        """The source index of the first postponed and unanswered command, or None."""
+        """The source index of the first unanswered command that was postponed, or None."""
         places = self._places
         while places and places[0] not in self._keys:
             heapq.heappop(places)
@@ -111,7 +114,7 @@ class Postponed:
             self.lost = ""
 
     def ran(self, command: Refused) -> None:
-        """Record that a command ran, or may have run, while earlier commands were postponed."""
+        """Record that a command may have run while earlier commands were postponed."""
         writes = None
         for key in _keys_of(command.command):
             for place, wrote in self._noted.get(key, {}).items():
@@ -123,10 +126,13 @@ class Postponed:
                     self._overtaken.add(place)
 
     def overtaken(self) -> list[tuple[int, Refused, str]]:
-        """Remove and return the commands that can't be resent, with their slots and error replies.
+        """Remove and return the commands that a later command has overtaken.
+
+        Returns:
+            Tuples of the slot, the command and its error reply.
 
         Raises:
-            TransportError: a command got no error reply, because its node was lost.
+            TransportError: an overtaken command has no error reply, because its node was lost.
         """
         found = []
         for slot, waiting in [*self._waiting.items()]:
@@ -145,14 +151,14 @@ class Postponed:
         return found
 
     def resume(self) -> None:
-        """Exclude the time until now, which the caller spent, from the waiting time."""
+        """Don't count the time until now as waiting time, since the caller spent it."""
         self._resumed = time.monotonic()
 
     def pause(self) -> float:
         """Return the seconds to wait before commands are resent.
 
         Raises:
-            TransportError: the first command has waited for too long.
+            TransportError: the first command has waited too long.
         """
         first = min(min(some) for some in self._waiting.values())
         row = next(some[first].row for some in self._waiting.values() if first in some)
@@ -167,7 +173,7 @@ class Postponed:
         return LOOK_S if self.lost else PAUSE_S
 
     def _overdue(self, row: int) -> str:
-        """Return the message for commands that have waited for too long."""
+        """Return the error message for commands that have waited too long."""
         known = sorted(slot for slot in self._waiting if slot >= 0)
         slots = f" slots {ranges(known)}" if known else " commands without a key"
         if self.lost:
@@ -184,11 +190,12 @@ class Postponed:
     def portion(self, owner: Callable[[int], object]) -> list[tuple[int, Refused]]:
         """Remove and return the commands to send now, with their slots.
 
-        Commands in slots without an owner wait.
-
         A node may begin to accept commands of a slot at any moment, so it could refuse a command
-        but run the next one. So only the first command of a slot is sent; the others follow after
-        the reply.
+        and run the next command. So only the first command of a slot is sent; the later commands
+        of the slot are sent after the reply.
+
+        Args:
+            owner: returns the owner of a slot; None if the slot's commands must wait.
         """
         found = []
         for slot, waiting in [*self._waiting.items()]:

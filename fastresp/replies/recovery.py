@@ -1,4 +1,7 @@
-"""Keep reading from a cluster while its nodes die, fail over, or refuse commands for a while."""
+"""Keep reading from a cluster while nodes die, fail over, or temporarily refuse commands.
+
+The source index of a command is its index among all commands of the source.
+"""
 
 from __future__ import annotations
 
@@ -28,17 +31,17 @@ __all__ = ["Recovery", "sleeping"]
 
 
 class Recovery:
-    """Resends commands that nodes postponed, or whose node was lost.
+    """Resends the commands that nodes temporarily refused, and the commands of lost nodes.
 
     Args:
         core: a ReplyCore with the server that the user named, and the keys of rows.
-        answers: replies of the node that was queried for the cluster's nodes.
+        answers: what the server replied about itself and the cluster.
         redirects: the redirected commands.
         replies: received replies, by the source index of their commands.
 
     Attributes:
-        words: why the last search for the nodes failed.
-        processes: the server process of each node, from the node's last reply.
+        words: why the last query of the topology failed.
+        processes: the server process of each node, to detect restarts.
     """
 
     def __init__(
@@ -63,17 +66,17 @@ class Recovery:
         self._known = list(dict.fromkeys(known))[:MOST_KNOWN]
 
     def postpone(self, command: Refused, words: str) -> None:
-        """Postpone an unanswered command; ``words`` says why."""
+        """Postpone an unanswered command; ``words`` says why it was not answered."""
         slot = max(self._rules.slot(command.command), -1)
         self._redirects.postpone(command, slot, words)
 
     def part_with(self, node: NodeCore, words: str, reader: Any) -> None:
-        """Postpone the unanswered commands of a node, until a node serves their slots again.
+        """Postpone the unanswered commands of a lost node, until a node serves their slots again.
 
         Args:
-            node: the node, to which a new connection may be opened.
+            node: the lost node; its connection is closed, and may be replaced later.
             words: how the node was lost.
-            reader: the reader for the new connection.
+            reader: the reader for the next connection.
         """
         self._redirects.postponed.lost = self._redirects.postponed.lost or words
         self._redirects.moved = True
@@ -82,10 +85,10 @@ class Recovery:
         node.renew(reader)
 
     def looking(self, nodes: Iterable[NodeCore]) -> Steps[Topology | None]:
-        """Return the topology; None if no node knows it.
+        """Query nodes for the cluster's topology; return None if no node returns it.
 
         Args:
-            nodes: all nodes. Connected nodes are queried first, in the order of recent replies.
+            nodes: all nodes. Connected nodes are queried first, the most recently heard node first.
         """
         began = time.monotonic()
         connected = [node for node in nodes if node.stream is not None and not node.over]
@@ -109,14 +112,14 @@ class Recovery:
         return topology
 
     def sending(self, nodes: Sequence[NodeCore]) -> Steps[None]:
-        """Send waiting commands to the current owners of their slots, or wait a moment.
+        """Pause, and send postponed commands to the current owners of their slots.
 
         Args:
-            nodes: all nodes. All their commands must be answered; some replies may be unread while
-                they wait for earlier replies.
+            nodes: all nodes. All commands in flight must be answered, though a full node may have
+                unread replies.
 
         Raises:
-            TransportError: commands have waited for too long, or can't be sent in order.
+            TransportError: commands have waited too long, or can't be sent in order.
         """
         postponed = self._redirects.postponed
         for node in nodes:
@@ -144,7 +147,7 @@ class Recovery:
             self._redirects.send(command, slot, owner)
 
     def checking(self, waits: Mapping[NodeCore, Any], nodes: Iterable[NodeCore]) -> Steps[bool]:
-        """Give up silent nodes if other nodes own their slots; return whether nodes were checked.
+        """Give up silent nodes that own no slots now; return whether the topology was queried.
 
         Args:
             waits: the nodes whose replies are due.

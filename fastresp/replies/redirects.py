@@ -1,4 +1,7 @@
-"""Resend redirected commands of a cluster to the node named in the redirection."""
+"""Resend redirected commands of a cluster to the node named in the redirection.
+
+The source index of a command is its index among all commands of the source.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from .postponed import Postponed
 
 __all__ = ["HOME", "RedirectCore", "Redirects"]
 
-# The address that represents the node named by the caller, which gets commands without a key.
+# Represents the address of the node that the caller named; commands without a key are sent there.
 HOME = ("", 0)
 
 # Allows the next command to use a slot that the node is importing.
@@ -29,23 +32,23 @@ MANY = 3
 
 
 class RedirectWindow(NodeWindow):
-    """A window of resent commands, which are in no chunk of the source."""
+    """The unacknowledged commands of a RedirectCore; these are not in chunks of the source."""
 
     def put(self, commands: list[Refused]) -> None:
-        """Add commands, some of them preceded by ASKING."""
+        """Add commands, including ASKING before commands that need it."""
         chunk = CommandSplitter().feed(b"".join(each.command for each in commands))
         assert chunk is not None
         self._held.append(Resent(chunk, self.last, commands))
 
     @property
     def waiting(self) -> int:
-        """The number of commands not sent over any connection yet, without ASKING."""
+        """The number of commands not sent over any connection yet; ASKING is not counted."""
         held = (each for each in self._held if isinstance(each, Resent))
         return sum(is_new(command) for each in held for command in each.refused[each.whole :])
 
 
 class RedirectCore(NodeCore):
-    """A connection for redirected commands, which then need not wait for the node's own commands.
+    """A separate connection for redirected commands, so they don't wait for a node's own commands.
 
     Attributes:
         expected: the slots of unanswered commands, by source index.
@@ -75,7 +78,13 @@ class RedirectCore(NodeCore):
         return self.window.begun if self._behind else self.window.acknowledged + self._most
 
     def put(self, command: Refused, slot: int, *, asks: bool) -> None:
-        """Accept a command, to send it after its predecessors."""
+        """Queue a command; ``flush()`` passes queued commands on.
+
+        Args:
+            command: the command.
+            slot: the command's slot.
+            asks: whether to send ASKING before the command.
+        """
         self._queue += [ASKING, command] if asks else [command]
         self.expected[command.place] = slot
 
@@ -87,7 +96,7 @@ class RedirectCore(NodeCore):
         self.expected, self._queue = {}, []
 
     def flush(self) -> None:
-        """Let the next step send the accepted commands."""
+        """Let the next ``step()`` send the queued commands."""
         queue, self._queue = self._queue, []
         if queue:
             if self.finished:
@@ -125,12 +134,12 @@ def is_new(command: Refused) -> bool:
 
 
 class Pending(NamedTuple):
-    """A redirected command without an answer.
+    """A redirected command that is not answered yet.
 
     Attributes:
-        origin: the node that redirected the command first; None if the command may be redirected
-            back there, because no command can overtake it, or Postponed prevents overtaking.
-        node: the node that received the command.
+        origin: the node that redirected the command first; None if a redirection back to this node
+            is allowed, because no later command can overtake the command.
+        node: the connection over which the command is resent.
         since: the time of the first redirection.
         times: the number of redirections.
     """
@@ -142,18 +151,18 @@ class Pending(NamedTuple):
 
 
 class Redirects:
-    """Resends commands that nodes redirected or postponed, or whose node was lost.
+    """Resends commands that nodes redirected or temporarily refused, and commands of lost nodes.
 
-    Commands of a slot stay in order: a later command follows its predecessor to the same node,
-    which redirects both or neither. While its predecessor waits, the later command waits.
+    Commands of a slot stay in order: a command is sent to the same node as its predecessor, and
+    this node redirects both or neither. If the predecessor is postponed, the command is postponed.
 
     Args:
-        timeout: seconds for which a command may be redirected repeatedly.
-        connect: returns a connection for redirected commands to a node.
+        timeout: seconds for which a command may be redirected repeatedly; None for 30.
+        connect: returns the connection for redirected commands to an address.
 
     Attributes:
-        nodes: the connections.
-        postponed: the waiting commands.
+        nodes: the connections, by address.
+        postponed: the postponed commands.
         moved: whether a slot has moved since the caller set this to False.
         pause: whether to pause before resending, since some commands were redirected many times.
     """
@@ -182,16 +191,18 @@ class Redirects:
     def put(
         self, command: Refused, origin: tuple[str, int] | None, words: str, to: Redirect
     ) -> None:
-        """Resend a command.
+        """Resend a redirected command.
 
         Args:
             command: the command.
-            origin: the node that redirects the command; None if it may be redirected back there.
+            origin: the node that redirects the command; None if a redirection back to this node is
+                allowed.
             words: the error reply.
             to: the redirection parsed from ``words``.
 
         Raises:
-            TransportError: the command was redirected for too long, back, or to too many nodes.
+            TransportError: the command was redirected for too long, or was redirected back; or
+                commands were redirected to too many nodes.
         """
         self.moved = self.moved or not to.asks
         before = self._pending.get(self._slots.get(command.place, to.slot), {}).get(command.place)
@@ -202,7 +213,7 @@ class Redirects:
         if before is not None:
             self._check(before, words, to)
             now = before._replace(node=self._node(to.node), times=before.times + 1)
-            if command.place not in pending:  # the command's keys were not known
+            if command.place not in pending:  # its slot was unknown so far
                 self._forget(command.place)
         else:
             # Send the command after the slot's commands in flight, to the same node.
@@ -214,7 +225,7 @@ class Redirects:
         self.pause = self.pause or now.times >= MANY
 
     def postpone(self, command: Refused, slot: int, words: str) -> None:
-        """Postpone a command; arguments as for ``Postponed.add()``."""
+        """Postpone a command; the arguments are as for ``Postponed.add()``."""
         self._forget(command.place)
         self.postponed.add(command, slot, words)
 
@@ -222,7 +233,7 @@ class Redirects:
         """Send a postponed command to a node.
 
         Raises:
-            TransportError: there are too many nodes.
+            TransportError: commands were redirected to too many nodes.
         """
         pending = Pending(None, self._node(node), time.monotonic(), 0)
         self._pending.setdefault(slot, {})[command.place] = pending
@@ -249,7 +260,7 @@ class Redirects:
         self.postponed.answered(place, slot)
 
     def _forget(self, place: int) -> None:
-        """Forget the node that received a command."""
+        """Remove the record of a redirected command."""
         slot = self._slots.pop(place, None)
         if slot is not None:
             pending = self._pending[slot]

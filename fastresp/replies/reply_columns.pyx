@@ -25,7 +25,7 @@ from .arrow_out import StringBatch
 cdef enum Stop:
     AT_END          # all bytes are read
     AT_LINE         # at an incomplete line, an error reply, or an unexpected line
-    AT_EXCESS       # at other bytes instead of the CRLF after a value
+    AT_EXCESS       # at a byte that is not part of the CRLF expected after a value
     AT_LARGE  # at a value larger than the limit of a reply
     NO_MEMORY
 
@@ -45,12 +45,12 @@ cdef class ReplyColumns(Incoming):
             than its size.
 
     Attributes:
-        replies: whole replies so far.
+        replies: the number of complete replies so far.
         errors: a list of ``(index of the reply, text)``; the caller empties the list.
         absent: a list of the indices of replies that are null arrays; the caller empties the list.
         invalid: the first value of a text column that is not UTF-8, as ``(row, column)``, with the
-            row counted over all batches; or None.
-        offset: bytes parsed so far.
+            row counted over all batches; None if there is no such value.
+        offset: the number of bytes parsed so far.
     """
 
     cdef readonly Py_ssize_t replies
@@ -62,9 +62,9 @@ cdef class ReplyColumns(Incoming):
     cdef Py_ssize_t n
     cdef bint fixed
     cdef Py_ssize_t before      # number of rows taken so far
-    cdef int64_t left           # items missing from the current array
+    cdef int64_t left           # number of items that the current array still lacks
     cdef Py_ssize_t column      # column of the next item
-    cdef long long missing      # bytes missing from the current value and its CRLF
+    cdef long long missing      # number of bytes that the current value and its CRLF still lack
 
     def __cinit__(self, names, *, text=True, bint fixed=True, max_reply_bytes=None):
         cdef Py_ssize_t i
@@ -93,12 +93,12 @@ cdef class ReplyColumns(Incoming):
 
     @property
     def rows(self):
-        """Whole rows that ``take()`` can return."""
+        """The number of complete rows that ``take()`` can return."""
         return self.columns[self.n - 1].length
 
     @property
     def nbytes(self):
-        """Bytes of the values since the last ``take()``."""
+        """The number of bytes of the values that ``take()`` has not returned yet."""
         cdef Py_ssize_t i
         cdef int64_t total = 0
         for i in range(self.n):
@@ -107,14 +107,14 @@ cdef class ReplyColumns(Incoming):
 
     @property
     def pending(self):
-        """Whether a reply has begun and is incomplete."""
+        """Whether the last reply is incomplete."""
         return self.cut or self.left > 0
 
     def feed(self, data):
-        """Parse the next bytes, split anywhere; return the number of replies completed.
+        """Parse the next bytes, split anywhere; return the number of replies that became complete.
 
         Raises:
-            ProtocolError: the bytes are not such replies. Every later call raises the same error.
+            ProtocolError: the bytes are not valid replies. Every later call raises the same error.
             RuntimeError: another call on this object is running.
         """
         cdef Py_ssize_t before = self.replies
@@ -122,14 +122,14 @@ cdef class ReplyColumns(Incoming):
         return self.replies - before
 
     def take(self, most=None):
-        """Return the whole rows as a StringBatch, and remove them; None if there are none.
+        """Remove the complete rows, and return them as a StringBatch; None if there are no rows.
 
         Args:
-            most: the maximum number of rows to return; the remaining rows are copied, and stay for
-                the next call.
+            most: the maximum number of rows; the remaining rows are copied, and stay for the next
+                call.
 
         Raises:
-            ValueError: a text is not UTF-8; see ``invalid``.
+            ValueError: a value of a text column is not UTF-8; see ``invalid``.
         """
         cdef Py_ssize_t i
         cdef int64_t rows = self.rows if most is None else min(self.rows, most)
@@ -186,7 +186,7 @@ cdef class ReplyColumns(Incoming):
         return 0
 
     cdef const char *scan(self, const char *p, const char *end, Stop *stop) noexcept nogil:
-        """Parse as far as possible without Python, and set ``stop`` to why parsing stopped."""
+        """Parse as much as possible without Python; set ``stop`` to the reason for stopping."""
         cdef GrowingColumn *column
         cdef const char *value
         cdef const char *line
@@ -316,7 +316,7 @@ cdef class ReplyColumns(Incoming):
         return f"{what}, where {'' if self.fixed else 'a multiple of '}{self.n:,} are expected"
 
     cdef int check_text(self) except -1:
-        """Find text that is not UTF-8 in the values completed since the last check."""
+        """Set ``invalid`` if a value completed since the last check is not UTF-8."""
         cdef Py_ssize_t i
         cdef int64_t at
         for i in range(self.n):

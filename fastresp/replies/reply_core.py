@@ -1,4 +1,7 @@
-"""A connection that yields replies as Python objects, in order."""
+"""A connection that yields replies as Python objects, in order.
+
+The source index of a command is its index among all commands of the source.
+"""
 
 from __future__ import annotations
 
@@ -27,13 +30,13 @@ from .reply_sizes import ReplySizes
 
 __all__ = ["ReplyCore"]
 
-# The limit for in-flight reply bytes, predicted from recent reply sizes: unread replies accumulate
+# The limit for bytes of replies in flight, predicted from recent replies: unread replies accumulate
 # in the server's memory.
 REPLY_BYTES = 4 << 20
-# The maximum number of commands in flight before the size of replies is known. A ListBuffer's
-# transaction has four commands, which then need one round trip.
+# The maximum number of commands in flight before the size of replies is known. It is 4, so that a
+# ListBuffer's transaction of four commands needs only one round trip.
 FIRST_IN_FLIGHT = 4
-# More commands in flight per received reply: 4 are in flight, then 64, then 1024.
+# Each received reply allows this many more commands in flight: first 4, then 64, then 1024.
 MORE_IN_FLIGHT = 15
 # The maximum number of commands in flight, since large replies may follow small ones: enough for 1
 # M/s at a round trip of 1 ms.
@@ -49,12 +52,12 @@ class ReplyCore(Connection):
         on_error: ``"raise"`` or ``"collect"`` error replies.
         resending: the policy for resending refused commands, such as commands of scripts.
         max_reply_bytes: a larger reply closes the connection; None for 512 MiB.
-        keys: the keys of the template's rows.
+        keys: finds the keys of rows, for errors.
     """
 
-    # Replies that are read in a step, and in the wait before it, are taken before the next step.
+    # Few reads per step: the caller takes the received replies between steps.
     most_reads = 4
-    # The maximum bytes of replies in flight, as far as they can be predicted.
+    # The limit for the predicted bytes of replies in flight.
     reply_bytes = REPLY_BYTES
 
     def __init__(
@@ -82,13 +85,13 @@ class ReplyCore(Connection):
         self.raising = on_error == "raise"
         self.resending = resending
         self.keys = RowKeys(None) if keys is None else keys
-        # Resends refused commands, once all commands in flight are answered.
+        # The refused commands, which are resent once all commands in flight are answered.
         self._again = ResendingWindow(resending)
-        # Replies kept back, in order, starting with the first refused command's reply; and the
-        # positions in this list of refused commands' replies, by the command's source index.
+        # The replies from the first refused command onwards, in order: they wait for the refused
+        # commands. And the indices in this list of the refused commands' replies, by source index.
         self._behind: list[Any] = []
         self._gaps: dict[int, int] = {}
-        self._counted = 0  # bytes of acknowledged replies
+        self._counted = 0  # number of bytes of acknowledged replies
         self._average = 1.0
         self._most = FIRST_IN_FLIGHT
         self._sizes: ReplySizes | None = None
@@ -97,12 +100,16 @@ class ReplyCore(Connection):
 
     @property
     def received(self) -> int:
-        """Bytes of replies received."""
+        """The number of bytes of replies to the source's commands received."""
         asked = 0 if self._sizes is None else self._sizes.received
         return 0 if self.stream is None else self.stream.received - asked
 
     def ask_for_sizes(self) -> None:
-        """Query the sizes of replies before sending the commands, since the server evicts keys."""
+        """Query the sizes of replies before sending commands.
+
+        This is for a server that evicts keys: unread replies count towards ``maxmemory``, so large
+        replies could make the server evict keys.
+        """
         self._sizes = ReplySizes(self.reply_bytes)
 
     def understand(self) -> None:
@@ -114,7 +121,7 @@ class ReplyCore(Connection):
     def tend(self) -> None:
         self.step()
         if self._answered + self.reader.waiting >= self.window.sent:
-            self.touch()  # all replies have arrived, and will be read after the pause
+            self.touch()  # all replies have arrived; the caller will take them
         else:
             self.wait()
 
@@ -126,7 +133,7 @@ class ReplyCore(Connection):
 
     @property
     def _own_bytes(self) -> int:
-        """Bytes sent in addition to the source's commands."""
+        """The number of bytes sent in addition to the source's commands."""
         asked = 0 if self._sizes is None else self._sizes.sent_bytes
         return self._again.totals()[2] + asked
 
@@ -134,7 +141,7 @@ class ReplyCore(Connection):
         """Send chunks, and yield their replies.
 
         Returns:
-            The exception that ended the chunks, or None.
+            The exception of the source that ended the chunks, or None.
 
         Raises:
             LostConnection, TransportTimeout: as ``step()`` and ``wait()``.
@@ -162,11 +169,15 @@ class ReplyCore(Connection):
 
     @property
     def _answered(self) -> int:
-        """Return the number of replies taken, including replies kept back."""
+        """The number of replies taken, including replies that wait for refused commands."""
         return self.window.acknowledged + len(self._behind) + self._again.acknowledged
 
     def _add_next(self, chunks: Chunks) -> Steps[Exception | None]:
-        """Add the next chunk; after an exception, add the last chunk, and return the exception."""
+        """Add the next chunk; if the source raises an exception, add its last chunks.
+
+        Returns:
+            The exception of the source, or None.
+        """
         failure = None
         try:
             chunk = yield from next_chunk(chunks, self)
@@ -229,7 +240,7 @@ class ReplyCore(Connection):
         return iter(self.reader.take())
 
     def _in_order(self) -> Iterator[Any]:
-        """Yield replies in order; after a refusal, keep replies until the command is answered."""
+        """Yield replies in order; replies after a refused command wait until it is answered."""
         again = self._again
         window: Window = self.window
         first = window.acknowledged + len(self._behind)
@@ -275,9 +286,12 @@ class ReplyCore(Connection):
         return stream.send(self.window, min(self.room(), room)) or asked
 
     def _take_last_words(self, reply: Any) -> None:
-        """Give up the connection: there are more replies than commands.
+        """Give up the connection, since there are more replies than commands.
 
-        The extra reply may be the server's error for a partly received command.
+        The extra reply may be the server's error for a command that it received only in part.
+
+        Raises:
+            LostConnection: always.
         """
         assert self.stream is not None
         if type(reply) is CommandError:
@@ -288,7 +302,7 @@ class ReplyCore(Connection):
         raise LostConnection
 
     def misunderstood(self, question: str, reply: Any) -> NoReturn:
-        """Give up the connection: a reply is impossible for its command.
+        """Give up the connection, since a reply has a form that its command never returns.
 
         Raises:
             LostConnection: always.
@@ -307,7 +321,11 @@ class ReplyCore(Connection):
         return CommandError(error.text, index=place, row=rows.start, arguments=words, row_key=key)
 
     def acknowledge(self, taken: int) -> None:
-        """Acknowledge the taken replies, and predict the size of the next replies."""
+        """Acknowledge replies, and predict the size of the next replies.
+
+        Args:
+            taken: the total number of replies taken so far.
+        """
         count = taken - self.window.acknowledged
         if count:
             size = (self.received - self._counted) / count

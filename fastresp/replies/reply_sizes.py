@@ -19,7 +19,7 @@ __all__ = ["ReplySizes"]
 # refuse queries.
 FIRST_COMMANDS = 64
 MOST_COMMANDS = 8192
-# Commands in flight if the sizes of their replies are unknown.
+# The maximum number of commands in flight if the sizes of their replies are unknown.
 UNKNOWN_IN_FLIGHT = 16
 
 
@@ -27,11 +27,12 @@ class ReplySizes:
     """Limits the bytes of replies in flight, by querying reply sizes first.
 
     Unread replies count towards ``maxmemory``, and a server runs all received commands before it
-    sends the first reply. So reading from a server that evicts keys could evict keys. While queries
-    are in flight, no commands are in flight, and the stream's sink is this object's reader.
+    sends the first reply. So large replies could make a server evict keys. While queries are in
+    flight, no commands are in flight, and a reader of this object receives the replies.
 
     Args:
-        most_bytes: the maximum bytes of replies in flight; a larger reply is requested alone.
+        most_bytes: the maximum number of bytes of replies in flight; a command with a larger reply
+            is sent alone.
     """
 
     def __init__(self, most_bytes: int) -> None:
@@ -39,39 +40,40 @@ class ReplySizes:
         self._window = Window()
         self._reader = ReplyReader()
         self._answers: list[Any] = []
-        # For each queried command, the number of queries, and the bytes that earlier commands write
-        # to its keys; and the index of the first queried command.
+        # For each queried command, the number of queries, below 0 if the size is unknown.
         self._counts: list[int] = []
+        # For each queried command, the number of bytes that earlier commands write to its keys.
         self._written: list[int] = []
+        # The index of the first queried command.
         self._first = 0
-        # Cumulative reply bytes of the queried commands.
+        # The cumulative sizes of the queried commands' replies.
         self._ends: list[int] = []
         self._most_commands = FIRST_COMMANDS
         self._refused = False
 
     @property
     def received(self) -> int:
-        """Bytes of the queries' replies received over this connection."""
+        """The number of bytes of replies to queries, received over this connection."""
         return self._reader.offset
 
     @property
     def sent_bytes(self) -> int:
-        """Bytes of queries sent."""
+        """The number of bytes of queries sent."""
         return self._window.totals()[2]
 
     @property
     def asking(self) -> bool:
-        """Whether the reply to a query is due."""
+        """Whether a query is not answered yet."""
         return self._window.acknowledged < self._window.made
 
     def restart(self) -> None:
-        """Forget the queries: the connection is closed, and a new connection may follow."""
+        """Forget the queries of a closed connection; a new connection may be opened."""
         self._window.acknowledge(self._window.made)
         self._reader, self._answers = ReplyReader(), []
         self._ends = []
 
     def room(self, acknowledged: int) -> int:
-        """Return the total number of commands that may be sent after this many replies."""
+        """Return how many commands may be sent in total after ``acknowledged`` replies."""
         if self._refused:
             return acknowledged + UNKNOWN_IN_FLIGHT
         at, ends = acknowledged - self._first, self._ends
@@ -81,7 +83,7 @@ class ReplySizes:
         return self._first + max(bisect_right(ends, before + self._most_bytes), at + 1)
 
     def step(self, window: Window, stream: Stream, sink: Sink) -> bool:
-        """Send queries or read their replies, when due; return whether anything was sent.
+        """Send queries if needed, or read their replies; return whether bytes were sent.
 
         Args:
             window: the window of the commands.
@@ -95,12 +97,12 @@ class ReplySizes:
         return self.asking and stream.send(self._window)
 
     def _is_next(self, window: Window) -> bool:
-        """Return whether the next command needs queries, and all earlier commands are answered."""
+        """Return whether the next command has no known size, and no commands are in flight."""
         answered = window.acknowledged
         return window.begun <= answered < window.made and answered >= self._first + len(self._ends)
 
     def _ask(self, window: Window, stream: Stream) -> None:
-        """Create the queries about the next commands."""
+        """Create queries about the replies to the next commands."""
         self._first, self._ends = window.acknowledged, []
         held, at = window.locate(self._first)
         count = min(len(held.chunk.ends) - at, self._most_commands)
@@ -109,7 +111,7 @@ class ReplySizes:
             self._refused = True
             return
         questions, self._counts, self._written = found
-        if count == 1:  # the reply is requested alone
+        if count == 1:  # the command is sent alone, so its reply may have any size
             self._ends = [0]
         elif questions is None:
             self._use([])
@@ -135,7 +137,7 @@ class ReplySizes:
 
     def _use(self, answers: list[Any]) -> None:
         unknown = self._most_bytes // UNKNOWN_IN_FLIGHT
-        # None if the key does not exist.
+        # The answer is None if the key does not exist.
         sizes = iter(
             [each if type(each) is int else unknown if each is not None else 0 for each in answers]
         )
@@ -152,5 +154,5 @@ def _sum(sizes: Iterator[int], count: int) -> int:
 
 
 def is_refusal(words: str) -> bool:
-    """Return whether an error reply means that the server never answers such queries."""
+    """Return whether an error reply means that the server will refuse all such queries."""
     return words.startswith("NOPERM") or "unknown" in words.lower()

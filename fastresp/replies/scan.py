@@ -34,9 +34,9 @@ class Part(NamedTuple):
 
     Attributes:
         server: the server.
-        slots: the wanted slots of the node; None for all keys of a single server.
-        wanted: for each slot, whether to keep its keys; None to keep all keys.
         connection: the connection to the server.
+        slots: the slots of a cluster node to scan; None if the server is not a cluster.
+        wanted: for each slot, whether to return its keys; None to return all keys.
         pages: yields pages of keys.
         restarts: the number of times that the slots were scanned again from the start.
     """
@@ -50,18 +50,18 @@ class Part(NamedTuple):
 
 
 class Scan:
-    """Finds the keys of a pattern on all relevant servers, over its own connections.
+    """Finds the keys of a pattern on one server, or on all nodes of a cluster.
 
     A cursor is valid on one server only. So if a cluster node is lost, its slots are scanned again
     from the start, on their new owner, and keys may be returned twice. The same applies to slots
-    that have moved, or are moving, when a node has listed all its keys: some keys may have left
-    the node before they were listed.
+    that have moved, or are moving, when the scan of their node ends: some keys may have left the
+    node before the scan reached them.
 
     Args:
         server: the server, or a node of a cluster.
-        timeout: seconds to wait for each reply, and for a lost node's slots; None for no limit,
-            and 30 for the slots.
-        slots: return only keys of these slots; None for all. A single server must list all keys.
+        timeout: seconds to wait for each reply, and for a new owner of a lost node's slots. None
+            for no limit for replies, and 30 seconds for a new owner.
+        slots: return only keys of these slots; None for all slots.
     """
 
     def __init__(self, server: Server, timeout: float | None, slots: range | None = None) -> None:
@@ -76,16 +76,16 @@ class Scan:
         self._stopped = False
 
     def pages(self, glob: str, kind: str | None) -> Generator[list[bytes], None, None]:
-        """Yield pages of keys of all servers in turn, so that all work concurrently.
+        """Yield pages of keys from all servers in turn, so that the servers work concurrently.
 
         Args:
             glob: the pattern.
-            kind: the type of the keys, by its name for TYPE; None for any type.
+            kind: the type of the keys, as TYPE names it; None for any type.
 
         Raises:
             CommandError: a server refuses SCAN.
             TransportError, TransportTimeout: a connection was lost, or a server does not reply. In
-                a cluster: no node serves some slots for longer than the timeout.
+                a cluster: some slots were not served for longer than the timeout.
         """
         import redis
 
@@ -133,7 +133,7 @@ class Scan:
     ) -> Iterator[Part]:
         """Yield the scans of all servers that may have keys of the wanted slots.
 
-        Each scan keeps the keys of all wanted slots: a moving slot has keys on two nodes.
+        Each scan returns keys of all wanted slots, since a moving slot has keys on two nodes.
 
         Raises:
             TransportError: a node does not say which slots it is importing.
@@ -162,10 +162,15 @@ class Scan:
     def _again(
         self, part: Part, failed: TransportError, opened: Callable[[], list[Part]]
     ) -> list[Part]:
-        """Return the scans that replace a scan, as soon as they can be opened.
+        """Retry to open the scans that replace a scan; return them.
+
+        Args:
+            part: the scan to replace.
+            failed: why it must be replaced.
+            opened: opens and returns the new scans.
 
         Raises:
-            TransportError: no node serves its slots for too long.
+            TransportError: the scans could not be opened within the timeout.
         """
         assert part.slots is not None
         timeout = self._timeout or MOST_S
@@ -187,7 +192,7 @@ class Scan:
         ) from failed
 
     def _taken(self, part: Part, glob: str, kind: str | None) -> list[Part]:
-        """Scan the slots of a lost node on their current owners."""
+        """Return scans of a lost node's slots on their current owners."""
         assert part.slots is not None
         topology = self._topology()
         if any(topology.slots[slot] < 0 for slot in part.slots):
@@ -200,7 +205,7 @@ class Scan:
         return parts
 
     def _moved(self, part: Part) -> frozenset[int]:
-        """Return the slots of a scan that have left the scan's node, or are being moved.
+        """Return the slots of a scan that have left the scan's node, or are leaving it.
 
         Raises:
             redis.RedisError, OSError: the connection was lost, or the server does not reply.
@@ -212,10 +217,11 @@ class Scan:
         return (part.slots - held.own - held.getting) | (part.slots & held.giving)
 
     def _follow(self, part: Part, moved: frozenset[int], glob: str, kind: str | None) -> list[Part]:
-        """Scan slots on the nodes that have received, or are importing, the slots.
+        """Return scans of moved slots on the nodes that have received or are importing them.
 
         Raises:
-            TransportError: for too long, no node has the slots; or the slots move repeatedly.
+            TransportError: no node with the slots was found within the timeout, or the slots keep
+                moving.
         """
         words = f"slots {ranges(sorted(moved))} have left the node at {part.server}"
         failed = TransportError(words)
@@ -225,7 +231,11 @@ class Scan:
         return self._again(moving, failed, partial(self._followed, moving, glob, kind))
 
     def _followed(self, part: Part, glob: str, kind: str | None) -> list[Part]:
-        """Query each other node for its part of the slots, and scan these slots on that node."""
+        """Query all nodes for the slots of a scan, and return a scan for each node that has some.
+
+        Raises:
+            TransportError: no node has some of the slots.
+        """
         assert part.slots is not None
         left, parts = set(part.slots), []
         words = "no node says that it has them"
@@ -254,7 +264,7 @@ class Scan:
         self, part: Part, server: Server, connection: Any, slots: frozenset[int], glob: str,
         kind: str | None,
     ) -> Part:  # fmt: skip
-        """Return a scan of another node for some slots of this scan."""
+        """Return a scan of ``server`` that replaces ``part`` for some of its slots."""
         found = scan(connection, glob, kind)
         return Part(server, connection, slots, mask_of(slots), found, part.restarts + 1)
 
@@ -280,7 +290,7 @@ class Scan:
         del self._connections[first:]
 
     def disconnect(self) -> None:
-        """Interrupt a SCAN for which another thread waits; the SCAN ends with an error."""
+        """Interrupt a SCAN that another thread waits for, so that it raises an error."""
         self._stopped = True
         for connection in filter(is_own, self._connections):
             with suppress(OSError, AttributeError):  # the connection may be closed
@@ -288,7 +298,7 @@ class Scan:
 
 
 def held_by(server: Server, connection: Any) -> Held | None:
-    """Return the slots whose keys a node has; None if there is no permission to query them.
+    """Return which slots a node has, imports and gives away; None if CLUSTER NODES is refused.
 
     Raises:
         TransportError: the connection was lost, or the node does not reply.
@@ -302,7 +312,7 @@ def held_by(server: Server, connection: Any) -> Held | None:
 
 
 def asked(server: Server, connection: Any) -> Held | None:
-    """Do the same as ``held_by()``, but raise the connection's errors unchanged.
+    """Return the same as ``held_by()``, but raise the connection's errors unchanged.
 
     Raises:
         TransportError: the connection belongs to the parent process.
@@ -320,7 +330,7 @@ def asked(server: Server, connection: Any) -> Held | None:
 
 
 def scan(connection: Any, glob: str, kind: str | None) -> Generator[list[bytes], None, None]:
-    """Yield pages of keys found with SCAN; request each page ahead.
+    """Yield pages of keys found with SCAN; each next page is requested in advance.
 
     Args:
         connection: an unused redis-py connection.

@@ -77,20 +77,22 @@ def unload(
             ``member``, ``"zset"`` with ``member`` and ``score``, ``"list"`` with ``item``. None for
             the type of a single key, or for the hashes of a pattern. In the latter case, unless you
             name ``fields``, the logger ``fastresp`` warns how many keys of other types are skipped.
-        fields: the fields of hashes; None for all fields, whose names are read first.
-        server: as for ``fetch_hashes``; for any node of a cluster, the keys of all nodes are read.
+        fields: the fields of hashes; None for all fields, after a first pass that reads only their
+            names.
+        server: as for ``fetch_hashes``; if it is a node of a cluster, the keys of all nodes are
+            read.
         binary: as for ``fetch_hashes``.
         timeout: give up after this many seconds without progress; None to wait forever.
 
-    Times to live are not read. If keys change meanwhile, keys or items of a list may be missing,
-    and items of a list or members of a set may be returned twice.
+    Times to live are not read. If keys change while they are read, keys or items of a list may be
+    missing, and items of a list or members of a set may be returned twice.
 
     Returns:
         The rows, as from ``fetch_hashes``.
 
     Raises:
-        SourceError: the key does not exist, or has a different type; or no hash matches, so the
-            fields are unknown.
+        SourceError: the single key does not exist, or does not have this type; or no hash matches,
+            so the fields are unknown.
         ValueError: an argument is invalid, or does not apply to the type.
         TransportError, TransportTimeout, CommandError: the server can't be read.
     """
@@ -127,16 +129,17 @@ def unload(
 def all_fields(
     target: Pattern, server: Server, timeout: float | None, *, only_hashes: bool = True
 ) -> list[str]:
-    """Return the names of all fields of the hashes, beginning with the first hash.
+    """Return the names of all fields of the hashes, in the order of their first appearance.
 
     Args:
         target: the pattern, or the single key.
         server, timeout: as for ``unload()``.
-        only_hashes: whether to search only for hashes; otherwise keys of other types are counted,
-            and a warning is logged.
+        only_hashes: whether to search only for hashes; if False, the number of keys of other types
+            is logged as a warning.
 
     Raises:
-        SourceError: there are too many fields, or a field can't be the name of a column.
+        SourceError: there are no hashes or too many fields, or a field can't be the name of a
+            column.
     """
     names: dict[bytes, None] = {}
     deleted = 0
@@ -213,13 +216,15 @@ class Entries(Columns):
 
     A row has the key, or the part of the key that the pattern names, and a value: a string, a
     document as text, a member, a member and its score, or an item. All entries of a key are
-    adjacent; list items are in order. Keys are read as batches are used, large keys in parts.
+    adjacent; list items are in order. Keys are read as batches are used; large keys are read in
+    parts.
 
     Attributes:
         names: the names of the columns.
-        rows: rows read so far.
-        nbytes: bytes of keys and values read so far.
-        changed: number of keys that were deleted or changed their type before they were read.
+        rows: the number of rows that the last iteration has read.
+        nbytes: the number of bytes of keys and values that the last iteration has read.
+        changed: the number of keys that had been deleted, or had changed their type, when they were
+            read.
     """
 
     def __init__(
@@ -252,7 +257,7 @@ class Entries(Columns):
 
         Raises:
             CommandError: the server refuses a command.
-            DecodeError: a text is not UTF-8.
+            DecodeError: a value of a text column is not UTF-8.
             TransportError, TransportTimeout: the connection was lost, or the server does not reply.
         """
         self._columns, self._held = [[] for _ in self.names], 0
@@ -299,10 +304,11 @@ class Entries(Columns):
         self.rows += rows
 
     def _batch(self) -> StringBatch:
-        """Return the entries added so far as columns.
+        """Remove the added entries, and return them as columns.
 
         Raises:
-            DecodeError: a text is not UTF-8; the message names the key and the column.
+            DecodeError: a value of a text column is not UTF-8; the message names the key and the
+                column.
         """
         lists, self._columns = self._columns, [[] for _ in self.names]
         self._held = 0
@@ -324,7 +330,7 @@ class Entries(Columns):
 def _parts(kind: Kind, key: bytes, reply: Any, rest: Rest) -> Iterator[list[bytes]]:
     """Yield the entries of a key: first the entries in the reply, then the remaining entries."""
     if kind.command is None:
-        # None if the key was deleted after SCAN found it.
+        # The reply is None if the key was deleted after SCAN found it.
         yield [] if reply is None else [reply]
     elif kind.command == "LRANGE":
         yield reply

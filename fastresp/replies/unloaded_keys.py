@@ -29,7 +29,7 @@ __all__ = [
     "type_of",
 ]
 
-# The number of entries of a set, sorted set or list to request first.
+# The number of entries in the first request for a set, sorted set or list.
 FIRST_ENTRIES = 256
 
 
@@ -37,9 +37,9 @@ class Kind(NamedTuple):
     """A type of keys.
 
     Attributes:
-        type: the type's name for TYPE and SCAN.
+        type: the name of the type in replies to TYPE.
         names: the names of the columns after the key's column.
-        first: the template of the command that reads a key, or its first entries.
+        first: the template of the command that reads a key's value or first entries.
         command: the command that reads further entries; None if a key has a single value.
     """
 
@@ -64,13 +64,13 @@ def as_reading(server: ServerLike | Server) -> Server:
 
 
 def type_of(key: str | bytes, server: Server, timeout: float | None) -> str | None:
-    """Return the type of a key, by its name in KINDS; None for a missing key."""
+    """Return the type of a key, with its name from KINDS if possible; None for a missing key."""
     [reply] = iter_replies([("TYPE", key)], server=server.any_node(), timeout=timeout, decode=True)
     return None if reply == "none" else kind_of(reply)
 
 
 def kind_of(reply: str) -> str:
-    """Return the name in KINDS for a reply to TYPE."""
+    """Return the name from KINDS for a reply to TYPE; for an unknown type, the reply."""
     return next((name for name, kind in KINDS.items() if kind.type == reply), reply)
 
 
@@ -81,10 +81,13 @@ def other_type(key: str, kind: str) -> SourceError:
 def check_found(
     target: Pattern, kind: str | None, server: ServerLike | Server, timeout: float | None
 ) -> bool:
-    """Return whether a key of the type matches; refuse a pattern that matches only other types.
+    """Check the type of the first key that SCAN finds for a pattern.
+
+    Returns:
+        True if the key has the wanted type; False if no key matches.
 
     Raises:
-        SourceError: only keys of other types match; the message names such a key, and its type.
+        SourceError: the key has a different type; the message names the key and its type.
     """
     kind = kind or "hash"
     where = as_reading(server)
@@ -108,10 +111,10 @@ def check_found(
 def keys_of(
     target: Pattern, type_: str | None, server: Server, timeout: float | None
 ) -> Generator[bytes, None, None]:
-    """Yield the keys of a type, found with SCAN, or the single key.
+    """Yield the keys of a type that match a pattern; for a single key, yield the key.
 
-    SCAN may return a key twice, especially if a cluster node is lost. A list's items would then be
-    duplicated by a load, so keys of lists are remembered, and yielded once.
+    SCAN may return a key twice, especially if a cluster node is lost. Loading a list twice would
+    duplicate its items, so each key of a list is yielded only once.
     """
     if target.single:
         yield target.glob.encode()
@@ -126,7 +129,7 @@ def keys_of(
 
 
 def noted(keys: Iterable[bytes], kept: deque[bytes]) -> Iterator[bytes]:
-    """Yield keys, and append each key to ``kept``, to match replies with keys."""
+    """Yield keys, and append each key to ``kept``, so that the caller can match replies to keys."""
     for key in keys:
         kept.append(key)
         yield key
@@ -146,10 +149,10 @@ class LeftOut:
     """The keys of a pattern that are not hashes.
 
     Attributes:
-        count: number of keys of other types.
-        first: the first key of another type; None if there is no such key.
+        count: the number of keys that are not hashes.
+        first: the first key that is not a hash; None if there is no such key.
         type: the type of the first key.
-        deleted: number of keys that were deleted meanwhile.
+        deleted: the number of keys that were deleted after SCAN found them.
     """
 
     def __init__(self) -> None:
@@ -159,7 +162,7 @@ class LeftOut:
         self.deleted = 0
 
     def add(self, key: bytes, type_: str) -> None:
-        """Count a key of another type, or a deleted key."""
+        """Count a key that is not a hash; the type of a deleted key is ``"none"``."""
         if type_ == "none":
             self.deleted += 1
             return
@@ -171,7 +174,7 @@ class LeftOut:
 def hashes_of(
     keys: Iterable[bytes], left_out: LeftOut, server: Server, timeout: float | None
 ) -> Generator[bytes, None, None]:
-    """Yield the keys that are hashes, and count the others."""
+    """Yield the keys that are hashes; count the other keys in ``left_out``."""
     kept: deque[bytes] = deque()
     types: Any = iter_replies(
         noted(keys, kept), "TYPE {0}", server=server, timeout=timeout, decode=True
