@@ -1,1 +1,1 @@
-"""Transports: send bytes to the server and count replies, without knowing about rows."""
+"""Transports: send encoded commands to the server, and match replies with commands."""

@@ -24,7 +24,7 @@ class Core(Generic[T]):
     """Runs a core in an event loop, as ``driver.stream()`` does with poll().
 
     Attributes:
-        error: the exception to raise in the core next.
+        error: the exception to raise in the core when it next runs, or None.
         returned: the core's return value, once it has ended.
     """
 
@@ -35,7 +35,7 @@ class Core(Generic[T]):
         self.returned: T
 
     async def next_items(self) -> Giving | None:
-        """Run the core until it yields items, and return them; None when the core ends."""
+        """Run the core until it yields items, and return the items; None if the core ends."""
         steps = self._steps
         while True:
             try:
@@ -107,7 +107,10 @@ async def answer(wanted: Wanted) -> Any:
 
 
 async def _tended(awaited: Awaitable[Any], meanwhile: Callable[[], bool]) -> Any:
-    """Wait for a source, and call ``meanwhile`` in its pauses; None if the call returns False."""
+    """Wait for a source, and call ``meanwhile`` whenever the source pauses.
+
+    Return the source's result, or None if ``meanwhile`` returns False.
+    """
     task = asyncio.current_task()
     assert task is not None
     cancellations = task.cancelling()  # earlier requests, which the caller ignores
@@ -116,7 +119,7 @@ async def _tended(awaited: Awaitable[Any], meanwhile: Callable[[], bool]) -> Any
         try:
             result = await awaited
         except (Exception, asyncio.CancelledError):
-            # If we cancelled the source, its exception did not end the load.
+            # Ignore the exception if ``pauses`` cancelled the source, and nobody else did.
             if not pauses.stopped or task.cancelling() > cancellations + 1:
                 raise
             result = None
@@ -164,7 +167,7 @@ class Pauses:
 
 
 async def _in_thread(wanted: Blocking) -> Any:
-    """Run a blocking function in a thread; wait even if cancelled, unless ``late`` is set."""
+    """Run a blocking function in a thread; see Blocking for cancellations."""
     try:
         future = in_thread(wanted.function)
     except RuntimeError:

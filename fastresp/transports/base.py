@@ -1,4 +1,8 @@
-"""The base class of transports: open, write, close, and end cleanly after an exception."""
+"""The base class of transports.
+
+A Chunk has encoded whole commands. A core is a generator that waits without blocking; see
+``driver``.
+"""
 
 from __future__ import annotations
 
@@ -36,9 +40,10 @@ class Transport:
     Attributes:
         answers: the server's answers about itself; None before the start.
         lanes: the connections; None for redis-cli.
-        in_event_loop: whether an event loop runs the transport: it can't wait after a cancellation.
+        in_event_loop: whether an event loop runs the transport; if so, nothing can be awaited after
+            a cancellation.
         transactions: whether the commands may contain MULTI and EXEC.
-        retries: the commands to resend; None if nothing is ever resent.
+        retries: the commands to resend; None if this transport never resends commands.
     """
 
     lanes: Lanes | None = None
@@ -121,14 +126,18 @@ class Transport:
             raise
 
     def closing(self) -> Steps[None]:
-        """Wait for the last reply, then close the connection; raises as ``write()`` does."""
+        """Wait for the last reply, then close the connection.
+
+        Raises:
+            TransportError, TransportTimeout: see ``write()``.
+        """
         if self.running:
             try:
                 yield from self.finishing()
             except TransportError:
                 self.kill()
                 raise
-            # Not after an interruption, which is handled by waiting for the replies.
+            # Not in a ``finally``: after an interruption, ``ending_after()`` waits for the replies.
             self.kill()
 
     def ending_after(
@@ -138,14 +147,14 @@ class Transport:
         following: Callable[[], Steps[None]] | None = None,
         locating: Callable[[], Steps[None]] | None = None,
     ) -> Steps[None]:
-        """Flush whole commands after an exception, which then propagates unchanged.
+        """After an exception, send the remaining whole commands, and close the connection.
 
-        Awaits nothing after a cancellation in an event loop. After a Ctrl-C with a rate limit, the
-        remaining commands are not sent, since sending them could take forever.
+        Nothing more is sent after a cancellation in an event loop, or after a Ctrl-C with a rate
+        limit, since sending could then take forever.
 
         Args:
             error: the exception, to which the report is added.
-            rest: returns the chunks that follow the given number of commands.
+            rest: receives the number of accepted commands, and returns the chunks that follow them.
             following: resends commands; not called after a Ctrl-C.
             locating: finds the file and the line of errors; not called after a Ctrl-C.
         """
@@ -190,11 +199,11 @@ class Transport:
     def _writing_rest(
         self, error: BaseException, rest: Callable[[int], Iterable[Chunk]]
     ) -> Steps[None]:
-        """Send the whole commands before an error, unless earlier chunks can't be sent."""
+        """Send the chunks that the source produced before an error; note why if that fails."""
         try:
             self.flush()
             yield from self.settling()
-            while chunks := list(rest(self.made)):  # the start of a large key is not answered yet
+            while chunks := list(rest(self.made)):  # the rest of a large key needs earlier replies
                 made = self.made
                 for chunk in chunks:
                     if self.retries:
@@ -238,11 +247,11 @@ class Transport:
         raise NotImplementedError
 
     def writing(self, chunk: Chunk) -> Steps[None]:
-        """Send a chunk, or keep it to send later; raises as ``write()`` does."""
+        """Send a chunk, or queue it to be sent later; raises as ``write()`` does."""
         raise NotImplementedError
 
     def preparing(self) -> Steps[bool]:
-        """Refresh the topology; return whether to call ``moving()``. Raises as ``write()``."""
+        """Refresh the topology; return whether to call ``moving()``. Raises as ``write()`` does."""
         yield from ()
         return False
 
@@ -251,11 +260,11 @@ class Transport:
         raise NotImplementedError
 
     def moving(self, made: Iterable[Chunk]) -> list[int]:
-        """Resend commands, and chunks made for the old lanes; return each slot's lane."""
+        """Resend commands, and the chunks in ``made``; return the new connection of each slot."""
         raise NotImplementedError
 
     def draining(self) -> Steps[None]:
-        """Drain, or stop when the topology must be refreshed."""
+        """Send commands and receive all replies, but stop if the topology must be refreshed."""
         yield from self.finishing()
 
     def settling(self) -> Steps[None]:
@@ -271,7 +280,7 @@ class Transport:
         raise NotImplementedError
 
     def flush(self) -> None:
-        """Send bytes left unsent by an interruption. Can be repeated after another interruption."""
+        """Send the bytes that an interruption left unsent. Can be called again if interrupted."""
 
     def stop(self) -> None:
         """Stop sending, except for the rest of a partially sent command."""
@@ -283,9 +292,9 @@ class Transport:
 
 
 def add_report(error: BaseException, report: Report, outcome: str) -> None:
-    """Add the report as a note and an attribute to an exception of another package."""
+    """Add ``outcome`` as a note, and the report as an attribute, to an exception."""
     error.add_note(f"fastresp: {outcome}")
     if isinstance(error, LoadErrors):
-        return  # an exception of another load, raised by the source, has its own report
+        return  # raised by another load, which is the source, and has already set its own report
     with suppress(AttributeError, TypeError):
         error.report = report  # type: ignore[attr-defined]

@@ -1,4 +1,7 @@
-"""A window of transactions that advance a checkpoint."""
+"""A window of transactions that advance a checkpoint.
+
+Each transaction sets a marker: a key that stores how many rows have run.
+"""
 
 from __future__ import annotations
 
@@ -18,20 +21,22 @@ FAILED = b"ERR wrong number of arguments for '%s' command"
 
 
 class BatchedWindow(ResendingWindow):
-    """A window of transactions, each of which needs its predecessor with the same marker to run.
+    """A window of transactions, each of which may run only after its predecessor has run.
 
-    So an EXEC is sent only after its predecessor's reply; its commands are queued meanwhile, so the
-    server does not idle. A refused transaction ends the load. A script checks its predecessor
-    itself, so it is sent immediately.
+    The predecessor is the previous transaction with the same marker. An EXEC is sent only after the
+    reply to the predecessor's EXEC; until then, the server already queues the commands of the
+    transaction. A script is sent immediately, since it checks the marker itself. A refused
+    transaction ends the load.
     """
 
     batched = True
-    # The reason that the load can't continue, and the first reply not to acknowledge.
+    # Why the load can't continue, and the index of the first reply not to acknowledge.
     refused_at = None
-    # Number of replies with errors of our own commands, and the last reply with other errors.
+    # Number of replies with errors that end the load, but without other errors; and the index of
+    # the last reply with other errors.
     _noted = 0
     _with_others = -1
-    # Number of received replies; replicas may still lack some of the answered commands.
+    # Number of received replies, whether or not replicas have confirmed their commands.
     _came = 0
 
     @property
@@ -70,7 +75,7 @@ class BatchedWindow(ResendingWindow):
         super().sift(errors)
 
     def _is_noted(self, index: int, words: bytes, nested: int) -> bool:
-        """Return ``_note()``'s result; count a reply without other errors."""
+        """Return whether an error ends the load; if so, count its reply."""
         if not self._note(index, words, nested):
             self._with_others = index
             return False
@@ -78,7 +83,7 @@ class BatchedWindow(ResendingWindow):
         return True
 
     def _named(self, index: int, words: bytes, nested: int) -> tuple[int, bytes, int]:
-        """Put a command's name in the error of the HSET that replaced it; see Batcher."""
+        """Return an error, in which an HSET has the name of the command that it replaced."""
         parts = self.failing(index, nested) if nested and words == FAILED % b"hset" else ()
         for part in parts[:1]:
             held, at = self.locate(index)
@@ -122,7 +127,7 @@ class BatchedWindow(ResendingWindow):
 
     @staticmethod
     def _marking(chunk: BatchedChunk, at: int) -> str:
-        """Return the command that sets the marker, right before EXEC."""
+        """Return the command that sets the marker in a transaction, as text for messages."""
         words = arguments(bytes(chunk.piece(chunk.ends[at - 2], chunk.ends[at - 1])))
         return b" ".join(words).decode(errors="replace")
 
@@ -144,7 +149,7 @@ class BatchedWindow(ResendingWindow):
 
     @property
     def sent_commands(self) -> int:
-        """Commands sent before a refused transaction, since no later command has run."""
+        """Number of whole commands sent; if a transaction was refused, only earlier commands."""
         if self.refused_at is None:
             return super().sent_commands
         return self._up_to(self.refused_at[1])[1]
@@ -156,7 +161,7 @@ class BatchedWindow(ResendingWindow):
         return rows, commands, size
 
     def _up_to(self, replies: int) -> tuple[int, int]:
-        """Return the number of rows and of commands that the first ``replies`` replies answer."""
+        """Return the numbers of rows and of commands that the first ``replies`` replies answer."""
         for held in self._held:
             if replies < held.end_reply:
                 done = held.chunk.covered(max(0, replies - held.first_reply))

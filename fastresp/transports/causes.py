@@ -22,7 +22,7 @@ __all__ = [
     "with_second_look",
 ]
 
-# Error prefix of a script that has run nothing because another loader took over.
+# Error prefix of a script that ran no command, since another loader took the checkpoint over.
 TAKEN_OVER = b"TAKENOVER "
 
 # Error prefix of a refused EXEC. Source: execCommandAbort in multi.c of Redis.
@@ -77,7 +77,10 @@ class NotMarked(Exception):
 
 
 def idle_cause(seconds: float) -> str:
-    """Return an additional likely cause after ``seconds`` without traffic; "" below a second."""
+    """Return text for a message: after ``seconds`` without traffic, the server's timeout is likely.
+
+    Empty if it was less than a second.
+    """
     if seconds < LEAST_IDLE_S:
         return ""
     return (
@@ -87,7 +90,7 @@ def idle_cause(seconds: float) -> str:
 
 
 def with_second_look(message: str, server: Server, timeout: float | None) -> str:
-    """Try a new connection, and add the result to the message. May take seconds."""
+    """Return the message, with whether a new connection works. May take seconds."""
     try:
         server.ask(timeout)
     except TransportError as error:
@@ -109,7 +112,7 @@ def no_progress(server: Server, timeout: float, last_error: str) -> Message:
     Args:
         server: the server that redis-cli is connected to.
         timeout: seconds without progress.
-        last_error: the last error reply if redis-cli has read all commands, else "".
+        last_error: the last error reply; empty if redis-cli has not read all commands.
     """
     message = f"no progress for {timeout:g} s between redis-cli and {server}"
     if last_error:

@@ -11,11 +11,12 @@ __all__ = ["Confirmation", "confirmation_of"]
 
 
 class Confirmation(NamedTuple):
-    """A command whose reply confirms that earlier commands of its connection are durable.
+    """A command whose reply confirms that earlier commands of the same connection are durable.
 
     Attributes:
-        piece: the command. Its own timeout is 0 (none); the load's timeout applies.
-        least: minimum of the first number of the reply; after CLIENT UNBLOCK, it is lower.
+        piece: the command. It waits without a limit; the load's timeout applies.
+        least: the reply confirms the commands if its first number is at least this. After CLIENT
+            UNBLOCK, the number is lower.
         likely: the likely cause of a missing reply.
         fault: the cause of an error reply.
     """
@@ -27,7 +28,7 @@ class Confirmation(NamedTuple):
 
 
 def confirmation_of(durability: str | int) -> Confirmation | None:
-    """Return the command for a durability (see Options); None if any reply suffices."""
+    """Return the command that a durability needs (see Options); None if none is needed."""
     if durability == "fsync":
         return Confirmation(
             Piece(pack("WAITAOF", 1, 0, 0), ()), 1,

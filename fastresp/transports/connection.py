@@ -1,6 +1,6 @@
 """One connection, full duplex: sends commands and receives replies, and never blocks.
 
-A core calls ``step()``, and then lets the driver wait for what ``wait()`` returns.
+A core (see ``driver``) calls ``step()``, and then yields the result of ``wait()``.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ __all__ = ["LostConnection", "Connection"]
 # Interval between reads while there are bytes to send: waking for each small write of the server
 # would cost more than everything else. A unix socket buffers 7 ms of replies.
 READ_EVERY_S = 0.003
-# Unsent bytes up to which the next chunk is made: one chunk plus a margin.
+# The next chunk is encoded if at most this many bytes are unsent.
 AHEAD_BYTES = (1 << 20) + (1 << 17)
-# With a rate limit, the seconds of unsent bytes up to which the next chunk is made.
+# With a rate limit, the next chunk is encoded if the unsent bytes take at most this time.
 AHEAD_LIMITED_S = 0.1
 # Rounds of reads on a lost connection: at least 16 MiB, more than the 6 MB of buffers between two
 # processes.
@@ -38,12 +38,12 @@ TICK_S = 0.2
 
 
 class Connection:
-    """Sends chunks and receives replies over one connection.
+    """Sends chunks of encoded commands, and receives replies, over one connection.
 
     Attributes:
         moved: when bytes were last sent or received.
-        since: when the timeout started to count: ``moved``, or later.
-        heard: when bytes were last received, or the timeout was restarted.
+        since: when the timeout last started: when bytes were sent or received, or in ``touch()``.
+        heard: when bytes were last received, or ``touch()`` was called.
 
     Args:
         server: the server, for messages.
@@ -74,9 +74,9 @@ class Connection:
         self.stream: Stream | None = None
         self.started = self.moved = self.since = self.heard = time.monotonic()
         self._pause = 0.0  # seconds without traffic before the connection was lost
-        # Index of the first command not to send; None to send all commands.
+        # After ``stop()``, the number of replies up to which commands are still sent; else None.
         self.end: int | None = None
-        # Error replies to a partially sent command, before the server closed the connection.
+        # Error replies that answer no whole command; the server then closed the connection.
         self.last_words = ""
         self._report = Report("socket")
 
@@ -86,7 +86,7 @@ class Connection:
         self.started = self.moved = self.since = self.heard = time.monotonic()
 
     def detach(self) -> None:
-        """Close the connection, if it is open. Replies already received are counted."""
+        """Count the replies already received, and close the connection if it is open."""
         if self.stream is not None and self.stream.sure and self.stream.lost is None:
             with suppress(Exception):
                 self.stream.receive()
@@ -99,19 +99,19 @@ class Connection:
                 stream.close()
 
     def raised(self, error: BaseException) -> bool:
-        """Return whether this connection, and not a source, raised the exception."""
+        """Return whether an exception comes from this connection, and not from a source."""
         lost = isinstance(error, TransportError) and error.report is self._report
         return lost or isinstance(error, LostConnection)
 
     def touch(self) -> None:
-        """Restart the timeout, so that time spent elsewhere does not count."""
+        """Restart the timeout, for example after waiting for the source."""
         self.since = self.heard = time.monotonic()
 
     def tend(self) -> None:
-        """Send and receive what is possible now, when called from outside the core.
+        """Send and receive without waiting, while the core waits for a source.
 
         Raises:
-            LostConnection: ``loss()`` turns it into a TransportError.
+            LostConnection: the connection is lost; ``loss()`` returns the exception for users.
             TransportTimeout: no progress for ``timeout`` seconds.
         """
         self.step()
@@ -125,12 +125,12 @@ class Connection:
         self.end = self.window.begun
 
     def understand(self) -> None:
-        """Process the replies received, and acknowledge them in the window."""
+        """Process the received replies, and release their commands from the window."""
         raise NotImplementedError
 
     @property
     def has_room(self) -> bool:
-        """Whether the next chunk may be made.
+        """Whether the next chunk may be encoded.
 
         One chunk is kept ready while the socket is full, so that the server never waits for the
         encoder.
@@ -142,22 +142,22 @@ class Connection:
         return self.window.unsent_bytes <= ahead and self.window.has_room
 
     def add(self, chunk: Chunk) -> None:
-        """Accept the next chunk."""
+        """Add a chunk to be sent."""
         self.window.add(chunk)
 
     @property
     def finished(self) -> bool:
-        """Whether all commands were sent and answered."""
+        """Whether all commands were sent and answered; after ``stop()``, no more are sent."""
         sent = self.window.sent
         last = self.window.made if self.end is None else self.end
         return sent >= last and self.window.acknowledged >= sent
 
     def step(self) -> None:
-        """Receive and send what is possible without waiting.
+        """Receive and send without waiting.
 
         Raises:
-            LostConnection: ``loss()`` turns it into a TransportError.
-            TransportError: this connection can no longer be used.
+            LostConnection: the connection is lost; ``loss()`` returns the exception for users.
+            TransportError: the connection is closed, inherited from a parent process, or unusable.
         """
         stream = self.stream
         if stream is None or stream.lost is not None or not stream.sure:
@@ -167,7 +167,7 @@ class Connection:
             self.heard = time.monotonic()
         self.understand()
         if stream.lost is not None or self.stream is None:
-            self._usable_stream()  # a user's function may have forked, or closed it
+            self._usable_stream()  # the source may have forked, or closed the connection
         if stream.lost is None:
             moved |= self._send(stream)
         if stream.lost is not None:
@@ -186,7 +186,8 @@ class Connection:
         """Return the stream.
 
         Raises:
-            TransportError: the stream is closed, in an unknown state, or of the parent process.
+            TransportError: the stream is closed, is in an unknown state, or belongs to the parent
+                process.
         """
         stream = self.stream
         if stream is None:
@@ -202,7 +203,7 @@ class Connection:
         return stream
 
     def wait(self) -> Wait:
-        """Return what to wait for before the next ``step()``.
+        """Return what the driver must wait for before the next ``step()``.
 
         Raises:
             TransportTimeout: no progress for ``timeout`` seconds.
@@ -248,7 +249,7 @@ class Connection:
         return stream.send(self.window, room, self.room_bytes() if self.end is None else None)
 
     def room(self) -> int | None:
-        """Return how many commands may be sent in total, within the limits of replies and rate."""
+        """Return the number of replies, in total, whose commands may be sent now; None for all."""
         return None
 
     def room_bytes(self) -> int | None:
@@ -256,13 +257,13 @@ class Connection:
         return None
 
     def overdue(self) -> float | None:
-        """Return the timeout in seconds if it has passed without progress, else None."""
+        """Return the timeout in seconds if it has passed without progress; else None."""
         timeout = self.timeout
         late = timeout is not None and time.monotonic() - self.since > timeout
         return timeout if late else None
 
     def loss(self) -> TransportError:
-        """Return the exception for a lost connection, after a test that may take seconds."""
+        """Return the exception for a lost connection. May test a new connection, for seconds."""
         report = self.report
         cause = self.stream.lost if self.stream is not None else None
         idle = "" if self.window.in_doubt else idle_cause(self._pause)
@@ -282,4 +283,4 @@ class Connection:
 
 
 class LostConnection(Exception):
-    """The connection is lost; ``loss()`` returns the exception for the user."""
+    """The connection is lost; ``loss()`` returns the exception for users."""

@@ -37,10 +37,10 @@ class Blocking(NamedTuple):
     propagates, unless ``late`` is set.
 
     Attributes:
-        function: called without arguments; the core gets its result or exception.
+        function: called without arguments; the core gets the result or the exception.
         interrupt: called when the wait is cancelled, to make the function end soon.
-        late: called with the future when the function ends after a cancellation. If set, the
-            cancellation propagates immediately.
+        late: if set, a cancellation propagates immediately, and ``late`` is called with the future
+            of the function when the function ends.
     """
 
     function: Callable[[], Any]
@@ -49,14 +49,15 @@ class Blocking(NamedTuple):
 
 
 class Asking(NamedTuple):
-    """Yielded by a core to ask a source; under asyncio the function may return an awaitable.
+    """Yielded by a core to read a source; under asyncio the function may return an awaitable.
 
     Attributes:
-        function: called without arguments; the core gets its result or exception.
-        blocks: whether the function may block for any length of time. If so, under asyncio it runs
-            in a thread, which after a cancellation is only waited for when the event loop ends.
-        meanwhile: called periodically during the await. If it returns False, the await is
-            cancelled and the core gets None; if it raises, the core gets the exception.
+        function: called without arguments; the core gets the result or the exception.
+        blocks: whether the function may block for any length of time. If so, asyncio runs it in a
+            thread. Only the end of the event loop waits for this thread, a cancellation does not.
+        meanwhile: called periodically while the function's result is awaited. If ``meanwhile``
+            returns False, the await is cancelled, and the core gets None. If it raises, the core
+            gets the exception.
     """
 
     function: Callable[[], Any]
@@ -75,7 +76,7 @@ Steps: TypeAlias = Generator[Wanted, Any, T]
 
 
 class Source(Protocol):
-    """A source of chunks; if ``blocks``, its methods may block for any length of time."""
+    """A source of chunks. If ``blocks`` is True, its methods may block for any length of time."""
 
     @property
     def blocks(self) -> bool: ...
@@ -121,10 +122,10 @@ def stream(
     Closing this generator closes the core.
 
     Args:
-        core: the core.
-        around: entered whenever the core runs, and left while it waits.
-        waiting: called before each wait for connections, which is short. If it raises, the
-            exception is raised in the core.
+        steps: the core.
+        around: a context manager that is entered whenever the core runs, and left while it waits.
+        waiting: called before each wait for connections; such a wait is short. If ``waiting``
+            raises, the exception is raised in the core.
         failing: called with the exception that ends the core, before it is raised.
     """
     around = around or nullcontext()
@@ -173,7 +174,7 @@ def wrap(
         steps: the steps; closed at the end.
         ending: called at the end with the exception and the result of the steps; returns what to
             wait for.
-        waiting: called for each wait; must yield the wait, and return the answer.
+        waiting: called with each wait of the steps; must yield it, and return the answer.
     """
     answer: Any = None
     error: BaseException | None = None
@@ -217,7 +218,7 @@ def next_chunk(source: Source, carrier: Carrier | None = None) -> Steps[Chunk | 
 
 
 def _send_gathered(source: Source, carrier: Carrier) -> bool:
-    """Send the rows before a pause of the source; return False if the load has stopped."""
+    """While the source pauses, send its earlier rows; return False if the load has stopped."""
     gathered = source.gathered()
     while gathered and carrier.has_room:
         carrier.add(gathered.popleft())

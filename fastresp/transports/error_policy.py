@@ -30,7 +30,7 @@ __all__ = ["ErrorPolicy", "error_fields", "reject_line"]
 KEPT_BYTES = 8 << 20
 # Commands up to this size are always searched for passwords.
 SMALL_BYTES = 1 << 16
-# A percentage of fewer replies is meaningless. Source: DataStax dsbulk also waits for 100.
+# A maximum percentage applies only after this many replies, as in DataStax dsbulk.
 PERCENT_SAMPLE = 100
 # Maximum rows in doubt that a report lists.
 MOST_IN_DOUBT = 1_000_000
@@ -40,13 +40,15 @@ class ErrorPolicy:
     """Decides what happens to error replies.
 
     Args:
-        on_error: ``"raise"`` or ``"collect"`` to continue, ``"stop"`` to stop at the first error.
-        max_errors: stop when more commands have failed: a number of commands, or text such as
-            ``"1%"`` for a share of the received replies (after the first 100).
+        on_error: ``"stop"`` stops at the first error; ``"raise"`` and ``"collect"`` continue.
+            ``"collect"`` does not raise the errors at the end.
+        max_errors: stop if more commands than this fail: a number, or text such as ``"1%"`` for a
+            share of the received replies (after the first 100).
         rejects: the path of a JSON Lines file for failed commands, or a callable that receives
             each CommandError.
-        place: returns the file of a row, if the source is files.
-        keys: keys of the template's rows.
+        place: returns the file of a row, and the row's index in the file; None if the source has no
+            files.
+        keys: describes the key of a row, for messages.
 
     Raises:
         ValueError: an option is invalid.
@@ -73,12 +75,13 @@ class ErrorPolicy:
         self._rejects = rejects
         self._place = place
         self._keys = RowKeys(None) if keys is None else keys
-        # If this load resumes an earlier load: which rejects of that load to keep in the file.
+        # If an earlier load is resumed: returns whether a reject of that load stays in the file.
         self.keeps: Callable[[dict[str, Any]], bool] | None = None
         self._file: IO[bytes] | None = None
         self._lines: list[str] = []  # rejects still to be written
         self._kept_bytes = 0
-        # Number of processed commands of the first error reply, if they were merged.
+        # If processing was interrupted within an error reply to merged commands: the number of
+        # commands that were processed.
         self._taken = 0
 
     @property
@@ -100,7 +103,13 @@ class ErrorPolicy:
             self._file = None
 
     def take(self, errors: list[tuple[int, bytes, int]], window: Window, report: Report) -> None:
-        """Empty a list of error replies: match each with its command, keep it, and write it.
+        """Match error replies with their commands, keep them for the report, and write rejects.
+
+        Args:
+            errors: the index, text and nested position (see ``Window.failing()``) of each error;
+                processed errors are removed.
+            window: the window of the commands.
+            report: the report of the load.
 
         Raises:
             OSError: the rejects can't be written.
@@ -115,7 +124,7 @@ class ErrorPolicy:
                 for number, each in enumerate(self._located(*error, window)):
                     if len(report.errors) >= ERRORS_KEPT and self._rejects is None:
                         break
-                    if number >= self._taken:  # or before an interruption
+                    if number >= self._taken:  # not processed before an interruption
                         self._taken = number + 1
                         self._take(each, len(report.errors) < ERRORS_KEPT, report)
                 done += 1
@@ -188,14 +197,14 @@ class ErrorPolicy:
         return ""
 
     def doubt(self, rows: list[int], report: Report) -> None:
-        """Note rows that stay in doubt, and stop the load if it stops at errors."""
+        """Add rows in doubt to the report; stop the load if ``on_error`` is ``"stop"``."""
         if rows:
             report.rows_in_doubt += rows[: MOST_IN_DOUBT - len(report.rows_in_doubt)]
             if self.on_error == "stop" and not report.stopped:
                 report.stopped = "stopped because a connection was lost and commands are in doubt"
 
     def lack_data(self, words: str, report: Report) -> None:
-        """Note that a server may lack acknowledged commands; stop if the load stops at errors."""
+        """Note that a server may lack acknowledged commands; ``on_error="stop"`` stops the load."""
         if words not in report.restarts:
             report.restarts.append(words)
         if self.on_error == "stop" and not report.stopped:
@@ -206,10 +215,10 @@ class ErrorPolicy:
 
         Raises:
             LoadErrors: the server returned errors, and ``on_error`` is not ``"collect"``.
-            TransportError: commands are in doubt, or a server may have lost some, and ``on_error``
-                is not ``"collect"``.
+            TransportError: commands are in doubt, or a server may have lost acknowledged commands;
+                and ``on_error`` is not ``"collect"``.
         """
-        # Several connections return errors out of order.
+        # With several connections, errors arrive out of order.
         report.errors.sort(key=lambda error: -1 if error.index is None else error.index)
         if self.on_error != "collect":
             report.raise_for_errors()
@@ -237,9 +246,9 @@ class ErrorPolicy:
     def _located(
         self, index: int, text: bytes, nested: int, window: Window
     ) -> Iterator[CommandError]:
-        """Yield the error for each command that the reply answers; several if they were merged.
+        """Yield an exception for each command that an error reply answers.
 
-        Large arguments that are not kept are omitted.
+        Merged commands share a reply. Arguments are omitted if they are large and not needed.
         """
         held, at = window.locate(index)
         parts = window.failing(index, nested)
@@ -269,7 +278,7 @@ class ErrorPolicy:
             )
 
     def _lightened(self, error: CommandError) -> CommandError:
-        """Return the error to keep; without its arguments once KEPT_BYTES is used up."""
+        """Return the error, without its arguments once KEPT_BYTES is used up."""
         if error.arguments is None or self._kept_bytes <= KEPT_BYTES:
             return error
         return CommandError(
@@ -293,7 +302,7 @@ def reject_line(error: CommandError) -> str:
 
 
 def error_fields(error: CommandError) -> dict[str, Any]:
-    """Return a failed command as the JSON object of a reject."""
+    """Return a failed command as a dict for JSON: one line of a rejects file."""
     words = error.arguments
     fields: dict[str, Any] = {
         "command": error.index,
@@ -322,7 +331,11 @@ def _for_json(word: bytes) -> str | dict[str, str]:
 
 
 def cut_back(path: str | os.PathLike[str], keeps: Callable[[dict[str, Any]], bool]) -> None:
-    """Remove rejects from a file that will be written again, and a partial last line.
+    """Remove the rejects that a resumed load will write again, and a partial last line.
+
+    Args:
+        path: the rejects file.
+        keeps: returns whether to keep a reject, which is passed as a dict.
 
     Raises:
         OSError: the file can't be replaced.
@@ -343,7 +356,7 @@ def cut_back(path: str | os.PathLike[str], keeps: Callable[[dict[str, Any]], boo
 
 
 def _stays(line: bytes, keeps: Callable[[dict[str, Any]], bool]) -> bool:
-    """Return whether to keep a line of rejects; lines of other programs are kept."""
+    """Return whether to keep a line of a rejects file. Unknown lines are kept."""
     if not line.endswith(b"\n"):
         return False
     try:
@@ -365,7 +378,7 @@ def _open_rejects(path: str | os.PathLike[str], *, more: bool = False) -> IO[byt
 
 
 def _limits(max_errors: MaxErrors) -> tuple[int | None, float | None]:
-    """Return the allowed number or share of errors."""
+    """Return the maximum number of errors, and their maximum share; None for no maximum."""
     if max_errors is None:
         return None, None
     try:

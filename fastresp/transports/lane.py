@@ -1,4 +1,4 @@
-"""One connection of a load: count its replies, and match errors with their commands."""
+"""A lane: one connection of a load."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from .window import Position
 
 __all__ = ["Lane"]
 
-# Maximum shown error replies that answer no command.
+# Maximum number of error replies that are shown, if they answer no whole command.
 LAST_WORDS = 5
 
 
 class Load(Protocol):
-    """The interface of a load for its lanes; see Lanes."""
+    """What a lane needs from its load; see Lanes."""
 
     policy: ErrorPolicy
     so_far: Report
@@ -43,7 +43,7 @@ class Load(Protocol):
 
 
 class Lane(Connection):
-    """One connection of a load: counts its replies, and matches errors with their commands.
+    """One connection of a load. Counts its replies, and matches errors with commands.
 
     Args:
         load: the load.
@@ -53,7 +53,7 @@ class Lane(Connection):
 
     Attributes:
         heir: the lane that replaces this lane after an idle disconnect.
-        lost_at: when the connection was lost, if commands wait for a new connection; else None.
+        lost_at: when the connection was lost, if its commands wait for a new connection; else None.
         cause: why the connection was lost.
     """
 
@@ -68,11 +68,11 @@ class Lane(Connection):
         super().__init__(server, timeout=options.timeout, rate=options.rate, window=window)
         self._load = load
         self._scanner = ReplyScanner()
-        # Error replies that answer no whole command.
+        # Number of error replies that answer no whole command.
         self._surplus = 0
-        # The counted replies, the counted elements of the next reply, the number of failed commands
-        # minus error replies, and the number of commands for existing keys. Replaced atomically,
-        # as in ResendingWindow.
+        # The last counted error (index of its reply, element in the reply), the number of failed
+        # commands minus error replies, and the number of commands for existing keys. One tuple, so
+        # that an interruption can't leave it half changed.
         self._counted = (-1, 0), 0, 0
         self._skips = options.exists == "skip"
         if window.confirmation is not None:
@@ -86,13 +86,13 @@ class Lane(Connection):
 
     @property
     def failed(self) -> int:
-        """Commands answered with an error."""
-        self._count()  # replies received since the last step
+        """Number of commands that were answered with an error."""
+        self._count()  # includes replies received since the last step
         return self._scanner.failed - self._surplus + self._counted[1] - self.window.refused
 
     @property
     def existing(self) -> int:
-        """Commands for existing keys, which were to be skipped."""
+        """Number of commands for existing keys, with ``exists="skip"``."""
         self._count()
         return self._counted[2]
 
@@ -108,9 +108,9 @@ class Lane(Connection):
 
     @property
     def load(self) -> tuple[int, int, Position]:
-        """The load of this lane: bytes to send, unanswered commands, and the latest chunk.
+        """How busy the lane is: unsent bytes, missing replies, and position of the latest chunk.
 
-        Among idle lanes, the lane that has been idle longest sorts first.
+        The least busy lane sorts first; among idle lanes, the lane that has been idle longest.
         """
         window = self.window
         return window.unsent_bytes, window.made - window.acknowledged, window.position
@@ -120,16 +120,20 @@ class Lane(Connection):
         return paced if gate is None else min(gate, gate if paced is None else paced)
 
     def _paced(self) -> int | None:
-        """Return how many commands may be sent in total, within the limits of replies and rate."""
+        """Return the number of replies, in total, whose commands the rate limit allows now.
+
+        None if the limit counts bytes, or does not apply.
+        """
         load = self._load
-        # No pace during refusals: the node must also refuse later commands before it accepts any.
+        # While commands are refused, send without a pace: if the node accepted a later command,
+        # that command would overtake the refused commands.
         if load.pace is None or load.pace.in_bytes or load.retries:
             return None
         sent, window = load.sent, self.window
         allowed = load.pace.allowed(sent) - sent
         if allowed <= 0:
             return window.sent
-        # At least the next reply, which may answer more merged commands than the rate allows.
+        # At least one more reply, even if it answers more merged commands than the rate allows.
         return max(window.within(window.sent_commands + allowed), window.sent + 1)
 
     def room_bytes(self) -> int | None:
@@ -140,10 +144,10 @@ class Lane(Connection):
         return max(0, load.pace.allowed(sent) - sent)
 
     def overdue(self) -> float | None:
-        """Return the timeout if it has passed without progress on any lane.
+        """Return the timeout in seconds that has passed without progress; else None.
 
-        A silent lane gets more time while others are active: a server serves its connections in
-        turn.
+        While other lanes make progress, this lane's timeout is multiplied by the number of
+        unfinished lanes, since a server serves its connections in turn.
         """
         timeout = super().overdue()
         lanes = self._load.lanes
@@ -169,19 +173,19 @@ class Lane(Connection):
             self._count()
             if self._skips:
                 scanner.errors[:] = [each for each in scanner.errors if not is_of_existing(each[1])]
-            # Before the window releases the commands; if this raises, the next step continues.
+            # Before ``acknowledge()`` releases the commands, so that the next step can continue.
             self._load.policy.take(scanner.errors, window, self._load.so_far)
         window.acknowledge(min(scanner.replies, sent))
         if self.end is None:
             window.resend()
             window.confirm_rest()
-        # Nothing is sent between this call and the next.
+        # The scanner must report this reply. Nothing is sent before the next call.
         scanner.asked = -1 if window.question is None else window.question[0]
         if self.failed:
             self._load.judge()
 
     def _count(self) -> None:
-        """Count the commands that error replies answer."""
+        """Count the failed commands, and the commands for existing keys."""
         counted, more, existing = self._counted
         window = self.window
         sent = window.sent
@@ -198,7 +202,7 @@ class Lane(Connection):
         self._counted = counted, more, existing
 
     def _take_last_words(self, count: int) -> None:
-        """Keep the error replies that answer no whole command.
+        """Move the error replies that answer no whole command to ``last_words``.
 
         A server that refuses the start of a command sends an error and closes the connection.
         """

@@ -1,4 +1,8 @@
-"""Divide a load among one or more connections, chunk by chunk."""
+"""Divide a load among one or more connections, chunk by chunk.
+
+A lane is one connection of a load. A chunk has encoded whole commands. The window of a lane holds
+the commands that are unsent or unanswered.
+"""
 
 from __future__ import annotations
 
@@ -29,10 +33,10 @@ from .window import WINDOW_BYTES, Position
 
 __all__ = ["Lanes"]
 
-# Minimum window of a connection: connections share a window, but each has room for a few chunks.
+# Minimum window of a lane: lanes divide WINDOW_BYTES, but each needs room for a few chunks.
 LEAST_WINDOW_BYTES = 2 << 20
-# When a node is silent for this many seconds, check whether another node has its slots. A cluster
-# detects a failure after its cluster-node-timeout, 15 s by default.
+# If a node is silent for this many seconds, check whether another node has taken over its slots.
+# A cluster detects a failure after cluster-node-timeout, 15 s by default.
 STALLED_S = 1.0
 # Causes of a lost connection that a new connection would not fix.
 FINAL = ProtocolError | Inherited | NotRun | NotMarked
@@ -43,7 +47,8 @@ SERVED = 4
 class Lanes:
     """The connections of a load: chooses a connection for each chunk, and keeps a common report.
 
-    The cores (see ``driver``) yield the wait of each connection whenever all connections must wait.
+    The generators are cores (see ``driver``): they yield the waits of all connections whenever no
+    connection can send or receive.
 
     Args:
         server: the server of all connections.
@@ -73,7 +78,7 @@ class Lanes:
         self.routed = False
         self.retries: Retries | None = None
         self.asking = False  # whether ASK has redirected commands to nodes that import slots
-        # Chunks and their memory since all lanes were served, and the free memory at that time.
+        # Number and bytes of the chunks added since all lanes were served, and the free bytes then.
         self._turn = self._added = self._free = 0
         self.after = Position()  # the position in the source after the deferred commands
         self.look_at = 0.0  # when to look for other nodes again
@@ -136,7 +141,7 @@ class Lanes:
         self._count_connections()
 
     def retire(self, lanes: Iterable[int]) -> None:
-        """Close the connections of lanes that get no more commands.
+        """Close the connections of lanes that will get no more commands.
 
         All their commands are answered, or deferred if the connection was lost.
         """
@@ -156,7 +161,7 @@ class Lanes:
         self.so_far.connections = len(self.connected)
 
     def repeat(self, units: Mapping[int, Sequence[tuple[tuple[int, int], Unit]]]) -> None:
-        """Resend units over these lanes, each given with its key in ``retries``."""
+        """Resend units: for each lane, pairs of a key in ``retries`` and its Unit."""
         self.asking = any(unit.node for several in units.values() for _, unit in several)
         for number, several in units.items():
             self.lanes[number].window.repeat(several, self.position)
@@ -170,7 +175,7 @@ class Lanes:
 
     @property
     def stalled(self) -> list[Lane]:
-        """The lanes of silent nodes, which may have lost their slots to another node."""
+        """In a cluster, lanes with unanswered commands that have been silent for STALLED_S."""
         if self.retries is None or not self.retries.cluster:
             return []
         latest = time.monotonic() - STALLED_S
@@ -183,7 +188,7 @@ class Lanes:
 
     @property
     def due(self) -> bool:
-        """Whether commands must be resent, or the topology refreshed."""
+        """Whether commands must be resent, or the topology must be refreshed."""
         if self.retries is None or self.so_far.stopped:
             return False
         if self.retries:
@@ -198,7 +203,7 @@ class Lanes:
         return bool(self.retries) or not all(lane.finished for lane in self.lanes)
 
     def detach(self) -> None:
-        """Close the open connections. Replies already received are counted."""
+        """Count the replies already received, and close all open connections."""
         with ExitStack() as stack:  # closes all, even if one close is interrupted
             for lane in self.lanes:
                 stack.callback(lane.detach)
@@ -215,7 +220,7 @@ class Lanes:
 
     @property
     def _open(self) -> list[Lane]:
-        """The lanes with an open connection that no signal has left in an unknown state."""
+        """The lanes to use: if possible, lanes with an open connection in a known state."""
         lanes = self.connected
         if not lanes and self.lost:
             return []
@@ -240,12 +245,12 @@ class Lanes:
     def report(self) -> Report:
         """The live report: commands sent, acknowledged and in doubt.
 
-        A command that will be resent counts as unsent and unanswered.
+        A command that will be resent counts as unsent or, if it may have run, as in doubt.
         """
         report = self.so_far
         totals = [lane.window.totals() for lane in self.lanes]
         rows, report.commands, report.bytes_sent = map(sum, zip(*totals, strict=True))
-        report.rows = max(report.rows, rows)  # the load adds skipped rows at the end of the source
+        report.rows = max(report.rows, rows)  # includes skipped rows that the load has added
         report.replies = report.commands - sum(lane.window.in_doubt for lane in self.lanes)
         report.unsent = sum(lane.window.unsent for lane in self.lanes)
         if self.retries:
@@ -260,14 +265,14 @@ class Lanes:
         return report
 
     def judge(self) -> None:
-        """Stop the load if there are more error replies than allowed."""
+        """Stop the load if the error policy requires it."""
         if not self.so_far.stopped:
             self.so_far.stopped = self.policy.verdict(self.report)
             if self.so_far.stopped:
                 self.stop()
 
     def lack_data(self, words: str) -> None:
-        """Note that a server may have lost acknowledged commands, and stop if required."""
+        """Note that a server may have lost acknowledged commands; stop if ``on_error`` says so."""
         self.policy.lack_data(words, self.so_far)
         if self.so_far.stopped:
             self.stop()
@@ -278,7 +283,7 @@ class Lanes:
             lane.stop()
 
     def tend(self) -> None:
-        """Send and receive what is possible now, when called from outside the core.
+        """Send and receive without waiting, while the core waits for a source.
 
         Raises:
             LostConnection: ``losing()`` turns it into a TransportError.
@@ -290,13 +295,13 @@ class Lanes:
 
     @property
     def has_room(self) -> bool:
-        """Whether the next chunk may be made."""
+        """Whether the next chunk may be encoded."""
         windows = [lane.window for lane in self.lanes]
         if self.retries is not None:
             windows = [lane.window for lane in (*self.connected, *self.lost)] or windows
         if self.retries or any(window.fenced for window in windows):
             return False
-        # A chunk can be much larger than a window, so a chunk per connection would be too much.
+        # A chunk can be much larger than a window, so one chunk per lane could use too much memory.
         held = sum(window.held_bytes for window in windows)
         most = sum(window.most_bytes for window in windows)
         self._free = most - held
@@ -312,7 +317,10 @@ class Lanes:
         return any(lane.has_room for lane in lanes)
 
     def add(self, chunk: Chunk) -> Lane:
-        """Accept the next chunk for its lane or the least loaded lane; return the lane."""
+        """Add a chunk to the lane that it was routed to, or else to the least busy lane.
+
+        Return the lane.
+        """
         if chunk.lane < 0:
             lanes = self._open or self.lost
             ready = [lane for lane in lanes if lane.has_room]
@@ -331,9 +339,9 @@ class Lanes:
         return lane
 
     def _goes_on(self, lane: Lane, chunk: Chunk) -> bool:
-        """Serve the lane of a chunk; return whether all other lanes can wait for later chunks.
+        """If it suffices to serve the lane of a chunk, serve it; return whether it suffices.
 
-        Serving 100 lanes for each chunk costs ten times as much as encoding it.
+        Serving 100 lanes takes ten times as long as encoding a chunk.
         """
         self._turn += 1
         self._added += chunk.memory
@@ -356,8 +364,8 @@ class Lanes:
             while lane.heir is not None:
                 lane = lane.heir
             if lane.stream is None or not lane.stream.sure:
-                return lane  # if its connection was lost, the chunk waits there
-            # The server may have closed the connection after the last reply, which may be unread.
+                return lane  # if the connection was lost, the chunk waits in this lane
+            # The server may have closed the connection after the last reply.
             if self._moves(lane):
                 return lane
 
@@ -367,7 +375,7 @@ class Lanes:
         return max(self.after, *(lane.window.position for lane in self.lanes))
 
     def writing(self, chunk: Chunk) -> Steps[None]:
-        """Accept a chunk, and send and receive until there is room for the next.
+        """Add a chunk, then send and receive until there is room for the next chunk.
 
         Raises:
             LostConnection: ``losing()`` turns it into a TransportError.
@@ -377,7 +385,7 @@ class Lanes:
             yield from self.settling()
 
     def settling(self) -> Steps[None]:
-        """Send and receive until there is room for a chunk, or commands must be resent.
+        """Send and receive until the next chunk may be encoded, or commands must be resent.
 
         Raises as ``writing()`` does.
         """
@@ -392,7 +400,7 @@ class Lanes:
                 waited[node] = waited.get(node, 0.0) + seconds
 
     def draining(self) -> Steps[None]:
-        """Drain, or stop when the topology must be refreshed."""
+        """Send commands and receive all replies, but stop if the topology must be refreshed."""
         yield from self.until(lambda: time.monotonic() >= self.look_at and self.stalled, self._open)
 
     def finishing(self) -> Steps[None]:
@@ -412,9 +420,10 @@ class Lanes:
             yield waits
 
     def _moves(self, lane: Lane) -> bool:
-        """Receive and send what is possible now; return False if an idle lane was lost.
+        """Receive and send without waiting; return False if the connection was lost.
 
-        A server or a proxy may close an idle connection.
+        In this case, the load continues: the lane was idle and another lane replaces it, or its
+        commands wait for a new connection.
         """
         try:
             lane.step()
@@ -433,7 +442,7 @@ class Lanes:
         return True
 
     def _waits_for_another(self, lane: Lane) -> bool:
-        """Return whether commands of a lost lane may wait for a new connection; keep them if so."""
+        """Keep the commands of a lost lane for a new connection; return False if it can't help."""
         assert lane.stream is not None
         cause = lane.stream.lost
         if self.retries is None or self.resumable or isinstance(cause, FINAL):

@@ -1,6 +1,6 @@
 """Find the files and the physical lines of rows that failed.
 
-Each file is read once more for this, up to the last failed row, for at most ``SEARCH_S`` seconds.
+Each file is read again, up to the last failed row, for at most ``SEARCH_S`` seconds.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ __all__ = ["finding_lines", "locating", "naming_place"]
 
 
 def line_numbers(data: Any, rows: Iterable[int], stopped: Watch) -> dict[int, int]:
-    """Return the line of each row in its file, if it can be found; never raises.
+    """Return the line number of each row in its file, if it can be found; never raises.
 
     Args:
         data: the source, which has been read up to the last of these rows.
         rows: indexes of rows in the whole load.
-        stopped: set to end the search.
+        stopped: ends the search when another thread sets it.
     """
     if isinstance(data, (Table, RespFile, RejectsFile)):
         with suppress(Exception):
@@ -48,7 +48,7 @@ def finding_lines(data: Any, rows: Iterable[int]) -> Steps[dict[int, int]]:
 
 
 def locating(data: Any, errors: Iterable[BaseException]) -> Steps[None]:
-    """Set the file and the line of each error about a row that lacks them."""
+    """Find the file and the line of each error about a row, unless they are known."""
     unknown = unplaced(data, errors)
     if unknown:
         set_lines(unknown, (yield from finding_lines(data, rows_of(unknown))))
@@ -56,7 +56,7 @@ def locating(data: Any, errors: Iterable[BaseException]) -> Steps[None]:
 
 @contextmanager
 def naming_place(data: Any) -> Iterator[None]:
-    """Set the file and the line of an exception about a row that can't be encoded."""
+    """Add the file and the line to an exception about a row that can't be encoded."""
     try:
         yield
     except Exception as error:
@@ -68,7 +68,7 @@ def naming_place(data: Any) -> Iterator[None]:
 
 
 def unplaced(data: Any, errors: Iterable[BaseException]) -> list[Placed]:
-    """Set the file of each error about a row; return the errors without a line."""
+    """Set the file of each error about a row; return the errors whose line is unknown."""
     place = place_of(data)
     if place is None:
         return []
@@ -83,12 +83,12 @@ def unplaced(data: Any, errors: Iterable[BaseException]) -> list[Placed]:
 
 
 def rows_of(errors: Iterable[Placed]) -> set[int]:
-    """Return the rows of errors."""
+    """Return the row indexes of errors."""
     return {each.row for each in errors if each.row is not None}
 
 
 def set_lines(errors: Iterable[Placed], lines: dict[int, int]) -> None:
-    """Set the lines of errors."""
+    """Set the line of each error whose row is in ``lines``."""
     for each in errors:
         if each.row in lines:
             each.place_at(lines[each.row])

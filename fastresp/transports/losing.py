@@ -10,7 +10,7 @@ from .lanes import Lanes
 
 __all__ = ["losing"]
 
-# Wait for the other connections until they make no progress for this many seconds.
+# Stop waiting for the other connections if they make no progress for this many seconds.
 DRAIN_S = 10.0
 
 

@@ -1,4 +1,7 @@
-"""Follow the nodes that own a load's slots: discover them, connect, and resend commands."""
+"""Follow the slots of a load from node to node: discover nodes, connect, and resend commands.
+
+A lane is one connection of a load; the lanes of a node have consecutive numbers.
+"""
 
 from __future__ import annotations
 
@@ -29,23 +32,23 @@ from .window import Sending
 
 __all__ = ["Nodes", "close_all_late"]
 
-# Seconds between topology refreshes while commands wait for a node, and the minimum interval as a
-# multiple of the last refresh's duration: other nodes are not served during a refresh.
+# Minimum seconds between topology refreshes while commands wait for a node. The interval is also
+# at least this multiple of the last refresh's duration, since a refresh serves no other node.
 LOOK_S = 0.1
 LOOKS_APART = 3
 LOOK_MOST_S = 5.0
-# Maximum nodes to ask in a refresh: of the connected nodes, and of all other nodes.
+# Maximum number of connected nodes that a refresh asks, and of other known nodes.
 MOST_ASKED = 8
-# Maximum lanes of a load: the router counts them in 16 bits.
+# Maximum number of lanes in a load: the router stores a lane's number in 16 bits.
 MOST_MADE = 30_000
-# Seconds for a lost node to accept a connection; a frozen node never does.
+# Maximum seconds to wait for a lost node to accept a connection; a frozen node never does.
 REOPEN_S = 1.0
-# Maximum nodes to remember, since a server may answer anything.
+# Maximum number of nodes to remember, since a server may report any number.
 MOST_KNOWN = 2000
-# Maximum consecutive lost connections to a node without any reply: more losses mean that the sent
-# commands are the cause. The pause doubles each time, up to LOOK_S * 8.
+# Maximum number of consecutive connections to a node that are lost without a reply. If more are
+# lost, the sent commands are the cause. The pause doubles each time, up to LOOK_S * 8.
 MOST_FRUITLESS = 10
-# The address of a single server.
+# The key of a single server, in place of a node's address.
 ONE = ("", 0)
 
 
@@ -71,34 +74,35 @@ class Nodes:
         self._rules = Rules(answers.positions)
         self._cluster = answers.topology is not None
         topology = answers.topology or one_server()
-        # The node of each group of ``connections`` lanes; None if they were closed.
+        # For each group of ``connections`` lanes, the node; None if the lanes were closed.
         self._nodes: list[tuple[str, int] | None] = [*topology.nodes]
         self._slots = topology.lanes(self._nodes, options.connections)
         self._topology = topology
-        # Replaced nodes, whose lanes are to be closed.
+        # The numbers of replaced nodes, whose lanes must be closed.
         self._former: set[int] = set()
         # Nodes that acknowledged commands before their connections were lost.
         self._written: set[tuple[str, int]] = set()
-        # Consecutive losses of each node without any reply, and the node's number at that time.
+        # For each node, the number of consecutive connections lost without a reply, and the node's
+        # number at the last loss.
         self._fruitless: dict[tuple[str, int], tuple[int, int]] = {}
-        # For each lane that had slots, a lane that now has some of them.
+        # For each lane that had slots, a lane that now has some of those slots.
         self._successors = {lane: lane for lane in self._slots}
         # Nodes named by ASK, which are importing slots.
         self._asked: set[tuple[str, int]] = set()
-        # Number of replies, and the seconds without new replies.
+        # The number of replies, and the seconds since it last changed.
         self._replies = 0
         self._stuck = 0.0
         # Nodes that may be asked for the topology, including replicas.
         self._known = [*topology.nodes, *topology.replicas]
 
     def preparing(self) -> Steps[bool]:
-        """Wait for all replies, and find the nodes of commands to resend.
+        """Find the nodes for commands to resend, connect to them, and wait for all replies.
 
         Returns:
-            Whether ``moving()`` can send them.
+            Whether ``moving()`` can resend the commands.
 
         Raises:
-            TransportError: commands can't be sent within the timeout, or can't be sent in order.
+            TransportError: commands can't be resent within the timeout, or not in order.
             LostConnection: a connection was lost and can't be replaced.
         """
         try:
@@ -110,7 +114,7 @@ class Nodes:
             raise
 
     def _preparing(self) -> Steps[bool]:
-        """Do the same as ``preparing()``, but leave replies unread if commands can't be sent."""
+        """Do the same as ``preparing()``, but leave replies unread after a TransportError."""
         lanes, retries = self._lanes, self._retries
         entered = time.monotonic()
         if retries:
@@ -137,7 +141,11 @@ class Nodes:
         return True
 
     def _lose(self, topology: Topology, silent: Iterable[Lane]) -> None:
-        """Give up silent lanes whose slots have moved to another node."""
+        """Give up silent lanes whose node no longer owns slots.
+
+        Raises:
+            TransportError: such a lane exists, and the load can be resumed from a checkpoint.
+        """
         for lane in silent:
             node = self._node_of(lane)
             if node is not None and node not in topology.nodes:
@@ -150,7 +158,7 @@ class Nodes:
                 lane.lose("it does not answer, and another node has its slots")
 
     def _looking(self) -> Steps[Topology | None]:
-        """Return the topology; None if no node knows it, or some slots have no node."""
+        """Return the topology; None if no node reports it, or if a slot has lost its node."""
         if not self._cluster:
             return one_server()
         # Each unreachable node costs up to a second.
@@ -176,7 +184,7 @@ class Nodes:
     def _opening(self, topology: Topology) -> Steps[bool]:
         """Connect to new or lost nodes; return whether commands can be resent.
 
-        A lost node that can't be reached keeps its lanes, where its commands wait.
+        The commands of a lost node that can't be reached wait in the node's lanes.
 
         Raises:
             TransportError: a node is new, and the load has a checkpoint.
@@ -216,7 +224,7 @@ class Nodes:
         """Open the connections to a node as additional lanes.
 
         Args:
-            former: number of the node whose lanes they replace.
+            former: number of the lost node whose lanes the new lanes replace; None for a new node.
         """
         count, timeout = self._options.connections, self._options.timeout
         if len(self._nodes) * count > MOST_MADE:
@@ -243,7 +251,7 @@ class Nodes:
         self._nodes.append(node)
 
     def _check_fruitful(self, node: tuple[str, int], former: int) -> float:
-        """Note whether a lost node had replied; return how many seconds to wait for the node.
+        """Count connections lost without a reply; return how many seconds to wait before the next.
 
         Raises:
             TransportError: the node was lost repeatedly without replying.
@@ -282,12 +290,12 @@ class Nodes:
         lanes.after = held.end
 
     def moving(self, made: Iterable[Chunk]) -> list[int]:
-        """Close the lanes of replaced nodes, and resend commands.
+        """Close the lanes of replaced nodes, and resend commands after ``preparing()``.
 
-        Except for commands waiting in lost lanes, every sent command is answered.
+        At this point, every sent command is answered, except for commands waiting in lost lanes.
 
         Args:
-            made: ready chunks that were routed to the old lanes.
+            made: encoded chunks that were routed to the old lanes; they are resent.
 
         Returns:
             The lane of each slot.
@@ -332,7 +340,7 @@ class Nodes:
         return self._slots[slot]
 
     def _slots_of(self, number: int) -> list[int]:
-        """Return the slots of the lanes of a node."""
+        """Return the slots that are routed to the lanes of a node."""
         count = self._options.connections
         return [slot for slot, lane in enumerate(self._slots) if lane // count == number]
 
@@ -345,10 +353,10 @@ class Nodes:
         return self._nodes[self._lanes.lanes.index(lane) // self._options.connections]
 
     def _check_lost(self) -> None:
-        """Check that no connection is lost for longer than the timeout.
+        """Check that no connection was lost longer than ``timeout`` seconds ago.
 
         Raises:
-            TransportError: a connection was lost too long ago; the message names its slots.
+            TransportError: a connection was lost earlier; the message names the lane's slots.
         """
         timeout = self._options.timeout
         for lane in self._lanes.lost:
@@ -364,10 +372,10 @@ class Nodes:
             raise TransportError(f"{message}: {self._retries.words}", self._lanes.report)
 
     def _check_order(self) -> None:
-        """After all replies, check that no command overtook a refused command of the same key.
+        """Once all replies have arrived, check that no command overtook a refused command.
 
         Raises:
-            TransportError: a command overtook a refused command.
+            TransportError: a later command of the same key ran before a refused command.
         """
         if any(lane.window.overtaken() for lane in self._lanes.lanes):
             units = self._retries.units
@@ -382,10 +390,10 @@ class Nodes:
             )
 
     def _check_progress(self, began: float) -> None:
-        """Check for progress while connections are lost repeatedly.
+        """Check for progress, even if connections are reopened again and again.
 
         Raises:
-            TransportError: no reply arrived within the timeout, excluding time in the source.
+            TransportError: no reply arrived for ``timeout`` seconds, without time in the source.
         """
         timeout, replies = self._options.timeout, self._lanes.report.replies
         self._stuck += time.monotonic() - began
@@ -414,7 +422,7 @@ def _nothing(_: Future[Any]) -> None:
 
 
 def close_all_late(opening: Future[Any]) -> None:
-    """Close connections that were opened after the wait was cancelled."""
+    """Close the connections of a future, since the wait for them was cancelled."""
     if opening.exception() is None:
         result = opening.result()
         for connection in result[0] if isinstance(result, tuple) else result:

@@ -31,9 +31,9 @@ class Pace:
         self.start = time.monotonic()
 
     def allowed(self, sent: int) -> int:
-        """Return the total number of commands or bytes allowed now.
+        """Return how many commands or bytes, in total, may have been sent by now.
 
-        After a pause of the source, no burst is allowed.
+        A pause of the source is not followed by a burst. ``sent`` is the number sent so far.
         """
         allowed = 1 + int((time.monotonic() - self.start) * self.rate)
         unused = allowed - sent - 1 - int(2 * PORTION_S * self.rate)
@@ -43,10 +43,10 @@ class Pace:
         return allowed
 
     def piece(self, sending: Sending, most_bytes: int) -> memoryview:
-        """Return the whole commands of a chunk that may be sent now; may be empty.
+        """Return the bytes of a chunk to send now: whole commands, or nothing.
 
-        If anything is allowed, the next command is sent, and a large command is followed by a
-        longer pause. A command larger than ``most_bytes`` is sent in parts, without a pause.
+        A large command is followed by a longer pause. A command larger than ``most_bytes`` is sent
+        in parts, without a pause between them.
         """
         whole = sending.whole
         replies = whole + 1 if sending.underway else self._replies(sending)

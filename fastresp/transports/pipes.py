@@ -1,4 +1,4 @@
-"""The buffers between this process and redis-cli."""
+"""The kernel's buffers between this process and redis-cli."""
 
 from __future__ import annotations
 

@@ -34,9 +34,9 @@ from .window import Sending
 
 __all__ = ["RedisCli"]
 
-# Interval between checks whether redis-cli has read some of its input.
+# Milliseconds between checks whether redis-cli has read some of its input.
 TICK_MS = 200
-# Maximum bytes kept of stdout, and of a line of stderr: a wrong program may never stop writing.
+# Maximum bytes to keep of stdout, and of a line of stderr, in case a program never stops writing.
 KEPT_BYTES = 1 << 16
 KEPT_WORDS = 10
 # Seconds for a wrapper to end after redis-cli's last output.
@@ -49,7 +49,7 @@ OWN_WORDS = re.compile(
     r"Could not connect|Error reading|Error writing|Error from server|AUTH failed|SELECT \d+ failed"
     r"|Warning: (AUTH failed|Using a password)|Server closed|I/O error|No replies for"
 )
-# The reply to redis-cli's closing ECHO, if the ACL has stopped allowing it.
+# The reply to redis-cli's last command, an ECHO, if the ACL no longer allows ECHO.
 ECHO_REFUSED = re.compile(r"NOPERM .*'echo'", re.IGNORECASE)
 
 
@@ -167,7 +167,7 @@ class RedisCli(Transport):
             environment["REDISCLI_AUTH"] = password or ""
         # Its input is a socket, not a pipe. A pipe is writable as soon as a page is free, so this
         # process and redis-cli switch every 16 KiB. A socket is writable when three quarters of
-        # its buffer are free: a tenth of the switches, and a whole piece always fits.
+        # its buffer are free. So there are a tenth of the switches, and a piece always fits.
         with needed_for(f"{program} can't be started"):
             ours, theirs = socket.socketpair()
         self._input = ours
@@ -218,7 +218,7 @@ class RedisCli(Transport):
             self._input.close()
 
     def _let_go(self) -> None:
-        """Close the copies of the pipes in a forked child of the process that started redis-cli."""
+        """In a forked child, close the copies of redis-cli's pipes."""
         process = self._process
         self._inherited = Inherited("redis-cli")
         if process is not None and self._input is not None:
@@ -233,7 +233,7 @@ class RedisCli(Transport):
         self.flush()
 
     def flush(self) -> None:
-        """Write the rest of the current chunk. Safe to call again after an interruption."""
+        """Write the rest of the current chunk. Can be called again after an interruption."""
         if self._inherited is not None:
             raise TransportError(str(self._inherited), self.report)
         sending = self._sending
@@ -249,8 +249,8 @@ class RedisCli(Transport):
                 self._read_outputs(dict(self._read_poll.poll(int(1000 * PORTION_S))))
                 continue
             try:
-                # One call in C writes and notes the size: no signal handler can run in between,
-                # so a Ctrl-C never makes us lose or repeat a byte.
+                # One call in C writes and notes the size. No signal handler can run in between, so
+                # a Ctrl-C never makes us lose or repeat a byte.
                 sending.written.extend(map(end.send, (piece,)))
             except BlockingIOError:
                 continue
@@ -309,7 +309,7 @@ class RedisCli(Transport):
         """
         sending = self._sending
         due = sending.first_reply + sending.whole if sending else 0
-        # A merged command gets one reply.
+        # Merged commands share a reply.
         self._replies = self.report.commands if replies == due else min(replies, due)
         self._errors = min(failed, self._replies)
         report = self.report
@@ -326,9 +326,10 @@ class RedisCli(Transport):
             )
 
     def _seems_to_wait_for_echo(self) -> bool:
-        """Return whether redis-cli has been silent since an error that may answer its last ECHO.
+        """Return whether redis-cli seems to wait for a reply to its last command, an ECHO.
 
-        redis-cli does not recognise an error reply as its last reply, and waits forever.
+        If the server refuses this ECHO, redis-cli takes the error for another reply, and waits
+        forever.
         """
         assert self._input is not None
         silent = time.monotonic() - self._moved
@@ -337,7 +338,7 @@ class RedisCli(Transport):
         return refused and silent >= enough and not unread(self._input)
 
     def _echo_is_refused(self) -> bool:
-        """Return whether the server refuses ECHO, and redis-cli got no reply while we asked."""
+        """Ask the server; return whether it refuses ECHO, and redis-cli stayed silent meanwhile."""
         errors = self._errors
         try:
             refused = self.server.ask(self.timeout).echo_refused
@@ -397,13 +398,13 @@ class RedisCli(Transport):
         self._report.count_error(text)
         self._last_error = text
         if self._errors <= self.made:
-            self._moved = time.monotonic()  # surplus lines can't be replies, and are not progress
+            self._moved = time.monotonic()  # only if the line can be a reply, which is progress
         if len(self._report.errors) < ERRORS_KEPT:
             kept = line[:ERROR_BYTES].decode(errors="replace")  # the limit of the socket transport
             self._report.errors.append(CommandError(kept))
 
     def _lost(self) -> TransportError:
-        """Return the exception for a redis-cli that ended too early.
+        """Return the exception for a redis-cli that ended before the load.
 
         Raises:
             TransportTimeout: redis-cli does not end.

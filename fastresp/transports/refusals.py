@@ -1,4 +1,4 @@
-"""A window of idempotent commands, which ends the load at OOM, READONLY and similar errors."""
+"""A window of idempotent commands, in which OOM, READONLY and similar errors end the load."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ __all__ = ["RepeatableWindow"]
 
 
 class RepeatableWindow(ResendingWindow):
-    """A window of idempotent commands of a load with a checkpoint.
+    """A window for idempotent commands, in a load with a checkpoint.
 
     A command that is refused because of the server's state, such as a full memory, ends the load.
-    The checkpoint stays before the command's row, so a resumed load resends the command. Later
-    commands may have run; they are in doubt, and are resent with it.
+    The checkpoint stays before the row of this command, so a resumed load resends the command and
+    all later commands. Until then, the later commands are in doubt.
     """
 
-    # The reason that the load can't continue, and the first reply not to acknowledge.
+    # Why the load can't continue, and the index of the first reply not to acknowledge.
     refused_at = None
-    # Later error replies, which do not count, since their commands are resent.
+    # The indexes of later error replies, which do not count, since their commands will be resent.
     _not_counted: frozenset[int] = frozenset()
 
     @property

@@ -24,16 +24,16 @@ __all__ = ["Refused", "Resending", "ResendingWindow", "Resent"]
 NO_ASKING = re.compile(rb"(?i)NOPERM .*'asking' command")
 # Error of commands whose keys are temporarily on two nodes.
 TRYAGAIN = b"TRYAGAIN "
-# Offset of the numbers of split commands: the number is this plus the index in the source.
+# When merged commands are split, the number of a command is its index in the source plus this.
 APART = 1 << 61
 # Maximum bytes to resend in one chunk.
 RESENT_BYTES = 1 << 19
 
 
 class ResendingWindow(Window):
-    """A window that resends commands which the server temporarily refused.
+    """A window that resends commands if the server temporarily refused them.
 
-    A refused command counts as unsent and unanswered until it is resent, after all other commands.
+    A refused command counts as unsent until it is resent, after all other commands.
 
     Args:
         resending: decides which commands are resent; None to resend nothing.
@@ -47,20 +47,21 @@ class ResendingWindow(Window):
     def __init__(self, resending: Resending | None, most_bytes: int = WINDOW_BYTES) -> None:
         super().__init__(most_bytes)
         self._resending = resending
-        # (checked replies, commands to resend among them). Replaced atomically, so that nothing is
-        # resent twice after an interruption.
+        # (checked replies, commands to resend over this connection). Replaced atomically, so that
+        # no command is added twice after an interruption.
         self._seen = 0, 0
         # The commands to resend, by number, until they are in a chunk.
         self._refused: dict[int, Refused] = {}
-        # Collects the commands to resend over any connection; None if unsupported.
+        # Collects the commands to resend over any connection; None if there are no such commands.
         self.retries: Retries | None = None
         # Parses redirects of the lane's server; and the number of the lane.
         self.redirect: Callable[[str], Redirect | None] = partial(redirect_of, host="")
         self.lane = -1
-        # (checked replies, refused commands, replies that refuse them). Replaced atomically.
+        # (checked replies, commands to resend over any connection, replies that refuse them).
+        # Replaced atomically.
         self._moved = 0, 0, 0
-        # The node to ask, by the first reply of each transaction with a refused command. The EXEC
-        # of these transactions will be refused.
+        # Transactions with a refused command, whose EXEC will also be refused: by the index of the
+        # first reply, the node that ASK named, or None.
         self._aborted: dict[int, tuple[str, int] | None] = {}
         self._later: set[int] = set()
         # Kept until all commands are answered: the replies that refuse commands, the error replies,
@@ -74,19 +75,21 @@ class ResendingWindow(Window):
         # The confirmation that commands need to count as acknowledged; None if they need none.
         self.confirmation: Confirmation | None = None
         self.stopped = False
-        # Whether our own commands, such as WAIT or ASKING, were sent; their first error.
+        # Whether fastresp's own commands, such as WAIT or ASKING, were added; then why commands are
+        # not confirmed.
         self._has_own = False
         self.unconfirmed = ""
-        # The pending WAIT: (its reply, replies that it covers). Only one at a time, since a server
-        # that syncs once a second needs a second for each WAIT. Next, the confirmed replies.
+        # The pending confirmation: (index of its reply, number of commands that it covers). There
+        # is only one, since a server that syncs once a second needs a second for each. Next, the
+        # numbers of confirmed replies and commands.
         self.question: tuple[int, int] | None = None
         self._confirmed = 0, 0
-        # Later replies that need no confirmation: errors.
+        # The indexes of later replies that need no confirmation, since they are errors.
         self._settled: set[int] = set()
 
     @property
     def refused(self) -> int:
-        """Number of replies whose commands must be resent, over this or another connection."""
+        """Number of replies that refuse commands, which are resent over any connection."""
         return self._seen[1] + self._moved[2]
 
     def gate(self) -> int | None:
@@ -95,13 +98,13 @@ class ResendingWindow(Window):
 
     @property
     def _resent(self) -> int:
-        """Number of commands to resend that are in chunks."""
+        """Number of commands to resend that were already put into chunks."""
         last = self.last
         return getattr(last, "resent", 0)
 
     @property
     def waiting(self) -> int:
-        """Number of commands to resend that are not in a chunk yet."""
+        """Number of commands to resend that were not yet put into chunks."""
         return self._seen[1] - self._resent if self._refused else 0
 
     @property
@@ -121,7 +124,7 @@ class ResendingWindow(Window):
         self._confirm()
 
     def repeat(self, units: Sequence[tuple[tuple[int, int], Unit]], start: Position) -> None:
-        """Add units that are resent, and remove them from ``retries``."""
+        """Move units, with their keys in ``retries``, from there to this window."""
         assert self.retries is not None
         for portion in portions(units):
             keys, again = zip(*portion, strict=True)
@@ -135,7 +138,7 @@ class ResendingWindow(Window):
             self._confirm()
 
     def _confirm(self) -> None:
-        """Send the command that confirms earlier commands, unless a confirmation is pending."""
+        """Add the command that confirms earlier commands, unless a confirmation is pending."""
         last = self.last
         if self.confirmation is not None and self.question is None and last is not None:
             held = Repeated([self.confirmation.piece], last, last.end)
@@ -146,14 +149,14 @@ class ResendingWindow(Window):
             self.question = held.first_reply, held.first_command
 
     def confirm_rest(self) -> None:
-        """Once all commands are sent, confirm the last commands."""
+        """Once all commands are sent, add the command that confirms the last of them."""
         if self.confirmation is None or self.unconfirmed or self.sending is not None:
             return
         if self.acknowledged < self.made:
             self._confirm()
 
     def confirmed_by(self, reply: int, number: int) -> None:
-        """Note the first number of a reply, which confirms commands if it is large enough."""
+        """Check the first number in a reply: the confirmation needs at least ``least``."""
         if self.confirmation is not None and self.question is not None:
             if self.question[0] == reply and number < self.confirmation.least:
                 self._leave_unconfirmed(f"the reply was {number}")
@@ -184,7 +187,7 @@ class ResendingWindow(Window):
         return rows, commands - self._seen[1] - self._moved[1], size
 
     def sift(self, errors: list[tuple[int, bytes, int]]) -> None:
-        """Remove the errors of commands that will be resent from a list of error replies."""
+        """Remove errors from a list: errors of commands to resend, and of fastresp's commands."""
         if self.retries is not None or self._has_own:
             errors[:] = [each for each in errors if not self._put_aside(*each)]
             if self._redirects:
@@ -193,13 +196,13 @@ class ResendingWindow(Window):
             errors[:] = [each for each in errors if each[2] or not self.take(each[0], each[1])]
 
     def _put_aside(self, index: int, words: bytes, nested: int) -> bool:
-        """Return whether to hide an error of our own command or of a command to resend."""
+        """Return whether an error is of fastresp's own command, or of a command to resend."""
         if self._has_own and self._take_own(index, words, nested):
             return True
         return self.retries is not None and not nested and self._refuse(index, words)
 
     def _refuse(self, index: int, words: bytes) -> bool:
-        """Defer the commands that a reply answers, if the reply says that they were not run."""
+        """If an error means that its commands did not run, defer them; return whether it does."""
         retries = self.retries
         assert retries is not None
         aborted = bool(self._aborted) and words.startswith(b"EXECABORT")
@@ -223,7 +226,7 @@ class ResendingWindow(Window):
             later = words.startswith(LATER) or may_pass(words) or begin in self._later
             again = {index: unit}
             if whole is None and (node is not None or words.startswith(TRYAGAIN)):
-                # The keys of the command may be on two nodes, neither of which runs it.
+                # The keys of the merged commands may be on two nodes, neither of which runs them.
                 again = {APART + each.place: each for each in apart(unit)}
             retries.add(
                 {
@@ -278,7 +281,7 @@ class ResendingWindow(Window):
         return aside
 
     def lose(self) -> list[int]:
-        """Defer all unanswered commands, to be resent, and drop the chunks.
+        """Defer all unanswered commands, to be resent over a new connection.
 
         Returns:
             The rows of commands in doubt that must not be resent.
@@ -314,7 +317,7 @@ class ResendingWindow(Window):
         return doubtful
 
     def release(self) -> None:
-        """Drop all chunks, but keep the totals."""
+        """Drop all chunks after storing the totals in ``retries``."""
         assert self.retries is not None
         if self._lost is None:
             lost = Lost(*self.totals(), self.in_doubt, self.sent_commands)
@@ -325,10 +328,10 @@ class ResendingWindow(Window):
         super().acknowledge(0)
 
     def _unanswered(self, *, ran: bool) -> Iterator[tuple[Sending, range, Unit]]:
-        """Yield the chunk, the replies and the commands of each unanswered unit.
+        """Yield the chunk, the reply indexes and the Unit of each unanswered unit.
 
         Args:
-            ran: True for units that were sent whole, and may have run; False for all other units.
+            ran: whether to yield units that were sent whole and may have run, or all other units.
         """
         assert self.retries is not None
         for held in self._held:
@@ -349,7 +352,7 @@ class ResendingWindow(Window):
         return held.chunk.covered(answered) - held.chunk.covered(replies[0])
 
     def _take_own(self, index: int, words: bytes, nested: int) -> bool:
-        """Return whether an error reply answers one of our own commands; note the failure."""
+        """Return whether an error reply answers fastresp's own command; if so, note the error."""
         held, at = self.locate(index)
         if held.chunk.parts(at):
             if self.confirmation is not None and not nested:
@@ -366,12 +369,13 @@ class ResendingWindow(Window):
         return True
 
     def overtaken(self) -> bool:
-        """Return whether a command ran after a redirected earlier command of its key.
+        """Return whether a command ran although an earlier command of the same key was redirected.
 
-        A redirected command that was merged with commands of other keys is skipped, and counts as
-        answered, if the later command replaces or deletes its key.
+        This is harmless if the later command replaces or deletes the key, and if the redirected
+        command was merged with commands of other keys. The redirected command is then dropped, and
+        counts as answered.
 
-        Call this method when all commands are answered; it drops the chunks kept for the check.
+        Call this method once all commands are answered; it drops the chunks kept for the check.
         """
         kept, redirects, failed = self._kept, self._redirects, self._failed
         # With ``durable``, only confirmed replies count; later commands are in doubt.
@@ -398,7 +402,7 @@ class ResendingWindow(Window):
         return False
 
     def _leave_out(self, numbers: Sequence[int]) -> bool:
-        """Count split commands as answered; return False if any of them is not waiting."""
+        """Count split commands as answered; return False if a command was already resent."""
         retries = self.retries
         assert retries is not None
         entries = [(id(self), number) for number in numbers]
@@ -411,11 +415,11 @@ class ResendingWindow(Window):
         return True
 
     def take(self, index: int, words: str | bytes, window: Window | None = None) -> bool:
-        """Plan to resend a command if its error reply allows that; return whether it does.
+        """If an error reply allows it, plan to resend the command; return whether it does.
 
         Args:
-            index: index of the command in its window.
-            words: the reply.
+            index: index of the reply in the window of the command.
+            words: the error reply.
             window: the window of the command; None for this window.
         """
         if self._resending is None or not self._resending.refused(words):
@@ -444,6 +448,6 @@ class ResendingWindow(Window):
             refused = [self._refused[number] for number in range(first, first + count)]
             self._held.append(Resent(chunk, self.last, refused))
             self._confirm()
-            # Drop all commands that are in chunks, even if an earlier call was interrupted here.
+            # Forget all commands in chunks, including chunks of an earlier, interrupted call.
             left = range(self._resent, self._seen[1])
             self._refused = {number: self._refused[number] for number in left}

@@ -1,4 +1,4 @@
-"""Commands that are resent over the same connection, since the server did not run them."""
+"""Commands that are resent over the same connection, because the server did not run them."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class Refused(NamedTuple):
     """A command that the server did not run."""
 
     row: int  # row of the source
-    place: int  # index among the commands of all connections
+    place: int  # index among the commands of the source
     command: bytes  # as first sent
-    tries: int  # number of times that it was sent
+    tries: int  # number of times that the command was sent
 
 
 class Counted(Sending):
-    """A chunk, and the number of resent commands up to its end."""
+    """A chunk; ``resent`` is the number of commands resent in it and in earlier chunks."""
 
     def __init__(self, chunk: Chunk, last: Sending | None, start: Position | None = None) -> None:
         super().__init__(chunk, last, start)

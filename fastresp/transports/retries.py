@@ -1,4 +1,7 @@
-"""Commands to resend: nodes refused them, or were lost before they replied."""
+"""Commands to resend, because a node refused them, or was lost before it replied.
+
+A unit is a command, merged commands, or a transaction, which are resent together.
+"""
 
 from __future__ import annotations
 
@@ -28,31 +31,31 @@ __all__ = [
     "repeated",
 ]  # fmt: skip
 
-# MOVED: another node owns the slot. ASK: the slot is being moved, and the key is on the new node.
-# TRYAGAIN: the keys of a command are on both nodes. CLUSTERDOWN: no node serves the slot now.
-# In each case the command was not run.
+# The command was not run. MOVED: another node owns the slot. ASK: the slot is being moved, and the
+# key is on the new node. TRYAGAIN: the keys of the command are on both nodes. CLUSTERDOWN: no node
+# serves the slot now.
 REFUSED = re.compile(rb"(MOVED|ASK) \d{1,5} \S*:\d{1,5}$|TRYAGAIN |CLUSTERDOWN ")
 # A server that is loading its data from disk runs nothing.
 LOADING = b"LOADING "
 LATER = (b"TRYAGAIN ", b"CLUSTERDOWN ", LOADING)
-# Seconds to wait before the second and later retries of a command.
+# Minimum seconds to wait before the second and later retries of a command.
 PAUSE_S = 0.02
 # The wait grows with the time since the first refusal: this share of that time, up to this maximum.
 PAUSES = 20
 LATEST_S = 0.5
-# Prefixes of replies that need more than waiting, or always allow it.
+# After READONLY, the load reconnects. BUSY means that the server is running another script.
 READONLY = b"READONLY "
 BUSY = b"BUSY "
-# Seconds for which a command may be refused, without a timeout.
+# Seconds for which a command may be refused, if there is no timeout.
 MOST_S = 30.0
 ASKING = b"*1\r\n$6\r\nASKING\r\n"
-# The number of a window's own entry.
+# In a key of ``Retries``, the number that marks the totals of a window.
 LOST = -(1 << 62)
 # Maximum ranges of slots in a message.
 MOST_RANGES = 10
 # Approximate bytes of a chunk of resent commands.
 REPEATED_BYTES = 1 << 19
-# The values of ``retry``, and which commands in doubt are resent.
+# For each value of ``retry``, a function that decides which commands in doubt are resent.
 Repeats: TypeAlias = Callable[[Sequence[Sequence[bytes]]], list[bool]]
 REPEATS: dict[str, Repeats] = {
     "never": lambda units: [False] * len(units),
@@ -62,23 +65,24 @@ REPEATS: dict[str, Repeats] = {
 
 
 class Lost(NamedTuple):
-    """The totals of a window whose connection was lost, without its commands to resend."""
+    """The totals of a window whose connection was lost, without the commands to resend."""
 
     rows: int
     commands: int
     size: int
     in_doubt: int
-    made: int  # commands that went through the window
+    made: int  # whole commands that were sent over the connection
 
 
 class Repeated(Sending):
-    """A chunk that adds no commands of the source, and only rows that were never counted.
+    """A chunk of resent commands, or of fastresp's own commands, but of no new commands.
 
     Args:
         pieces: the pieces, each of which gets a reply.
         last: the previous chunk on the same connection, or None.
         start: the position of all connections in the source.
-        rows: number of rows covered by the commands up to each piece; empty if no rows are covered.
+        rows: for each command, how many rows were first sent with the chunk's commands up to this
+            command; empty if there are no such rows.
         fence: as in Unit.
     """
 
@@ -110,7 +114,7 @@ class Repeated(Sending):
 
 
 def repeated(units: Sequence[Unit], last: Sending | None, start: Position) -> Repeated:
-    """Return a chunk of units, with ASKING before each unit for a node that imports its slot."""
+    """Return a chunk of units. ASKING precedes each unit for a node that imports a slot."""
     pieces, rows, covered = [], [], 0
     for unit in units:
         if unit.node is not None:
@@ -124,7 +128,7 @@ def repeated(units: Sequence[Unit], last: Sending | None, start: Position) -> Re
 def portions(
     units: Iterable[tuple[tuple[int, int], Unit]],
 ) -> Iterator[list[tuple[tuple[int, int], Unit]]]:
-    """Split units, with their keys, into lists of about REPEATED_BYTES."""
+    """Split pairs of key and unit into lists of about REPEATED_BYTES."""
     portion = []
     size = 0
     for key, unit in units:
@@ -141,11 +145,11 @@ class Retries:
     """The commands to resend, from all connections of a load.
 
     Args:
-        timeout: seconds for which a command may repeatedly be refused or lose its connection.
-        repeats: which commands that may have run are resent; see REPEATS.
+        timeout: seconds for which the first command may be refused; None for no limit.
+        repeats: decides which commands that may have run are resent; see REPEATS.
         transactions: whether the commands may include MULTI and EXEC.
-        cluster: whether nodes may temporarily refuse commands.
-        waits: whether to resend commands that a server refuses because of its state.
+        cluster: whether the server is a cluster.
+        waits: whether to resend commands that a server refuses because of its state, such as OOM.
     """
 
     def __init__(
@@ -163,8 +167,8 @@ class Retries:
         self._repeats = repeats
         self.transactions = transactions
         self.cluster = cluster
-        # Keyed by window and reply, so that re-adding after an interruption is idempotent. Includes
-        # the totals of lost windows, added together with their units in one call in C.
+        # Keyed by window and reply, so that adding an entry again after an interruption changes
+        # nothing. Includes the totals of lost windows, added with their units in one call in C.
         self._entries: dict[tuple[int, int], Unit | Lost] = {}
         self.words = ""
         # The error reply to ASKING, if the user lacks permission.
@@ -177,7 +181,7 @@ class Retries:
 
     @property
     def sent(self) -> int:
-        """Number of commands to resend that were sent and may have run: they are in doubt."""
+        """Number of commands to resend that are in doubt: they were sent, and may have run."""
         return sum(unit.sent for unit in self._entries.values() if isinstance(unit, Unit))
 
     @property
@@ -186,7 +190,7 @@ class Retries:
         return sum(unit.commands - unit.sent for unit in self.units)
 
     def refuses(self, words: bytes) -> bool:
-        """Return whether an error reply temporarily refuses its command, which was not run."""
+        """Return whether an error means that the command was not run, but may be accepted later."""
         if not words.startswith(LOADING) and not (self.cluster and REFUSED.match(words)):
             return False
         self.words = words.decode(errors="replace")
@@ -218,21 +222,21 @@ class Retries:
         return self._repeats([[piece.data for piece in pieces] for pieces in several])
 
     def add(self, entries: Mapping[tuple[int, int], Unit | Lost]) -> None:
-        """Add units by window and number, and the totals of a lost window."""
+        """Add units, or the totals of a lost window, by window and number."""
         self._entries.update(entries)
 
     def lost(self, window: int) -> Lost | None:
-        """Return the totals of a window whose connection was lost."""
+        """Return the totals of a window; None unless its connection was lost."""
         found = self._entries.get((window, LOST))
         return found if isinstance(found, Lost) else None
 
     def has(self, key: tuple[int, int]) -> bool:
-        """Return whether a unit with this window and number is waiting."""
+        """Return whether a unit with this key (window and number) waits to be resent."""
         return key in self._entries
 
     @property
     def pop(self) -> Callable[[tuple[int, int]], object]:
-        """A function that removes a unit in one call in C."""
+        """A function that removes a unit by its key, in one call in C."""
         return self._entries.pop
 
     @property
@@ -242,11 +246,11 @@ class Retries:
         return sorted(units, key=lambda unit: unit.place)
 
     def portion(self, slot_of: Callable[[Unit], int]) -> list[tuple[int, tuple[int, int], Unit]]:
-        """Return the units to send now, with their slots and keys; the others keep waiting.
+        """Return the slot, key and unit of each unit to send now; other units keep waiting.
 
-        If a node may start to accept a slot's commands at any moment, only the slot's first unit is
-        sent, since the node could refuse the first unit and run the second. The other units follow
-        once the first has run.
+        If a node may start to accept commands of a slot at any moment, only the first unit of the
+        slot is sent: the node could refuse the first unit, and run the second. The other units
+        follow once the first unit has run.
         """
         found = [(key, each) for key, each in self._entries.items() if isinstance(each, Unit)]
         found.sort(key=lambda each: each[1].place)
@@ -260,7 +264,7 @@ class Retries:
                 continue
             nodes.setdefault(slot, set()).add(unit.node)
             portion.append((slot, key, unit))
-        # One node per slot keeps the order; that node redirects if necessary.
+        # Sending all units of a slot to one node keeps their order. It redirects if necessary.
         return [
             (slot, key, unit if len(nodes[slot]) == 1 else unit._replace(node=None))
             for slot, key, unit in portion
@@ -274,7 +278,8 @@ class Retries:
             slot_of: returns the slot of a unit; -1 if it has no slot.
 
         Raises:
-            TransportError: the first command was refused for ``timeout`` seconds, or permanently.
+            TransportError: the first command was refused for ``timeout`` seconds, or the user may
+                not run ASKING.
         """
         if self.denied:
             raise TransportError(asking_refused(self.denied), report)

@@ -1,4 +1,4 @@
-"""The socket transport: our own connections, with error replies matched to commands."""
+"""The socket transport, which uses private connections and matches errors with commands."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class SocketTransport(Transport):
 
     Args:
         options: the server, the number of connections, the timeout and the rate.
-        server: the same server, if its settings have been read.
-        policy: how to handle error replies; by default they are collected.
+        server: the parsed server of ``options``; None to parse it here.
+        policy: how to handle error replies; by default they are only reported.
         resending: which temporarily refused commands to resend.
     """
 
@@ -89,7 +89,8 @@ class SocketTransport(Transport):
         if topology is not None:
             servers = self.server.nodes_of(topology.nodes, options.connections)
         retry = options.retry or ("never" if topology is None else "idempotent")
-        # Only the marker shows whether a lost or refused transaction has run.
+        # In a checkpoint with transactions, only the marker shows whether a lost or refused
+        # transaction has run.
         if (topology is not None and not self.lanes.batched) or retry != "never":
             self.retries = Retries(
                 options.timeout,
@@ -138,7 +139,7 @@ class SocketTransport(Transport):
         self.lanes.detach()
 
     def _unless_lost(self, steps: Steps[T]) -> Steps[T]:
-        """Run steps, and convert a lost connection to the exception for users.
+        """Run steps, and convert a LostConnection to the exception for users.
 
         Raises:
             TransportError: a connection was lost.
@@ -155,10 +156,10 @@ class SocketTransport(Transport):
 
 
 def _numbers_of(connections: Iterable[Any], checkpoint: str, server: Server) -> list[int]:
-    """Name the connections like the checkpoint's, and return their CLIENT IDs.
+    """Set the name of each connection to ``fastresp:CHECKPOINT``; return the CLIENT IDs.
 
     Raises:
-        TransportError: a server was lost meanwhile; all connections are closed.
+        TransportError: a connection was lost; all connections are closed.
     """
     numbers = []
     try:
@@ -178,11 +179,11 @@ def _numbers_of(connections: Iterable[Any], checkpoint: str, server: Server) -> 
 def connecting(
     server: Server, timeout: float | None, count: int = 1, *, again: bool = False
 ) -> Steps[Any]:
-    """Open connections; return the result of ``Server.open_all()``, and the server processes.
+    """Open connections; return the result of ``Server.open_all()``, with ``Answers.processes``.
 
     Args:
         server, timeout, count: as for ``Server.open_all()``.
-        again: whether a lost connection to a single server is reopened.
+        again: whether a lost connection to a single server will be reopened.
 
     Raises:
         CommandError: the server refuses a script.

@@ -38,21 +38,21 @@ cdef int NAP_MS = 500
 def receive(int fd, sink, Py_ssize_t reads, int milliseconds=0, bint soon=False):
     """Feed received bytes to a sink.
 
-    Without waiting, feed all available bytes; with waiting, stop when no reply is pending. No
-    signal handler runs between reading and feeding, so a Ctrl-C loses no bytes.
+    If ``milliseconds`` is 0, feed all available bytes. Otherwise wait for input, and stop when no
+    reply is incomplete. No signal handler runs between reading and feeding, so a Ctrl-C loses no
+    bytes.
 
     Args:
         fd: the socket.
-        sink: its ``feed()`` accepts bytes; its ``pending`` is whether they ended inside a reply.
+        sink: ``feed()`` accepts bytes; ``pending`` is whether the bytes so far end inside a reply.
             Both must be compiled, not written in Python.
         reads: maximum number of reads.
-        milliseconds: maximum wait for input, and again for the rest of a pending reply; 0 does not
-            wait. An exception of a signal handler ends the wait.
+        milliseconds: maximum wait for input, and again for the rest of an incomplete reply; 0 does
+            not wait. An exception of a signal handler ends the wait.
         soon: whether input is likely to arrive soon, so that the wait starts by polling.
 
     Returns:
-        Whether the input arrived soon, so that later input is likely to arrive soon. Over a network
-        it rarely does.
+        The value for ``soon`` in the next call: whether this input arrived soon.
 
     Raises:
         EOFError: the other side has closed the connection.
@@ -74,7 +74,7 @@ def receive(int fd, sink, Py_ssize_t reads, int milliseconds=0, bint soon=False)
 
 
 cdef bint wait(int fd, int milliseconds, bint *soon) except -1:
-    """Wait for input; return whether it arrived within this time and before a signal."""
+    """Wait for input; return whether it arrived before a signal and within ``milliseconds``."""
     cdef pollfd ready
     cdef int nap, count = 0
     cdef long long start = nanoseconds(), now = start
@@ -108,7 +108,7 @@ cdef long long nanoseconds() noexcept nogil:
 
 
 cdef bytes take(int fd):
-    """Read up to MOST_BYTES without waiting; None if nothing has arrived."""
+    """Read up to MOST_BYTES without waiting; None if no bytes have arrived."""
     cdef PyObject *data = PyBytes_FromStringAndSize(NULL, MOST_BYTES)
     cdef char *memory = PyBytes_AS_STRING(data)
     cdef Py_ssize_t size = -1

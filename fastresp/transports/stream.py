@@ -24,13 +24,13 @@ UNIX_BUFFER_BYTES = 1 << 20
 WRITE_BYTES = 1 << 20
 # OpenSSL requires the same bytes again if it could not send all of them.
 TLS_WRITE_BYTES = 1 << 18
-# A wait includes the rest of a reply, but at most this many reads: 256 KiB, or 0.8 s.
+# Maximum reads in a wait, which includes the rest of an incomplete reply: 256 KiB, or 0.8 s.
 READS_OF_WAIT = 4
 WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 class Wait(NamedTuple):
-    """A connection's wait: for input, for room for output, or for a timeout in seconds."""
+    """What a connection waits for: input, room for output, or the end of some seconds."""
 
     read: bool
     write: bool
@@ -59,9 +59,9 @@ class Stream:
 
     Attributes:
         received: number of bytes received.
-        lost: why the connection can no longer be used, or None.
-        sure: False after a signal handler raised during a TLS call: it is then unknown what was
-            sent and received, and the connection can only be closed.
+        lost: why the connection can no longer be used; None if it can.
+        sure: False if a signal handler raised during a TLS call. It is then unknown what was sent
+            and received, and the connection can only be closed.
         full: whether the socket had no room at the last send.
     """
 
@@ -109,17 +109,20 @@ class Stream:
         return bool(self._tls and self._tls.pending())
 
     def interest(self, *, read: bool, write: bool) -> tuple[bool, bool]:
-        """Return whether to poll for input, and for room: TLS may have to read before it writes."""
+        """Return whether to poll for input, and whether to poll for room for output.
+
+        TLS may have to read before it can write.
+        """
         return read or (self._tls is not None and write), write
 
     def receive(self, reads: int = 16) -> bool:
-        """Read what has arrived; return whether anything has since the last call."""
+        """Read what has arrived; return whether any bytes were received since the last call."""
         self._receive(reads, 0)
         reported, self._reported = self._reported, self.received
         return self.received > reported
 
     def wait(self, wait: Wait) -> bool:
-        """Wait for input and read it, if this kind of wait allows that; return whether it does."""
+        """Wait for input and read it in one call, if possible; return whether it was possible."""
         if self._tls or wait.write or self.lost or is_patched():
             return False
         self._receive(READS_OF_WAIT, max(1, int(1000 * wait.seconds)))
@@ -156,10 +159,15 @@ class Stream:
     def send(
         self, window: Window, most_replies: int | None = None, most_bytes: int | None = None
     ) -> bool:
-        """Send from a window, up to this total number of replies and these bytes in this call.
+        """Send commands from a window.
+
+        Args:
+            window: the window.
+            most_replies: the total number of replies whose commands may be sent; None for all.
+            most_bytes: maximum bytes to send in this call; None for no limit.
 
         Returns:
-            Whether anything was sent.
+            Whether any bytes were sent.
         """
         went = False
         self.full = False
@@ -175,7 +183,7 @@ class Stream:
                     self._send_tls(sending, piece)
                 else:
                     assert sending is not None
-                    # One call in C writes and notes the size: no signal handler can run in
+                    # One call in C writes and notes the size. No signal handler can run in
                     # between, so a Ctrl-C never makes us lose or repeat a byte.
                     sending.written.extend(map(self._socket.send, (piece,)))
                     self.full = sending.written[-1] < len(piece)

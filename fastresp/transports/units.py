@@ -1,4 +1,4 @@
-"""Units of resending: a command, merged commands, or a transaction."""
+"""Units: a command, merged commands, or a transaction, which are resent together."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ class Piece(NamedTuple):
 
 
 class Unit(NamedTuple):
-    """One piece, or the pieces of a transaction, which are resent together.
+    """Commands that are resent together: one piece, or the pieces of a transaction.
 
     Attributes:
-        place: index of the first command in the source.
+        place: index of the unit's first command among all commands of the source.
         pieces: the pieces, each of which gets a reply.
-        rows: source rows that the unit covers and that were not counted as sent.
+        rows: number of source rows that the unit covers and that were not counted as sent.
         sent: number of commands that were sent and may have run.
         fence: the chunk that ends with this unit, if the source waits for the unit's reply.
         lane: the lane that the unit was routed to.
@@ -66,7 +66,9 @@ class Unit(NamedTuple):
 
 
 class PlainChunk:
-    """A chunk of pieces, with the attributes of a Chunk; a piece without parts is our own command.
+    """A chunk of pieces, with the attributes of a Chunk.
+
+    A piece without parts is a command that fastresp adds, such as ASKING.
 
     Args:
         pieces: the pieces, each of which gets a reply.
@@ -87,7 +89,7 @@ class PlainChunk:
         self.piece = chunk.piece
         self.sums = list(accumulate((len(piece.parts) for piece in pieces), initial=0))
         self.parts_of = [part for piece in pieces for part in piece.parts]
-        # Merged pieces also keep the original commands, which may be longer.
+        # A piece of merged commands also keeps the original commands, which may be longer.
         self.memory = chunk.memory + sum(len(command) for _, _, command in self.parts_of)
         self.commands: int = self.sums[-1]
 
@@ -107,7 +109,7 @@ class PlainChunk:
         return self.parts_of[part][2]
 
     def __setattr__(self, name: str, value: object) -> None:
-        """Forward the outcome to the chunk that the source waits for."""
+        """Forward the outcome to the fence: the chunk that the source waits for."""
         if name in ("answered", "refused", "existed"):
             if self._fence is not None:
                 setattr(self._fence, name, value)
@@ -122,11 +124,11 @@ def keys_in(held: Sending) -> list[tuple[bytes, ...]]:
 
 
 def units_of(held: Sending, first: int, *, transactions: bool) -> Iterator[range]:
-    """Yield the replies of each unit of a chunk, starting at a reply.
+    """Yield the reply indexes of each unit of a chunk.
 
     Args:
         held: the chunk.
-        first: the first missing reply, which may be in the middle of a transaction.
+        first: the first reply index, which may be in the middle of a transaction.
         transactions: whether the chunk may contain transactions.
     """
     at, count = first, len(held.chunk.ends)
@@ -142,7 +144,7 @@ def units_of(held: Sending, first: int, *, transactions: bool) -> Iterator[range
 
 
 def transaction_at(held: Sending, reply: int) -> range | None:
-    """Return the replies of the transaction that a reply belongs to; None outside a transaction."""
+    """Return the reply indexes of a transaction, given one of them; None outside a transaction."""
     begin = _begin_of(held, reply)
     if not _is(held, begin, b"MULTI"):
         return None
@@ -150,7 +152,10 @@ def transaction_at(held: Sending, reply: int) -> range | None:
 
 
 def _begin_of(held: Sending, reply: int) -> int:
-    """Return the reply to MULTI of a transaction; outside a transaction, the reply itself."""
+    """Return the reply index of MULTI, given a reply index in the transaction.
+
+    Outside a transaction, return the given index.
+    """
     at = reply
     while not _is(held, at, b"MULTI"):
         if at == 0 or _is(held, at - 1, b"EXEC", b"DISCARD"):
@@ -179,8 +184,8 @@ def unit_of(
 
     Args:
         held: the chunk.
-        replies: the replies of the unit.
-        sent: number of replies due for the chunk's wholly sent commands.
+        replies: the reply indexes of the unit.
+        sent: number of replies due for the wholly sent commands of the chunk.
         lane, node: as in Unit.
     """
     chunk = held.chunk
@@ -221,7 +226,7 @@ def replaces(held: Sending, at: int) -> bool:
 
 
 def fence_in(held: Sending, replies: range) -> Chunk | None:
-    """Return the chunk if ``replies`` include its last reply and the source waits for that reply.
+    """Return the chunk if the source waits for its last reply, which ``replies`` include.
 
     Otherwise, return None.
     """
@@ -232,7 +237,7 @@ def fence_in(held: Sending, replies: range) -> Chunk | None:
 
 
 def _piece(held: Sending, at: int) -> Piece:
-    """Return the piece that a reply answers."""
+    """Return the piece of a chunk that a reply answers."""
     chunk, found = held.chunk, []
     start, end = chunk.ends[at - 1] if at else 0, chunk.ends[at]
     while start < end:
@@ -242,7 +247,7 @@ def _piece(held: Sending, at: int) -> Piece:
     parts = []
     for part in chunk.parts(at):
         command = held.command(at, part)
-        # The same object, unless commands were merged.
+        # Unless commands were merged, use one object for both.
         command = data if command == data else command
         parts.append((held.row(part), held.source_index(part), command))
     return Piece(data, parts)

@@ -1,4 +1,8 @@
-"""Commands in flight: which were sent and answered, and which command a reply answers."""
+"""Commands in flight: which were sent and answered, and which command a reply answers.
+
+A chunk has encoded whole commands. A window holds the chunks of one connection until they are
+answered. After a chunk that is a fence, the source waits for the replies to this chunk.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +18,12 @@ __all__ = ["WINDOW_BYTES", "WINDOW_COMMANDS", "Position", "Sending", "Window"]
 # Maximum bytes in flight. The buffers between two processes on one machine hold 0.4 MB (unix) to
 # 6 MB (TCP); a network of 10 Gbit/s and 5 ms holds 6 MB.
 WINDOW_BYTES = 8 << 20
-# Maximum commands in flight: each needs 16 bytes in addition to its RESP.
+# Maximum commands in flight: each needs 16 bytes of memory in addition to RESP.
 WINDOW_COMMANDS = 1 << 18
 
 
 class Position(NamedTuple):
-    """A position in a source, independent of the connections."""
+    """A position in a source, counted over all connections."""
 
     command: int = 0  # commands encoded so far
     row: int = 0  # rows encoded so far
@@ -28,7 +32,7 @@ class Position(NamedTuple):
 
 
 class Sending:
-    """A chunk being sent, and how much of it was sent.
+    """A chunk in a window, and how much of the chunk was sent.
 
     Args:
         chunk: whole commands.
@@ -41,7 +45,7 @@ class Sending:
         end_command: index after the last command.
         first_reply: index of the first reply; merged commands share a reply.
         end_reply: index after the last reply.
-        written: sizes of the sent pieces; appended by the sender.
+        written: sizes of the sent pieces; the sender appends to it.
     """
 
     def __init__(
@@ -70,7 +74,7 @@ class Sending:
 
     @property
     def end_byte(self) -> int:
-        """Offset in the stream after the chunk's last byte."""
+        """Offset of the end of the chunk among all bytes of the connection."""
         return self.first_byte + self.size
 
     @property
@@ -82,22 +86,22 @@ class Sending:
         return Position(self.start.command + count, row, base, chunk.first_command + count)
 
     def row(self, index: int) -> int:
-        """Return the source row of one of the chunk's commands."""
+        """Return the source row of the chunk's command with this index."""
         return self._row_base + self.chunk.rows[index]
 
     def source_index(self, index: int) -> int:
-        """Return the index of one of the chunk's commands in the source."""
+        """Return the index in the source of the chunk's command with this index."""
         return self._base + self.chunk.place(index)
 
     def covered_rows(self, commands: int) -> int:
-        """Return how many source rows the chunk's first commands cover, including skipped rows."""
+        """Return how many source rows the chunk's first ``commands`` cover, with skipped rows."""
         if not commands:
             return 0
         return self._row_base + self.chunk.rows_after(commands) - self.start.row
 
     @property
     def at(self) -> int:
-        """Number of sent bytes of the chunk."""
+        """Number of bytes of the chunk that were sent."""
         return sum(self.written)
 
     @property
@@ -106,18 +110,18 @@ class Sending:
 
     @property
     def whole(self) -> int:
-        """How much of the chunk was sent, counted in replies."""
+        """Number of replies due for the chunk's wholly sent commands."""
         return bisect.bisect_right(self.chunk.ends, self.at)
 
     @property
     def underway(self) -> int:
-        """Size of the partially sent command, or 0."""
+        """Size in bytes of the command that was partially sent; 0 if there is no such command."""
         whole, ends = self.whole, self.chunk.ends
         start = ends[whole - 1] if whole else 0
         return ends[whole] - start if self.at > start else 0
 
     def totals(self) -> tuple[int, int, int]:
-        """Rows, whole commands and bytes of the stream sent up to this chunk."""
+        """Return the numbers of rows, whole commands and bytes sent, up to this chunk."""
         commands = self.chunk.covered(self.whole)
         rows = self._rows_before + self.covered_rows(commands)
         return rows, self.first_command + commands, self.first_byte + self.at
@@ -158,7 +162,7 @@ class Sending:
         return self.chunk.command(at, part)
 
     def row_key(self, part: int, words: tuple[bytes, ...] | None, keys: RowKeys) -> str:
-        """Return the row key of a command; ``words`` are its arguments, None if it is large."""
+        """Describe the key of a command's row; ``words`` are the arguments, None if large."""
 
         def arguments(other: int) -> tuple[bytes, ...]:
             if other == part:
@@ -197,7 +201,7 @@ class Window:
         self.most_bytes = most_bytes
         self.most_commands = most_commands
         self.acknowledged = 0
-        # Everything else is computed from the held chunks, so that it is consistent after an
+        # All counts are computed from the held chunks, so that they are consistent after an
         # interruption.
         self._held: deque[Sending] = deque()
         self._gone: Sending | None = None  # the last chunk released
@@ -206,7 +210,7 @@ class Window:
 
     @property
     def last(self) -> Sending | None:
-        """The last chunk added; None before the first."""
+        """The last chunk that was added; None if no chunk was added."""
         return self._held[-1] if self._held else self._gone
 
     @property
@@ -217,7 +221,7 @@ class Window:
 
     @property
     def made(self) -> int:
-        """Number of replies due for all commands added to the window."""
+        """Number of replies due for all commands that were added to the window."""
         last = self.last
         return last.end_reply if last else 0
 
@@ -233,7 +237,7 @@ class Window:
 
     @property
     def has_room(self) -> bool:
-        """Whether the next chunk may be made; an empty window has room for a chunk of any size."""
+        """Whether another chunk may be added. An empty window accepts a chunk of any size."""
         in_flight = self.made - self.acknowledged
         return self.held_bytes < self.most_bytes and in_flight < self.most_commands
 
@@ -247,7 +251,7 @@ class Window:
 
     @property
     def sending(self) -> Sending | None:
-        """The chunk to send, which may be partially sent; None if all were sent."""
+        """The chunk to send next, which may be partially sent; None if all chunks were sent."""
         while self._held:
             index = max(self._next - self._held[0].number, 0)
             if index >= len(self._held):
@@ -259,7 +263,7 @@ class Window:
         return None
 
     def totals(self) -> tuple[int, int, int]:
-        """Numbers of rows, whole commands and bytes sent."""
+        """Return the numbers of rows, whole commands and bytes sent."""
         latest = self.sending or self.last
         return latest.totals() if latest else (0, 0, 0)
 
@@ -292,7 +296,7 @@ class Window:
         return last.end_command if last else 0
 
     def answered_row(self, start: int) -> int:
-        """Return the number of answered source rows; ``start`` is the number at the start."""
+        """Return how many leading source rows are answered; ``start`` if there are no chunks."""
         for held in self._held:
             if self.acknowledged < held.end_reply:
                 replies = max(0, self.acknowledged - held.first_reply)
@@ -308,23 +312,23 @@ class Window:
 
     @property
     def in_doubt(self) -> int:
-        """Commands sent and not answered: the server may or may not have run them."""
+        """Number of commands sent but not answered: the server may or may not have run them."""
         return self.sent_commands - self._answered_commands
 
     @property
     def unsent(self) -> int:
-        """Commands that were not or only partially sent: the server has not run them."""
+        """Number of commands not or only partially sent: the server has not run them."""
         last = self.last
         return last.end_command - self.sent_commands if last else 0
 
     @property
     def unsent_bytes(self) -> int:
-        """Bytes not sent yet."""
+        """Number of bytes not sent yet."""
         last = self.last
         return last.end_byte - self.totals()[2] if last else 0
 
     def add(self, chunk: Chunk, start: Position | None = None) -> None:
-        """Add the next chunk of the stream; ``start`` as for Sending."""
+        """Add a chunk; ``start`` as for Sending."""
         self._plain = self._plain and chunk.commands == len(chunk.ends)
         self._held.append(self.kind(chunk, self.last, start))
 
@@ -353,7 +357,7 @@ class Window:
         raise LookupError(f"reply {index:,} answers nothing in flight")
 
     def note_error(self, index: int, *, existed: bool) -> None:
-        """Note an error reply, if a later chunk waits for the reply.
+        """Note an error reply in its chunk, if the source waits for this reply.
 
         Args:
             index: index of the reply.
@@ -372,12 +376,12 @@ class Window:
         return len(held.chunk.parts(at))
 
     def failing(self, index: int, nested: int) -> range:
-        """Return the commands of a chunk that failed with an error.
+        """Return the indexes, in their chunk, of the commands that failed with an error.
 
         Args:
             index: index of the reply.
-            nested: number, from 1, of the element of the reply that is or contains the error; 0 for
-                the whole reply.
+            nested: number of the reply's element that is or contains the error, counted from 1; 0
+                if the whole reply is an error.
         """
         held, at = self.locate(index)
         return held.chunk.parts(at)
@@ -393,16 +397,17 @@ class Window:
         return None
 
     def within(self, commands: int) -> int:
-        """Return the number of replies to at most this many commands."""
+        """Return how many leading replies answer at most this many commands."""
         for held in self._held:
             if commands < held.end_command:
                 return held.first_reply + held.chunk.within(commands - held.first_command)
         return self.made
 
     def command(self, index: int) -> tuple[range, bytes]:
-        """Return the source rows and the bytes of a command in flight, which must not be merged.
+        """Return the source rows and the bytes of a command in flight.
 
-        Rows are a range, as one command may carry several.
+        The command must not be merged. The rows are a range, as in windows in which a command can
+        carry several rows.
 
         Raises:
             LookupError: as for ``locate()``.
