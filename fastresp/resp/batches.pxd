@@ -24,10 +24,10 @@ cdef class Batcher:
     cdef list opening
     cdef Py_ssize_t few_words
     cdef bytes script                   # the transaction's script; None for MULTI and EXEC
-    cdef public array reached           # 'q': for a script, the rows recorded by each marker
+    cdef public array reached           # 'q': for a script, the number of rows in each marker
     cdef Py_ssize_t header              # offset of the script call being written
-    cdef int header_digits              # guessed digits of the call's number of arguments
-    cdef Py_ssize_t words               # arguments in the call so far
+    cdef int header_digits              # guessed number of digits of ``words``
+    cdef Py_ssize_t words               # number of arguments in the script call so far
     cpdef BatchedChunk batch(
         self, Chunk inner, list ends=*, list numbers=*, bint first=*
     )

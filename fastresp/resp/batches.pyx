@@ -1,8 +1,8 @@
 # cython: language_level=3, cdivision=True
 """Put commands into transactions, each of which also records the number of completed rows.
 
-Redis runs, replicates and persists the commands of a transaction together, or not at all. So a
-marker always records exactly which rows have run.
+A marker is a key whose value is the number of rows that have run. Redis runs, replicates and
+persists the commands of a transaction together, or not at all, so the markers are always exact.
 
 A transaction is a sequence from MULTI to EXEC, or a call of a script that runs the commands if the
 marker has the expected old value.
@@ -33,13 +33,13 @@ cdef enum:
     SCRIPTED_WORDS = 7000
     # The maximum number of arguments of a command. Source: processMultibulkBuffer() of Redis.
     EVAL_WORDS = 1 << 20
-    # Arguments of a call besides commands: EVAL, script, 1, marker, old value, new value.
+    # Arguments of a script call besides commands: EVAL, script, 1, marker, old value, new value.
     OWN_WORDS = 6
 
 cdef bytes OPENS = b"*1\r\n$5\r\nMULTI\r\n"
 cdef bytes SETS = b"*3\r\n$3\r\nSET\r\n"
-# An HSET of a marker with a field but no value: a server queues this command, but can't run it. Its
-# error reply gets the name of the replaced command: see BatchedWindow.
+# An HSET of a marker with a field but no value: a server queues this command, but can't run it. In
+# the error reply, BatchedWindow restores the name of the replaced command.
 cdef bytes FAILS = b"*5\r\n$4\r\nHSET\r\n"
 cdef bytes SCRIPTED_FAILS = b"$1\r\n5\r\n" + FAILS[4:]
 cdef bytes FAILS_END = b"$1\r\n1\r\n$1\r\n2\r\n$1\r\n3\r\n"
@@ -52,17 +52,17 @@ cdef bytes ONE_KEY = b"$1\r\n1\r\n"
 cdef class BatchedChunk(Chunk):
     """Commands in transactions, with replies to MULTI, to the commands, and to EXEC.
 
-    The reply to EXEC answers all commands of the transaction; other replies answer no commands. A
-    script call has one reply, which counts as the reply to EXEC.
+    The reply to EXEC answers all commands of the transaction; its other replies answer none of the
+    commands. A script call has one reply, which counts as the reply to EXEC.
 
     Attributes:
         inner: the commands without transactions.
         execs: array of int64, for each transaction the index of the reply to EXEC.
-        waits: array of int64, the EXECs to send only after all earlier replies have arrived, since
-            the previous transaction sets the same marker.
+        waits: array of int64, the indices of the replies to those EXECs that must be sent after all
+            earlier replies have arrived, since the previous transaction sets the same marker.
         firsts: array of int64, for each transaction the index of its first reply in ``inner``; then
             the number of replies of ``inner``.
-        opening: the number of commands before the source's commands in each transaction.
+        opening: the number of commands between MULTI and the source's commands.
         lacking: as for Batcher.
     """
 
@@ -112,14 +112,15 @@ cdef class Batcher:
     """Puts the commands of chunks into transactions.
 
     Args:
-        markers: the keys that record the number of completed rows: one key for all commands, or one
-            per lane or slot.
-            prefix: the text before the number in a marker's value.
+        markers: the markers: one key for all commands, or one key per lane or slot. A lane is the
+            index of the connection for a command.
+        prefix: the text before the number in a marker's value.
         most_commands: a transaction ends with the row that reaches this number of commands.
         most_bytes: a transaction also ends with the row that reaches this size.
-        lacking: by name in capitals, a number of arguments that is too small. A server would refuse
-            the whole transaction of such a command, so an HSET that fails when it runs replaces the
-            command; users of checkpoints have permission to run HSET.
+        start_bytes: the initial size of the buffer.
+        lacking: for each command name in capitals, a number of arguments that is too small. Such a
+            command would make a server refuse the whole transaction, so it is replaced by an HSET
+            that fails only when it runs. Users of checkpoints have permission to run HSET.
         most_of_source: a transaction also ends with the row that reaches this number of commands
             before merging; None for no limit.
         opening: commands at the start of each transaction, such as SCRIPT LOAD: a server may forget
@@ -127,10 +128,10 @@ cdef class Batcher:
         script: the script that runs each transaction; None for MULTI and EXEC. The key of a call is
             the marker. The arguments are the marker's expected value; for each command, the number
             of arguments and the arguments; and the marker's new value.
-        reached: array of int64, for each marker the recorded number of rows; required for a script.
+        reached: array of int64, the number of rows in each marker; required for a script.
 
     Attributes:
-        reached: the number of rows in each marker after all transactions so far.
+        reached: the number of rows that each marker will have after the transactions so far.
     """
 
     def __cinit__(
@@ -155,7 +156,7 @@ cdef class Batcher:
         """Return a chunk of transactions with the commands of ``inner``.
 
         Args:
-            inner: a chunk of commands; the new chunk holds a reference to it.
+            inner: a chunk of commands; the new chunk refers to this chunk.
             ends: the end of each sequence of commands with the same marker; None for one sequence.
             numbers: the index of each sequence's marker.
             first: whether an earlier transaction may have set the marker of the first sequence.
@@ -229,7 +230,7 @@ cdef class Batcher:
         return chunk
 
     cdef bint lacks(self, const char *command) except *:
-        """Return whether a command has too few arguments."""
+        """Return whether a command has too few arguments, according to ``lacking``."""
         cdef long long words, size
         cdef const char *name
         if not self.few_words:
@@ -284,20 +285,20 @@ cdef class Batcher:
         return put_with_large(self.out, inner.data, start, end, first, stop)
 
     cdef int end_failing(self, Py_ssize_t marker) except -1:
-        """Append the arguments of a command that fails."""
+        """Append the remaining arguments of the HSET that fails."""
         cdef bytes key = self.markers[marker]
         append_bulk(self.out, key, len(key))
         return append(self.out, FAILS_END, len(FAILS_END))
 
     cdef int append_value(self, Py_ssize_t row) except -1:
-        """Append the value of a marker."""
+        """Append the value of a marker for a number of rows."""
         cdef char[VALUE_ROOM] value
         cdef char *end = put_copy(value, self.prefix, len(self.prefix))
         end = put_digits(end, row)
         return append_bulk(self.out, value, end - value)
 
     cdef int finish(self, Py_ssize_t marker, Py_ssize_t row) except -1:
-        """End a transaction, and set its marker to the number of rows that have then run."""
+        """Set the marker of a transaction to ``row``, the new number of rows, and end it."""
         cdef bytes key = self.markers[marker]
         if self.script is not None:
             self.append_value(row)

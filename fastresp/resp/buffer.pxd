@@ -27,35 +27,35 @@ cdef class Spare:
 
 cdef class Chunk:
     cdef char *data                     # owned, from malloc
-    cdef Py_ssize_t capacity            # bytes allocated
+    cdef Py_ssize_t capacity            # number of bytes allocated
     cdef Spare spare                    # receives the memory after use; None to free the memory
-    cdef Py_ssize_t size                # bytes of whole commands
-    cdef Reference *references          # owned, including their owners: uncopied large arguments
+    cdef Py_ssize_t size                # number of bytes of whole commands
+    cdef Reference *references          # uncopied large arguments; owned, including their owners
     cdef Py_ssize_t n_references
     cdef bytes joined                   # all bytes in one object, built on request
     cdef readonly Py_ssize_t first_command
     cdef readonly array ends            # 'q': end offset of each command
     cdef readonly array rows            # 'q': source row of each command
-    cdef readonly int lane              # the lane to send the chunk on; -1 for any lane
+    cdef readonly int lane              # index of the connection for the chunk; -1 for any
     cdef readonly array places          # 'q': source index of each command; None if consecutive
     cdef array done                     # 'q': rows covered up to each command; None for one each
-    cdef Py_ssize_t rows_before         # rows covered by earlier chunks of all lanes
-    cdef public bint fence              # later chunks wait for the replies to this chunk
-    cdef public bint answered           # for a fence: all replies have arrived
-    cdef public bint refused            # for a fence: the last reply is an error
-    cdef public bint existed            # for a fence: the error says that the key exists
+    cdef Py_ssize_t rows_before         # number of rows covered by earlier chunks of all lanes
+    cdef public bint fence              # whether later chunks wait for the replies to this chunk
+    cdef public bint answered           # for a fence, whether all replies have arrived
+    cdef public bint refused            # for a fence, whether the last reply is an error
+    cdef public bint existed            # for a fence, whether the error says that the key exists
     cdef Py_ssize_t total(self) noexcept
 
 
 cdef class Buffer:
     cdef Out out
     cdef Py_ssize_t owned               # number of references with a counted owner
-    cdef Py_ssize_t start_capacity      # bytes to allocate at first
+    cdef Py_ssize_t start_capacity      # number of bytes to allocate at first
     cdef Spare spare                    # memory of start_capacity bytes, for reuse
-    cdef Py_ssize_t commands            # whole commands in this buffer
+    cdef Py_ssize_t commands            # number of whole commands in this buffer
     cdef Py_ssize_t first_command       # stream index of this buffer's first command
-    cdef Py_ssize_t nulls_left_out      # nulls left out of the stream's whole commands
-    cdef Py_ssize_t deletes             # commands of the stream that delete null fields
+    cdef Py_ssize_t nulls_left_out      # number of nulls left out of the stream's whole commands
+    cdef Py_ssize_t deletes             # number of commands so far that delete null fields
     cdef Py_ssize_t argument            # index of the current argument; -1 between arguments
     cdef object checked_name            # the last command name that passed the check
     cdef Py_ssize_t room                # capacity of ends and rows, in commands
@@ -79,7 +79,7 @@ cdef int append_reference(Buffer b, object owner, const char *data, Py_ssize_t n
 
 
 cdef inline char *make_room(Buffer b, Py_ssize_t n) except NULL:
-    """Make room for n more bytes; return where to write them."""
+    """Make room for n more bytes; return the address to write to."""
     cdef char *p = reserve(&b.out, b.out.p, n)
     return no_memory(b, n) if p is NULL else p
 
@@ -99,7 +99,7 @@ cdef inline int append_bulk(Buffer b, const char *data, Py_ssize_t n) except -1:
 
 
 cdef inline int open_header(Buffer b, int digits) except -1:
-    """Leave room for a header whose number is unknown and has about this many digits."""
+    """Leave room for a header whose number is not known yet; ``digits`` is its guessed length."""
     b.out.p = make_room(b, digits + 3) + digits + 3
     return 0
 
@@ -107,7 +107,7 @@ cdef inline int open_header(Buffer b, int digits) except -1:
 cdef inline int end_header(
     Buffer b, Py_ssize_t start, char kind, Py_ssize_t n, int *digits
 ) except -1:
-    """Fill in the header opened at an offset; see fill_header() for its digits."""
+    """Fill in a header left open at the offset ``start``; other arguments as for fill_header()."""
     if n > b.out.most and kind == c'$':
         refuse(b, n)
     cdef char *p = close_header(&b.out, start, b.out.p, kind, n, digits)
@@ -124,7 +124,7 @@ cdef int put_with_large(
 
 
 cdef inline int end_command(Buffer b, Py_ssize_t row) except -1:
-    """Mark the end of a whole command from a source row."""
+    """Record the end of a whole command, and the index of its source row."""
     if b.commands == b.room:
         b.grow_marks()
     b.ends.data.as_longlongs[b.commands] = full_size(&b.out)

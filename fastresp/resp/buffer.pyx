@@ -20,7 +20,7 @@ cdef extern from *:
     #if defined(__linux__)
     #include <sys/mman.h>
     #endif
-    /* Request a huge page (optional) for memory of a chunk's size: page look-ups otherwise cost a
+    /* Request a huge page for memory of a chunk's size: otherwise, address translation costs a
        tenth of the time per command. */
     static char *fastresp_fresh_memory(size_t size) {
     #if defined(__linux__) && defined(MADV_HUGEPAGE)
@@ -46,7 +46,7 @@ cdef char *BYTES_FORMAT = b"B"
 
 
 cdef int refuse(Buffer b, Py_ssize_t n) except -1:
-    """Raise if an argument of n bytes is larger than the server accepts."""
+    """Raise the error for an argument of n bytes, which is larger than the server accepts."""
     raise EncodeError(
         f"an argument of {n:,} bytes is more than the {b.out.most:,} that the server accepts; "
         "split it, or raise the server's proto-max-bulk-len"
@@ -75,7 +75,10 @@ cdef int put_with_large(
 ) except -1:
     """Append a command without copying its large arguments.
 
-    The buffer must have room for all other bytes.
+    Args:
+        base: the memory of the command's chunk.
+        start, end: the command in this memory, which does not contain the large arguments.
+        first, stop: the range of the command's large arguments.
     """
     cdef const Reference *large = first
     cdef const char *at
@@ -89,7 +92,7 @@ cdef int put_with_large(
 
 
 cdef class Spare:
-    """Memory of used chunks, kept for reuse: fresh pages cost half as much as the encoding.
+    """Keeps the memory of used chunks: fresh memory would cost half as much as the encoding.
 
     A chunk returns its memory in the thread that releases the chunk.
     """
@@ -122,7 +125,7 @@ cdef class Chunk:
 
     Attributes:
         first_command: index in the stream of the chunk's first command.
-        ends: array of int64, the end offset in bytes of the commands that each reply answers.
+        ends: array of int64, for each reply the offset of the end of the commands that it answers.
         rows: array of int64, the index of the source row of each command.
     """
 
@@ -148,13 +151,13 @@ cdef class Chunk:
 
     @property
     def memory(self):
-        """Memory of the chunk in bytes, without large arguments that the user owns."""
+        """The memory of the chunk in bytes, without large arguments that the user owns."""
         marks = 16 if self.done is None else 32
         return self.capacity + marks * len(self.ends) + (len(self.joined) if self.joined else 0)
 
     @property
     def commands(self):
-        """Number of commands."""
+        """The number of commands."""
         return len(self.ends)
 
     def place(self, index):
@@ -162,24 +165,24 @@ cdef class Chunk:
         return self.first_command + index if self.places is None else self.places[index]
 
     def rows_after(self, commands):
-        """Return the number of rows covered by the first commands and by earlier chunks.
+        """Return the number of rows covered by earlier chunks and the first ``commands`` commands.
 
-        A row without commands is covered by the next command.
+        A command covers its own row, and rows without commands before this row.
         """
         if self.done is None:
             return self.rows[commands - 1] + 1 if self.lane < 0 else self.rows_before + commands
         return self.rows_before + self.done[commands - 1]
 
     def covered(self, replies):
-        """Return the number of commands answered by the first replies."""
+        """Return the number of commands that the first ``replies`` replies answer."""
         return replies
 
     def within(self, commands):
-        """Return the number of leading replies that answer at most this many commands."""
+        """Return how many leading replies answer at most ``commands`` commands together."""
         return min(commands, len(self.ends))
 
     def parts(self, at):
-        """Return the indexes of the commands that a reply answers."""
+        """Return the indices of the commands that a reply answers."""
         return range(at, at + 1)
 
     def command(self, at, part):
@@ -197,7 +200,7 @@ cdef class Chunk:
         return b"".join(pieces)
 
     def piece(self, Py_ssize_t start, Py_ssize_t end):
-        """Return bytes from ``start``, up to ``end`` or the next border of a large argument.
+        """Return bytes from ``start`` to ``end``, or to where a large argument starts or ends.
 
         Returns:
             A memoryview; empty only if ``start`` equals ``end``.
@@ -219,7 +222,7 @@ cdef class Chunk:
         return memoryview(Part.of(self, self.data + start - before, end - start))
 
     def pieces(self):
-        """Return all bytes as a list of consecutive pieces."""
+        """Return all bytes of the chunk, as a list of memoryviews."""
         cdef Py_ssize_t at = 0
         cdef list pieces = []
         while at < self.total():
@@ -244,7 +247,7 @@ cdef class Chunk:
 
 
 cdef class Part:
-    """A range of a chunk's bytes, in its own memory or in a large argument."""
+    """A range of a chunk's bytes, in the chunk's memory or in a large argument."""
 
     cdef Chunk chunk
     cdef const char *data
@@ -281,7 +284,7 @@ cdef int export(object owner, char *data, Py_ssize_t size, Py_buffer *view, int 
 
 
 cdef class Buffer:
-    """A growable buffer that records where commands end and does not interpret them."""
+    """A growable buffer that records where each command ends."""
 
     def __cinit__(self, Py_ssize_t start_capacity):
         self.start_capacity = start_capacity
@@ -295,7 +298,7 @@ cdef class Buffer:
         free(self.out.references)
 
     cdef int renew(self) noexcept:
-        """Empty the buffer and allocate memory; if this fails, the next write tries again."""
+        """Start an empty buffer with new memory; if there is no memory, the next write retries."""
         cdef Out *out = &self.out
         self.commands = self.room = self.owned = 0
         self.ends = self.rows = None
@@ -323,7 +326,7 @@ cdef class Buffer:
         return 0
 
     cdef int own(self, object owner) noexcept:
-        """Keep the owner of the references added since the last call alive."""
+        """Set the owner of the references added since the last call, and keep it alive."""
         while self.owned < self.out.n_references:
             Py_INCREF(owner)
             self.out.references[self.owned].owner = <PyObject *>owner

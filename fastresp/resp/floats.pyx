@@ -43,7 +43,7 @@ cdef char *put_double(char *p, double v) noexcept nogil:
 
 
 cdef char *put_single(char *p, float v) noexcept nogil:
-    """Write the digits of str(numpy.float32), whose layout depends on NumPy's version."""
+    """Write the digits of str(numpy.float32), in the layout of repr(float)."""
     cdef float a = <float>fabs(v)
     p = put_sign(p, v)
     if a < 16777216 and <float><int>a == a:
@@ -52,14 +52,13 @@ cdef char *put_single(char *p, float v) noexcept nogil:
 
 
 cdef char *put_half(char *p, unsigned short bits) noexcept nogil:
-    """Write the digits of str(numpy.float16)."""
+    """Write the digits of str(numpy.float16), in the layout of repr(float)."""
     cdef double v = half_value(bits)
     cdef double a = fabs(v), power, near
     cdef int exponent = 4, digits
     if a == 0 or not a < 65536:
         return put_double(p, v)
-    # For this value only, the nearest number of four digits, which is below the value, reads back
-    # as a different value.
+    # An exception: the nearest number with four digits, 0.01562, reads back as a different value.
     if a == 1.0 / 64:
         return put_double(put_sign(p, v), 0.01563)
     while exponent >= 0 and a < TENS[exponent]:
@@ -79,7 +78,7 @@ cdef char *put_half(char *p, unsigned short bits) noexcept nogil:
 
 
 cdef unsigned short half_of(double v) noexcept nogil:
-    """Round to the nearest float of 16 bits, ties to even."""
+    """Return the bits of the nearest 16-bit float; round ties to even."""
     cdef unsigned long long bits
     cdef unsigned short sign
     cdef double a = fabs(v)
@@ -136,7 +135,7 @@ cdef inline char *put_millionths(char *p, unsigned long long n) noexcept nogil:
 
 
 cdef inline char *lay_out(char *p, char *end) noexcept nogil:
-    """Rewrite 'd.ddde+xx' at p in the layout of repr; return the end."""
+    """Rewrite a number such as '1.25e+02' at p in the layout of repr(float); return the end."""
     cdef int exponent, digits
     # Otherwise the exponent has three digits, or the text is inf or nan.
     if end - p < 5 or end[-4] != c'e':

@@ -10,11 +10,11 @@ from .slots cimport LastRule, Rules
 cdef struct Place:
     const char *start
     const char *end
-    const Reference *large              # its first large argument
-    const Reference *stop               # the end of its large arguments
-    Py_ssize_t chunk                    # index of its chunk
-    Py_ssize_t index                    # its index in the chunk
-    int marker                          # index of its marker; -1 if the command has already run
+    const Reference *large              # the command's first large argument
+    const Reference *stop               # the end of the command's large arguments
+    Py_ssize_t chunk                    # index of the chunk
+    Py_ssize_t index                    # index of the command in the chunk
+    int marker                          # index of the command's marker
 
 
 cdef class Gatherer:
@@ -26,11 +26,11 @@ cdef class Gatherer:
     cdef LastRule last
     cdef Buffer out
     cdef list held
-    cdef Py_ssize_t size                # bytes gathered
-    cdef Py_ssize_t count               # commands gathered
-    cdef bint broken                    # commands may be lost, so no more may be sent
-    cdef Py_ssize_t commands            # commands in the returned chunks
-    cdef Py_ssize_t covered             # rows covered by the returned chunks
+    cdef Py_ssize_t size                # number of gathered bytes
+    cdef Py_ssize_t count               # number of gathered commands
+    cdef bint broken                    # whether commands may be lost, so no more may be sent
+    cdef Py_ssize_t commands            # number of commands in the returned chunks
+    cdef Py_ssize_t covered             # number of rows covered by the returned chunks
     cdef list order(self, list chunks)
     cdef Py_ssize_t find(self, list chunks, Place *places) except -1
     cdef Chunk copy(self, list chunks, const Place *ordered, Py_ssize_t begin, Py_ssize_t end)

@@ -1,6 +1,9 @@
 # cython: language_level=3, cdivision=True
 """Gather the commands of lanes, and put the commands of each marker into transactions.
 
+A lane is the index of the connection for a command. A marker is a key whose value is the number of
+rows that have run (see docs/decisions.md).
+
 In a cluster, the keys of a transaction must be in one slot, so each slot has a marker. Adjacent
 commands seldom have the same slot, and a transaction with one command costs four times as much as
 the command alone. So commands are gathered first.
@@ -27,10 +30,11 @@ cdef class Gatherer:
 
     Args:
         batcher: makes the transactions.
-        rows: array of int64, for each marker the number of rows that have run and are left out.
-        rules: in a cluster, the key positions of commands, since each slot has a marker; None if
+        rows: array of int64, the value of each marker: the number of leading source rows that ran
+            in earlier loads. The commands of these rows are not sent again.
+        rules: in a cluster, where each slot has a marker, the key positions of commands; None if
             each lane has a marker.
-        merger: merges commands with the same marker; None to leave them as they are.
+        merger: merges commands with the same marker; None to merge no commands.
         start_row: the index of the first row read from the source.
     """
 
@@ -55,7 +59,7 @@ cdef class Gatherer:
         return self.size >= GATHERED_BYTES or self.count >= GATHERED_COMMANDS
 
     def add(self, Chunk chunk not None):
-        """Gather the commands of a chunk of a lane."""
+        """Gather the commands of a chunk, which must be for one lane."""
         self.held.append(chunk)
         self.size += chunk.total()
         self.count += len(chunk.ends)
@@ -83,7 +87,7 @@ cdef class Gatherer:
         return ready
 
     def finished(self, Chunk chunk, list ends, list numbers, bint first):
-        """Return the commands of a chunk as transactions."""
+        """Return the commands of a chunk as transactions; arguments as for ``Batcher.batch()``."""
         chunk.first_command, chunk.rows_before = self.commands, self.covered
         self.commands += len(chunk.ends)
         self.covered = chunk.rows_after(len(chunk.ends))
@@ -92,12 +96,10 @@ cdef class Gatherer:
         return self.batcher.batch(chunk, ends, numbers, first)
 
     cdef list order(self, list chunks):
-        """Return the commands of a lane in the order of their markers.
+        """Put the commands of a lane that have not run into new chunks, sorted by marker.
 
         Returns:
-            Tuples of a chunk, the ends of its sequences of commands with the same marker, the
-            marker of each sequence, and whether an earlier transaction may have set the first
-            sequence's marker.
+            Tuples of the arguments of ``finished()``.
         """
         cdef Py_ssize_t count = 0, left, i, at, begin = 0, size = 0
         cdef Py_ssize_t markers = len(self.rows)
@@ -137,7 +139,7 @@ cdef class Gatherer:
                 if i + 1 == left or cut:
                     chunk = self.copy(chunks, ordered, begin, i + 1)
                     found.append((chunk, ends, numbers, first))
-                    # The next sequence may continue the last marker.
+                    # The next chunk may begin with the same marker.
                     first = not ending
                     ends, numbers, begin, size = [], [], i + 1, 0
         finally:
@@ -147,7 +149,7 @@ cdef class Gatherer:
         return found
 
     cdef Py_ssize_t find(self, list chunks, Place *places) except -1:
-        """Find the commands that have not run yet, and their markers; return how many there are."""
+        """Store the commands that have not run yet in ``places``; return their number."""
         cdef Py_ssize_t number, i, extra, found = 0, markers = len(self.rows)
         cdef Chunk chunk
         cdef const Reference *large
@@ -201,7 +203,7 @@ cdef class Gatherer:
 
 
 cdef long long row_of(list chunks, const Place *place):
-    """Return the row of a command."""
+    """Return the index of a command's source row."""
     return (<Chunk>chunks[place.chunk]).rows.data.as_longlongs[place.index]
 
 

@@ -7,7 +7,7 @@ cpdef enum:
     # The largest bulk string that a server accepts by default, 512 MiB: proto-max-bulk-len.
     # Source: redis.conf. Also the default limit for one reply.
     BULK_BYTES = 536870912
-    # Longer error texts are cut. Redis itself cuts quoted text at 128 bytes.
+    # Longer error texts are cut. Redis itself cuts a quoted argument at 128 bytes.
     ERROR_BYTES = 4096
 
 cdef enum:
@@ -79,7 +79,7 @@ cdef inline const char *line_end(const char *p, const char *end) noexcept nogil:
 
 
 cdef inline const char *whole_line_end(const char *p, const char *end) noexcept nogil:
-    """Return the end of the line at p, with CRLF, if it is complete and not too long, or NULL."""
+    """Return the position after the line at p; NULL if the line is incomplete or too long."""
     cdef const char *stop = line_end(p, end)
     if stop is NULL or stop - p > longest_line(p[0]):
         return NULL
@@ -116,7 +116,7 @@ cdef inline const char *length_end(const char *p, const char *end, long long *n)
 
 
 cdef inline const char *known_length_end(const char *p, long long *n) noexcept nogil:
-    """Do the same as length_end() for a valid command: checked or written by this package."""
+    """Read a length as length_end() does, if the whole command is known to be valid."""
     n[0] = p[0] - 48
     p += 1
     while p[0] != c'\r':
@@ -126,7 +126,7 @@ cdef inline const char *known_length_end(const char *p, long long *n) noexcept n
 
 
 cdef inline const char *integer_end(const char *p, const char *end) noexcept nogil:
-    """Return the end of an integer's line if the line is complete and short, otherwise NULL."""
+    """Return the position after the line of the integer at p; NULL if it is incomplete or long."""
     if end - p > 20:
         end = p + 20
     if p < end and p[0] == c'-':
@@ -170,7 +170,7 @@ cdef inline const char *pass_crlf(
     """Skip the received part of the CRLF after a payload; stop at any other byte.
 
     Args:
-        missing: bytes of payload and CRLF that have not arrived.
+        missing: the number of bytes of payload and CRLF that have not arrived; reduced.
     """
     while 0 < missing[0] <= 2 and p < end:
         if p[0] != (c'\r' if missing[0] == 2 else c'\n'):
@@ -181,7 +181,7 @@ cdef inline const char *pass_crlf(
 
 
 cdef inline long long reply_limit(object most) except -1:
-    """Return the limit for one reply in bytes: the caller's, or the default."""
+    """Return the limit for one reply in bytes: ``most``, or 512 MiB if it is None."""
     if most is None:
         return BULK_BYTES
     if not isinstance(most, int) or isinstance(most, bool) or most < 1:

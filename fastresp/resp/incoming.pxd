@@ -2,23 +2,22 @@ from .grammar cimport ERROR_BYTES, whole_line_end
 
 
 cdef class Incoming:
-    cdef readonly Py_ssize_t offset     # bytes of earlier pieces
-    cdef long long most                 # the maximum bytes of a reply
-    cdef long long unanswered           # bytes of pieces since the last complete reply
+    cdef readonly Py_ssize_t offset     # number of bytes in earlier pieces
+    cdef long long most                 # the maximum number of bytes of a reply
+    cdef long long unanswered           # number of bytes in pieces since the last complete reply
     cdef str what                       # the expected contents of the pieces, for error messages
-    # The current line:
-    cdef char kind                      # its type byte
-    cdef const char *text               # text after it; NULL while the line is incomplete
-    cdef const char *text_end           # the start of its CRLF
-    cdef Py_ssize_t line_offset         # stream offset of its type byte
-    cdef const char *at                 # its start; NULL if it began in an earlier piece
-    cdef bint cut                       # the last piece ended within the line
-    cdef bytearray begun                # its kept bytes from earlier pieces
-    cdef bytes joined                   # all its kept bytes
-    cdef bint whole_text                # keep whole simple strings, not only the beginning
-    cdef const char *piece              # the bytes being read
+    cdef char kind                      # type byte of the current line
+    cdef const char *text               # text after the type byte; NULL if the line is incomplete
+    cdef const char *text_end           # start of the line's CRLF
+    cdef Py_ssize_t line_offset         # stream offset of the line's type byte
+    cdef const char *at                 # start of the line; NULL if in an earlier piece
+    cdef bint cut                       # whether the last piece ended within the line
+    cdef bytearray begun                # kept bytes of the line from earlier pieces
+    cdef bytes joined                   # all kept bytes of the line
+    cdef bint whole_text                # whether to keep whole simple strings, not only the start
+    cdef const char *piece              # the piece being read
     cdef const char *piece_end
-    cdef bint reading                   # feed() is running; reentrant calls are refused
+    cdef bint reading                   # whether feed() is running; reentrant calls are refused
     cdef object fault                   # the error that ended reading, usually a ProtocolError
 
     cdef int check_free(self) except -1
@@ -41,7 +40,7 @@ cdef class Incoming:
     cdef inline const char *next_line(self, const char *p, const char *end) except NULL:
         """Find the end of the line at p, or of a line begun in an earlier piece; return the end.
 
-        ``text`` is valid until the next call; for an error, it is only the beginning of the text.
+        ``text`` is valid until the next call. The text of an error is cut to ERROR_BYTES.
         """
         cdef const char *stop = NULL
         if not self.cut:

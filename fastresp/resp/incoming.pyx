@@ -1,5 +1,8 @@
 # cython: language_level=3, cdivision=True
-"""Read replies that arrive in arbitrary pieces: track the position and incomplete lines."""
+"""Read replies that arrive in arbitrary pieces: track the position and incomplete lines.
+
+A piece is the bytes that one call of ``feed()`` receives.
+"""
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -20,13 +23,13 @@ from ..outcome.errors import ProtocolError
 
 
 cdef class Incoming:
-    """The base class of all reply readers. A subclass implements ``read`` for a piece.
+    """The base class of all reply readers. A subclass implements ``read()``.
 
     Args:
         max_reply_bytes: larger replies are an error; None for 512 MiB.
 
     Attributes:
-        offset: bytes parsed so far.
+        offset: the number of bytes parsed so far.
     """
 
     def __cinit__(self, *args, max_reply_bytes=None, **kwargs):
@@ -34,16 +37,16 @@ cdef class Incoming:
         self.begun = bytearray()
 
     cdef int check_free(self) except -1:
-        """Raise after a fault, or if another call is running."""
+        """Raise if another call is running, or if an earlier call found a fault."""
         if self.reading:
             raise RuntimeError("feed() was called while another feed() was running")
         if self.fault is not None:
-            # Otherwise the exception would keep the frames of all calls that raised it.
+            # With its traceback, the exception would keep the frames of all calls that raised it.
             raise self.fault.with_traceback(None)
         return 0
 
     cdef int take_piece(self, object data) except -1:
-        """Read the next bytes; after a fault, every later call raises."""
+        """Read the next piece; after a fault, every later call raises the same error."""
         cdef Py_buffer view
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         try:
@@ -70,7 +73,7 @@ cdef class Incoming:
         raise NotImplementedError
 
     cdef const char *join_line(self, const char *p, const char *end) except NULL:
-        """Collect a line that spans pieces; refuse a line that is too long."""
+        """Collect a line that spans several pieces; refuse a line that is too long."""
         cdef const char *stop
         cdef Py_ssize_t come, kept
         if self.cut:
@@ -103,7 +106,7 @@ cdef class Incoming:
 
         Args:
             some: whether this piece completed a reply.
-            size: bytes of this piece.
+            size: the size of this piece in bytes.
         """
         self.unanswered = 0 if some else self.unanswered + size
         if self.unanswered > self.most:
@@ -111,7 +114,10 @@ cdef class Incoming:
         return 0
 
     cdef object error(self, str message, const char *at):
-        """Return the exception for a fault at a byte of this piece; NULL for the current line."""
+        """Return the exception for a fault at ``at``, a byte of this piece.
+
+        If ``at`` is NULL, the current line, which began in an earlier piece, is at fault.
+        """
         cdef Py_ssize_t offset = self.line_offset
         cdef const char *start
         cdef bytes around

@@ -19,8 +19,9 @@ class Positions(NamedTuple):
     """The arguments of a command that are keys; the name is argument 0.
 
     Attributes:
-        first: index of the first key; 0 for no key.
-        last: index of the last key; negative numbers count from the end.
+        first: index of the first key; 0 if there is no key.
+        last: index of the last key; a negative index counts from the end. Unused if ``number_at``
+            is set.
         step: number of arguments from one key to the next.
         number_at: index of the argument with the number of keys, before the keys; 0 if there is no
             such argument.

@@ -9,7 +9,7 @@ cdef struct Open:
     char *start
     char *name
     char *items
-    const Verb *verb                    # NULL if no command may join
+    const Verb *verb                    # NULL if no command may be merged with this command
     Py_ssize_t words
     Py_ssize_t item_words
     Py_ssize_t item_bytes
@@ -28,11 +28,11 @@ cdef class MergedChunk(Chunk):
 cdef class Merger:
     cdef Py_ssize_t most_items
     cdef Py_ssize_t most_bytes
-    cdef bint[VERBS_SIZE] on            # whether a verb may be merged
-    cdef int digits                     # digits of the last merged header, to guess the next
-    cdef int key_digits                 # a guess of the digits of MSETEX's number of keys
+    cdef bint[VERBS_SIZE] on            # whether commands of a verb may be merged
+    cdef int digits                     # guessed number of digits in the next merged header
+    cdef int key_digits                 # guessed number of digits of MSETEX's number of keys
     cdef bint by_slot                   # whether the keys of a merged command must have one slot
-    cdef bint in_multi                  # between MULTI and EXEC, which may be in another chunk
+    cdef bint in_multi                  # whether a transaction is open: EXEC is still to come
     cdef Chunk merged(self, Chunk chunk)
     cdef Py_ssize_t fold(self, MergedChunk chunk, Py_ssize_t count) noexcept nogil
     cdef bint joins(self, const Open *o, const Command *c, int slot) noexcept nogil

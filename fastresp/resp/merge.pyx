@@ -34,7 +34,7 @@ cdef enum:
 cdef inline void shift(
     long long *starts, Py_ssize_t first, Py_ssize_t next, Py_ssize_t by
 ) noexcept nogil:
-    """Adjust the item offsets of the commands from ``first`` to ``next`` after a move."""
+    """Add ``by`` to the item offsets of the commands ``first`` to ``next - 1``."""
     cdef Py_ssize_t i
     if by:
         for i in range(first, next):
@@ -87,7 +87,7 @@ cdef class MergedChunk(Chunk):
 
 
 cdef Py_ssize_t words_end(bytes words, Py_ssize_t most) noexcept:
-    """Return the offset after the first arguments in a part of a command."""
+    """Return the offset after the first ``most`` arguments in a part of a command."""
     cdef const char *p = words
     cdef long long size
     for _ in range(most):
@@ -111,10 +111,10 @@ cdef class Merger:
     """Merges the commands of consecutive chunks.
 
     Args:
-        most_items: the maximum number of items of a merged command: elements, field-value pairs,
-            keys.
+        most_items: the maximum number of items of a merged command, such as elements, field-value
+            pairs or keys.
         most_bytes: the maximum size of a merged command; a single command may be larger.
-        without: names, in capitals, of commands not to use, since the server lacks them.
+        without: names, in capitals, of commands that the server lacks, so they must not be used.
         by_slot: whether all keys of a command must be in the same slot, as in a cluster.
     """
 
@@ -132,7 +132,7 @@ cdef class Merger:
     def merge(self, Chunk chunk):
         """Merge commands in the chunk's memory, and return a chunk with the same effect.
 
-        A chunk with uncopied arguments, which are large, is returned unchanged.
+        A chunk with large arguments that are not copied is returned unchanged.
         """
         # Keep the GIL, so that no other thread sees a chunk that was taken from a writer but is not
         # stored yet.
@@ -223,7 +223,7 @@ cdef class Merger:
         return key_slot(key, size)
 
     cdef bint joins(self, const Open *o, const Command *c, int slot) noexcept nogil:
-        """Return whether a command can become a part of the last written command."""
+        """Return whether a command can be merged into the last written command."""
         cdef Py_ssize_t shared
         if o.verb is not c.verb or o.slot != slot:
             return False
@@ -276,14 +276,14 @@ cdef class Merger:
             memcpy(o.tail, c.tail, o.tail_size)
 
     cdef void look_at(self, const Verb *verb) noexcept nogil:
-        """Record the beginning or end of a transaction, whose commands are not merged."""
+        """Record whether a transaction is open after this verb; its commands are not merged."""
         if verb is not NULL and verb.check >= OPENS:
             self.in_multi = verb.check == OPENS
 
     cdef char *widen(self, Open *o, char *p, long long *starts) noexcept nogil:
         """Rename a command for merging, and make room for a longer header; return the new end.
 
-        The joining command loses more bytes than this command gains.
+        The buffer has room: the merged command loses more bytes than this command gains.
         """
         cdef char *name = o.start + self.digits + 3
         cdef const char *merged = b"$4\r\nMSET\r\n"
@@ -336,7 +336,7 @@ cdef class Merger:
         return p + by
 
     cdef int look(self, Chunk chunk) except -1:
-        """Record the transactions of a chunk that stays unchanged."""
+        """Record whether a transaction is open after a chunk that is returned unchanged."""
         cdef Py_ssize_t i, at = 0, before = 0, large = 0
         cdef Command c
         cdef Last last

@@ -101,8 +101,8 @@ cdef char ready_headers[READY_HEADERS][8]
 cdef struct Reference:
     const char *data
     Py_ssize_t size
-    Py_ssize_t offset           # its stream offset in the Out
-    PyObject *owner             # keeps its memory alive; NULL until set with the GIL held
+    Py_ssize_t offset           # where the value belongs in the Out's memory
+    PyObject *owner             # keeps the value alive; NULL until set with the GIL held
 
 
 cdef struct Out:
@@ -111,8 +111,8 @@ cdef struct Out:
     char *end                   # end of the allocated memory
     Reference *references       # owned: the large values, in stream order
     Py_ssize_t n_references
-    Py_ssize_t most_references  # allocated entries
-    Py_ssize_t extra            # total bytes of the large values
+    Py_ssize_t most_references  # number of allocated entries
+    Py_ssize_t extra            # total size of the large values in bytes
     Py_ssize_t large            # arguments of at least this size need not be copied
     Py_ssize_t most             # arguments larger than this are rejected
 
@@ -124,17 +124,17 @@ cdef void move_references(Out *out, Py_ssize_t start, Py_ssize_t by) noexcept no
 
 
 cdef inline Py_ssize_t own_size(Out *out) noexcept nogil:
-    """Bytes written, without large values."""
+    """Return the number of bytes written, without large values."""
     return out.p - out.base
 
 
 cdef inline Py_ssize_t full_size(Out *out) noexcept nogil:
-    """Bytes written, including large values."""
+    """Return the number of bytes written, including large values."""
     return out.p - out.base + out.extra
 
 
 cdef inline Py_ssize_t capacity(Out *out) noexcept nogil:
-    """Bytes allocated."""
+    """Return the number of bytes allocated."""
     return out.end - out.base
 
 
@@ -144,7 +144,7 @@ cdef inline char *reserve(Out *out, char *p, Py_ssize_t n) noexcept nogil:
 
 
 cdef inline void cut(Out *out, Py_ssize_t size) noexcept nogil:
-    """Truncate to ``size`` bytes, and drop the large values that follow."""
+    """Truncate the memory to ``size`` bytes, and drop the large values after this offset."""
     out.p = out.base + size
     while out.n_references and out.references[out.n_references - 1].offset > size:
         out.n_references -= 1
@@ -181,7 +181,7 @@ cdef inline char *put_crlf(char *p) noexcept nogil:
 
 
 cdef inline char *put_copy(char *p, const char *data, Py_ssize_t n) noexcept nogil:
-    """Do the same as memcpy without its function call for short data: half the cost for a key."""
+    """Copy bytes; for short data without calling memcpy, which halves the cost for a key."""
     if n > COPIED_HERE:
         copy_long(p, data, n)
     elif n > 16:
@@ -200,7 +200,7 @@ cdef inline char *put_copy(char *p, const char *data, Py_ssize_t n) noexcept nog
 
 
 cdef inline char *put_header(char *p, char kind, Py_ssize_t n) noexcept nogil:
-    """Write '*n' or '$n' and CRLF. Needs HEADER_ROOM."""
+    """Write '*n' or '$n' and CRLF. Needs room for HEADER_ROOM bytes."""
     if n < READY_HEADERS:
         memcpy(p, &ready_headers[n], 8)
         p[0] = kind
@@ -219,7 +219,8 @@ cdef inline char *fill_header(
 ) noexcept nogil:
     """Fill in a header once its number is known; return the end of the text that follows.
 
-    A wrong guess of the header's width costs one memmove. Needs HEADER_ROOM after the text.
+    If the guessed number of digits is wrong, the text is moved. There must be room for HEADER_ROOM
+    bytes after the text.
 
     Args:
         p: the start of the digits + 3 bytes that were left for the header.
@@ -255,7 +256,7 @@ cdef inline char *fill_bulk(char *p, char *end, int *digits) noexcept nogil:
 cdef inline char *close_header(
     Out *out, Py_ssize_t start, char *end, char kind, Py_ssize_t n, int *digits
 ) noexcept nogil:
-    """Fill in a header at an offset; large values may follow it."""
+    """Fill in the header at the offset ``start``; large values may follow the header."""
     cdef char *moved
     end = reserve(out, end, HEADER_ROOM)
     if end is NULL:

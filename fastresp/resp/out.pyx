@@ -28,7 +28,7 @@ cdef char *grow(Out *out, char *p, Py_ssize_t n) noexcept nogil:
 
 
 cdef char *put_reference(Out *out, char *p, const char *data, Py_ssize_t n) noexcept nogil:
-    """Write one argument by reference; its memory must stay valid and unchanged."""
+    """Write one argument by reference; the argument's memory must stay valid and unchanged."""
     cdef Py_ssize_t room = max(2 * out.n_references, 4)
     cdef Reference *references = out.references
     if out.n_references == out.most_references:
@@ -49,7 +49,7 @@ cdef char *put_reference(Out *out, char *p, const char *data, Py_ssize_t n) noex
 
 
 cdef Py_ssize_t offset_of(Out *out, Py_ssize_t place) noexcept nogil:
-    """Convert a stream offset into an offset that does not count large values."""
+    """Convert a stream offset into an offset in the Out's memory, without large values."""
     cdef Py_ssize_t i
     for i in range(out.n_references):
         if out.references[i].offset >= place:
@@ -59,7 +59,7 @@ cdef Py_ssize_t offset_of(Out *out, Py_ssize_t place) noexcept nogil:
 
 
 cdef void move_references(Out *out, Py_ssize_t start, Py_ssize_t by) noexcept nogil:
-    """Shift the references after an offset, when the bytes there were moved."""
+    """Adjust the references after the offset ``start``, whose bytes were moved."""
     cdef Py_ssize_t i
     for i in range(out.n_references):
         if out.references[i].offset > start:

@@ -23,7 +23,7 @@ cdef class RawReplies(Incoming):
             64 bytes more than its size.
 
     Attributes:
-        offset: bytes parsed so far.
+        offset: the number of bytes parsed so far.
     """
 
     cdef list ready             # whole replies that are ready to take
@@ -64,8 +64,7 @@ cdef class RawReplies(Incoming):
         self.take_piece(data)
 
     def take(self):
-        """Return the replies completed since the last call: bytes, or a CommandError for an error.
-        """
+        """Return the replies completed since the last call: bytes, or CommandErrors."""
         ready, self.ready = self.ready, []
         return ready
 
@@ -116,7 +115,7 @@ cdef class RawReplies(Incoming):
         return p
 
     cdef int understand(self, const char *p, const char *end) except -1:
-        """Handle a line: count its element, or begin the string or array that it announces."""
+        """Handle a line: complete an element, or begin the string or array of a header."""
         cdef long long n
         cdef bint whole = self.whole
         self.whole = False
@@ -147,7 +146,7 @@ cdef class RawReplies(Incoming):
         return 0
 
     cdef int complete(self, const char *start, const char *p) except -1:
-        """Add the reply that ends at p."""
+        """Add the reply that ends at p to ``ready``."""
         if self.words is not None:
             words, self.words = self.words, None
             self.ready.append(CommandError(words))

@@ -28,7 +28,7 @@ from ..outcome.errors import CommandError, ProtocolError
 cdef extern from "Python.h":
     int _PyBytes_Resize(PyObject **data, Py_ssize_t size) except -1
 
-# The initial allocation for a bulk string, whatever its header promises; grows as bytes arrive.
+# The maximum initial allocation for a bulk string, which grows as bytes arrive.
 cdef Py_ssize_t FIRST_BYTES = 1 << 20
 
 
@@ -41,10 +41,10 @@ cdef class ReplyReader(Incoming):
             64 bytes more than its size.
 
     Attributes:
-        offset: bytes parsed so far.
+        offset: the number of bytes parsed so far.
         others: the number of values other than strings: integers, nulls, errors, empty and inner
             arrays.
-        failure: the UnicodeDecodeError that ended reading, or None.
+        failure: the UnicodeDecodeError that ended reading; None if there is no error.
     """
 
     cdef readonly object failure
@@ -145,7 +145,7 @@ cdef class ReplyReader(Incoming):
         return 0
 
     cdef int understand(self, const char *p, const char *end) except -1:
-        """Handle a line: add its value, or begin the string or array that the line announces."""
+        """Handle a line: add its value, or begin the string or array of a header."""
         cdef long long n
         if self.kind == c'+':
             self.grow(end - p)

@@ -44,16 +44,15 @@ cdef object idle = deque(maxlen=1)
 
 
 def pack_pipeline(commands, encode=None):
-    """Encode commands; each is an iterable of arguments, name first.
-
-    The name is split at white space, as in ``"CONFIG GET"``.
+    """Encode commands as RESP, with redis-py's rules.
 
     Args:
-        commands: an iterable of commands.
+        commands: an iterable of commands, each an iterable of arguments, name first. A name such as
+            ``"CONFIG GET"`` is split at white space.
         encode: a function from str to bytes; None for UTF-8.
 
     Returns:
-        A list of bytes objects of about 1 MiB; arguments of 64 KiB or more are separate items.
+        A list of bytes objects of about 1 MiB; each argument of 64 KiB or more is a separate item.
 
     Raises:
         EncodeError: redis-py does not accept an argument's type.

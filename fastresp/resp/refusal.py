@@ -13,11 +13,11 @@ def refusal(row: int, place: int, name: bytes, size: int, why: int) -> EncodeErr
     """Return the error for a command that can't be routed in a cluster.
 
     Args:
-        row: the command's source row.
+        row: the index of the command's source row.
         place: the command's index in the source.
         name: the first bytes of the command's name.
         size: the size of the name in bytes.
-        why: a slot without an owner, or a constant of ``slots``.
+        why: the slot, if no node owns it; otherwise a constant of ``slots``.
     """
     shown = shown_argument(name, size)
     if why == SEVERAL:

@@ -1,4 +1,4 @@
-"""Decide which commands are idempotent as a sequence: a second run of all changes nothing."""
+"""Decide which commands are idempotent as a sequence: running all of them again changes nothing."""
 
 from __future__ import annotations
 
@@ -68,13 +68,13 @@ FETCHING = frozenset({"GETSET", "GETDEL", "SETBIT"})
 
 
 def may_repeat(units: Sequence[Sequence[bytes]]) -> list[bool]:
-    """Return for each unit whether it may be resent; the caller must resend all units, in order.
+    """Return for each unit whether it may be resent, if all units are resent in order.
 
     Any number of leading units may have run. The effect of a rerun depends on later commands, so
     all commands of a key are examined together.
 
     Args:
-        units: the commands of each unit, as RESP.
+        units: the commands of each unit, as RESP. The commands of a unit are resent together.
     """
     looked_at = [[look_at(command) for command in unit] for unit in units]
     of_keys: dict[bytes, list[tuple[str, tuple[bytes, ...]]]] = {}
@@ -87,10 +87,10 @@ def may_repeat(units: Sequence[Sequence[bytes]]) -> list[bool]:
 
 
 def may_ask_again(commands: Sequence[bytes]) -> list[bool]:
-    """Return for each command with a lost reply whether it may be resent, in order.
+    """Return for each command without a reply whether it may be resent.
 
     The rules of ``may_repeat()`` apply, and a rerun must return the same reply as the first run. So
-    GETDEL and SETNX may not be resent, nor GET before a later SET of the same key.
+    GETDEL and SETNX must not be resent, nor a GET if a later SET has the same key.
 
     Args:
         commands: the commands as RESP; any number of leading commands may have run.
@@ -110,7 +110,7 @@ def may_ask_again(commands: Sequence[bytes]) -> list[bool]:
 
 
 def _finds_out(command: bytes) -> bool:
-    """Return whether a command returns a replaced value, or writes only on a condition."""
+    """Return whether a command returns the value that it replaced, or writes conditionally."""
     kind, (first, *_), _ = look_at(command)
     if first.decode(errors="replace") in FETCHING or kind == "condition":
         return True
@@ -123,7 +123,12 @@ def only_reads(command: bytes) -> bool:
 
 
 def look_at(command: bytes) -> tuple[str, tuple[bytes, ...], list[bytes]]:
-    """Return the kind of a command (empty if not idempotent), its options, and its keys."""
+    """Examine one command.
+
+    Returns:
+        A tuple of three. First, the command's kind in ``NAMES``; empty if it is not idempotent.
+        Second, the command's name and conditions. Third, its keys.
+    """
     first, *rest = arguments(command)
     name = first.upper().decode(errors="replace")
     kind = NAMES.get(name, "")
@@ -141,7 +146,7 @@ def look_at(command: bytes) -> tuple[str, tuple[bytes, ...], list[bytes]]:
 
 
 def is_as_once(commands: Sequence[tuple[str, tuple[bytes, ...]]]) -> bool:
-    """Return whether rerunning all commands of a key is harmless, however many have run."""
+    """Return whether all commands of a key may run again, after any number of them have run."""
     commands = [each for each in commands if each[0] not in ("", "nothing")]
     kinds = [kind for kind, _ in commands]
     if "condition" in kinds:

@@ -4,7 +4,7 @@ from .share cimport Part
 from .slots cimport SLOTS, LastRule, Rules, Walk
 
 cdef enum:
-    # The maximum number of bytes kept of a command's beginning, up to its key.
+    # The maximum size of ``head``.
     HEAD_ROOM = 64
 
 
@@ -12,7 +12,7 @@ cdef class Router:
     cdef list shares
     cdef list mergers
     cdef object merger
-    cdef Py_ssize_t start_bytes         # initial memory of a share
+    cdef Py_ssize_t start_bytes         # initial memory of a share, in bytes
     cdef short[SLOTS] lanes             # lane of each slot
     cdef list serving                   # the lanes that have slots
     cdef Py_ssize_t most_bytes
@@ -22,22 +22,22 @@ cdef class Router:
     cdef tuple refused                  # the arguments of refusal(); None if nothing was refused
     cdef Chunk refused_in               # the chunk of the refused command
     cdef Rules rules
-    cdef Part *parts                    # the part of each lane
+    cdef Part *parts                    # for each lane, the part of the current chunk
     cdef short *chosen                  # the lane of each command of a chunk
     cdef Py_ssize_t room                # capacity, in commands
     cdef LastRule last
-    cdef char[HEAD_ROOM] head           # beginning of the last command, up to its key
-    cdef Py_ssize_t head_size           # 0 if the key was not argument 1
-    cdef int transaction                # the lane of the current transaction; -1 outside
+    cdef char[HEAD_ROOM] head           # the bytes of the last command before its key
+    cdef Py_ssize_t head_size           # 0 if the last key was not argument 1
+    cdef int transaction                # the lane of the open transaction; -1 outside
     cdef Py_ssize_t begun               # index in the chunk of the transaction's MULTI
     cdef int of_transaction             # the slot of the transaction's first key, or NO_KEY
     cdef bint plain                     # whether each row so far made one command
     cdef readonly bint paused
     cdef Py_ssize_t start_row
     cdef bint for_all
-    cdef Py_ssize_t commands            # commands in the returned chunks
-    cdef Py_ssize_t rows                # rows covered by the returned chunks
-    cdef Py_ssize_t row                 # the last read row
+    cdef Py_ssize_t commands            # number of commands in the returned chunks
+    cdef Py_ssize_t rows                # number of rows covered by the returned chunks
+    cdef Py_ssize_t row                 # index of the last copied row
     cdef int more(self, Py_ssize_t lanes) except -1
     cdef Py_ssize_t copy_alike(self, Chunk chunk) except -1
     cdef int extend(self, int lane, Py_ssize_t size) except -1

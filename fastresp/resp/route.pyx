@@ -1,5 +1,9 @@
 # cython: language_level=3, cdivision=True
-"""Distribute the commands of a source over lanes by key slot: commands of a key stay in order."""
+"""Distribute the commands of a source over lanes by key slot: commands of a key stay in order.
+
+A lane is the index of the connection for a command. A share contains a lane's commands that are not
+in a returned chunk yet.
+"""
 
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memset
@@ -47,23 +51,24 @@ cdef enum:
 cdef class Router:
     """Distributes the commands of chunks over lanes.
 
-    A command or transaction is sent on the lane of its first key's slot. A command without a key is
-    sent on the first lane. In a cluster, all keys of a command must be in one slot.
+    A command or transaction is sent on the lane of its first key's slot. In a cluster, all keys of
+    a command must be in one slot. Without a cluster, a command without a key is sent on lane 0.
 
     Args:
         lanes: number of lanes.
         most_bytes: the size at which the commands of a lane become a chunk.
-        full_bytes: after a smaller chunk, nothing is kept back, since the source may pause.
-        merger: returns the merger of a lane's commands; None to leave them as they are.
+        full_bytes: after a chunk smaller than this, all commands are returned, since the source may
+            pause.
+        merger: a function that returns a new Merger for a lane; None to merge no commands.
         of_slots: in a cluster, the lane of each slot; -1 for a slot without an owner.
         keyless: in a cluster, the lane of commands without a key, except connection commands; -1
-            to refuse them.
+            to refuse such commands.
         rules: the key positions of commands.
         start_row: the index of the first row read from the source.
         for_all: whether some commands without a key may be sent to all nodes.
 
     Attributes:
-        paused: whether nothing was kept back of the last chunk, so that the source may pause.
+        paused: whether the last ``route()`` returned all commands, so that the source may pause.
     """
 
     def __cinit__(
@@ -92,17 +97,17 @@ cdef class Router:
 
     @property
     def error(self):
-        """Why the first command after the returned commands can't be sent; None for no error."""
+        """The error of the first command that can't be sent; None if there is no such command."""
         return None if self.refused is None else refusal(*self.refused)
 
     @property
     def failing(self):
-        """The chunk of the command with the error, and the command's index; None for no error."""
+        """The chunk of the command with ``error``, and the command's index; None if no error."""
         if self.refused is not None:
             return self.refused_in, self.refused[1] - self.refused_in.first_command
 
     cdef int more(self, Py_ssize_t lanes) except -1:
-        """Add lanes up to this number."""
+        """Add lanes until there are ``lanes`` lanes."""
         cdef Part *parts = <Part *>realloc(self.parts, lanes * sizeof(Part))
         if parts is NULL:
             raise MemoryError(f"no memory for {lanes:,} lanes")
@@ -113,7 +118,7 @@ cdef class Router:
         return 0
 
     def remap(self, of_slots):
-        """Change the lane of each slot, possibly adding lanes. No command may be kept back."""
+        """Change the lane of each slot, and add lanes if needed; all shares must be empty."""
         cdef int slot
         self.more(max(len(self.shares), max(of_slots) + 1))
         self.serving = sorted(set(of_slots) - {-1})
@@ -142,10 +147,10 @@ cdef class Router:
         return self.take_chunks(self.paused)
 
     cdef Py_ssize_t copy_alike(self, Chunk chunk) except -1:
-        """Copy the leading commands that begin with the kept bytes; return their number.
+        """Copy the leading commands that begin with ``head``; return the number of copied commands.
 
-        Each command is the only command of its row, so none is taken back if a later command is
-        refused. Copying takes 8 ns less per command than ``assign()`` and ``copy()``.
+        Each row has only one command, so refusing a later command does not withdraw any copied
+        command. This takes 8 ns less per command than ``assign()`` and ``copy()``.
         """
         cdef long long *ends = chunk.ends.data.as_longlongs
         cdef long long *rows = chunk.rows.data.as_longlongs
@@ -188,7 +193,7 @@ cdef class Router:
         return i
 
     cdef int extend(self, int lane, Py_ssize_t size) except -1:
-        """Make room for another command of this size in a lane."""
+        """Make room for another command of ``size`` bytes in the share of a lane."""
         cdef Part *part = &self.parts[lane]
         cdef Share share = self.shares[lane]
         cdef Part larger = part[0]
@@ -207,7 +212,11 @@ cdef class Router:
                 (<Share>self.shares[lane]).accept(&self.parts[lane])
 
     cdef Py_ssize_t assign(self, Chunk chunk, Py_ssize_t first) except -1:
-        """Choose lanes, starting at ``first``; return the end of the commands that may be sent."""
+        """Choose the lanes of the commands from ``first`` onwards.
+
+        Returns:
+            The index after the last command that may be sent.
+        """
         cdef Walk walk
         cdef Py_ssize_t i, extra = 0, count = len(chunk.ends)
         cdef const Reference *large = chunk.references
@@ -252,7 +261,10 @@ cdef class Router:
         return count
 
     cdef Py_ssize_t begin_of(self, Chunk chunk, Py_ssize_t index) noexcept:
-        """Return the index of the first command of a command's row, or of its transaction's row."""
+        """Return the index of the first command of a command's row; end an open transaction.
+
+        If a transaction is open, use the row of its MULTI.
+        """
         cdef long long *rows = chunk.rows.data.as_longlongs
         if self.transaction >= 0:
             index = self.begun
@@ -262,7 +274,7 @@ cdef class Router:
         return index
 
     cdef int check_plain(self, Chunk chunk, Py_ssize_t first, Py_ssize_t count) noexcept:
-        """Check whether each row still makes one command, so that row and command indices agree."""
+        """Clear ``plain`` if a row did not make exactly one command on one lane."""
         cdef Py_ssize_t i
         self.plain = self.plain and is_one_each(chunk, self.start_row)
         for i in range(first, count if self.plain else first):
@@ -272,7 +284,7 @@ cdef class Router:
         return 0
 
     cdef int copy(self, Chunk chunk, Py_ssize_t first, Py_ssize_t count) except -1:
-        """Copy commands to the shares of their lanes."""
+        """Copy the commands ``first`` to ``count - 1`` to the shares of their lanes."""
         cdef Py_ssize_t i, extra = 0, lane
         cdef const Reference *large = chunk.references
         cdef const Reference *own
@@ -316,7 +328,7 @@ cdef class Router:
         return 0
 
     cdef inline void note(self, Part *part, Chunk chunk, Py_ssize_t i) noexcept:
-        """Mark the end of a command."""
+        """Record the end and the row of a copied command."""
         cdef long long row = chunk.rows.data.as_longlongs[i]
         part.ends[part.at] = part.end
         part.rows[part.at] = row
@@ -385,7 +397,7 @@ cdef class Router:
         return lane
 
     cdef bint is_for_all(self, Walk start) noexcept:
-        """Return whether a command without a key is for all nodes; ``start`` is its beginning."""
+        """Return whether the command at ``start``, which has no key, must run on all nodes."""
         cdef long long words, size, more
         cdef const char *name
         cdef const char *word
@@ -397,7 +409,7 @@ cdef class Router:
         return (name[:size].upper(), word[:min(more, NAME_SHOWN)].upper()) in FOR_ALL
 
     cdef int keep_head(self, const char *p) noexcept:
-        """Keep the bytes before a key that is argument 1: they are the same in most commands."""
+        """Store the bytes before the key, argument 1, as ``head``: most commands share them."""
         cdef const char *begin = p
         cdef long long words, size
         p = known_length_end(p + 1, &words)
@@ -408,7 +420,10 @@ cdef class Router:
         return 0
 
     cdef int refuse(self, Chunk chunk, Walk *walk, Py_ssize_t index, int why) except -2:
-        """Store the arguments of ``refusal()``; a signal could interrupt a call here."""
+        """Store the arguments of ``refusal()`` for ``error``; return -1.
+
+        ``refusal()`` is not called here, since a signal could interrupt the call.
+        """
         cdef long long words, size
         cdef const char *text
         walk.p = known_length_end(walk.p + 1, &words)

@@ -25,7 +25,7 @@ from .grammar cimport (
 from .incoming cimport Incoming
 
 
-# The maximum number of kept bytes of a number, which may be of any size.
+# A number may have any size; only this many bytes are kept.
 cdef enum:
     NUMBER_BYTES = 18
 
@@ -33,27 +33,27 @@ cdef enum:
 cdef struct Frame:
     long long left      # missing elements of an aggregate
     long long size      # number of its elements
-    bint silent         # an attribute or a push message, which is not part of a reply
+    bint silent         # whether this is an attribute or a push message, not part of a reply
 
 
 cdef class ReplyScanner(Incoming):
     """Count replies as bytes arrive, and keep error replies.
 
-    Attributes and push messages do not count as replies. An error within a reply (EXEC, scripts) is
-    kept with the index of its array element.
+    RESP3 attributes and push messages do not count as replies. An error within a reply (EXEC,
+    scripts) is kept with the index of the array element.
 
     Args:
         max_reply_bytes: more bytes than this without a complete reply are an error; None for
             512 MiB.
 
     Attributes:
-        replies: whole replies so far.
+        replies: the number of complete replies so far.
         failed: the number of replies that are or contain an error.
         errors: a list of ``(index of the reply, text, element)``; the caller empties the list.
-            ``element`` is 0 for the reply itself; otherwise it counts the array's elements from 1.
-        offset: bytes parsed so far.
-        asked: index of a reply whose first number is kept; -1 for none.
-        answer: the index and the number of this reply; None before the number arrives.
+            ``element`` is 0 if the reply is an error; otherwise the element's number, from 1.
+        offset: the number of bytes parsed so far.
+        asked: the index of a reply whose first number is kept; -1 to keep no number.
+        answer: this index and the number; None before the number arrives.
     """
 
     cdef readonly Py_ssize_t replies
@@ -63,7 +63,7 @@ cdef class ReplyScanner(Incoming):
     cdef readonly list errors
     cdef long long missing      # missing bytes of the payload and its CRLF
     cdef bytearray head         # the beginning of a payload that is an error or a verbatim string
-    cdef bint marked            # the current reply was counted as failed
+    cdef bint marked            # whether the current reply was counted as failed
     cdef Py_ssize_t nested      # number of errors in the current reply
     cdef Frame *frames          # owned, from realloc: open aggregates
     cdef Py_ssize_t depth
@@ -85,7 +85,7 @@ cdef class ReplyScanner(Incoming):
         return self.cut or self.missing > 0 or self.depth > 0
 
     def feed(self, data):
-        """Read the next bytes, split at any position; return the number of replies completed.
+        """Read the next bytes, split at any position; return the number of completed replies.
 
         Raises:
             ProtocolError: the bytes are not RESP. Every later call raises the same error.
@@ -274,7 +274,7 @@ cdef class ReplyScanner(Incoming):
         return 0
 
     cdef int keep_number(self, bytes text) except -1:
-        """Keep the number of the requested reply: the reply itself, or its first number."""
+        """Keep a number of the requested reply, if it is the reply's first number."""
         if self.answer is None or self.answer[0] != self.replies:
             self.answer = self.replies, int(text[:NUMBER_BYTES])
         return 0

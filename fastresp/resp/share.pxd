@@ -6,14 +6,14 @@ from .buffer cimport Buffer, Chunk
 # The part of a chunk for one lane.
 cdef struct Part:
     Py_ssize_t commands                 # number of commands
-    Py_ssize_t size                     # bytes of the commands, without large arguments
+    Py_ssize_t size                     # size of the commands in bytes, without large arguments
     char *p                             # where to write the next command; NULL if there is no room
     const char *limit                   # the end of the room for commands
     const char *base                    # p minus the offset of the next command
     Py_ssize_t at                       # index in the share of the next command
-    Py_ssize_t room                     # capacity, in marks
+    Py_ssize_t room                     # capacity of ends, rows, places and done
     Py_ssize_t end                      # end offset of the last command, with large arguments
-    Py_ssize_t covered                  # rows covered so far
+    Py_ssize_t covered                  # number of rows covered so far
     long long *ends
     long long *rows
     long long *places
@@ -24,7 +24,7 @@ cdef class Share:
     cdef Buffer out
     cdef array places                   # 'q': source index of each command; None if it is the row
     cdef array done                     # 'q': rows covered up to each command; None for one each
-    cdef Py_ssize_t rows                # total rows covered
+    cdef Py_ssize_t rows                # number of rows covered
     cdef int reserve(self, Part *part, bint plain) except -1
     cdef int widen(self) except -1
     cdef void accept(self, const Part *part) noexcept

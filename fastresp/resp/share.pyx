@@ -20,7 +20,7 @@ cdef class Share:
         self.out = Buffer(start_capacity)
 
     cdef int reserve(self, Part *part, bint plain) except -1:
-        """Make room for the commands counted in a part, and set its pointers."""
+        """Make room for the commands counted in a part, and set the part's pointers."""
         cdef Buffer out = self.out
         while out.room < out.commands + part.commands:
             out.grow_marks()
@@ -36,7 +36,7 @@ cdef class Share:
         return 0
 
     cdef int widen(self) except -1:
-        """Make room for places and done: as many entries as in ends and rows."""
+        """Extend ``places`` and ``done`` to the capacity of ``ends`` and ``rows``."""
         cdef Py_ssize_t room = self.out.room, i
         if self.places is None:
             done = clone(LONGLONGS, room, False)
@@ -52,7 +52,7 @@ cdef class Share:
         return 0
 
     cdef void accept(self, const Part *part) noexcept:
-        """Count the commands written into a part."""
+        """Add the commands that were written with a part's pointers."""
         self.out.out.p = part.p
         self.out.commands = part.at
         self.rows = part.covered

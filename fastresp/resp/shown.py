@@ -8,7 +8,7 @@ from .split import beginning
 
 __all__ = ["HEAD_BYTES", "shown_command"]
 
-# The beginning of a command that suffices to show it; the rest would be cut off.
+# The number of leading bytes of a command that are enough to show it.
 HEAD_BYTES = 4096
 ARGUMENTS_SHOWN = 12
 
@@ -16,8 +16,8 @@ ARGUMENTS_SHOWN = 12
 def shown_command(resp: bytes) -> str:
     """Return a command as redis-cli would write it.
 
-    The result can be pasted into redis-cli, unless the end is cut off, which is marked, or a
-    possible password is hidden.
+    The result can be pasted into redis-cli, unless it is shortened (it shows where) or hides a
+    possible password.
 
     Args:
         resp: the command as RESP; the first HEAD_BYTES are enough.

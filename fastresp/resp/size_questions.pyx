@@ -39,16 +39,19 @@ cdef Rules RULES_OF_READS = Rules({
 def size_questions(Chunk chunk not None, Py_ssize_t first, Py_ssize_t stop):
     """Return commands that query how large the replies to some commands of a chunk may be.
 
-    For HGET, they query the length of the field; for other commands, the memory of the keys.
+    The queries return the length of the field for HGET, and the memory of the keys for other
+    commands.
 
     Args:
+        chunk: the chunk of the commands.
         first, stop: the range of the commands.
 
     Returns:
         None if a command changes the effect of later commands, as MULTI and SELECT do. Otherwise a
-        tuple: a chunk of queries, or None if no queries are needed; the number of queries for each
-        command, 0 for a small reply and -1 for an unknown size; and for each command, the bytes
-        that earlier commands of the range write to its keys.
+        tuple of three. First, a chunk of queries; None if no queries are needed. Second, a list
+        with the number of queries for each command: 0 for a small reply, -1 for an unknown size.
+        Third, a list with the number of bytes that earlier commands of the range write to the keys
+        of each command.
     """
     cdef list counts = [], written = []
     cdef dict writes = {}
@@ -103,7 +106,7 @@ def size_questions(Chunk chunk not None, Py_ssize_t first, Py_ssize_t stop):
 
 
 cdef int ask_for_field(Buffer out, Walk *walk, Py_ssize_t row) except -1:
-    """Query the length of the field of an HGET; ``walk`` is at the start of the command."""
+    """Append a query for the length of an HGET's field; ``walk`` is at the start of the HGET."""
     cdef const char *text
     cdef long long words, size
     cdef int i

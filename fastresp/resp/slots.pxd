@@ -41,7 +41,7 @@ cdef struct Rule:
     Bounds bounds
 
 
-# The last name read; most commands have the same name as their predecessor.
+# The last name read, and its rule: most commands have the same name as their predecessor.
 cdef struct LastRule:
     const Rule *table
     char name[LONGEST_NAME]             # as it was written
@@ -58,7 +58,7 @@ cdef struct Walk:
 
 
 cdef inline const char *next_argument(Walk *walk, long long *size) noexcept nogil:
-    """Return the text of the next argument."""
+    """Return the text of the next argument, and store its size."""
     cdef const char *text = known_length_end(walk.p + 1, size)
     if walk.large < walk.stop and walk.large.offset == text - walk.base:
         walk.p = text + 2
@@ -76,7 +76,8 @@ cdef inline const char *end_of(
 
     Args:
         large: the first large argument at or after the command's start; advanced past the command.
-        extra: bytes of large arguments before the command; the command's large arguments are added.
+        extra: the size of all large arguments before the command; increased by the size of the
+            command's large arguments.
     """
     cdef long long end = chunk.ends.data.as_longlongs[index]
     cdef const Reference *stop = chunk.references + chunk.n_references
@@ -92,7 +93,7 @@ cdef inline const char *start_of(Chunk chunk, Py_ssize_t index) noexcept:
 
 
 cdef inline bint same_head(const char *p, const char *head, Py_ssize_t size) noexcept nogil:
-    """Compare at least 8 bytes without the function call of memcmp()."""
+    """Return whether ``size`` bytes are equal, at least 8, without calling memcmp()."""
     cdef uint64_t a, b
     cdef Py_ssize_t i = 0
     while i + 8 < size:

@@ -30,7 +30,7 @@ cdef int fill_crcs() noexcept:
 
 
 cdef inline unsigned int place_of(const char *name, long long size) noexcept nogil:
-    """Return the hash of a name in capitals: the search for its rule starts at this index."""
+    """Return the hash of a name in capitals: the index where the search for its rule starts."""
     cdef unsigned int place = <unsigned int>size
     cdef long long i
     for i in range(size):
@@ -39,7 +39,7 @@ cdef inline unsigned int place_of(const char *name, long long size) noexcept nog
 
 
 cdef const Rule *rule_of(const Rule *table, const char *name, long long size) noexcept nogil:
-    """Return the key positions of a command; NULL if unknown."""
+    """Return the key positions of a command; NULL if they are unknown."""
     cdef char[LONGEST_NAME] capitals
     cdef unsigned int place
     cdef const Rule *rule
@@ -62,8 +62,8 @@ cdef class Rules:
     """The key positions of commands.
 
     Args:
-        more: for names, in capitals, that are not in POSITIONS, such as commands of modules: the
-            positions of the first and last key, and the step.
+        more: for commands that are not in POSITIONS, such as module commands: the positions of the
+            first and last key, and the step, by name in capitals.
     """
 
     def __cinit__(self, more=()):
@@ -93,10 +93,14 @@ cdef class Rules:
         last.table, last.size, last.rule = self.table, -1, NULL
 
     def slot(self, bytes command not None, *, bint every=False):
-        """Return the slot of the first key of a command, or of all its keys.
+        """Return the slot of a command's first key, or the slot that all its keys share.
+
+        Args:
+            command: the command as RESP.
+            every: whether to examine all keys, not only the first key.
 
         Returns:
-            The slot; -1 for no key, -2 for unknown key positions, -3 for keys in several slots.
+            The slot; NO_KEY, UNKNOWN or SEVERAL if there is no such slot.
         """
         cdef Walk walk
         cdef LastRule last
@@ -120,7 +124,7 @@ cdef inline uint64_t two_bytes(const unsigned char *p) noexcept nogil:
 
 
 cdef inline uint64_t four_bytes(const unsigned char *p) noexcept nogil:
-    """Return four bytes as a big-endian number. Compiles to one load."""
+    """Return four bytes as a big-endian number, which compiles to one load."""
     return <uint64_t>p[0] << 24 | <uint64_t>p[1] << 16 | <uint64_t>p[2] << 8 | p[3]
 
 
@@ -136,7 +140,7 @@ cdef inline uint64_t first_bytes(const unsigned char *p, Py_ssize_t size) noexce
 cdef inline int crc16(const char *text, Py_ssize_t size, bint *has_tag) noexcept nogil:
     """Return the CRC-16/XMODEM of a text.
 
-    The first step takes the bytes that don't fill a step: leading zero bytes don't change a CRC.
+    A step handles 8 bytes, and the first step 1 to 8 bytes: leading zero bytes don't change a CRC.
 
     Args:
         has_tag: receives whether the text has a '{'.
@@ -184,7 +188,7 @@ cdef int crc_of_tag(const char *key, Py_ssize_t size, int whole) noexcept nogil:
 
 
 cdef long long read_name(Walk *walk, LastRule *last) noexcept nogil:
-    """Skip a command's name, and find its rule; return its number of arguments."""
+    """Skip a command's name, and find its rule; return the command's number of arguments."""
     cdef long long words, size
     cdef const char *text
     walk.p = known_length_end(walk.p + 1, &words)
@@ -199,18 +203,18 @@ cdef long long read_name(Walk *walk, LastRule *last) noexcept nogil:
 
 
 cdef int slot_of(Walk *walk, LastRule *last) noexcept nogil:
-    """Return the slot of a command's first key, or why it has no slot.
+    """Return the slot of a command's first key; NO_KEY or UNKNOWN if there is no slot.
 
     Args:
-        walk: at the start of the command; moves into the command.
-        last: the last name read, with size -1 at first; ``last.rule`` is set to the command's rule.
+        walk: at the start of the command; is moved into the command.
+        last: the last name read; is set to the command's name and rule.
     """
     cdef int slot = slot_of_first(walk, last)
     return UNKNOWN if last.rule is NULL else slot
 
 
 cdef long long read_count(const char *p, long long size) noexcept nogil:
-    """Return a number of keys; 0 if a server would refuse the number."""
+    """Parse an argument that is a number of keys; return 0 if a server would refuse it."""
     cdef long long n = 0
     if not 0 < size < 10 or digits_end(p, p + size) != p + size:
         return 0
@@ -222,7 +226,10 @@ cdef long long read_count(const char *p, long long size) noexcept nogil:
 
 
 cdef int slot_of_all(Walk *walk, LastRule *last) noexcept nogil:
-    """Return the slot of all keys of a command, SEVERAL, or why there is no slot."""
+    """Return the slot that all keys of a command share.
+
+    Return SEVERAL if the keys are in several slots, NO_KEY or UNKNOWN if there is no slot.
+    """
     cdef long long words = read_name(walk, last), i, size, begin, end
     cdef const Rule *rule = last.rule
     cdef int slot = NO_KEY, found
@@ -248,7 +255,10 @@ cdef int slot_of_all(Walk *walk, LastRule *last) noexcept nogil:
 
 
 cdef const char *first_key(Walk *walk, LastRule *last, long long *size) noexcept nogil:
-    """Return a command's first key, argument 1 if key positions are unknown, or NULL for no key."""
+    """Return a command's first key, or argument 1 if the key positions are unknown.
+
+    Return NULL if there is no key.
+    """
     cdef long long words = read_name(walk, last), i
     cdef const Rule *rule = last.rule
     cdef const char *text
@@ -331,7 +341,7 @@ def keys_in(list keys not None, bytes wanted not None):
 
 
 def mask_of(slots):
-    """Return bytes with one byte per slot: 1 for the given slots, 0 for the others."""
+    """Return bytes with one byte per slot: 1 for the given slots, 0 for the other slots."""
     cdef bytearray mask = bytearray(SLOTS)
     for slot in slots:
         mask[slot] = 1
@@ -339,7 +349,7 @@ def mask_of(slots):
 
 
 def keys_of(Chunk chunk not None):
-    """Return a list with a tuple of the keys of each command."""
+    """Return a list that contains, for each command of a chunk, a tuple of its keys."""
     cdef list found = []
     cdef const Reference *large = chunk.references
     cdef Py_ssize_t i, extra = 0

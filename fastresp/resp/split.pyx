@@ -28,7 +28,8 @@ cdef enum:
     NAMES = 1000
     # The longest accepted command name.
     LONGEST_NAME = 65536
-    # Bytes to keep of a command that is only inspected: the name, and the part that is shown.
+    # The number of bytes to keep of a command that is only inspected: enough for the name and for
+    # messages.
     LOOKED_AT = LONGEST_NAME + 8192
     # Returned by header() for an incomplete header.
     NOT_WHOLE = -1
@@ -43,36 +44,37 @@ cdef class CommandSplitter:
     servers ignore empty lines.
 
     Args:
-        limit: stop after this many commands; None for all.
-        count_names: count the commands of each name.
-        only_look: inspect the stream, which will not be sent: chunks and memory contain only the
-            beginning of a large command.
+        limit: stop after this many commands; None to split all commands.
+        count_names: whether to count the commands of each name.
+        only_look: whether the commands are only inspected, not sent; if so, only the beginning of a
+            large command is kept.
 
     Attributes:
-        fault: the error that ended splitting, or None.
-        largest, largest_command: bytes of the largest argument, and the index of its command.
+        fault: the error that ended splitting; None if there is no error.
+        largest: the size of the largest argument in bytes.
+        largest_command: the index of the command with this argument.
         whole: stream offset of the end of the last whole command.
         last: stream offset of the start of the last whole command.
     """
 
     cdef Buffer buffer
-    cdef Py_ssize_t at              # offset in the buffer up to which all is parsed
+    cdef Py_ssize_t at              # offset in the buffer of the first byte not parsed yet
     cdef Py_ssize_t start           # offset in the buffer of the current command
     cdef Py_ssize_t packed          # offset in the buffer of the end of the whole commands
-    cdef Py_ssize_t taken           # bytes of the stream before the buffer
+    cdef Py_ssize_t taken           # number of bytes of the stream before the buffer
     cdef Py_ssize_t begun           # stream offset of the current command
     cdef readonly Py_ssize_t whole
     cdef readonly Py_ssize_t last
     cdef bint only_look
-    cdef long long arguments        # missing arguments of the current command; 0 between commands
+    cdef long long arguments        # number of missing arguments; 0 between commands
     cdef readonly object fault
-    cdef long long payload          # bytes of the current argument; -1 before the header
+    cdef long long payload          # size of the current argument; -1 before the argument's header
     cdef Py_ssize_t limit
     cdef readonly long long largest
     cdef readonly Py_ssize_t largest_command
     cdef dict counts                # number of commands by name; None if not requested
     cdef bytes name                 # name of the last command
-    cdef long long same             # consecutive commands with this name, not in counts yet
+    cdef long long same             # number of commands with this name that are not in counts yet
 
     def __cinit__(self, *, limit=None, bint count_names=False, bint only_look=False):
         self.buffer = Buffer(1 << 16)
@@ -84,7 +86,7 @@ cdef class CommandSplitter:
 
     @property
     def max_bulk_bytes(self):
-        """The largest argument accepted, in bytes, or None for no limit."""
+        """The maximum size of an argument in bytes; None for no limit."""
         return None if self.buffer.out.most == PY_SSIZE_T_MAX else self.buffer.out.most
 
     @max_bulk_bytes.setter
@@ -93,12 +95,12 @@ cdef class CommandSplitter:
 
     @property
     def commands(self):
-        """Whole commands found so far."""
+        """The number of whole commands found so far."""
         return self.buffer.first_command + self.buffer.commands
 
     @property
     def missing(self):
-        """Missing bytes of the current argument; 0 between arguments."""
+        """The number of missing bytes of the current argument; 0 between arguments."""
         cdef Py_ssize_t have = own_size(&self.buffer.out) - self.at
         return max(0, self.payload + 2 - have) if self.payload >= 0 else 0
 
@@ -110,13 +112,13 @@ cdef class CommandSplitter:
 
     @property
     def pending(self):
-        """Bytes kept of an incomplete command."""
+        """The number of bytes kept of an incomplete command."""
         return own_size(&self.buffer.out) - self.start
 
     def feed(self, data):
-        """Add bytes; return a Chunk of the completed commands, or None.
+        """Add bytes; return a Chunk of the completed commands, or None if no command is complete.
 
-        An error after whole commands is kept in ``fault``; the next call raises it.
+        An error after completed commands is stored in ``fault``, and raised by the next call.
 
         Raises:
             ProtocolError: the bytes are not RESP commands; ``offset`` is the position in the
@@ -162,7 +164,7 @@ cdef class CommandSplitter:
         return chunk
 
     cdef int forget(self) except -1:
-        """Drop the parsed part of a large command, except the beginning."""
+        """Drop the parsed part of a large command, except for the beginning."""
         cdef Buffer b = self.buffer
         cdef Py_ssize_t n, end = self.start + LOOKED_AT
         if own_size(&b.out) <= end:
@@ -216,7 +218,10 @@ cdef class CommandSplitter:
         return True
 
     cdef long long header(self, char kind) except -2:
-        """Read '*n' or '$n'; return NOT_WHOLE, or NO_HEADER for an empty line between commands."""
+        """Read a header, '*n' or '$n', and return n.
+
+        Return NOT_WHOLE if the header is incomplete, NO_HEADER for an empty line between commands.
+        """
         cdef Buffer b = self.buffer
         cdef const char *p = b.out.base + self.at
         cdef const char *end = b.out.p
@@ -261,7 +266,7 @@ cdef class CommandSplitter:
         return NOT_WHOLE
 
     cdef int check_name(self, long long number) except -1:
-        """Refuse a command name of ``number`` bytes; any other argument may be this long."""
+        """Refuse the current argument, of ``number`` bytes, if it is the command's name."""
         cdef long long n
         cdef const char *header = known_length_end(self.buffer.out.base + self.start + 1, &n)
         if known_length_end(header + 1, &n) == self.buffer.out.base + self.at:
@@ -270,7 +275,7 @@ cdef class CommandSplitter:
         return 0
 
     cdef int weigh(self, long long number) except -1:
-        """Record the largest argument so far."""
+        """Record the new largest argument, of ``number`` bytes; refuse it if it is too large."""
         cdef Buffer b = self.buffer
         if number > b.out.most:
             try:
@@ -282,7 +287,7 @@ cdef class CommandSplitter:
         return 0
 
     cdef int count(self) except -1:
-        """Count the command by its name, which is usually the name of the last command."""
+        """Count the current command by its name, which is usually the last command's name."""
         cdef long long size
         cdef const char *p = known_length_end(self.buffer.out.base + self.start + 1, &size)
         p = known_length_end(p + 1, &size)
@@ -331,7 +336,7 @@ cdef class CommandSplitter:
 
 
 def arguments(command, most=None):
-    """Return all arguments of one whole command, or the first ``most``, as a tuple of bytes."""
+    """Return the arguments of a whole command as a tuple of bytes; at most the first ``most``."""
     _, found = beginning(command, PY_SSIZE_T_MAX if most is None else most, PY_SSIZE_T_MAX)
     return tuple([text for text, _ in found])
 
@@ -344,7 +349,8 @@ def beginning(command, Py_ssize_t most, Py_ssize_t most_bytes):
         most_bytes: the maximum number of bytes to return of each argument.
 
     Returns:
-        The number of arguments, and the text and size of each of the first arguments.
+        A tuple of two: the command's number of arguments, and a list with the text and the size of
+        each of the first arguments.
     """
     cdef bytes data = bytes(command)
     cdef const char *p = data

@@ -1,6 +1,6 @@
 # Each function writes at p and returns the end of the written text, or NULL for a date outside the
 # years 1 to 9999 or a time outside a day. All except put_decimal need room for 40 bytes.
-# per_second is the unit of a value: 1, 1_000, 1_000_000 or 1_000_000_000.
+# per_second is the number of units in a second: 1, 1_000, 1_000_000 or 1_000_000_000.
 cdef char *put_date(char *p, long long days) noexcept nogil
 cdef char *put_time(char *p, long long value, long long per_second) noexcept nogil
 cdef char *put_timestamp(char *p, long long value, long long per_second) noexcept nogil

@@ -17,7 +17,7 @@ cdef enum:
 
 
 cdef char *put_date(char *p, long long days) noexcept nogil:
-    """Write days since 1970-01-01 as date.isoformat does."""
+    """Write a date, given as days since 1970-01-01, as date.isoformat does."""
     cdef unsigned int day, year, century, of_century, of_year, month
     if days < FIRST_DAY or days >= END_DAY:
         return NULL
@@ -44,7 +44,7 @@ cdef char *put_date(char *p, long long days) noexcept nogil:
 
 
 cdef char *put_time(char *p, long long value, long long per_second) noexcept nogil:
-    """Write a time since midnight as time.isoformat does; with nine decimals if six are too few."""
+    """Write a time of day as time.isoformat does, with nine decimals if six are too few."""
     cdef unsigned int second, fraction
     if value < 0 or value >= DAY_S * per_second:
         return NULL
@@ -64,7 +64,7 @@ cdef char *put_time(char *p, long long value, long long per_second) noexcept nog
 
 
 cdef char *put_timestamp(char *p, long long value, long long per_second) noexcept nogil:
-    """Write a time since 1970-01-01T00:00:00 as datetime.isoformat does."""
+    """Write a date and time, given since 1970-01-01T00:00:00, as datetime.isoformat does."""
     cdef long long day = DAY_S * per_second
     cdef long long days = value // day
     cdef long long of_day = value % day
@@ -79,7 +79,7 @@ cdef char *put_timestamp(char *p, long long value, long long per_second) noexcep
 
 
 cdef char *put_offset(char *p, int seconds) noexcept nogil:
-    """Write an offset from UTC of less than a day as datetime.isoformat does."""
+    """Write a UTC offset of less than a day, as datetime.isoformat does."""
     p[0] = c'+'
     if seconds < 0:
         p[0] = c'-'
@@ -108,7 +108,7 @@ cdef char *put_duration(char *p, long long value, long long per_second) noexcept
 cdef char *put_days(
     char *p, bint negative, unsigned long long days, int seconds, int nanoseconds
 ) noexcept nogil:
-    """Write a duration given as days and a fraction of a day."""
+    """Write a duration as ISO 8601, given its sign, days, seconds and nanoseconds."""
     cdef int width = 9
     if negative:
         p[0] = c'-'
@@ -147,7 +147,12 @@ cdef char *put_days(
 cdef char *put_decimal(
     char *p, const unsigned long long *words, int nwords, int scale
 ) noexcept nogil:
-    """Write an integer of 64-bit words, lowest first, over 10**scale as format(d, 'f') does."""
+    """Write a decimal as format(d, 'f') does.
+
+    Args:
+        words: an integer of ``nwords`` 64-bit words, lowest word first.
+        scale: the integer is divided by 10**scale.
+    """
     cdef unsigned long long[WORDS] n
     cdef char[80] digits
     cdef char *end

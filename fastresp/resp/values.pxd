@@ -66,7 +66,7 @@ cdef inline int put_text(Buffer b, const char *text, Py_ssize_t n, bint framed) 
 cdef inline int put_frozen(
     Buffer b, PyObject *value, const char *text, Py_ssize_t n, bint framed
 ) except -1:
-    """Write the text of an immutable object; a large one is not copied."""
+    """Write the text of an immutable object; a large text is not copied."""
     if n < b.out.large or not framed:
         return put_text(b, text, n, framed)
     return append_reference(b, <object>value, text, n)
@@ -90,7 +90,10 @@ cdef inline int put_integer(Buffer b, PyObject *value, bint framed) except -1:
 
 
 cdef inline bint put_simple(Buffer b, PyObject *value, bint framed) except -1:
-    """Write a value if its type is common; runs no Python code, so a borrowed reference is safe."""
+    """Write a value of a common type; return False for any other type.
+
+    No Python code runs, so a borrowed reference is safe.
+    """
     if PyUnicode_CheckExact(value) and PyUnicode_IS_COMPACT_ASCII(value):
         put_frozen(
             b, value, <const char *>PyUnicode_DATA(value), PyUnicode_GET_LENGTH(value), framed
@@ -105,7 +108,7 @@ cdef inline bint put_simple(Buffer b, PyObject *value, bint framed) except -1:
 
 
 cdef inline int put_value(Buffer b, object value, bint framed, object default) except -1:
-    """Write a value: as one argument if framed, otherwise as a part of one."""
+    """Write a value: as one argument if ``framed`` is True, otherwise as a part of an argument."""
     if not put_simple(b, <PyObject *>value, framed):
         put_other(b, value, framed, default)
     return 0
@@ -121,7 +124,7 @@ cdef inline bint is_null(object value) noexcept:
 
 
 cdef inline int put_argument(Buffer b, object value, Nulls nulls, object default) except -1:
-    """Write one argument; return 0 if it is a null to leave out."""
+    """Write one argument; return 1, or 0 if the value is a null that must be left out."""
     if is_null(value):
         if nulls == NULLS_SKIP:
             return 0

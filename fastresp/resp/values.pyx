@@ -30,8 +30,8 @@ from .times cimport put_days
 
 import reprlib
 from datetime import date, time, timedelta
-# Import it here, since an import may run any Python code, and the code that uses it has borrowed
-# values.
+# Not imported where it is used: an import may run any Python code, and borrowed references are in
+# use there.
 from decimal import Decimal
 from uuid import UUID
 
@@ -47,7 +47,7 @@ from ..outcome.messages import (
 from ..outcome.passwords import holds_passwords
 
 
-# The raw bytes of a float64 array would be a wrong FLOAT32 vector of twice the length.
+# The raw bytes of a float64 array would make a wrong FLOAT32 vector of twice the length.
 cdef str ARRAY_HINT = (
     "only one-dimensional buffers of bytes are sent as they are; write {field!f32} in a template "
     "to send a FLOAT32 vector (or !f16, !f64), {*field} to send each item as an argument, or pass "
@@ -107,7 +107,7 @@ def pack(*args, default=None):
 
 
 cdef int put_arguments(Buffer b, object args, Nulls nulls, object default) except -1:
-    """Write one command from a list or tuple; return 0 if it is left out because of a null."""
+    """Write one command from a list or tuple; return 1, or 0 if a null means to leave it out."""
     cdef Py_ssize_t i, start = own_size(&b.out)
     b.argument = -1
     if not PyTuple_Check(args) and not PyList_Check(args):
@@ -171,7 +171,7 @@ cdef bint check_name(const char *name, Py_ssize_t size, const char *end) except 
 
 
 cdef bytes bulk_string(bytes text):
-    """Return a text as one argument."""
+    """Return a text as a bulk string."""
     return b"$%d\r\n%b\r\n" % (len(text), text)
 
 
@@ -218,7 +218,7 @@ cdef int put_huge(Buffer b, object value, bint framed) except -1:
 
 
 cdef int put_float(Buffer b, double value, bint framed) except -1:
-    """Write a float as repr(float) does: the shortest text that reads back."""
+    """Write a float as repr(float) does: the shortest text that reads back as the same float."""
     cdef char[32] text
     cdef Py_ssize_t n = put_double(text, value) - text
     cdef char *p = make_room(b, 96)
@@ -272,12 +272,12 @@ cdef bint holds_bytes(Py_buffer *view) noexcept:
 
 
 cdef bint is_date(object value) except -1:
-    """Return whether a value is a datetime64 or timedelta64, exposed by NumPy as 8 plain bytes."""
+    """Return whether a value is a datetime64 or timedelta64, which NumPy exposes as 8 bytes."""
     return getattr(getattr(value, "dtype", None), "kind", "") in ("m", "M")
 
 
 cdef int put_array(Buffer b, object value, bint framed, object default) except -1:
-    """Write the result of default= for an array that is not bytes, or raise."""
+    """Write the result of default= for an array that does not contain bytes, or raise."""
     if default is not None or is_date(value):
         return put_default(b, value, framed, default)
     raise EncodeError(f"cannot send {shown(value)} (a {type(value).__name__}): {ARRAY_HINT}")
@@ -301,7 +301,11 @@ cdef int put_scalar(Buffer b, object value, bytes kind, bint framed, object defa
 
 
 cdef int put_default(Buffer b, object value, bint framed, object default) except -1:
-    """Write the result of default= for a value, or else the value's usual text, or raise."""
+    """Write the result of default= for a value; without default=, write its usual text.
+
+    Raises:
+        EncodeError: neither is possible.
+    """
     cdef str text
     kind = type(value).__name__
     if value is None:
@@ -338,7 +342,7 @@ cdef int put_default(Buffer b, object value, bint framed, object default) except
 
 
 cdef str usual_text(object value):
-    """Return the text of a value if its type has one common text form, otherwise None."""
+    """Return the text of a value if its type has a usual text form; otherwise None."""
     if isinstance(value, Decimal):
         return format(value, "f") if value.is_finite() else str(value)
     if isinstance(value, (date, time)):     # a datetime is a date
@@ -402,9 +406,12 @@ cdef Nulls nulls_policy(object name) except *:
 cdef object locate(
     Exception error, str where, object command, object row, object argument, object words
 ):
-    """Return the error with its position in the stream.
+    """Return the exception to raise for an error, with the position of the argument.
 
     Args:
+        error: the error.
+        where: the position, for the message.
+        command, row, argument: the indices of the position; None if unknown.
         words: the command or its known beginning, name first.
     """
     if isinstance(error, MemoryError):

@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""Write numbers as the little-endian floats of a vector field, as a plain copy if possible."""
+"""Write numbers as the little-endian floats of a vector field; copy them unchanged if possible."""
 
 from cpython.buffer cimport (
     PyBUF_RECORDS_RO,
@@ -49,14 +49,14 @@ cdef int width_of(object conversion) except -1:
 
 
 cdef int put_vector(Buffer b, object value, int width, Py_ssize_t *length) except -1:
-    """Write one vector as an argument."""
+    """Write one vector as an argument; all vectors of a placeholder must have the same length."""
     cdef Py_buffer view
     if isinstance(value, (str, bytes, bytearray)):
         raise not_numbers(value, width)
     if not PyObject_CheckBuffer(value):
         if isinstance(value, (Mapping, Set)) or not hasattr(value, "__len__"):
             raise not_numbers(value, width)
-        # A copy: code that converts an item to a float may change the list.
+        # Copy the list, since code that converts an item to a float may change the list.
         return put_items(b, value if type(value) is tuple else tuple(value), width, length)
     mask = getattr(value, "mask", None)     # the mask of a numpy.ma array
     if mask is not None and mask.any():
@@ -155,7 +155,7 @@ cdef double number(object item, Py_ssize_t i) except? -1:
 
 
 cdef double number_at(const char *p, char kind, Py_ssize_t size, bint swap) noexcept:
-    """Return the value of an item of a buffer; an integer's size may differ from C's."""
+    """Return the value of an item of ``size`` bytes in a buffer, given its struct format."""
     cdef Raw raw
     cdef Py_ssize_t i
     for i in range(size):
@@ -180,7 +180,7 @@ cdef double number_at(const char *p, char kind, Py_ssize_t size, bint swap) noex
 
 
 cdef inline char *put_number(char *p, double v, int width, Py_ssize_t i) except NULL:
-    """Write a number as a little-endian float of this width."""
+    """Write item i of a vector as a little-endian float of ``width`` bytes."""
     cdef unsigned long long bits
     cdef unsigned int single_bits
     cdef float single = <float>v

@@ -3,11 +3,12 @@ from .grammar cimport known_length_end
 cdef enum:
     VERBS_SIZE = 18
     LONGEST_NAME = 8
-    # The longest number to merge: always in range. repr() of a float has up to 24 characters.
+    # A longer number is not merged. A number up to this length is always in range, and repr() of a
+    # float has up to 24 characters.
     NUMBER_BYTES = 40
     # A number of 19 digits is below 2^64, the limit of both parts of a stream ID.
     ID_DIGITS = 19
-    # Room for EX or PX, and the longest plain time.
+    # Room for EX or PX, and the longest plain number of seconds or milliseconds.
     TAIL_BYTES = 32
     TIME_DIGITS = 9
 
@@ -15,7 +16,7 @@ cdef enum:
 cdef enum Check:
     ANYTHING
     PAIR            # a key and a value, without options
-    TIMED           # PAIR, and EX or PX with a plain number
+    TIMED           # a PAIR, then EX or PX with a plain number
     SCORE           # a score and a member of a sorted set
     PLACE           # longitude, latitude, and a member
     STREAM_ID
@@ -42,10 +43,10 @@ cdef struct Command:
     bint small                          # whether the name SET is in lower case
     const Verb *verb                    # NULL if the command can't be merged
     Py_ssize_t words                    # number of all arguments
-    Py_ssize_t item_words
+    Py_ssize_t item_words               # number of arguments in the items
 
 
-# The last name read; most commands have the same name as their predecessor.
+# The last name read, and its verb: most commands have the same name as their predecessor.
 cdef struct Last:
     char name[LONGEST_NAME]
     long long size

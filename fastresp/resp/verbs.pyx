@@ -1,6 +1,9 @@
 # cython: language_level=3, cdivision=True
 """The commands that can be merged, and the requirements on their arguments.
 
+A verb describes a command that can be merged. A command's items are its repeatable arguments, such
+as elements or field-value pairs.
+
 A command is merged only if a server runs it as a whole or not at all, and if an error can't depend
 on one item. So an error reply to a merged command is the reply to each of the original commands.
 """
@@ -43,7 +46,7 @@ cdef frozenset names_of(int number):
 
 
 cdef bint is_word(const char *text, long long size, const char *capitals) noexcept nogil:
-    """Return whether a text is a given word, ignoring case."""
+    """Return whether a text is the word ``capitals`` in any case."""
     cdef int i
     for i in range(<int>size):
         if capitals[i] == 0 or (text[i] & ~0x20) != capitals[i]:
@@ -52,7 +55,7 @@ cdef bint is_word(const char *text, long long size, const char *capitals) noexce
 
 
 cdef const Verb *find_verb(const char *name, long long size, Last *last) noexcept nogil:
-    """Return the verb of a command's name; NULL if there is no such verb."""
+    """Return the verb with a name; NULL if there is no such verb."""
     cdef int i
     if size > LONGEST_NAME:
         return NULL
@@ -67,7 +70,7 @@ cdef const Verb *find_verb(const char *name, long long size, Last *last) noexcep
 
 
 cdef bint is_score(const char *p, const char *end) noexcept nogil:
-    """Return whether every server accepts a text as a score, as ``-1.5``, ``1e-7`` or ``+inf``."""
+    """Return whether all servers accept a text as a score, such as ``-1.5``, ``1e-7``, ``+inf``."""
     cdef const char *whole
     cdef const char *stop
     cdef const char *digits
@@ -174,7 +177,7 @@ cdef bint is_stream_id(const char *p, const char *end) noexcept nogil:
 
 
 cdef bint is_fit(const Verb *verb, int place, const char *text, const char *end) noexcept nogil:
-    """Return whether every server accepts an argument at this index in an item."""
+    """Return whether every server accepts a text as the argument at index ``place`` of an item."""
     if verb.check == SCORE:
         return place > 0 or is_score(text, end)
     if verb.check == PLACE:
@@ -198,7 +201,7 @@ cdef bint are_fit(const Command *c) noexcept nogil:
 
 
 cdef const char *zadd_options_end(const char *p, Py_ssize_t *words) noexcept nogil:
-    """Skip the options of ZADD, except INCR, which is not merged."""
+    """Skip the options of ZADD, except INCR, since ZADD with INCR is not merged."""
     cdef const char *text
     cdef const char *after = p
     cdef long long size
@@ -215,13 +218,13 @@ cdef const char *zadd_options_end(const char *p, Py_ssize_t *words) noexcept nog
 
 
 cdef void read_options_of_set(Command *c) noexcept nogil:
-    """Read the arguments of SET: a pair, and possibly a time."""
+    """Read the arguments of SET: a key and a value, and possibly EX or PX with a time."""
     cdef const char *p = c.items
     cdef const char *text
     cdef long long size
     c.small = (p - 5)[0] & 0x20
     if memcmp(p - 5, b"set" if c.small else b"SET", 3) != 0:
-        c.verb = NULL                   # mixed case: the merged name could not preserve it
+        c.verb = NULL                   # the name of the merged command can't keep mixed case
     elif c.item_words == 4:
         next_word(&p, &size)
         next_word(&p, &size)
