@@ -18,7 +18,7 @@ cdef class ChunkWriter:
         chunk_bytes: a chunk ends with the row that reaches this size.
 
     Attributes:
-        commands: whole commands written so far.
+        commands: the number of whole commands written so far.
         max_bulk_bytes: larger arguments are refused; None for no limit.
     """
 
@@ -30,27 +30,27 @@ cdef class ChunkWriter:
 
     @property
     def commands(self):
-        """Whole commands written so far."""
+        """The number of whole commands written so far."""
         return self.buffer.first_command + self.buffer.commands
 
     @property
     def skipped(self):
-        """Commands left out so far because of a null."""
+        """The number of commands left out so far because of a null."""
         return (self.rows - self.start_row) * self.row_commands + self.deletes - self.commands
 
     @property
     def deletes(self):
-        """HDEL commands written so far for null fields, in addition to the commands of the plan."""
+        """The number of HDEL commands written so far because fields are null."""
         return self.buffer.deletes
 
     @property
     def nulls_skipped(self):
-        """Nulls left out of written commands so far: field-value pairs and list items."""
+        """The number of nulls left out so far as field-value pairs or list items of commands."""
         return self.buffer.nulls_left_out
 
     @property
     def max_bulk_bytes(self):
-        """The largest argument accepted, in bytes, or None for no limit."""
+        """The maximum size of an argument in bytes; None for no limit."""
         return None if self.buffer.out.most == PY_SSIZE_T_MAX else self.buffer.out.most
 
     @max_bulk_bytes.setter
@@ -75,11 +75,11 @@ cdef class ChunkWriter:
                 yield chunk
 
     def start_at(self, row):
-        """Begin with a later row of the source; earlier rows are not encoded."""
+        """Set the index of the first row to encode; earlier rows of the source are skipped."""
         self.start_row = row
 
     def fill(self, source):
-        """Encode rows of a source until a chunk is due; return False at the end of the source."""
+        """Encode rows until a chunk is complete; return False at the end of the source."""
         raise NotImplementedError
 
     def take(self):
@@ -89,14 +89,14 @@ cdef class ChunkWriter:
             return self.buffer.take() if self.buffer.commands else None
 
     cdef int begin(self) except -1:
-        """Mark the start of fill(); when fill() ends, the caller must set busy to False."""
+        """Record that fill() is running; the caller must set ``busy`` to False when it ends."""
         with cython.critical_section(self):
             self.check_free()
             self.busy = True
         return 0
 
     cdef int check_free(self) except -1:
-        """Raise if the source, default= or another thread uses the writer while fill() runs."""
+        """Raise if fill() is running: the source, default= or another thread called the writer."""
         if self.busy:
             raise RuntimeError(
                 f"this {type(self).__name__} is encoding a row; its source, default= and other "

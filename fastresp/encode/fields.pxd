@@ -14,8 +14,8 @@ cdef class Field:
     cdef readonly Py_ssize_t position   # -1 for a field given by name
     cdef readonly str convert           # "json", "f16", "f32", "f64" or None
     cdef readonly Py_ssize_t at         # offset in the template's text
-    cdef readonly Field head            # for a path, its first field; otherwise None
-    cdef readonly tuple path            # the names of a path; otherwise only the field's name
+    cdef readonly Field head            # the first field of a path; None for any other field
+    cdef readonly tuple path            # the names of a path; for any other field, its name
 
 
 cdef class Items(Field):
@@ -45,11 +45,10 @@ cdef enum RowKind:
 
 cdef class Rows:
     cdef readonly str text
-    # The type of the last row, and the properties of this type.
-    cdef object row_type
-    cdef int row_kind
-    cdef tuple row_names                # the names of its fields; None if fields have no names
-    cdef bint by_item                   # named fields are accessed by item
+    cdef object row_type                # the type of the last row
+    cdef int row_kind                   # the RowKind of this type
+    cdef tuple row_names                # the names of the row's fields; None if they have no names
+    cdef bint by_item                   # whether named fields are accessed by item
 
     cdef int classify(self, object row) except -1
     cdef object look_up(self, Field field, object row, Nulls nulls)

@@ -20,9 +20,12 @@ cdef class Field:
     """A placeholder: a field of the row, by name, position or path, and its conversion.
 
     Args:
-        key: the field's name or position; for a path, its text, which may also be a field's name.
-        head: for a path, its first Field.
-        path: for a path, the remaining names.
+        key: the field's name or position. For a path, the text of the path, which may also be the
+            name of a field.
+        head: the first Field of a path.
+        path: the names of a path after ``head``.
+        convert: the conversion of the value; None to send the value itself.
+        at: the placeholder's offset in the template's text.
     """
 
     def __init__(self, key, *, head=None, path=(), convert=None, at=0):
@@ -40,14 +43,14 @@ cdef class Field:
 
 
 cdef class Items(Field):
-    """A placeholder for a list, one argument per item, or for a dict as field-value pairs."""
+    """A placeholder for a list as one argument per item, or for a dict as field-value pairs."""
 
 
 cdef class Pairs(Field):
     """A placeholder for all fields not named in the same command, as field-value pairs.
 
     Args:
-        left_out: other Fields to leave out.
+        left_out: additional Fields to leave out.
         convert: "json" to write nested values as JSON.
     """
 
@@ -57,11 +60,11 @@ cdef class Pairs(Field):
 
 
 cdef class Absent(Pairs):
-    """The names of the null fields that a {**} leaves out.
+    """A placeholder for the names of the null fields that a {**} leaves out.
 
     Args:
-        pairs: the {**}.
-        named: the Fields named in the command of the {**}.
+        pairs: the placeholder {**}.
+        named: the Fields that the command with the {**} names.
     """
 
     def __init__(self, Pairs pairs not None, named):
@@ -75,10 +78,10 @@ cdef class Row(Field):
 
 
 cdef class Rows:
-    """Look up fields of rows; most rows have the same type as the previous row."""
+    """Looks up the fields of rows; most rows have the same type as the previous row."""
 
     cdef int classify(self, object row) except -1:
-        """Determine how to access the fields of rows of this type."""
+        """Determine how to access the fields of rows of the same type as ``row``."""
         cdef int kind
         self.row_names = None
         self.by_item = False
@@ -112,7 +115,10 @@ cdef class Rows:
         return 0
 
     cdef object look_up(self, Field field, object row, Nulls nulls):
-        """Return a field's value; None if a mapping lacks the key, unless nulls are errors."""
+        """Return the value of a field.
+
+        If a mapping lacks the field, return None, or raise TemplateError if nulls are errors.
+        """
         cdef Py_ssize_t depth = 0
         cdef PyObject *borrowed = peek(
             self.row_kind, <PyObject *>field.name, field.position, row
@@ -137,7 +143,7 @@ cdef class Rows:
         return None
 
     cdef object found(self, Field field, object row, Field whole):
-        """Return the value of a field by its whole name; ABSENT if a mapping lacks the field.
+        """Return the value of a field by name or position; ABSENT if a mapping lacks the field.
 
         Args:
             whole: the placeholder, for error messages.
@@ -171,7 +177,7 @@ cdef class Rows:
         raise self.missing(whole, row)
 
     cdef object within(self, Field field, object holder, Py_ssize_t depth):
-        """Return the value of the next name of a path; ABSENT if a mapping lacks the name."""
+        """Return the value of a path's name at ``depth``; ABSENT if a mapping lacks the name."""
         cdef str name = field.path[depth]
         if isinstance(holder, Mapping):
             return item_of(holder, name)
@@ -183,7 +189,7 @@ cdef class Rows:
             raise self.missing_within(field, holder, depth) from error
 
     cdef object names(self, Field field, object row):
-        """Return the names of a row's fields, for a placeholder that needs field names."""
+        """Return the names of a row's fields; ``field`` is the placeholder that needs the names."""
         if self.row_kind <= ROW_MAPPING:
             return row.keys()
         names = self.row_names
@@ -209,7 +215,7 @@ cdef class Rows:
         """Return the error for a missing field, with the row's fields and the closest name.
 
         Args:
-            left_out: whether the placeholder leaves out this field, which the first row must have.
+            left_out: whether the field is one that a {**-name} leaves out, and the first row lacks.
         """
         kind = type(row).__name__
         words = f"the row has no field {{{field.key}}}"
@@ -237,7 +243,7 @@ cdef class Rows:
         return TemplateError(f"{words}: {has}", self.text, field.at)
 
     cdef object missing_within(self, Field field, object holder, Py_ssize_t depth):
-        """Return the error for a name of a path that is missing in its parent value."""
+        """Return the error for the name at ``depth`` of a path, which ``holder`` lacks."""
         before = ".".join(field.path[:depth])
         names = names_in(holder)
         words = f"the row has no field {{{field.key}}}: "

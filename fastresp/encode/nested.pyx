@@ -11,7 +11,7 @@ NESTED = (dict, list, tuple)
 
 
 cdef str as_json(object value, object default):
-    """Return a value as compact JSON, and a null as 'null'; raise for NaN and infinity."""
+    """Return a value as compact JSON; a null becomes 'null', and NaN and infinity are errors."""
     cdef Watched watched = None
     if default is not None:
         watched = default = Watched(value, default)
@@ -32,9 +32,9 @@ cdef str as_json(object value, object default):
 
 
 cdef class Watched:
-    """A default= for JSON that detects changes to the value being encoded.
+    """Calls default= for json.dumps, and detects whether the value being encoded has changed.
 
-    json.dumps checks a list's size again after each item, so a list that shrinks ends early.
+    json.dumps checks a list's size again after each item, so it omits items of a list that shrinks.
     """
 
     cdef object value
@@ -81,7 +81,7 @@ cdef class Watched:
 
 
 def json_text(value):
-    """Return the JSON form of a value whose type JSON lacks; the default= of json.dumps."""
+    """Return the JSON form of a value whose type JSON lacks; this is a default= of json.dumps."""
     text = usual_text(value)
     if text is not None or is_null(value):
         return text

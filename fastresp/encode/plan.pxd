@@ -20,26 +20,25 @@ cdef class Op:
     cdef bytes ready                    # OP_COPY: the bytes; text and size refer to them
     cdef const char *text
     cdef Py_ssize_t size
-    # Other ops: the placeholder, and its borrowed name and position. OP_JOINED: the last part.
-    cdef Field field
-    cdef PyObject *name
-    cdef Py_ssize_t position
+    cdef Field field                    # the placeholder; OP_JOINED: the last placeholder read
+    cdef PyObject *name                 # borrowed: the placeholder's name
+    cdef Py_ssize_t position            # the placeholder's position
     cdef tuple parts                    # OP_JOINED: bytes or Field
     cdef Py_ssize_t arguments           # number of arguments; 0 if it depends on the row
     cdef int digits                     # OP_JOINED: number of digits in the last length
     cdef frozenset used                 # OP_PAIRS: names and positions to leave out
-    cdef tuple left_out                 # names that the first row must have; None after that row
-    cdef int width                      # OP_VECTOR: bytes of an item
-    cdef Py_ssize_t length              # OP_VECTOR: items of the first vector; -1 before it
+    cdef tuple left_out                 # Fields that the first row must have; None after that row
+    cdef int width                      # OP_VECTOR: number of bytes per item
+    cdef Py_ssize_t length              # OP_VECTOR: number of items per vector; -1 if unknown
 
 
 cdef class Program:
     cdef tuple ops
-    cdef bint alone                     # at most a name and a key besides lists and {**}
-    cdef bint deletes                   # the command deletes null fields
-    cdef bint counted                   # every row has the same number of arguments
-    cdef bint checked                   # the name is fixed and passed the check
-    cdef int digits                     # if not counted: digits in the last number of arguments
+    cdef bint alone                     # whether at most two arguments are not lists or {**}
+    cdef bint deletes                   # whether the command deletes null fields
+    cdef bint counted                   # whether every row has the same number of arguments
+    cdef bint checked                   # whether the name is fixed and passed the check
+    cdef int digits                     # number of digits in the last number of arguments
 
 
 cdef Py_ssize_t n_deletes(Plan plan) except -1

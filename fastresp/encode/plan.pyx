@@ -1,5 +1,8 @@
 # cython: language_level=3, cdivision=True
-"""Compile a parsed template into a program that writes the commands of a row."""
+"""Compile the commands of a template into programs, and write the commands of rows.
+
+A program is a sequence of ops for one command; each op writes one or more arguments.
+"""
 
 from cpython.list cimport PyList_Check, PyList_GET_SIZE
 from cpython.object cimport PyObject
@@ -48,7 +51,7 @@ from ..outcome.errors import EncodeError
 from ..outcome.missing_fields import spelled
 from ..resp.values import pack
 
-# Marks a pair of {*field}, whose values can't be JSON.
+# The value of ``nested`` for the pairs of {*field}, whose values are never written as JSON.
 cdef int IS_ITEM = -1
 
 
@@ -69,7 +72,7 @@ cdef class Plan(Rows):
     cdef int put_row(
         self, Buffer b, object row, Py_ssize_t index, Nulls nulls, object default
     ) except -1:
-        """Write a row's commands, and mark their ends."""
+        """Write the commands of a row, and record the end of each command."""
         cdef Py_ssize_t start
         cdef PyObject *program      # borrowed, like op and value: see put_simple
         if type(row) is not self.row_type:
@@ -88,7 +91,7 @@ cdef class Plan(Rows):
         return 0
 
     cdef str field(self):
-        """Return the name of the current field, or None."""
+        """Return the name of the field being written, for messages; None if there is no field."""
         cdef Op op = (<Program>self.programs[self.program]).ops[self.op]
         if op.kind == OP_PAIRS:
             return repr(self.pair)
@@ -103,7 +106,7 @@ cdef Py_ssize_t n_deletes(Plan plan) except -1:
 cdef int put_command(
     Plan plan, Program program, Buffer b, object row, Nulls nulls, object default
 ) except -1:
-    """Write one command; return 0 if a null or empty lists leave out the command."""
+    """Write one command; return 1, or 0 if a null or empty lists mean to leave it out."""
     cdef Py_ssize_t i, n, arguments = 0, start = own_size(&b.out), left_out = b.nulls_left_out
     cdef Py_ssize_t listed = 0
     cdef bint needed = program.alone
@@ -147,7 +150,7 @@ cdef int put_command(
 cdef Py_ssize_t put_composed(
     Plan plan, Buffer b, Op op, object row, Nulls nulls, object default
 ) except -1:
-    """Write any op except a plain value; return the number of arguments written."""
+    """Write an op that is neither OP_COPY nor OP_VALUE; return the number of arguments written."""
     if op.kind == OP_CONVERTED:
         return put_argument(b, fetch(plan, op.field, row, nulls, default), nulls, default)
     if op.kind == OP_VECTOR:
@@ -166,7 +169,7 @@ cdef Py_ssize_t put_composed(
 cdef int put_joined(
     Plan plan, Buffer b, Op op, object row, Nulls nulls, object default
 ) except -1:
-    """Write one argument of several parts; return 0 if a null leaves out the argument."""
+    """Write one argument of several parts; return 1, or 0 if a null means to leave it out."""
     cdef Py_ssize_t start = own_size(&b.out)
     cdef int digits = op.digits
     cdef PyObject *borrowed
@@ -196,7 +199,7 @@ cdef int put_joined(
 cdef Py_ssize_t put_items(
     Plan plan, Buffer b, Field field, object value, Nulls nulls, object default
 ) except -1:
-    """Write the items of a list as arguments; return the number of arguments written."""
+    """Write the value of {*field} as arguments; return the number of arguments written."""
     cdef Py_ssize_t first = b.argument, size
     if is_null(value):
         return put_argument(b, value, nulls, default)
@@ -277,7 +280,7 @@ cdef bint has_positions(Plan plan, object row) except -1:
 cdef inline int put_pair(
     Buffer b, object name, object value, int nested, Nulls nulls, object default
 ) except -1:
-    """Write a field-value pair, or nothing if the value is a null to be left out."""
+    """Write a field-value pair, or nothing if the value is a null that must be left out."""
     cdef bint simple = type(value) is str or type(value) is int
     if not simple and nulls == NULLS_SKIP and is_null(value):
         b.nulls_left_out += 1
@@ -310,7 +313,7 @@ cdef object nameless(object value):
 
 
 cdef object fetch(Plan plan, Field field, object row, Nulls nulls, object default):
-    """Return the value of a field, or the row, converted to JSON if the placeholder requires it."""
+    """Return the value of a placeholder, as JSON if the placeholder requires it."""
     if isinstance(field, Row):
         fields = plan.as_dict(field, row)
         if None in fields:
@@ -321,7 +324,10 @@ cdef object fetch(Plan plan, Field field, object row, Nulls nulls, object defaul
 
 
 cdef Program compile_command(command):
-    """Compile arguments to ops; adjacent arguments without placeholders become one OP_COPY."""
+    """Compile the arguments of a command.
+
+    Adjacent arguments without placeholders become one OP_COPY.
+    """
     cdef Program program = Program()
     cdef Op op
     fields = [part for argument in command for part in argument if isinstance(part, Field)]
@@ -352,7 +358,7 @@ cdef Program compile_command(command):
 
 
 cdef frozenset names_of(list fields):
-    """Return names and positions of the fields that {**} leaves out."""
+    """Return the names and positions of fields, for {**} to leave out."""
     keys = [field.key for field in fields if not isinstance(field, (Pairs, Row))]
     # A field of a mapping may have a number as its name.
     return frozenset(keys + [str(key) for key in keys])

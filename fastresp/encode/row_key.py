@@ -28,7 +28,7 @@ MOST_SHOWN = 40
 
 
 class Maker(Protocol):
-    """An object that routes or serialises commands: see Router and Serializer."""
+    """An object that routes or serialises commands: a Router or a Serializer."""
 
     @property
     def error(self) -> BaseException | None: ...
@@ -41,7 +41,7 @@ class KeyPlace(NamedTuple):
 
     Attributes:
         command: the command's name.
-        argument: index of the key.
+        argument: the index of the key among the arguments.
         before, after: the text around the placeholder.
         field: the placeholder.
     """
@@ -53,7 +53,7 @@ class KeyPlace(NamedTuple):
     field: Field
 
     def value(self, arguments: Arguments) -> bytes | None:
-        """Return the placeholder's value in a command; None if the command is a different one."""
+        """Return the placeholder's value in a command; None if the command does not match."""
         if arguments[:1] != (self.command,) or len(arguments) <= self.argument:
             return None
         key = arguments[self.argument]
@@ -64,7 +64,7 @@ class KeyPlace(NamedTuple):
 
 
 class RowKeys:
-    """The keys of a template's commands.
+    """Finds the keys of rows in a template's commands, to identify rows in messages.
 
     Args:
         template: the template; None if the commands are unknown.
@@ -76,7 +76,9 @@ class RowKeys:
     def of_row(
         self, at: int, count: int, row: Callable[[int], int], words: Callable[[int], Arguments]
     ) -> str:
-        """Return the key of a row: from the given command, otherwise from the row's other commands.
+        """Return the key of a command's row in the form of ``key_text()``; empty if unknown.
+
+        The key is from the command itself or, if it has no key, from the row's other commands.
 
         Args:
             at: the index of the command.
@@ -116,12 +118,12 @@ class RowKeys:
 
 
 def words_of(command: bytes) -> Arguments:
-    """Return the arguments of a command, to search for a key."""
+    """Return the arguments of a command, to search for a key; empty for a large command."""
     return arguments_of(command) if len(command) <= MOST_BYTES else ()
 
 
 def _places(commands: Commands) -> list[KeyPlace]:
-    """Return the placeholders in keys, except placeholders that other commands use as passwords."""
+    """Return the placeholders in keys, except for placeholders that may contain passwords."""
     hidden: set[Hashable] = set()
     for name, *arguments in commands:
         fixed = b"".join(part for part in name if isinstance(part, bytes))
@@ -157,7 +159,10 @@ def _place(command: Sequence[Sequence[bytes | Field]]) -> KeyPlace | None:
 
 
 def key_probe(plan: Plan) -> tuple[Plan, str] | None:
-    """Return a plan that writes only the first placeholder in a key, and the placeholder's name."""
+    """Return a plan for the first placeholder in a key, and the placeholder's name.
+
+    The plan writes ECHO with the placeholder's value. Return None if there is no such placeholder.
+    """
     place = next(iter(_places(plan.commands)), None)
     if place is None:
         return None

@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""Encode a stream of commands or rows as chunks of RESP; record each command's row."""
+"""Encode a stream of commands or rows as chunks of RESP."""
 
 cimport cython
 from cpython.exc cimport PyErr_CheckSignals
@@ -52,8 +52,8 @@ cdef class Writer(ChunkWriter):
         chunk_seconds: a chunk also ends with the first row after this time.
 
     Attributes:
-        rows: rows read from the source.
-        commands: whole commands written so far.
+        rows: the number of rows read from the source.
+        commands: the number of whole commands written so far.
         max_bulk_bytes: larger arguments are refused; None for no limit.
     """
 
@@ -61,13 +61,13 @@ cdef class Writer(ChunkWriter):
     cdef Nulls nulls
     cdef object default
     cdef double chunk_seconds
-    cdef readonly Py_ssize_t rows       # rows read from the source
+    cdef readonly Py_ssize_t rows       # number of rows read from the source
 
     def __init__(
         self, plan=None, *, nulls="auto", default=None, chunk_bytes=CHUNK_BYTES,
         chunk_seconds=CHUNK_SECONDS,
     ):
-        # A copy: a plan remembers the type of the last row, which differs between Writers.
+        # Copy the plan, since it remembers the type of the last row, which differs between Writers.
         self.plan = None if plan is None else Plan(plan.text, plan.commands)
         if self.plan is not None:
             self.row_commands = len(plan.commands) - n_deletes(plan)
@@ -77,13 +77,13 @@ cdef class Writer(ChunkWriter):
         self.chunk_seconds = chunk_seconds
 
     def start_at(self, row):
-        """Begin with a later row of the source; the iterator must be at that row."""
+        """Set the index of the first row; the iterator must begin with this row."""
         self.start_row = self.rows = row
 
     def fill(self, source):
-        """Encode rows until a chunk is due; return False at the end of the iterator.
+        """Encode rows until a chunk is full or time runs out; return False at the iterator's end.
 
-        If time runs out and all rows are left out, there is no chunk.
+        If time runs out and all rows so far were left out, there is no chunk.
         """
         cdef Buffer b = self.buffer
         cdef Py_ssize_t commands = b.commands, until = self.rows + 1, step = 1
@@ -94,7 +94,7 @@ cdef class Writer(ChunkWriter):
         try:
             for row in source:
                 encoding = True
-                # The list's items are borrowed: without a GIL, another thread could free them.
+                # The row's items are borrowed: without a GIL, another thread could free them.
                 with cython.critical_section(row):
                     if self.plan is None:
                         if put_arguments(b, row, self.nulls, self.default):

@@ -1,4 +1,4 @@
-"""Lua scripts as commands of a template, resent if a server forgets a script."""
+"""Lua scripts as commands of a template; commands are resent if a server forgets a script."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ __all__ = [
     "ForgottenScripts", "Script", "is_forgotten", "loading_of", "resending_of", "script_of",
 ]  # fmt: skip
 
-# More than the code NOSCRIPT, since a script may return this code itself. Source: Redis 6.2 to
-# 8.2, Valkey 8.1 and 9.1.
+# Not only the code NOSCRIPT, since a script may return this code itself. Source: Redis 6.2 to 8.2,
+# Valkey 8.1 and 9.1.
 FORGOTTEN = b"NOSCRIPT No matching script"
 # A server serves other clients after reading this many bytes from one connection.
 TURN_BYTES = 16 << 10
@@ -115,7 +115,7 @@ def loading_of(scripts: Scripts) -> list[bytes]:
 
 
 def resending_of(template: Template | None) -> ForgottenScripts | None:
-    """Return the resending policy for a template's scripts; None if it has no scripts."""
+    """Return the resending policy for a template's scripts; None if there are no scripts."""
     return ForgottenScripts(template.scripts) if template is not None and template.scripts else None
 
 
@@ -132,7 +132,7 @@ def script_of(command: bytes) -> bytes:
 
 
 class ForgottenScripts:
-    """Resend commands that did not run because the server had forgotten their script.
+    """Resends commands that did not run because the server had forgotten their script.
 
     Args:
         scripts: the scripts that can be resent.
@@ -150,11 +150,11 @@ class ForgottenScripts:
         return tries < MOST_REPEATS and script_of(command) in self._scripts
 
     def chunk(self, commands: Iterable[tuple[bytes, int]], most_bytes: int) -> tuple[Chunk, int]:
-        """Return a chunk of the first commands to resend, with the scripts they need.
+        """Return a chunk of the first commands to resend, with the scripts that they need.
 
-        The first command of each script is sent as EVAL, and again after every TURN_BYTES, since
-        another client may flush the scripts in between. A command that was resent before is sent as
-        EVAL.
+        The first command of each script is sent as EVAL, to load the script. This is repeated after
+        every TURN_BYTES, since another client may flush the scripts in between. A command that was
+        resent before is always sent as EVAL.
 
         Args:
             commands: each command as first sent, and the number of times that it was sent.

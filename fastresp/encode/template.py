@@ -76,8 +76,8 @@ class Template(Plan):
 
     Args:
         *texts: templates; each may contain several commands.
-        scripts: the texts of the scripts that its EVALSHA commands run, by their SHA1;
-            ``Script.command()`` sets them.
+        scripts: the texts of the scripts that EVALSHA commands run, by SHA1;
+            ``Script.command()`` sets these texts.
 
     Raises:
         TemplateError: a text can't be parsed; the message has a caret under the mistake.
@@ -217,10 +217,12 @@ def part_of_command(text: str) -> list[tuple[bytes | Field, ...]]:
 
 
 class _Parser:
-    """Parse a template text once, from left to right, starting at an offset.
+    """Parses a template text once, from left to right.
 
     Args:
-        last: whether this is the last text.
+        text: the text.
+        at: the offset to start at.
+        last: whether this is the last of several texts.
     """
 
     def __init__(self, text: str, at: int, *, last: bool = True) -> None:
@@ -308,7 +310,7 @@ class _Parser:
             ) from None
 
     def escape(self, quote: str) -> bytes:
-        """Parse an escape as redis-cli does; leave ``at`` on its last character."""
+        """Parse an escape as redis-cli does; set ``at`` to the last character of the escape."""
         following = self.text[self.at + 1 : self.at + 2]
         if quote == "'":
             if following != "'":
@@ -327,11 +329,11 @@ class _Parser:
         return self.encoded(ESCAPES.get(following, following))
 
     def placeholder(self) -> Field:
-        """Parse ``{...}``; leave ``at`` after it."""
+        """Parse ``{...}``; set ``at`` to the offset after the placeholder."""
         start = self.at
         found = PLACEHOLDER.match(self.text, start)
         if found is None:
-            # A shell splits an unquoted template so: SET, {id}, {Full, Name}
+            # A shell splits an unquoted template into words, such as SET, {id}, {Full, Name}.
             quotes = "" if self.last else "; put a template with spaces in quotes"
             raise self.error(f"this brace is not closed; write '{{{{' for a literal one{quotes}")
         self.at = found.end()
@@ -376,7 +378,7 @@ class _Parser:
         return Pairs(inside, left_out=left_out, convert=convert, at=start)
 
     def conversion(self, mark: str, known: Sequence[str], what: str, start: int) -> str | None:
-        """Return a placeholder's conversion, which must be one of ``known``, or None."""
+        """Return a placeholder's conversion, one of ``known``; None if there is no conversion."""
         if not mark:
             return None
         if mark[1:] not in known:

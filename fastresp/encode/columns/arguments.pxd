@@ -14,14 +14,14 @@ cdef struct Job:
     long long *rows         # source row of each command
     Nulls nulls             # how to handle a null outside a field-value pair
     Nulls pair_nulls        # how to handle a null in a field-value pair
-    Py_ssize_t deletes      # commands that delete null fields
-    Py_ssize_t left_out     # nulls that commands omit
+    Py_ssize_t deletes      # number of commands that delete null fields
+    Py_ssize_t left_out     # number of nulls that commands omit
     Py_ssize_t counted_row  # row of the last put_command()
-    Py_ssize_t deletes_before   # deletes before this row
-    Py_ssize_t left_out_before  # left_out before this row
-    Py_ssize_t commands     # commands written and marked
-    Py_ssize_t whole        # commands of whole rows
-    Py_ssize_t written      # arguments written by a step
+    Py_ssize_t deletes_before   # deletes at the start of counted_row
+    Py_ssize_t left_out_before  # left_out at the start of counted_row
+    Py_ssize_t commands     # number of commands written
+    Py_ssize_t whole        # number of commands of completely written rows
+    Py_ssize_t written      # number of arguments written by a step
     # The fault, and the value that caused it.
     int fault
     Py_ssize_t argument     # index of the argument in its command
@@ -56,7 +56,7 @@ cdef inline char *put_constant(
 
 
 cdef inline void copy_padded(char *p, const char *text, Py_ssize_t n) noexcept nogil:
-    """Copy constants in steps of 16 bytes: they are padded, and p has room."""
+    """Copy constant text in steps of 16 bytes; the text must be padded, and p must have room."""
     cdef Py_ssize_t i = 0
     while i < n:
         memcpy(p + i, text + i, 16)

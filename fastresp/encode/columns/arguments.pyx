@@ -28,7 +28,10 @@ cdef char *put_value(
     Job *job, Nulls nulls, Cell *cell, Py_ssize_t row, const char *before,
     Py_ssize_t before_size, char *p,
 ) noexcept nogil:
-    """Write constants and a value as one argument; return NULL if the argument is left out."""
+    """Write constant text, then a value as one argument.
+
+    Return NULL for a Fault, or if the null value leaves out the argument.
+    """
     cdef Py_ssize_t n
     cdef const char *text = value(cell, row, &n)
     if text is NULL:
@@ -48,7 +51,7 @@ cdef char *put_large(
     Job *job, Cell *cell, const char *text, Py_ssize_t n, const char *before,
     Py_ssize_t before_size, char *p,
 ) noexcept nogil:
-    """Write constants and a large value; refer to the value's memory if it lives long enough."""
+    """Write constant text, then a large value; don't copy a value in the batch's memory."""
     if n > job.out.most:
         job.fault = ARGUMENT_TOO_LARGE
         return NULL
@@ -87,7 +90,7 @@ cdef char *put_items(Job *job, Cell *cell, Py_ssize_t row, char *p) noexcept nog
                 p = put_item(job, &cell.children[0], at, p)
             if p is NULL:
                 return NULL
-    # Leave out the command for an empty list, for a null list, and for pairs with only null values.
+    # Leave out the command for an empty or null list, and if the values of all pairs are null.
     return NULL if job.written == 0 and job.nulls == NULLS_SKIP else p
 
 
@@ -162,7 +165,7 @@ cdef inline char *put_short_field(
 
 
 cdef char *put_null(Job *job, int fault, char *p) noexcept nogil:
-    """Write an empty argument, or nothing, for a null list."""
+    """Write an empty argument for a null list, if nulls are sent so; otherwise return NULL."""
     if fault == IS_NULL and job.nulls == NULLS_EMPTY:
         job.written = 1
         return put_constant(job, b"$0\r\n\r\n", 6, p)

@@ -76,9 +76,9 @@ cdef extern from *:
 
 cdef class Schema:
     cdef ArrowSchema schema             # owned
-    cdef object unknown                 # why columns can't be sent, by name
-    cdef object names                   # all names, with fields, if any has a NUL; otherwise None
-    cdef bint single                    # a struct is the value of one column, not a row
+    cdef object unknown                 # by column name, why the column can't be sent
+    cdef object names                   # all NestedNames, if a name has a NUL; otherwise None
+    cdef bint single                    # whether structs are values of one column, not rows
 
 
 cdef class Batch:
@@ -91,8 +91,8 @@ cdef class ArrowStream:
     cdef object source                  # the object that exported the stream
     cdef object following               # returns the next stream
     cdef Batch only                     # the batch of __arrow_c_array__, or None
-    cdef bint waiting                   # get_next() is running
-    cdef bint ended                     # no more batches are wanted
+    cdef bint waiting                   # whether get_next() is running
+    cdef bint ended                     # whether no more batches are wanted
     cdef int look(self) except -1
     cdef int open(self, capsule) except -1
     cdef int take(self, schema, array) except -1

@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""Read Arrow data of any library through the PyCapsule protocol, batch by batch."""
+"""Read Arrow data from any library through the PyCapsule protocol, batch by batch."""
 
 from cpython.pycapsule cimport PyCapsule_GetPointer
 from libc.string cimport memset
@@ -19,7 +19,7 @@ cdef class Schema:
 
 
 cdef class Batch:
-    """Some rows of all columns; chunks that refer to its memory keep it alive."""
+    """Some rows of all columns; chunks that refer to a batch's memory keep the batch alive."""
 
     def __dealloc__(self):
         if self.array.release is not NULL:
@@ -34,8 +34,8 @@ cdef class ArrowStream:
 
     Args:
         data: the object.
-        following: a function to call after the last batch: it returns the next stream, which has
-            another schema, as ``__arrow_c_stream__`` does; None if there are no more streams.
+        following: a function to call after the last batch. It returns a capsule with the next
+            stream, whose schema may differ, or None if there are no more streams.
 
     Raises:
         SourceError: the source can't export its columns.

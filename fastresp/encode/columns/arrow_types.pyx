@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""Make cells from Arrow types: the kind of a column, from its schema."""
+"""Make cells from Arrow types. A cell describes how to write the values of a column as text."""
 
 from libc.stdint cimport int32_t
 from libc.string cimport memcpy
@@ -55,12 +55,11 @@ from .storage cimport (
     holds_integers,
 )
 
-# A column with the JSON text of the whole row; the column itself is not a field of the row.
+# The extension name of a column with the JSON text of each whole row.
 DOCUMENT = b"fastresp.document"
-# The fields of each row of JSON, for {**}, including fields that have their own columns.
+# The extension name of a column with all fields of each JSON row, for {**}.
 FIELDS = b"fastresp.fields"
-# Canonical extension types that can be sent, because they have a text form or can be sent as
-# stored; and the allowed formats of their storage.
+# The extension types that can be sent, with the allowed formats of their storage.
 cdef dict EXTENSIONS = {
     b"arrow.uuid": ("w:16",), b"arrow.json": ("u", "U", "vu"), b"arrow.bool8": ("c",),
     b"arrow.fixed_shape_tensor": ("+w:",), DOCUMENT: ("z",), VALUE: ("u",),
@@ -81,9 +80,11 @@ cdef dict STORAGES = {
 
 
 cdef int build(Cell *cell, ArrowSchema *schema, list zones) except -1:
-    """Set the function that writes a type's values as text, unless the type has no text form.
+    """Fill in a cell for the values of a type; a type without a text form gets no ``text``.
 
     Args:
+        cell: an empty cell.
+        schema: the type.
         zones: receives the time zones that the cell points to. The list must outlive the cell.
     """
     cdef bytes name = b"" if schema.name is NULL else schema.name
@@ -128,7 +129,7 @@ cdef int build(Cell *cell, ArrowSchema *schema, list zones) except -1:
 
 
 cdef bint settle_json(Cell *cell) except -1:
-    """Set and return whether the values, including all nested values, have a JSON form."""
+    """Set and return ``cell.json``: whether the values and all nested values have a JSON form."""
     cdef Py_ssize_t i
     cell.json = cell.form != FORM_NONE and cell.form != FORM_BYTES
     for i in range(cell.n_children):

@@ -1,7 +1,7 @@
 from .cell cimport Cell
 
 
-# The name of a name-value pair within a JSON text.
+# The position of a name in a JSON text.
 cdef struct Key:
     Py_ssize_t at
     Py_ssize_t size
@@ -15,7 +15,7 @@ cdef const char *text_of_nested(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcep
 
 
 cdef inline Py_ssize_t character_size(const char *text, Py_ssize_t n) noexcept nogil:
-    """Return the bytes of the UTF-8 character here, or 0 if it is invalid. Source: RFC 3629."""
+    """Return the size of the UTF-8 character at ``text``; 0 if invalid. Source: RFC 3629."""
     cdef unsigned char first = text[0], second
     cdef Py_ssize_t size = 2 if first < 0xE0 else 3 if first < 0xF0 else 4, k
     if first < 0x80:

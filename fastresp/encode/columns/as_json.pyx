@@ -46,7 +46,7 @@ prepare()
 
 
 cdef const char *text_of_json(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
-    """Return a value of the inner cell as JSON, and a null as 'null'."""
+    """Return a value of ``cell.inner`` as JSON; a null becomes 'null'."""
     cut(&cell.scratch, 0)
     cdef int fault = put_json(&cell.scratch, cell.inner, i, False)
     if fault:
@@ -57,7 +57,7 @@ cdef const char *text_of_json(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept 
 
 
 cdef const char *text_of_nested(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
-    """Return a value of the inner cell as JSON, or NULL for a null."""
+    """Return a value of ``cell.inner`` as JSON, or NULL for a null."""
     cdef Py_ssize_t at = i
     if resolve(cell.inner, &at) is NULL:
         n[0] = BAD_INDEX if at < 0 else IS_NULL
@@ -66,7 +66,7 @@ cdef const char *text_of_nested(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcep
 
 
 cdef Cell *culprit(Cell *cell, Py_ssize_t i) noexcept nogil:
-    """Return the field of the inner cell whose value can't be written, otherwise the inner cell."""
+    """Return the field of ``cell.inner`` whose value can't be written, or ``cell.inner``."""
     cdef Py_ssize_t k
     cdef Cell *field
     for k in range(cell.inner.n_children if cell.inner.form == FORM_STRUCT else 0):
@@ -78,7 +78,7 @@ cdef Cell *culprit(Cell *cell, Py_ssize_t i) noexcept nogil:
 
 
 cdef int put_json(Out *out, Cell *cell, Py_ssize_t i, bint quoted) noexcept nogil:
-    """Write a value; ``quoted`` writes it as a string, as required for the name of a pair."""
+    """Write a value as JSON; if ``quoted`` is True, write numbers as strings, as in names."""
     cell = resolve(cell, &i)
     if cell is NULL:
         return BAD_INDEX if i < 0 else put(out, b"null", 4)
@@ -190,9 +190,11 @@ cdef int put_map(Out *out, Cell *cell, Py_ssize_t i) noexcept nogil:
 
 
 cdef const Key *repeated(Key *keys, Py_ssize_t n, const char *base) noexcept nogil:
-    """Return a duplicate name, or NULL; may sort the names.
+    """Return a duplicate name; NULL if there is no duplicate.
 
     Args:
+        keys: the names; they may be sorted.
+        n: the number of names.
         base: the text that contains the names.
     """
     cdef Py_ssize_t i, k

@@ -48,10 +48,10 @@ cdef bint make_vector(Cell *cell, Cell *lists, str kind) except -1:
 cdef inline Py_ssize_t locate(
     Cell *cell, Py_ssize_t i, Py_ssize_t *count, Cell **found
 ) noexcept nogil:
-    """Return the index of a vector's first item, or -1 if it is invalid.
+    """Return the index of a vector's first item; -1 if the vector is invalid.
 
     Args:
-        count: receives the vector's length; on error, the Fault.
+        count: receives the vector's length, or the Fault if the vector is invalid.
         found: receives the cell that contains the items of all vectors.
     """
     cdef Py_ssize_t start, end, at
@@ -79,7 +79,7 @@ cdef inline Py_ssize_t locate(
 
 
 cdef const char *text_of_ready_vector(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
-    """Return a vector whose bytes in Arrow memory can be sent as they are."""
+    """Return the bytes of a vector in Arrow memory, which can be sent unchanged."""
     cdef Cell *items
     cdef Py_ssize_t start = locate(cell, i, n, &items)
     if start < 0:
@@ -92,7 +92,7 @@ cdef const char *text_of_ready_vector(Cell *cell, Py_ssize_t i, Py_ssize_t *n) n
 
 
 cdef const char *text_of_vector(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
-    """Return a vector whose numbers must be converted."""
+    """Convert the numbers of a vector, and return the vector's bytes."""
     cdef Cell *items
     cdef Py_ssize_t k, count, start = locate(cell, i, &count, &items)
     if start < 0:

@@ -24,7 +24,7 @@ cdef int bind(Cell *cell, ArrowArray *array, Py_ssize_t base) except -1:
     """Point a cell to the memory of a batch.
 
     Args:
-        base: for a child with the same rows as its parent, the parent's offset.
+        base: the parent's offset if the cell has the same rows as its parent; otherwise 0.
     """
     cdef Py_ssize_t i, first
     check_shape(cell, array)

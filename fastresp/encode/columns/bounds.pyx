@@ -78,12 +78,14 @@ cdef int check_shape(Cell *cell, ArrowArray *array) except -1:
 
 
 cdef void keep_sound(Cell *cell, int above) noexcept nogil:
-    """Cut the length of a bound cell to the values before the first damaged one.
+    """Reduce the length of a cell so that it ends before the first damaged value.
 
-    Children are checked first, so that references are checked against undamaged child values.
+    Children are checked first, so that references to damaged child values count as damaged.
 
     Args:
-        above: 0 for a column, whose strings sound_rows() checks; 1 for the struct of all columns.
+        cell: the cell, pointing to a batch.
+        above: 1 for the struct of all columns, 0 for a column, below 0 for a nested column. The
+            offsets of a column's own strings are not checked here, but by ``sound_rows()``.
     """
     cdef Py_ssize_t i, n = max(cell.length, 0)
     for i in range(cell.n_children):
@@ -108,7 +110,7 @@ cdef void keep_sound(Cell *cell, int above) noexcept nogil:
 
 
 cdef Py_ssize_t sound_rows(Cell *cell, Py_ssize_t first, Py_ssize_t last) noexcept nogil:
-    """Return the first damaged row of a column before ``last``, or ``last``.
+    """Return the index of the first damaged row from ``first`` to ``last - 1``, or ``last``.
 
     Offsets are checked right before their values are written, while the next offsets are
     prefetched: 0.2 ns per value instead of 0.5.
@@ -125,7 +127,7 @@ cdef Py_ssize_t sound_rows(Cell *cell, Py_ssize_t first, Py_ssize_t last) noexce
 cdef Py_ssize_t rising(
     Cell *cell, Py_ssize_t first, Py_ssize_t last, Py_ssize_t length, int64_t most
 ) noexcept nogil:
-    """Return the index of the first value whose offsets decrease or exceed the last offset."""
+    """Return the index of the first value whose offsets decrease or are too large, or ``last``."""
     cdef Py_ssize_t at = cell.offset + first, n = last - first
     if n <= 0:
         return last
@@ -143,7 +145,7 @@ ctypedef fused Offset:
 cdef Py_ssize_t rising_offsets(
     const Offset *offsets, Py_ssize_t n, Py_ssize_t length, int64_t most
 ) noexcept nogil:
-    """Return the number of leading values before the first decreasing offset.
+    """Return the number of leading values whose offsets neither decrease nor are too large.
 
     Signed offsets are read as unsigned integers, since C defines unsigned differences. If no offset
     is below 0, the highest bit of a difference means that the offsets decrease.
@@ -185,7 +187,7 @@ cdef Py_ssize_t viewed(Cell *cell, Py_ssize_t n, int64_t most) noexcept nogil:
 
 
 cdef Py_ssize_t run_ends(Cell *ends) noexcept nogil:
-    """Return the number of leading runs before the first run end that does not increase."""
+    """Return the number of leading runs whose ends increase."""
     cdef Py_ssize_t i
     cdef int64_t before = 0, end
     for i in range(ends.length):

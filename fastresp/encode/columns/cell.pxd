@@ -29,7 +29,7 @@ cdef enum Fault:
     OUT_OF_RANGE = -2       # a date that ISO 8601 can't represent
     BAD_INDEX = -3          # an index outside its dictionary
     NULL_INSIDE = -4        # a null within a vector
-    OTHER_LENGTH = -5       # a vector whose length differs from the first vector's
+    OTHER_LENGTH = -5       # a vector whose length differs from the first vector's length
     TOO_LARGE = -6          # a number that becomes infinite in the vector's type
     NOT_FINITE = -7         # a NaN or infinity, which JSON lacks
     NULL_KEY = -8           # a null as the name of a pair
@@ -56,7 +56,7 @@ cdef enum Form:
     FORM_LIST
     FORM_STRUCT
     FORM_MAP
-    FORM_OTHER              # a dictionary or runs: the values have their own form
+    FORM_OTHER              # a reference: the form is that of the dictionary, runs or field
 
 
 # The memory layout of values.
@@ -79,7 +79,7 @@ cdef enum Layout:
 cdef struct Zone:
     PyObject *zone          # borrowed; NULL for a fixed offset
     int fixed               # the fixed offset, in seconds east of UTC
-    int64_t *spans          # a cache: the numbers of time spans
+    int64_t *spans          # the numbers of the cached time spans
     int *offsets            # the offset in each time span
 
 
@@ -87,45 +87,46 @@ cdef enum:
     LONGEST = 64
 
 
-# A column or nested column: how to write a value as text, and the memory with the values.
+# A column or nested column: how to write a value as text, and where the values are.
 cdef struct Cell:
-    # Returns the text of a value, valid until the next call; NULL and a Fault in n on error. Never
-    # called for values that the validity bitmap marks as null: value() checks that.
+    # Returns the text of a value, valid until the next call. On error, returns NULL and sets n to a
+    # Fault. Call value() instead: this function does not check the validity bitmap.
     const char *(*text)(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil
     # Writes the text at p and returns the end of the text, or NULL for a value out of range. Needs
-    # room for LONGEST bytes, more for a decimal. NULL if the text is in Arrow memory.
+    # room for LONGEST bytes, more for a decimal. There is no such function if the text is in Arrow
+    # memory.
     char *(*write)(Cell *cell, Py_ssize_t i, char *p) noexcept nogil
-    bint brief              # write() needs at most LONGEST bytes
+    bint brief              # whether write() needs at most LONGEST bytes
     int digits              # number of digits in the length of the last written argument
     Form form
     Layout layout
     Storage storage         # storage of numbers, or of a dictionary's indices
     bint json               # whether values and all nested values have a JSON form
     bint plain              # whether these are strings or bytes with 32-bit offsets
-    bint lasting            # texts are in Arrow memory, and live as long as the batch
+    bint lasting            # whether texts are in Arrow memory, valid as long as the batch lives
     # Fields for the current batch:
     Py_ssize_t offset       # index of the batch's first row
     const uint8_t *validity     # NULL if there are no nulls
     const void *values      # the buffer with values or offsets
     const char *bytes       # the bytes of all strings
-    bint empty              # all strings are empty
+    bint empty              # whether all strings are empty
     const char **variadic   # the data buffers of views
     Py_ssize_t n_variadic
     const int64_t *sizes    # sizes of the data buffers, or of list views
-    Py_ssize_t length       # values from the offset to the first damaged one
+    Py_ssize_t length       # number of values from the offset to the first damaged value
     Py_ssize_t run          # index of the current run
     bint may_be_null
     # Fields for the column:
-    Py_ssize_t width        # bytes per value, or items per fixed-size list
-    int64_t per_second      # the unit of times, such as 1_000 for ms
+    Py_ssize_t width        # number of bytes per value, or of items per fixed-size list
+    int64_t per_second      # number of time units per second, such as 1_000 for ms
     int scale               # the scale of decimals
-    Py_ssize_t vector       # items of the first vector; -1 before the first vector
+    Py_ssize_t vector       # number of items of the first vector; -1 before the first vector
     Zone *zone
     Cell *children
     Py_ssize_t n_children
-    Cell *inner             # borrowed: the cell whose values are converted
-    Cell *over              # the inner cell's struct, if the inner cell is a field
-    bint hidden             # not a field of the row
+    Cell *inner             # borrowed: the cell whose values are converted, or the field of a path
+    Cell *over              # borrowed: the struct of ``inner`` if this is a path; otherwise NULL
+    bint hidden             # whether this column is not a field of the row
     char *name              # owned: UTF-8
     Py_ssize_t name_size
     Out scratch             # memory for formatted texts
@@ -148,7 +149,7 @@ cdef const char *text_of_run(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept n
 
 
 cdef inline const char *value(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
-    """Return the text of a value; on error NULL, with a Fault in n."""
+    """Return the text of a value, with its size in n; on error NULL, with a Fault in n."""
     cdef Py_ssize_t at
     cdef const int32_t *offsets
     if cell.validity is not NULL:
@@ -172,9 +173,14 @@ cdef inline bint is_null(Cell *cell, Py_ssize_t i) noexcept nogil:
 
 
 cdef inline Cell *resolve(Cell *cell, Py_ssize_t *i) noexcept nogil:
-    """Follow dictionaries, runs and paths to a value; return its cell, and set i to its index.
+    """Follow dictionaries, runs and paths to a value; return the cell and the index of the value.
 
-    Return NULL if the value is null; set i to -1 if the index is out of bounds.
+    Args:
+        i: the value's index in ``cell``; receives the index in the returned cell, or -1 if an index
+            is out of bounds.
+
+    Returns:
+        NULL if the value is null, or an index is out of bounds.
     """
     if cell.form == FORM_OTHER:
         cell = followed(cell, i)

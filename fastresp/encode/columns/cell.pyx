@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""A cell: the kind of an Arrow column, and how to write its values as text."""
+"""A cell: the kind of an Arrow column, and how to write the column's values as text."""
 
 from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free, malloc
@@ -38,7 +38,7 @@ cdef Py_ssize_t number_in(str text) except -2:
 
 
 cdef void copy_properties(Cell *cell, Cell *inner) noexcept:
-    """Copy the properties of the values to the cell of a dictionary or of runs."""
+    """Set up a cell that refers to the values of another cell, ``inner``."""
     cell.form = FORM_OTHER
     cell.lasting = inner.lasting
 
@@ -54,7 +54,8 @@ cdef int make_field(Cell *cell, Cell *over, Cell *field, bytes name) except -1:
     """Set a cell to refer to a field of a struct; the field is null where the struct is null.
 
     Args:
-        over: the struct, or a cell that refers to it.
+        over: the struct, or a cell that refers to the struct.
+        field: the field.
         name: the whole path, for error messages.
     """
     cell.over, cell.inner = over, field
@@ -75,7 +76,7 @@ cdef int set_name(Cell *cell, bytes name) except -1:
 
 
 cdef int rename(Cell *cell, list names) except -1:
-    """Set the names of all descendants."""
+    """Set the names of a cell's children, and of their children, from NestedNames."""
     cdef Py_ssize_t i
     for i in range(min(cell.n_children, len(names))):
         name, within = names[i]
@@ -92,7 +93,7 @@ cdef str name_of(Cell *cell):
 
 
 cdef void span(Cell *cell, Py_ssize_t i, Py_ssize_t *start, Py_ssize_t *end) noexcept nogil:
-    """Set the range of a list's items among the items of all lists."""
+    """Set ``start`` and ``end`` to the range of a list's items among the items of all lists."""
     cdef Py_ssize_t at = cell.offset + i
     cdef const int32_t *small = <const int32_t *>cell.values
     cdef const int64_t *large = <const int64_t *>cell.values
@@ -118,7 +119,7 @@ cdef const char *text_of_written(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexce
     return NULL if end is NULL else cell.scratch.base
 
 
-# Values that refer to other values.
+# The functions below write values that refer to other values.
 
 
 cdef const char *text_of_dictionary(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
@@ -145,7 +146,7 @@ cdef const char *text_of_field(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept
 
 
 cdef Cell *followed(Cell *cell, Py_ssize_t *i) noexcept nogil:
-    """Return the cell that dictionaries, runs and paths lead to; NULL if any value is null."""
+    """Return the cell that dictionaries, runs and paths lead to; arguments as for resolve()."""
     while cell.form == FORM_OTHER:
         if cell.over is not NULL:
             if resolve(cell.over, i) is NULL:
@@ -162,7 +163,7 @@ cdef Cell *followed(Cell *cell, Py_ssize_t *i) noexcept nogil:
 
 
 cdef Py_ssize_t inner_index(Cell *cell, Py_ssize_t i) noexcept nogil:
-    """Return the index of this row's value; -1 if the index is out of bounds."""
+    """Return the index of a row's value in the dictionary or the runs; -1 if out of bounds."""
     cdef int64_t at = cell.offset + i
     if cell.text is text_of_run:
         return find_run(cell, at)

@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""Encode Arrow columns as chunks of RESP: run a template over batches, without Python objects."""
+"""Encode Arrow columns as chunks of RESP with a template, without Python objects for values."""
 
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.ref cimport Py_DECREF
@@ -53,13 +53,14 @@ cdef str DAMAGE = "the data is damaged; recreate the columns, or the file that t
 cdef class ColumnWriter(ChunkWriter):
     """Encode Arrow columns through a plan, into chunks of whole commands.
 
-    Use it like a Writer, with an ArrowStream as the source.
+    Use a ColumnWriter like a Writer, with an ArrowStream as the source.
 
     Args:
         plan: a Plan (such as a Template) to run for each row.
         stream: the source of the columns.
         nulls, chunk_bytes: as for a Writer.
-        of_files: whether the columns are read from files, whose rows a query can filter.
+        of_files: whether the columns are read from files; if so, an error about a null advises the
+            user to filter the rows with ``sql``.
 
     Raises:
         TemplateError: a column is missing, or its type does not fit the placeholder.
@@ -71,10 +72,10 @@ cdef class ColumnWriter(ChunkWriter):
     cdef Nulls nulls
     cdef bint of_files
     cdef Batch batch
-    cdef bint slow                      # the last batch was slow to arrive
-    cdef Py_ssize_t at                  # rows of the batch already written
-    cdef Py_ssize_t looked              # rows of the batch already checked for damage
-    cdef Py_ssize_t before              # rows of all earlier batches
+    cdef bint slow                      # whether the last batch was slow to arrive
+    cdef Py_ssize_t at                  # number of rows of the batch that are written
+    cdef Py_ssize_t looked              # number of rows of the batch that are checked for damage
+    cdef Py_ssize_t before              # number of rows of all earlier batches
 
     def __init__(
         self, plan, ArrowStream stream, *, nulls="auto", chunk_bytes=CHUNK_BYTES, of_files=False
@@ -88,7 +89,7 @@ cdef class ColumnWriter(ChunkWriter):
 
     @property
     def rows(self):
-        """Rows read from the source."""
+        """The number of rows read from the source."""
         return self.before + self.at
 
     @property
@@ -99,11 +100,19 @@ cdef class ColumnWriter(ChunkWriter):
         return [steps.names[i] for i in range(steps.n_columns) if not steps.columns[i].hidden]
 
     def start_at(self, row, first_row=0):
-        """Begin with a later row of the source; ``first_row`` is the first row of the stream."""
+        """Set the index of the first row to encode.
+
+        Args:
+            row: the index of the row in the source.
+            first_row: the index, in the source, of the stream's first row.
+        """
         self.start_row, self.before = row, first_row
 
     def fill(self, source):
-        """Encode rows until a chunk is due; return False at the end."""
+        """Encode rows until a chunk is full; return False at the end of the stream.
+
+        A chunk also ends if the source was slow.
+        """
         cdef ArrowStream stream = source
         self.begin()
         try:
@@ -157,7 +166,7 @@ cdef class ColumnWriter(ChunkWriter):
         return True
 
     cdef int write(self) except -1:
-        """Write rows of the batch until a chunk is due or the batch ends."""
+        """Write rows of the batch until a chunk is full or the batch ends."""
         cdef Job job
         cdef Buffer b = self.buffer
         cdef Steps steps = self.steps
@@ -247,7 +256,7 @@ cdef class ColumnWriter(ChunkWriter):
 
 
 cdef str without(str name):
-    """Return a query that leaves out the rows with a null in this column."""
+    """Return a query that leaves out the rows with a null in a column."""
     column = '"' + name.replace('"', '""') + '"'
     if not name or "." in name:                    # it may be a path within a column
         column = "..."
@@ -255,7 +264,15 @@ cdef str without(str name):
 
 
 cdef object described(int fault, Job *job, str name, Py_ssize_t most, bint of_files):
-    """Return a sentence about the fault of a value of this column."""
+    """Return a sentence about a value's Fault.
+
+    Args:
+        fault: the Fault.
+        job: the state of the writer.
+        name: the name of the column.
+        most: the maximum size of an argument in bytes.
+        of_files: as for ColumnWriter.
+    """
     if fault == IS_NOT_ALLOWED:
         words = Message("cannot send a null: Redis has no null; ", WITHOUT_NULLS)
         if not of_files:

@@ -45,6 +45,8 @@ cdef int make_time(Cell *cell, str kind, list zones) except -1:
     """Set a cell to write values of a decimal or time type.
 
     Args:
+        cell: the cell.
+        kind: the type's format string.
         zones: receives the time zone that the cell points to.
     """
     cell.form = FORM_TEXT
@@ -75,7 +77,7 @@ cdef int make_time(Cell *cell, str kind, list zones) except -1:
 
 
 cdef int set_zone(Cell *cell, str name, list zones) except -1:
-    """Set a cell's time zone: a fixed offset, or a zone with offsets that are looked up by time."""
+    """Set a cell's time zone: a fixed UTC offset, or a zone whose offsets are looked up by time."""
     cdef Zone *zone
     try:
         if name[0] in "+-":
@@ -157,7 +159,7 @@ cdef char *write_timestamp(Cell *cell, Py_ssize_t i, char *p) noexcept nogil:
 
 
 cdef char *write_zoned(Cell *cell, Py_ssize_t i, char *p) noexcept nogil:
-    """Write an instant as the time in the column's zone, with its offset from UTC."""
+    """Write an instant as the local time in the column's zone, with the UTC offset."""
     cdef int64_t number = (<const int64_t *>cell.values)[cell.offset + i]
     cdef int offset = offset_at(cell.zone, floor_divide(number, cell.per_second))
     cdef int64_t shift = offset * cell.per_second
@@ -170,7 +172,7 @@ cdef char *write_zoned(Cell *cell, Py_ssize_t i, char *p) noexcept nogil:
 
 
 cdef inline int offset_at(Zone *zone, int64_t second) noexcept nogil:
-    """Return the offset at an instant, in seconds east of UTC; CHANGES on error."""
+    """Return a zone's UTC offset at an instant, in seconds east of UTC; CHANGES on error."""
     cdef int64_t span = floor_divide(second, SPAN_SECONDS)
     cdef Py_ssize_t at = span & (SPANS - 1)
     cdef int offset
@@ -184,14 +186,14 @@ cdef inline int offset_at(Zone *zone, int64_t second) noexcept nogil:
 
 
 cdef int look_up_span(Zone *zone, int64_t span) noexcept nogil:
-    """Return the offset in a time span if both ends have the same offset, otherwise CHANGES."""
+    """Return the UTC offset in a time span; CHANGES if both ends have different offsets."""
     cdef int first = look_up(zone, span * SPAN_SECONDS)
     cdef int last = look_up(zone, (span + 1) * SPAN_SECONDS - 1)
     return first if first == last else CHANGES
 
 
 cdef int look_up(Zone *zone, int64_t second) noexcept with gil:
-    """Query Python for the offset at an instant; return CHANGES on error."""
+    """Query Python for the UTC offset at an instant; return CHANGES on error."""
     try:
         there = (EPOCH + timedelta(seconds=second)).astimezone(<object>zone.zone)
         return int(there.utcoffset().total_seconds())

@@ -1,4 +1,4 @@
-"""Prepare the tables of each library for a lossless export as Arrow columns."""
+"""Prepare tables of other libraries for a lossless export as Arrow columns."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ALTERED = {"uhugeint", "bit", "time with time zone"}
 
 
 class Described:
-    """Information about a stream of columns that its Arrow export loses."""
+    """Information about a stream of columns that is lost in an Arrow export."""
 
     arrow_schema: Any = None
     unknown: Mapping[str, str] = MappingProxyType({})
@@ -50,7 +50,7 @@ class Exported(NamedTuple):
 
 
 def exported(data: Any) -> Exported:
-    """Return data of any library as an object with a lossless Arrow export.
+    """Return data from any library as an object with a lossless Arrow export.
 
     Raises:
         SourceError: the export would lose names or values.
@@ -119,9 +119,9 @@ def _flat(names: NestedNames) -> Iterator[str]:
 
 
 def _of_pandas(frame: Any) -> tuple[Any, dict[str, str]]:
-    """Return a DataFrame as a pyarrow Table, and why some columns can't be sent.
+    """Return a DataFrame as a pyarrow Table, and by name why columns can't be sent.
 
-    Every named index becomes a column; by default pyarrow leaves out a RangeIndex.
+    Every named index becomes a column, even a RangeIndex, which pyarrow leaves out by default.
     """
     try:
         import pyarrow as pa
@@ -156,7 +156,9 @@ def _of_pandas(frame: Any) -> tuple[Any, dict[str, str]]:
 
 
 def _objects(data: Any) -> dict[str, str]:
-    """Return why columns of Python objects can't be sent: polars exports their memory addresses.
+    """Return why columns of Python objects can't be sent, by name.
+
+    polars would export the memory addresses of the objects.
 
     Raises:
         SourceError: the data is a single column of Python objects.
@@ -173,14 +175,17 @@ def _objects(data: Any) -> dict[str, str]:
 
 
 def _is_of_objects(kind: Any) -> bool:
-    """Return whether a type is polars' Object, or an Array of Object; no other type can nest it."""
+    """Return whether a type is polars' Object, or an Array of Object, possibly nested."""
     while getattr(kind, "inner", None) is not None:
         kind = kind.inner
     return str(kind) == "Object"
 
 
 def altered(relation: Any) -> dict[str, str]:
-    """Return why columns of a DuckDB relation can't be sent: the export changes their values."""
+    """Return why columns of a DuckDB relation can't be sent, by name.
+
+    DuckDB's export would change the values of these columns.
+    """
     return {
         name: f"is of DuckDB's type {kind}, whose values Arrow can't represent"
         for name, kind in zip(relation.columns, relation.types, strict=True)
@@ -195,7 +200,7 @@ def _is_altered(kind: Any) -> bool:
 
 
 def _check_names(data: Any) -> None:
-    """Refuse names with a NUL in libraries whose export would truncate the names or abort.
+    """Refuse names with a NUL from libraries whose export would truncate the names or abort.
 
     Raises:
         SourceError: a name has a NUL.
@@ -212,6 +217,10 @@ def _check_names(data: Any) -> None:
 
 def check_names(names: Iterable[object], what: str) -> None:
     """Refuse names with a NUL.
+
+    Args:
+        names: the names; objects other than str are ignored.
+        what: the type of the data, for the message.
 
     Raises:
         SourceError: a name has a NUL.

@@ -2,7 +2,7 @@ from .cell cimport Cell
 
 
 cdef enum:
-    VALUE_MARK = 0xFF       # see VALUE
+    VALUE_MARK = 0xFF       # the first byte of a JSON value that is not a string: see VALUE
 
 cdef bytes VALUE
 

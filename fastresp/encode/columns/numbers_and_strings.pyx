@@ -41,8 +41,9 @@ cdef const char *HEX = b"0123456789abcdef"
 cdef const char *EMPTY = b""        # NULL would mean null
 
 
-# A string column with JSON values: a string that begins with VALUE_MARK, which is not UTF-8, is the
-# text of a number, a boolean, an object or a list; any other string is a JSON string.
+# The extension name of a string column with JSON values. A string that begins with VALUE_MARK, a
+# byte that is not UTF-8, is the text of a number, a boolean, an object or a list. Any other string
+# is a JSON string.
 cdef bytes VALUE = b"fastresp.value"
 
 
@@ -181,7 +182,7 @@ cdef const char *text_of_value(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept
 
 
 cdef const char *text_of_any(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
-    """Return a JSON value of the inner cell as text, with objects and lists as JSON."""
+    """Return a JSON value of ``cell.inner`` as text, with objects and lists as JSON."""
     cdef bint marked
     cdef const char *text
     if is_null(cell.inner, i):
@@ -202,7 +203,7 @@ cdef inline const char *one_or_zero(const char *text, Py_ssize_t *n) noexcept no
 cdef const char *json_value(
     Cell *cell, Py_ssize_t i, Py_ssize_t *n, bint *marked
 ) noexcept nogil:
-    """Return a JSON value without VALUE_MARK; ``marked`` is set unless the value is a string."""
+    """Return a JSON value without VALUE_MARK; ``marked`` receives whether it had VALUE_MARK."""
     cdef const int32_t *offsets = <const int32_t *>cell.values + cell.offset + i
     cdef const char *text = cell.bytes + offsets[0]
     n[0] = offsets[1] - offsets[0]
@@ -220,13 +221,13 @@ cdef const char *text_of_large_string(Cell *cell, Py_ssize_t i, Py_ssize_t *n) n
 
 
 cdef const char *text_of_view(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
-    """Return the text of a view: up to 12 bytes inline, otherwise a buffer's number and offset."""
+    """Return the text of a view: up to 12 bytes are in the view, a longer text is in a buffer."""
     cdef const uint32_t *view = <const uint32_t *>cell.values + 4 * (cell.offset + i)
     cdef int64_t size = view[0]
     n[0] = size
     if size <= 12:
         return <const char *>&view[1]
-    # Unsigned, so that a negative offset is far beyond its buffer.
+    # The offset is read as unsigned, so that a negative offset is far beyond the buffer's end.
     if view[2] < cell.n_variadic and size + view[3] <= cell.sizes[view[2]]:
         return cell.variadic[view[2]] + view[3]
     n[0] = DAMAGED

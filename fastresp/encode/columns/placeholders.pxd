@@ -2,7 +2,7 @@ from .arrow cimport ArrowSchema
 from .cell cimport Cell
 
 
-# The target of a placeholder: a column, or a field within one.
+# The target of a placeholder: a column, or a field within a column.
 cdef struct Found:
     Cell *cell
     ArrowSchema *schema
@@ -12,19 +12,19 @@ cdef class Columns:
     cdef Cell root                      # the struct of all columns
     cdef Cell *columns                  # borrowed: the fields of the root, or the root itself
     cdef Py_ssize_t n_columns
-    cdef Cell *fields                   # borrowed: the fields of each row, or NULL
-    cdef Py_ssize_t own                 # index of the first column after the fields
-    cdef Cell *document                 # borrowed: the whole row as JSON, if such a column exists
-    cdef bint named                     # the columns have names
+    cdef Cell *fields                   # borrowed: the column with all fields of JSON rows, or NULL
+    cdef Py_ssize_t own                 # index of the first column after ``fields``
+    cdef Cell *document                 # borrowed: the column with whole rows as JSON, or NULL
+    cdef bint named                     # whether the columns have names
     cdef Cell *forms                    # owned: cells for conversions and paths
     cdef Py_ssize_t n_forms
     cdef str text                       # the template's text
     cdef ArrowSchema *top               # borrowed from the schema until all cells are made
     cdef list names
     cdef dict places                    # indices of columns by name
-    cdef object unknown                 # why columns can't be sent, by name
-    cdef bint single                    # {0} is the struct of all columns
-    cdef bint by_row                    # placeholders refer to columns, not only to the struct
+    cdef object unknown                 # by column name, why the column can't be sent
+    cdef bint single                    # whether {0} is the struct of all columns
+    cdef bint by_row                    # whether a placeholder refers to columns, not the struct
     cdef list kept                      # objects that C pointers refer to
     cdef int bind_forms(self) except -1
     cdef set named_by(self, arguments, field)

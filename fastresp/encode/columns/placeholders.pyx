@@ -38,18 +38,20 @@ from ..fields import (
     Row,
 )
 
-# An unnamed pandas index: a column that the user did not create.
+# How the name of an unnamed pandas index begins: the user did not create this column.
 cdef str INDEX_NAME = "__index_level_"
-# Initial scratch memory of a form.
+# The initial scratch memory of a form, in bytes.
 cdef Py_ssize_t SCRATCH_BYTES = 256
 
 
 cdef class Columns:
-    """The columns of a schema, and for each placeholder the cell that writes its values.
+    """The columns of a schema, and the cells that write the values of placeholders.
+
+    A form is a cell for a placeholder with a conversion or a path.
 
     Args:
         plan: the template.
-        schema: names and types of the columns.
+        schema: the names and types of the columns.
     """
 
     def __cinit__(self, *args):
@@ -115,7 +117,7 @@ cdef class Columns:
         return 0
 
     cdef set named_by(self, arguments, field):
-        """Return the columns that {**} leaves out because the command names them."""
+        """Return the indices of the columns that {**} leaves out because the command names them."""
         if not self.named:
             raise TemplateError(
                 f"{{{field.key}}} needs columns with names, and this is a single column; write "
@@ -135,11 +137,11 @@ cdef class Columns:
         return used
 
     cdef list unnamed(self, set used, field):
-        """Return the columns that {**} sends in addition to the rows' own fields."""
+        """Return the indices of the columns that {**} sends, except the fields of JSON rows."""
         return self.distinct([i for i in range(self.own, self.n_columns) if i not in used], field)
 
     cdef Cell *values_of(self, field) except NULL:
-        """Return the cell that writes the values of the rows' fields."""
+        """Return the cell that writes the values of the fields of JSON rows."""
         cdef Found found
         cdef Cell *form
         found.cell = &self.fields.children.children[1]
@@ -151,7 +153,7 @@ cdef class Columns:
         return form
 
     cdef list distinct(self, columns, field):
-        """Return the columns to send by name; refuse duplicate names."""
+        """Return the indices of columns without hidden columns; refuse duplicate names."""
         found = [i for i in columns if not self.columns[i].hidden]
         names = [self.names[i] for i in found]
         if len(set(names)) < len(names):
@@ -197,7 +199,7 @@ cdef class Columns:
         return form
 
     cdef Cell *form_of(self, Found found, field) except NULL:
-        """Return a cell that converts the values of a column as its placeholder requires."""
+        """Return a cell that converts the values of a column as the placeholder requires."""
         cdef Cell *form = self.new_form()
         form.inner = found.cell
         if reserve(&form.scratch, form.scratch.base, SCRATCH_BYTES) is NULL:
@@ -230,7 +232,7 @@ cdef class Columns:
         )
 
     cdef Cell *check(self, Found found, field) except NULL:
-        """Refuse a column whose values don't fit the placeholder."""
+        """Return the cell of a column; refuse a column whose values don't fit the placeholder."""
         cdef Cell *inner = innermost(found.cell)
         cdef str name = "0" if found.cell is &self.root else spelled(name_of(found.cell))
         if not isinstance(field, Items):
@@ -271,7 +273,7 @@ cdef class Columns:
         return found
 
     cdef Found find(self, field) except *:
-        """Find the target of a placeholder: a column, or a field within one."""
+        """Return the target of a placeholder: a column, or a field within a column."""
         cdef Py_ssize_t depth = 0, i = self.index(field)
         cdef Found found
         if i >= 0:
@@ -289,7 +291,7 @@ cdef class Columns:
         return found
 
     cdef bint is_whole(self, field) except -1:
-        """Return whether a placeholder refers to a single column of structs, or to its fields."""
+        """Return whether a placeholder refers to a single column of structs, or to their fields."""
         first = field if field.head is None else field.head
         return self.single and first.position == 0 and "0" not in self.places
 
@@ -320,7 +322,7 @@ cdef class Columns:
         return found
 
     cdef object missing(self, field):
-        """Return the error for a missing column; it lists the columns and the closest name."""
+        """Return the error for a missing column, with the names of the columns."""
         has = "it is a single column; write {0} for it"
         first = field if field.head is None else field.head
         if self.named:
@@ -337,7 +339,10 @@ cdef class Columns:
         )
 
     cdef Py_ssize_t index(self, field) except -2:
-        """Return the index of a placeholder's column, or -1; names are tried before positions."""
+        """Return the index of a placeholder's column; -1 if there is no such column.
+
+        Names are tried before positions.
+        """
         cdef str name = str(field.key)
         found = self.places.get(name, ()) if self.named else ()
         if len(found) > 1:

@@ -46,7 +46,19 @@ cdef int put_rows(
     Job *job, Steps steps, Py_ssize_t before, Py_ssize_t *at, Py_ssize_t last,
     Py_ssize_t chunk_bytes,
 ) noexcept nogil:
-    """Write rows, and mark the end of each command; stop before a row with a Fault."""
+    """Write rows, and record the end of each command; stop before a row with a Fault.
+
+    Args:
+        job: the state of the writer.
+        steps: the steps, attached to the batch.
+        before: the number of rows before the batch.
+        at: the first row to write; receives the index after the last written row.
+        last: the index after the last row to write.
+        chunk_bytes: stop after the row that reaches this size.
+
+    Returns:
+        The Fault; 0 if there is no Fault.
+    """
     # Local variables stay in registers; the compiler must assume that a write changes any memory.
     cdef Out *out = job.out
     cdef Py_ssize_t row = at[0], start, whole = job.commands, commands = whole
@@ -93,9 +105,10 @@ cdef int put_rows(
 
 
 cdef inline char *put_plain(Job *job, Command *command, Py_ssize_t row, char *p) noexcept nogil:
-    """Write a command with only short values and no nulls; needs room for the whole command.
+    """Write a command that has only short values and no nulls, as most commands.
 
-    Most commands are like this. It costs half as much as put_command(), which handles the others.
+    There must be room for the whole command. For any other command, put_command() is called, which
+    costs twice as much.
     """
     cdef Step *step = command.steps
     cdef Step *end = step + command.n_steps
@@ -114,7 +127,7 @@ cdef inline char *put_plain(Job *job, Command *command, Py_ssize_t row, char *p)
 
 
 cdef inline char *put_short(Cell *cell, Py_ssize_t row, char *p) noexcept nogil:
-    """Write a value as one argument; return NULL if it is null or not short."""
+    """Write a value as one argument; return NULL if the value is null or not short."""
     cdef Py_ssize_t n
     cdef const char *text
     cdef char *end
@@ -195,7 +208,7 @@ cdef inline Nulls nulls_of(Job *job, Step *step) noexcept nogil:
 
 
 cdef int note(Job *job, Command *command, Step *step) noexcept nogil:
-    """Record the argument and the cell of a value that can't be written."""
+    """Record the argument and the cell of a step whose value can't be written."""
     cdef Step *before = command.steps
     job.argument = step.arguments
     while before != step:
@@ -261,7 +274,7 @@ cdef char *put_varying(Job *job, Command *command, Py_ssize_t row, char *p) noex
 
 
 cdef char *put_name(Job *job, Step *step, Py_ssize_t row, char *p) noexcept nogil:
-    """Write the name of a column whose value is null; return NULL if it has a value."""
+    """Write the name of a column if the value is null; otherwise return NULL."""
     cdef Py_ssize_t n
     if value(step.cell, row, &n) is not NULL:
         return NULL
@@ -272,7 +285,7 @@ cdef char *put_name(Job *job, Step *step, Py_ssize_t row, char *p) noexcept nogi
 
 
 cdef char *put_joined(Job *job, Step *step, Py_ssize_t row, char *p) noexcept nogil:
-    """Write an argument of several parts; look up all parts first for the total length."""
+    """Write an argument of several parts, after adding up the sizes of all parts."""
     cdef Py_ssize_t k, size = 0
     cdef Part *part
     for k in range(step.n_parts):
@@ -299,7 +312,7 @@ cdef char *put_joined(Job *job, Step *step, Py_ssize_t row, char *p) noexcept no
 
 
 cdef bint is_refused(Job *job, const char *command, const char *end) noexcept with gil:
-    """Return whether a command must be refused because of its name, which is data."""
+    """Return whether a command must be refused because of its name, which the data contains."""
     try:
         check_command(command, end)
         return False

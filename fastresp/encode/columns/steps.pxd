@@ -18,9 +18,9 @@ cdef enum:
     SHORT_BYTES = 4096
 
 
-# A part of an argument: bytes, or a cell and the text of its value, once looked up.
+# A part of an argument: constant text, or a cell with the text of the current value.
 cdef struct Part:
-    Cell *cell              # NULL for bytes
+    Cell *cell              # NULL for constant text
     const char *text
     Py_ssize_t size
 
@@ -33,15 +33,15 @@ cdef struct Name:
 
 cdef struct Step:
     StepKind kind
-    bint pair               # a null leaves out the pair, not the command
-    bint lists              # the arguments belong to a list or to {**}
+    bint pair               # whether a null leaves out the pair, not the command
+    bint lists              # whether the arguments belong to a list or to {**}
     const char *text        # the constant text before the step's value
     Py_ssize_t size
     Py_ssize_t arguments    # the number of arguments in the constant text
     Cell *cell
     Part *parts             # owned
     Py_ssize_t n_parts
-    bint absent             # STEP_FIELDS: write the names of null fields
+    bint absent             # STEP_FIELDS: whether to write only the names of null fields
     Cell *values            # STEP_FIELDS: the cell of the fields' values
     Name *names             # owned: the names of the batch's fields
     Py_ssize_t n_names
@@ -52,19 +52,19 @@ cdef struct Step:
 cdef struct Command:
     Step *steps             # owned
     Py_ssize_t n_steps
-    bint deletes            # the command deletes null fields
-    bint alone              # has at most a name and a key besides lists and {**}
-    bint pairs              # has a {**}
-    bint may_vary           # the number of arguments may differ between rows
-    bint counted            # the number is the same for all rows of this batch
+    bint deletes            # whether the command deletes null fields
+    bint alone              # whether it has at most a name and a key besides lists and {**}
+    bint pairs              # whether it has a {**}
+    bint may_vary           # whether the number of arguments may differ between rows
+    bint counted            # whether the number is the same for all rows of this batch
     const char *counted_start   # the header and the text before the first value
     Py_ssize_t counted_size
     const char *start           # the text without the header
     Py_ssize_t size
-    bint plain              # put_plain() may write it: see attach()
+    bint plain              # whether put_plain() may write the command
     Py_ssize_t most         # the maximum size in bytes if all values are short
-    Py_ssize_t longest      # its longest argument if all values are short
-    bint checked            # the name is fixed and passed the check
+    Py_ssize_t longest      # the maximum size of an argument if all values are short
+    bint checked            # whether the name is fixed and passed the check
     int digits              # if not counted: number of digits in the last number of arguments
 
 
@@ -73,7 +73,7 @@ cdef class Steps(Columns):
     cdef Py_ssize_t n_commands
     cdef list left_out                  # sets of the names of fields to leave out
     cdef dict texts                     # the names of fields as arguments, by step
-    cdef bint skips_pairs               # leave out field-value pairs with a null
+    cdef bint skips_pairs               # whether to leave out field-value pairs with a null
     cdef int attach(self, Batch batch, Py_ssize_t most) except -1
     cdef void look(self, Py_ssize_t first, Py_ssize_t last) noexcept nogil
     cdef Cell *damaged(self) noexcept

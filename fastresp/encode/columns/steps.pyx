@@ -1,5 +1,8 @@
 # cython: language_level=3, cdivision=True
-"""Compile a template into steps over Arrow columns: a column and its form for each placeholder."""
+"""Compile a template into steps over Arrow columns.
+
+A step writes constant text and then the values of one argument or placeholder.
+"""
 
 from libc.stdlib cimport calloc, free, realloc
 
@@ -21,11 +24,11 @@ from ..fields import Absent, Items, Pairs
 
 
 cdef class Steps(Columns):
-    """The commands to write for each row of columns with this schema.
+    """The commands to write for each row of columns with a schema.
 
     Args:
         plan: the template.
-        schema: names and types of the columns.
+        schema: the names and types of the columns.
         nulls: how to handle a null.
 
     Raises:
@@ -54,10 +57,11 @@ cdef class Steps(Columns):
         free(self.commands)
 
     cdef int attach(self, Batch batch, Py_ssize_t most) except -1:
-        """Point all columns to a batch, and find the commands that have the same shape in all rows.
+        """Point all columns to a batch, and prepare the commands for this batch.
 
         Args:
-            most: the largest argument allowed, in bytes.
+            batch: the batch.
+            most: the maximum size of an argument in bytes.
         """
         cdef Py_ssize_t i, k
         cdef Command *command
@@ -82,7 +86,7 @@ cdef class Steps(Columns):
         return 0
 
     cdef int look_up(self, Step *step) except -1:
-        """Prepare the names of the fields in a batch."""
+        """Prepare the names of the JSON rows' fields in a batch."""
         cdef Cell *names = step.cell.children.children.children
         cdef set left_out = self.left_out[step.left_out]
         cdef list texts = []
@@ -108,7 +112,7 @@ cdef class Steps(Columns):
         return 0
 
     cdef void look(self, Py_ssize_t first, Py_ssize_t last) noexcept nogil:
-        """Check more rows, and end the batch before the first damaged row."""
+        """Check the rows ``first`` to ``last - 1``; end the batch before the first damaged row."""
         cdef Py_ssize_t i, sound
         for i in range(self.n_columns + (self.document is not NULL)):
             sound = sound_rows(&self.columns[i], first, last)
@@ -116,7 +120,7 @@ cdef class Steps(Columns):
                 last = self.columns[i].length = self.root.length = sound
 
     cdef Cell *damaged(self) noexcept:
-        """Return the column of the first value outside its memory."""
+        """Return the column with the first damaged value."""
         cdef Py_ssize_t i
         for i in range(self.n_columns + (self.document is not NULL) if self.named else 0):
             if self.columns[i].length <= self.root.length:
@@ -188,7 +192,12 @@ cdef class Steps(Columns):
         return 0
 
     cdef list planned(self, arguments):
-        """Return the steps as tuples: kind, constant text, its arguments, whether a pair, parts."""
+        """Return the steps of a command.
+
+        Returns:
+            Tuples of the step's kind, the constant text, the number of arguments in this text,
+            whether the step is a field-value pair, and what to write after the text.
+        """
         cdef list steps = []
         cdef bytes before = b""
         cdef Py_ssize_t n = 0
@@ -241,7 +250,7 @@ cdef class Steps(Columns):
         return 0
 
     cdef const char *keep(self, bytes text) except NULL:
-        # The text is read in steps of 16 bytes.
+        # Pad the text, since copy_padded() reads it in steps of 16 bytes.
         text += bytes(16)
         self.kept.append(text)
         return text

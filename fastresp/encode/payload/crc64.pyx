@@ -79,7 +79,7 @@ cdef enum:
 
 
 cdef uint64_t crc64(uint64_t crc, const char *data, Py_ssize_t size) noexcept nogil:
-    """Return the checksum of bytes that continue earlier ones; ``crc`` is 0 for the first bytes."""
+    """Return the CRC-64 of bytes; ``crc`` is the checksum of the preceding bytes, 0 at first."""
     cdef const char *end = data + size
     cdef uint64_t word
     cdef char[16] folded
@@ -126,7 +126,7 @@ def checksum(const unsigned char[::1] data not None, uint64_t crc=0):
 
 
 cdef uint64_t product(uint64_t a, uint64_t b) noexcept:
-    """Multiply two polynomials, power 0 in the highest bit, modulo the checksum's polynomial."""
+    """Multiply two polynomials modulo the checksum's polynomial; the highest bit is power 0."""
     cdef uint64_t bit = <uint64_t>1 << 63, found = 0
     while bit:
         if a & bit:
@@ -137,7 +137,7 @@ cdef uint64_t product(uint64_t a, uint64_t b) noexcept:
 
 
 def shifted(uint64_t crc, uint64_t zeros):
-    """Return the checksum of bytes followed by this many zero bytes.
+    """Return the checksum of the same bytes followed by ``zeros`` zero bytes.
 
     The checksum is linear: if zeros in a file are replaced by ``bytes``, the new checksum is
     ``old ^ shifted(checksum(bytes), size of the following bytes)``.

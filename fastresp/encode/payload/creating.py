@@ -65,14 +65,14 @@ def _name(command: Sequence[Argument]) -> str:
 
 
 def _shape(part: bytes | Field) -> object:
-    """Return an object that is equal for equal parts of arguments."""
+    """Return an object to compare parts of arguments: equal parts have equal objects."""
     if isinstance(part, Field):
         return (isinstance(part, Row), part.key, part.path, part.convert)
     return part
 
 
 def _error(template: Template, index: int, words: str) -> TemplateError:
-    """Return an error whose caret is under a command."""
+    """Return an error with a caret under the command at an index."""
     text, at = template.text, 0
     for command in template.commands[: index + 1]:
         name = _text(command[0]).decode(errors="replace")

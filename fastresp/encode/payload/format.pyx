@@ -14,8 +14,8 @@ DEFAULTS = {
 }
 # The maximum bytes of a list's node for list-max-listpack-size -1 to -5. Source: quicklist.c.
 cdef tuple NODE_BYTES = (4096, 8192, 16384, 32768, 65536)
-# The maximum if list-max-listpack-size is a number of elements. Source: SIZE_SAFETY_LIMIT in
-# quicklist.c.
+# The maximum bytes of a list's node if list-max-listpack-size is a number of elements. Source:
+# SIZE_SAFETY_LIMIT in quicklist.c.
 cdef long long SAFE_NODE_BYTES = 8192
 cdef long long MOST_ENTRIES = <long long>1 << 62
 

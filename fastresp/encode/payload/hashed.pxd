@@ -1,6 +1,7 @@
 """Hash a text with Python's own hash function, SipHash.
 
-Its key is random in each process, so attackers can't choose texts that collide.
+The key of the hash function is random in each process, so attackers can't choose texts with equal
+hashes.
 """
 
 from libc.stdint cimport uint64_t

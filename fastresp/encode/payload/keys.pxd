@@ -1,7 +1,7 @@
 from libc.stdint cimport uint64_t
 
 
-# The stored part of a key: 88 bits of its hash, and its row in 40 bits.
+# What is stored of a key: 88 bits of the key's hash, and the key's row in 40 bits.
 cdef struct Fingerprint:
     uint64_t hashed
     uint64_t rest                       # 0 if empty; otherwise 24 bits of the hash, then row + 1

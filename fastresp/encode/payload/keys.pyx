@@ -16,8 +16,8 @@ cdef extern from *:
     #if defined(__linux__)
     #include <sys/mman.h>
     #endif
-    /* Return zeroed memory. For a large table, request huge pages (optional): otherwise finding
-       a page costs more than finding the key. */
+    /* Return zeroed memory. For a large table, request huge pages: otherwise, address translation
+       costs more than the search for the key. */
     static void *fastresp_table(size_t size) {
     #if defined(__linux__) && defined(MADV_HUGEPAGE)
         const size_t huge = 1 << 21;
@@ -51,10 +51,12 @@ cdef uint64_t ROW_MASK = (<uint64_t>1 << ROW_BITS) - 1
 cdef class Keys:
     """Keys and their rows, in 16 bytes per key: keys are compared by 88 bits of their hashes.
 
+    A record is the 16 bytes that are stored of a key.
+
     Args:
         most: the maximum number of keys in memory.
-        log: called with the ``records()`` of all keys when ``most`` is reached; the keys are then
-            forgotten. If None, later keys are looked up, but not added.
+        log: a function that receives the records of all keys when ``most`` is reached; the keys are
+            then forgotten. If None, later keys are looked up, but not added.
     """
 
     def __cinit__(self, Py_ssize_t most=MOST_KEYS, log=None):
@@ -120,7 +122,7 @@ cdef class Keys:
         return 0
 
     def records(self):
-        """Return all keys in the format of ``second_row()``, and forget them."""
+        """Forget all keys, and return their records as bytes."""
         cdef bytes found = PyBytes_FromStringAndSize(NULL, self.count * sizeof(Fingerprint))
         cdef Fingerprint *p = <Fingerprint *>PyBytes_AS_STRING(found)
         cdef Py_ssize_t i
@@ -138,12 +140,15 @@ cdef class Keys:
         self.count = 0
 
     def second_row(self, bytes records not None, Py_ssize_t step, Py_ssize_t steps):
-        """Add a share of records; return both rows of the first duplicate key, or None.
+        """Add the keys of one share of records, and find a duplicate key.
 
         Args:
-            records: from ``records()``.
-            step: number of the share, from 0.
-            steps: number of shares.
+            records: bytes from ``records()``.
+            step: the index of the share, from 0.
+            steps: the number of shares; equal keys are in the same share.
+
+        Returns:
+            Both rows of the first duplicate key; None if there is no duplicate.
         """
         cdef Fingerprint *p = <Fingerprint *>PyBytes_AS_STRING(records)
         cdef Py_ssize_t i, count = <Py_ssize_t>(len(records) // sizeof(Fingerprint))
@@ -159,7 +164,7 @@ cdef class Keys:
 
 
 def split(bytes records not None):
-    """Split records over the parts of a log, with equal keys in the same part."""
+    """Split records into one bytes object per file of a key log; equal keys have the same file."""
     cdef Fingerprint *p = <Fingerprint *>PyBytes_AS_STRING(records)
     cdef Py_ssize_t count = len(records) // sizeof(Fingerprint), i, part
     cdef Py_ssize_t[PARTS] sizes

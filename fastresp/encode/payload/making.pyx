@@ -9,12 +9,13 @@ from .values cimport HASH, LIST, LIST_FROM_HEAD, SET, SORTED_SET, STRING
 from ...outcome.excerpts import shown_argument
 
 cdef enum:
-    # The most digits of a time, in seconds or milliseconds: the server adds the current time.
+    # The maximum number of digits of a time to live, in seconds or milliseconds: the server must be
+    # able to add the current time.
     TIME_DIGITS = 14
 
 
 cdef str shown(const Word *word):
-    """Show an argument in a message."""
+    """Return an argument as it is shown in messages."""
     return shown_argument(word.text[:word.size])
 
 
@@ -45,7 +46,7 @@ cdef int verb_of(const Word *name) noexcept nogil:
 
 
 cdef void read_value_command(ValueCommand *m, const char *p, const char *end) noexcept nogil:
-    """Parse a command."""
+    """Parse the command from ``p`` to ``end``."""
     cdef long long words, size
     p = known_length_end(p + 1, &words)
     m.end = end
@@ -103,7 +104,7 @@ cdef long long time_of(const ValueCommand *m) noexcept nogil:
 
 
 cdef long long time_of_set(const ValueCommand *m, const char *p) noexcept nogil:
-    """Return the time to live that SET sets by EX or PX at p, in ms; -1 if the time is invalid."""
+    """Return the time to live in ms from SET's option EX or PX at p; -1 if it is invalid."""
     cdef long long size, n = -1
     cdef const char *unit = next_word(&p, &size)
     cdef bint seconds = size == 2 and is_word(unit, 2, b"EX")

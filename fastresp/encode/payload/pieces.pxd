@@ -16,12 +16,12 @@ from .strings cimport (
     put_text,
 )
 
-# The guessed number of bytes of a length prefix: right for lengths from 64 to 16,383.
+# The guessed number of bytes of a length prefix, which is right for lengths from 64 to 16,383.
 cdef enum:
     GUESSED = 2
 
 
-# A part of the data, by reference.
+# A text in the data, by reference.
 cdef struct Word:
     const char *text
     Py_ssize_t size
@@ -52,14 +52,14 @@ cdef inline int put_item(Buffer b, const Word *word) except -1:
 
 
 cdef inline Py_ssize_t begin(Buffer b) except -1:
-    """Leave room for a length; return the room's offset."""
+    """Leave room for a length; return the offset of this room."""
     cdef char *p = make_room(b, ENTRY_ROOM)
     b.out.p = p + GUESSED
     return p - b.out.base
 
 
 cdef inline int end(Buffer b, Py_ssize_t start) except -1:
-    """Fill in the length of the bytes written since ``begin()``."""
+    """Fill in the length of the bytes written since ``begin()`` returned ``start``."""
     cdef char[ENTRY_ROOM] length
     cdef char *p = make_room(b, ENTRY_ROOM)
     cdef char *begun = b.out.base + start
@@ -77,7 +77,7 @@ cdef inline int begin_listpack(Buffer b) except -1:
 
 
 cdef inline int end_listpack(Buffer b, Py_ssize_t start, Py_ssize_t entries) except -1:
-    """End a listpack, and fill in the length at ``start``, before the listpack."""
+    """End a listpack, and fill in its length; ``start`` is the result of ``begin()``."""
     cdef char *p = make_room(b, 1)
     cdef char *begun = b.out.base + start + GUESSED
     p[0] = <char>LISTPACK_END

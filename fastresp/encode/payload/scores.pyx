@@ -70,7 +70,7 @@ cdef Py_ssize_t score_text(double score, bint shortest, char *text) except -1:
 
     Args:
         score: the score.
-        shortest: write the shortest digits, as servers do since 7.2; otherwise 17 digits.
+        shortest: whether to write the shortest digits, as servers do since 7.2, not 17 digits.
         text: room for 64 bytes.
     """
     cdef char *written
@@ -96,7 +96,7 @@ cdef Py_ssize_t score_text(double score, bint shortest, char *text) except -1:
 
 
 cdef Py_ssize_t lay_out(double score, char *text) noexcept:
-    """Write the shortest digits of a score in the layout of fpconv_dtoa.c."""
+    """Write the shortest digits of a score as fpconv_dtoa.c does; return the size of the text."""
     cdef char[32] shortest, digits
     cdef char *p = text
     cdef char *end = put_double(shortest, score)

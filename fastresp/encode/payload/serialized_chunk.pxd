@@ -4,7 +4,7 @@ from ...resp.merge cimport MergedChunk
 
 cdef class SerializedChunk(MergedChunk):
     cdef list sources                   # the chunks with the original commands
-    cdef long long covered_rows         # rows covered up to the chunk's last command
+    cdef long long covered_rows         # number of rows covered up to the chunk's last command
 
 
 cdef SerializedChunk serialized(Chunk taken, Py_ssize_t first_command, list held)

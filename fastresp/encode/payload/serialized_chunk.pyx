@@ -11,13 +11,13 @@ cdef array LONGLONGS = array("q")
 
 
 cdef class SerializedChunk(MergedChunk):
-    """A chunk of keys; the one reply of each key answers all commands that create it."""
+    """A chunk of keys, each with one reply, which answers all commands that create the key."""
 
     @property
     def memory(self):
         cdef Py_ssize_t commands = sum(len(each.rows) for each in self.sources)
         cdef Py_ssize_t held = sum(each.memory for each in self.sources)
-        # Parts for several lanes have the same sources.
+        # The chunks of several lanes may share their sources.
         return self.capacity + 48 * len(self.rows) + held * len(self.rows) // max(commands, 1)
 
     def command(self, at, part):
@@ -33,9 +33,10 @@ cdef SerializedChunk serialized(Chunk taken, Py_ssize_t first_command, list held
     """Return a chunk of keys.
 
     Args:
-        taken: the keys; its ``rows`` contain for each key the number of commands up to its end.
-        first_command: index of the first command.
-        held: chunks with the commands; empty if the commands will not be requested.
+        taken: the chunk of keys. For each key, its ``rows`` contain the total number of commands
+            for this key and all keys before it.
+        first_command: the index of the first command.
+        held: the chunks with the original commands; empty if no command will be requested.
     """
     cdef SerializedChunk chunk = SerializedChunk()
     cdef Chunk source

@@ -15,30 +15,28 @@ cdef class Serializer:
     cdef Py_ssize_t most_argument
     cdef bint replace, file, several
     cdef int digits
-    # The current key: gathered from adjacent commands.
-    cdef bint gathering
-    cdef Word key
+    cdef bint gathering                 # whether there is a current key
+    cdef Word key                       # the current key: adjacent commands create its value
     cdef Value value
     cdef Py_ssize_t words_room, ends_room
-    cdef Py_ssize_t bytes
+    cdef Py_ssize_t bytes               # size of the current key's items
     cdef long long expires_ms           # -1 for no time to live
-    cdef long long row                  # source row of the key's first command
-    cdef Py_ssize_t first               # index of the key's first command
-    # Commands that are not in a returned chunk yet.
-    cdef object waiting                 # unread chunks
-    cdef list held                      # read chunks, including the commands of the current key
-    cdef Py_ssize_t given               # index of the first command in held
-    cdef Py_ssize_t at                  # index of the first unread command
+    cdef long long row                  # source row of the current key's first command
+    cdef Py_ssize_t first               # index of the current key's first command
+    cdef object waiting                 # chunks that are not read yet
+    cdef list held                      # chunks that are read, but not returned completely
+    cdef Py_ssize_t given               # index of the first command not in a returned chunk
+    cdef Py_ssize_t at                  # index of the command being read, or of the next command
     cdef Chunk fence                    # the beginning of a large key, whose other commands wait
     cdef bytes fenced                   # the key that the fence begins
-    cdef bint anew                      # the current key is the fenced key, begun again
-    cdef bint existed                   # the error says that the fenced key exists
+    cdef bint anew                      # whether the current key is the fenced key, begun again
+    cdef bint existed                   # whether the error says that the fenced key exists
     cdef readonly object error
     cdef Chunk failed_in                # the chunk with the error
     cdef readonly Py_ssize_t made       # number of keys
     cdef long long now_ms
     cdef bint fencing                   # whether the next chunk is a fence
-    cdef readonly Py_ssize_t expiring   # keys with a time to live
+    cdef readonly Py_ssize_t expiring   # number of keys with a time to live
     cdef list one(self, Chunk chunk)
     cdef int fail(self, error) except -1
     cdef Chunk continued(self, Chunk chunk)

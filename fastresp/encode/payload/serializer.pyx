@@ -2,8 +2,8 @@
 """Turn the commands of each key into one RESTORE of the whole value, or into a file record.
 
 Commands of a key must be adjacent. A key is created whole or not at all, unless it exceeds a
-limit: then its remaining items follow as merged commands, once the server has accepted the
-beginning.
+limit: then its remaining items are sent as merged commands, once the server has accepted the
+beginning. The chunk with this beginning is a fence: later commands wait for its reply.
 """
 
 from libc.stdlib cimport free
@@ -46,7 +46,7 @@ from ...outcome.errors import EncodeError
 from ...outcome.messages import Hint, InPython, Message
 
 cdef enum:
-    # While a key is gathered, its commands are kept: up to this many times the limit in total.
+    # The commands of the current key may use this many times ``most_bytes`` of memory.
     HELD = 8
     # Memory is reused for the next key if it has room for at most this many words.
     WORDS_KEPT = 65536
@@ -63,17 +63,18 @@ cdef class Serializer:
 
     Args:
         format: the format of the values.
-        exists: how to handle an existing key: ``"replace"``, or let the server refuse the new key.
+        exists: ``"replace"`` to replace existing keys; otherwise the server refuses such keys.
         most_bytes: a larger key begins with RESTORE and continues with commands.
-        most_argument: the largest argument that the server accepts; None for no limit.
+        most_argument: the maximum size of an argument in bytes; None for no limit.
         merger: merges the commands of a larger key; None for a file, which can't have larger keys.
         several: whether chunks are sent over several connections.
-        file: write records of an RDB file instead of commands.
+        file: whether to write records of an RDB file instead of commands.
         keys: finds duplicate keys.
 
     Attributes:
-        error: why later commands can't be serialised; None for no error.
+        error: why later commands can't be serialised; None if there is no error.
         made: the number of keys so far.
+        expiring: the number of keys with a time to live in a file.
         keys: the keys so far, up to a limit.
     """
 
@@ -101,7 +102,11 @@ cdef class Serializer:
         free(self.value.ends)
 
     def serialize(self, Chunk chunk):
-        """Return the chunks of the complete keys; None continues with the waiting commands."""
+        """Read a chunk of commands; return the chunks of the keys that are complete.
+
+        Args:
+            chunk: the chunk; None to continue with commands that waited for a reply.
+        """
         cdef list chunks = []
         if chunk is not None:
             self.waiting.append(chunk)
@@ -117,7 +122,7 @@ cdef class Serializer:
 
     @property
     def failing(self):
-        """The chunk and the index of the error's command; None if unknown."""
+        """The chunk with the command of ``error``, and the command's index; None if unknown."""
         cdef Chunk chunk
         command = getattr(self.error, "command", None)
         for chunk in [*self.held, self.failed_in]:
@@ -132,7 +137,7 @@ cdef class Serializer:
         return self.fence is not None and not self.fence.answered
 
     def finish(self):
-        """Return the chunks of all remaining keys, after the last command."""
+        """Return the chunks of all remaining keys; no more commands may follow."""
         cdef list chunks = self.serialize(None)
         if self.gathering and self.error is None and not self.waiting:
             try:
@@ -256,7 +261,7 @@ cdef class Serializer:
         return 0
 
     cdef int pass_on(self, const ValueCommand *m, const char *start, long long row) except -1:
-        """Send EXPIRE or PEXPIRE of a key that the preceding commands do not create."""
+        """Write EXPIRE or PEXPIRE of a key that the preceding commands do not create."""
         if self.file:
             self.give_up(f"{shown(&m.name)} must follow a command that makes its key", row)
         if self.fenced is None or self.replace:
@@ -268,7 +273,7 @@ cdef class Serializer:
         return end_command(self.out, self.at + 1 - self.given)
 
     cdef int open(self, const ValueCommand *m, long long row) except -1:
-        """Begin a key."""
+        """Begin a new current key."""
         self.anew = self.fenced is not None
         if not self.anew:
             self.keys.prepare(m.key.text, m.key.size, row)
@@ -388,11 +393,11 @@ cdef class Serializer:
         return self.values.put(b, &self.value, &self.key)
 
     cdef int mark(self) except -1:
-        """Record that one reply answers the commands since the last mark."""
+        """Record that one reply answers the commands since the last call."""
         return end_command(self.out, self.at - self.given)
 
     cdef int limit(self, long long row) except -1:
-        """End the current key if it is large; later commands wait for the reply to this part."""
+        """If the current key is large, write it now; later commands wait for the reply."""
         if not self.gathering:
             return 0
         if self.bytes < self.most_bytes:
@@ -412,11 +417,11 @@ cdef class Serializer:
         return 0
 
     cdef Py_ssize_t held_bytes(self) except -1:
-        """Return the memory of the current key's commands, in bytes."""
+        """Return the memory of the kept commands, in bytes."""
         return sum(chunk.memory for chunk in self.held) + self.words_room * sizeof(Word)
 
     cdef SerializedChunk cut(self):
-        """Return a chunk of the keys written since the previous chunk; None if there are none."""
+        """Return a chunk of the keys written since the last call; None if there are no keys."""
         cdef SerializedChunk chunk
         cdef Chunk source
         cdef list held
@@ -437,7 +442,7 @@ cdef class Serializer:
         return chunk
 
     cdef int give_up(self, words, long long row, Py_ssize_t command=-1) except -1:
-        """Refuse a command, by default the current command."""
+        """Raise the error for a command, by default the current command."""
         command = self.at if command < 0 else command
         message = Message(f"row {row:,}, command {command:,}: ", words)
         raise EncodeError(message, command=command, row=row)

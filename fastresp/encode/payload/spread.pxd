@@ -16,9 +16,9 @@ cdef class Spreader:
     cdef short[SLOTS] lanes             # lane of each slot
     cdef int count                      # number of lanes
     cdef Serializer serializer
-    cdef long long row                  # the last counted row
-    cdef Py_ssize_t commands            # commands in the chunks so far
-    cdef Py_ssize_t rows                # rows covered by the chunks so far
+    cdef long long row                  # index of the last counted row
+    cdef Py_ssize_t commands            # number of commands in the chunks so far
+    cdef Py_ssize_t rows                # number of rows covered by the chunks so far
     cdef int lane_of(self, const char *p) noexcept
     cdef Chunk numbered(self, Chunk chunk, int lane)
     cdef Chunk count_in(self, Chunk chunk)

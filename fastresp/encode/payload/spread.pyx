@@ -1,5 +1,8 @@
 # cython: language_level=3, cdivision=True
-"""Distribute serialised keys over the lanes of a cluster by key slot."""
+"""Distribute serialised keys over the lanes of a cluster by key slot.
+
+A lane is the index of the connection for a chunk.
+"""
 
 from cpython.array cimport clone
 from libc.stdlib cimport calloc, free, malloc
@@ -22,8 +25,8 @@ cdef class Spreader:
 
     Args:
         of_slots: the lane of each slot.
-        serializer: the serializer that made the chunks. If a chunk is a fence, the serializer
-            waits for the last of the chunks into which the fence was split.
+        serializer: the serializer that made the chunks. If it waits for the reply to a chunk that
+            is split, it then waits for the reply to the last part.
     """
 
     def __cinit__(self, of_slots, Serializer serializer not None):
@@ -39,7 +42,7 @@ cdef class Spreader:
         self.count = max(of_slots) + 1
 
     def spread(self, Chunk chunk not None):
-        """Return the chunks of the lanes, last the chunk with the last command."""
+        """Split a chunk into one chunk per lane; return the chunk with the last command last."""
         cdef Py_ssize_t count = len(chunk.ends), i, at = 0
         cdef int lane, last = -1
         cdef SerializedChunk whole
@@ -92,7 +95,7 @@ cdef class Spreader:
         return self.count_in(chunk)
 
     cdef Chunk count_in(self, Chunk chunk):
-        """Count a chunk, in the order of creation."""
+        """Set a chunk's number of earlier commands and rows; return the chunk."""
         chunk.first_command, chunk.rows_before = self.commands, self.rows
         self.commands += len(chunk.rows)
         self.rows = chunk.rows_after(len(chunk.rows))
@@ -142,7 +145,7 @@ cdef bint all_equal(const int *chosen, Py_ssize_t count) noexcept:
 
 
 cdef int measure(SerializedChunk whole, const int *chosen, Share *shares) noexcept:
-    """Measure the share of each lane."""
+    """Add up the replies, commands and bytes of each lane in ``shares``."""
     cdef Py_ssize_t i, start = 0, first = 0
     cdef Share *share
     for i in range(len(whole.ends)):
@@ -155,7 +158,7 @@ cdef int measure(SerializedChunk whole, const int *chosen, Share *shares) noexce
 
 
 cdef SerializedChunk empty_part(SerializedChunk whole, int lane, const Share *share):
-    """Return a chunk with room for a lane's share."""
+    """Return a chunk with room for the keys of a lane."""
     cdef SerializedChunk part = SerializedChunk()
     part.data = <char *>malloc(share.size)
     if part.data is NULL:

@@ -10,19 +10,19 @@ from libc.string cimport memcpy
 from ...resp.out cimport put_copy
 
 cdef enum:
-    # A length of 9 bytes before a text; in a listpack, 5 bytes before and 5 bytes after the text.
+    # At most 9 bytes are needed before a text; in a listpack, 5 bytes before and 5 bytes after it.
     ENTRY_ROOM = 16
     # A longer text is not written as an integer: -2^31 has 11 characters.
     INTEGER_BYTES = 11
-    # A listpack begins with its size in bytes and the number of its entries, and ends with a byte.
+    # A listpack begins with its size in bytes and the number of entries, and ends with one byte.
     LISTPACK_HEADER = 6
     LISTPACK_END = 255
-    # The number of entries means "unknown" from here: a reader then counts the entries itself.
+    # This number of entries means "this many or more": a reader then counts the entries.
     UNCOUNTED = 65535
 
 
 cdef inline bint read_integer(const char *p, Py_ssize_t size, int64_t *value) noexcept nogil:
-    """Read a text into value if a server writes a 64-bit integer so; return whether it does."""
+    """Return whether a text is a 64-bit integer as a server writes it; if so, set ``value``."""
     cdef const char *end = p + size
     cdef bint negative
     cdef uint64_t n = 0, most
@@ -48,7 +48,7 @@ cdef inline bint read_integer(const char *p, Py_ssize_t size, int64_t *value) no
 
 
 cdef inline bint fits(int64_t value, int bits) noexcept nogil:
-    """Return whether a number fits in this many bits, with one for the sign."""
+    """Return whether a number fits in a signed integer of ``bits`` bits."""
     return value >> bits - 1 == 0 or value >> bits - 1 == -1
 
 
@@ -91,9 +91,9 @@ cdef inline char *put_text(char *p, const char *text, Py_ssize_t size) noexcept 
 
 
 cdef inline int back_length(uint64_t size) noexcept nogil:
-    """Return the bytes that put_back_length() writes.
+    """Return the number of bytes that put_back_length() writes.
 
-    All limits except the first are one below the maximum: see is_disputed().
+    Each limit except for the first is one below the actual maximum: see is_disputed().
     """
     if size < 128:
         return 1
@@ -119,7 +119,7 @@ cdef inline char *put_back_length(char *p, uint64_t size) noexcept nogil:
 
 
 cdef inline char *put_number(char *p, int kind, int64_t value, int bytes) noexcept nogil:
-    """Write the byte for a number's kind, and the number."""
+    """Write ``kind`` as one byte, and the number in ``bytes`` bytes."""
     p[0] = <char>kind
     memcpy(p + 1, &value, bytes)
     return p + 1 + bytes
@@ -170,7 +170,7 @@ cdef inline void put_listpack_header(char *p, Py_ssize_t size, Py_ssize_t entrie
 
 
 cdef inline Py_ssize_t entry_size(const char *text, Py_ssize_t size) noexcept nogil:
-    """Return the bytes that put_entry() writes."""
+    """Return the number of bytes that put_entry() writes."""
     cdef int64_t value
     cdef Py_ssize_t bytes
     if not read_integer(text, size, &value):

@@ -11,7 +11,8 @@ from .pieces cimport Word
 cdef enum:
     # Names are hashed this many items before their lookup, to prefetch their table entries.
     HASHED_AHEAD = 32
-    # Up to this many names are compared with each other, not hashed; both are as fast at about 20.
+    # Up to this many names are compared with each other; more names are hashed. Both methods take
+    # the same time for about 20 names.
     FEW = 16
 
 
@@ -32,7 +33,7 @@ cdef inline bint same(const Word *a, const Word *b) noexcept nogil:
 
 
 cdef Py_ssize_t keep_of_few(Word *words, Py_ssize_t size, int item, int name) noexcept nogil:
-    """Do the same as ``keep()`` without a table: faster for a few items."""
+    """Do the same as ``UniqueNames.keep()`` without a table, which is faster for a few items."""
     cdef Py_ssize_t i = 0, at, kept = 0
     while i < size:
         at = 0
@@ -48,13 +49,13 @@ cdef Py_ssize_t keep_of_few(Word *words, Py_ssize_t size, int item, int name) no
 
 
 cdef class UniqueNames:
-    """Finds duplicate names."""
+    """A hash table that finds duplicate names."""
 
     def __dealloc__(self):
         free(self.slots)
 
     cdef Py_ssize_t keep(self, Word *words, Py_ssize_t size, int item, int name) except -1:
-        """Keep one item for each name: the last item, at the position of the first item.
+        """Keep one item per name: the last item with the name, moved to the place of the first.
 
         Args:
             words: the items.
@@ -63,7 +64,7 @@ cdef class UniqueNames:
             name: index of the name among an item's words.
 
         Returns:
-            The size of the kept items, in words.
+            The number of words in the kept items.
         """
         cdef Py_ssize_t room = 16, i, last, first = 0, kept = 0
         cdef Word *word

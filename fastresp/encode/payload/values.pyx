@@ -3,7 +3,7 @@
 # distutils: extra_compile_args = -std=c++17
 """Write values as a server stores them: in the format of DUMP and of RDB files.
 
-For the same commands, the server would choose the same encoding.
+The encoding is the one that the server would choose if it ran the same commands.
 """
 
 from libc.stdint cimport int64_t, uint32_t
@@ -84,9 +84,9 @@ cdef Py_ssize_t LISTPACK_BYTES = 1 << 29
 cdef Py_ssize_t OLD_LARGE_BYTES = 1 << 30
 
 cdef bint fit_listpack(const Value *v, int first, int step, long long most) noexcept nogil:
-    """Return whether every server accepts texts in a listpack.
+    """Return whether every server accepts the texts of a value in a listpack.
 
-    If not, the value is written in the plain format, and each server chooses the storage.
+    If not, the value is written in the plain format, and the server chooses the storage.
 
     Args:
         v: the texts: every ``step``th word, starting at ``first``.
@@ -176,7 +176,7 @@ cdef class ValueWriter:
         return 0
 
     cdef bint has_small_commands(self, const Value *v) noexcept:
-        """Return whether each command is small: a server also checks the sizes of single commands.
+        """Return whether each command is small, since a server checks the size of each command.
 
         Source: setTypeCreate() and setTypeMaybeConvert() in t_set.c.
         """
@@ -197,16 +197,18 @@ cdef class ValueWriter:
         return True
 
     cdef bint begins_as_integers(self, const Value *v) noexcept:
-        """Return whether leading integers are stored as integers: up to 7.0, or if they are few."""
+        """Return whether a server starts this set as a set of integers.
+
+        Servers up to 7.0 always do so; later servers, if the first command is small.
+        """
         return not self.format.newer or v.ends[0] <= self.format.set_integers
 
     cdef bint is_listpack_set(self, const Value *v, Py_ssize_t integers) noexcept:
-        """Return whether a server stores a set with texts, possibly after integers, as a listpack.
+        """Return whether a server stores a set as a listpack, because not all members are integers.
 
         Args:
             v: the set, each member once.
-            integers: the number of members that the server stores as integers, before the first
-                text.
+            integers: the number of leading members that the server first stores as integers.
         """
         cdef Format f = self.format
         if v.size > f.set_entries or integers == v.size or integers > f.set_integers:
@@ -214,7 +216,7 @@ cdef class ValueWriter:
         return fit_listpack(v, 0, 1, f.set_value)
 
     cdef int sort_integers(self, Value *v, Py_ssize_t count) except -1:
-        """Sort the first members, which are integers."""
+        """Sort the first ``count`` members, which are integers."""
         cdef Py_ssize_t i
         cdef int64_t number = 0
         self.reserve_ranked(count)
@@ -228,7 +230,7 @@ cdef class ValueWriter:
         return 0
 
     cdef int put_integers(self, Buffer b, Value *v, const Word *key) except -1:
-        """Write a set of integers: the bytes of each, their number, and all of them sorted."""
+        """Write a set of integers: the size of an integer, the number of integers, the integers."""
         cdef Py_ssize_t i, start
         cdef char *p
         cdef uint32_t width = 2, count = <uint32_t>v.size
@@ -263,7 +265,7 @@ cdef class ValueWriter:
             return self.put_ranked_listpack(b, count, key)
         put_type(b, BINARY_SORTED_SET, key)
         put_size(b, count)
-        # Write from the highest score down, as the server does: it then inserts at the head.
+        # Write from the highest score down, as servers do: loading then inserts at the head.
         for i in range(count - 1, -1, -1):
             p = make_room(b, self.ranked[i].size + ENTRY_ROOM + 8)
             p = put_text(p, self.ranked[i].text, self.ranked[i].size)
@@ -272,7 +274,7 @@ cdef class ValueWriter:
         return 0
 
     cdef int rank(self, const Value *v, Py_ssize_t count) except -1:
-        """Sort the members by their scores."""
+        """Store the members, sorted by score, in ``ranked``."""
         cdef Py_ssize_t i
         self.reserve_ranked(count)
         for i in range(count):
@@ -311,7 +313,7 @@ cdef class ValueWriter:
         return 0
 
     cdef int put_nodes(self, Buffer b, const Value *v, const Word *key) except -1:
-        """Write a list as the nodes that the server would fill in sequence."""
+        """Write a list as nodes, divided as the server would divide the list."""
         cdef Py_ssize_t i, start, first = 0, nodes = 0, at = 0
         cdef Node *node
         cdef bint reverse = v.kind == LIST_FROM_HEAD
@@ -337,7 +339,11 @@ cdef class ValueWriter:
         return 0
 
     cdef Py_ssize_t node_end(self, const Value *v, Py_ssize_t first, bint *plain) noexcept:
-        """Return the end of the node whose first element is ``first``."""
+        """Return the index after the last element of the node that begins with ``first``.
+
+        Args:
+            plain: receives whether the node is one element without a listpack.
+        """
         cdef Format f = self.format
         cdef Py_ssize_t i = first, size = LISTPACK_HEADER + 1, command = 0, at, added
         plain[0] = self.is_large(v.words[first].size)
