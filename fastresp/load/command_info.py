@@ -28,10 +28,10 @@ class CommandInfo:
     """COMMAND INFO's reply about one command.
 
     Attributes:
-        arity: number of arguments, including the name; if negative, the minimum.
+        arity: number of arguments, including the name; -N means at least N.
         flags: flags such as ``"write"``.
-        first_key: index of the argument that is the first key; 0 if there is none.
-        last_key: index of the last key, from the end if negative.
+        first_key: index of the argument that is the first key; 0 if there is no key.
+        last_key: index of the argument that is the last key, counted from the end if negative.
         key_step: number of arguments from one key to the next.
         categories: ACL categories such as ``"@string"``; empty before Redis 6.0.
     """
@@ -76,10 +76,11 @@ class CommandInfo:
 def command_info(
     names: Iterable[str], server: ServerLike | Server, *, timeout: float | None
 ) -> dict[str, CommandInfo | None] | None:
-    """Ask a server about commands; return None if COMMAND INFO fails.
+    """Ask a server about commands by COMMAND INFO.
 
     Returns:
-        A CommandInfo for each name; None for a command that the server does not know.
+        For each name, a CommandInfo, or None if the server does not know the command. If COMMAND
+        INFO fails, None instead of the dict.
 
     Raises:
         TransportError: the server can't be used.
@@ -103,7 +104,9 @@ def _are_words(value: Any) -> bool:
 
 
 def deleting(names: Iterable[str], server: ServerLike, *, timeout: float | None) -> list[str]:
-    """Return the commands that delete data, or that the server marks as dangerous.
+    """Return the names of commands that delete data, change the server, or are @dangerous.
+
+    The server says which commands are in its ACL category @dangerous.
 
     Raises:
         TransportError: the server can't be used.

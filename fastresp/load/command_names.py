@@ -1,4 +1,4 @@
-"""The command names of a load, if known in advance, and whether connections may share them."""
+"""Find the command names of a load in advance, and refuse names that an option rules out."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def check_connection_state(
 ) -> None:
     """Refuse commands that change connection state, if a lost connection may be replaced.
 
-    A cluster load refuses such a command later, and names its row.
+    Accept all commands for a cluster: such a command is refused when its row is sent.
 
     Raises:
         ValueError: the load has a command that changes connection state, or its command names

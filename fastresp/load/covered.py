@@ -1,4 +1,4 @@
-"""Which search indexes cover the keys that a template writes."""
+"""Find the search indexes that cover the keys that a template writes."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def written_by(template: Template | None, *, unknown: bool) -> list[Written]:
     """Return the keys that a template writes and that a search index may cover.
 
     Args:
-        template: the load's template; None for any commands.
-        unknown: whether commands that may write any key are included.
+        template: the load's template; None if the source contains whole commands.
+        unknown: whether to include commands that may write any key.
     """
     anything = [Written("", b"")] if unknown else []
     if template is None:

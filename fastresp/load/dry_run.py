@@ -55,11 +55,11 @@ class Sample:
         whole: whether the sample is the whole source.
         total_rows: about how many rows the source has; None if unknown.
         commands: the arguments of each command.
-        row_of: the row of each command.
-        size: bytes of RESP.
+        row_of: the row number of each command.
+        size: number of bytes of the commands as RESP.
         shown: the first commands, as redis-cli would show them.
-        fault: the error of the row after the sample, or of a row that can't be serialised; empty
-            if there is none.
+        fault: message of the first error after the sample, or of the error of a row that can't be
+            serialised; empty if there was no error.
     """
 
     rows: int = 0
@@ -197,7 +197,7 @@ def dry_run(
 def _ask_nodes(
     server: Server, answers: Answers, parts: Spread, timeout: float | None
 ) -> list[Node]:
-    """Ask each primary about its commands, and the first primary about commands without a node."""
+    """Ask each primary about its commands; ask the first also about commands without a node."""
     assert answers.topology is not None
     servers = server.nodes_of(answers.topology.nodes, 1)
     commands = [*parts.commands]
@@ -238,7 +238,12 @@ def take_sample(
     nulls: Nulls = "auto",
     serialize: bool = False,
 ) -> Sample:
-    """Encode the first rows of a source; with ``serialize``, check that they can be serialised."""
+    """Encode the first rows of a source.
+
+    Args:
+        data, template, nulls: as for ``mass_insert``.
+        serialize: whether to check that the commands can be serialised.
+    """
     encoder, source = encoding(data, template, Options(nulls=nulls))
     sample = Sample(whole=True, total_rows=known_rows(data))
     # The payloads are discarded, so their version does not matter.
@@ -274,7 +279,7 @@ def _check_serialized(serializer: Serializer, template: Template | None) -> None
 
 
 def _count_on(chunks: Iterable[Chunk], encoder: Encoder, data: Any) -> int | None:
-    """Count rows for another COUNT_SECONDS, and estimate the source's total number of rows.
+    """Count rows for less than a second more, and estimate the source's total number of rows.
 
     Use the source's own estimate from the lengths of its lines, if there is one. Otherwise divide
     the rows counted between two moments by the share of the source read between these moments. The
@@ -384,7 +389,7 @@ def _problems(
 
 
 def _full(data: str, server: str, inquiry: Inquiry, memory: int) -> list[str]:
-    """Describe the problem if a server lacks free memory for the load; else return []."""
+    """Return a message if a server lacks free memory for the load; otherwise an empty list."""
     if not inquiry.maxmemory or inquiry.used_memory is None:
         return []
     free = inquiry.maxmemory - inquiry.used_memory

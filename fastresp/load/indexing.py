@@ -26,9 +26,9 @@ from .covered import written_by
 
 __all__ = ["Indexing"]
 
-# Interval between questions to the server.
+# Seconds between questions to the server.
 ASKED_S = 0.1
-# Timeout in seconds of each question, if only the report needs the answer.
+# Timeout in seconds of each question, if the answer is only shown in the report.
 ANSWERED_S = 5.0
 
 Show = Callable[[Report], object] | None
@@ -47,10 +47,10 @@ class Indexing:
         self._indexes: Indexes | None = None
         self._carrier: Transport | None = None
         self._before: dict[str, Index] = {}  # the indexes when the load began
-        self._keys: dict[str, int] = {}  # by index: number of keys before its scan
+        self._keys: dict[str, int] = {}  # for each index: number of keys before the index's scan
         self._question: Future[list[Index]] | None = None
         self._asked_at = 0.0
-        # Commands answered before the server was last asked for the backlog.
+        # Number of commands answered before the server was last asked for the backlog.
         self._answered = 0
         self._admitted = 0  # number of commands of the load that may be sent
 
@@ -64,12 +64,12 @@ class Indexing:
     def beginning(self, server: Server, carrier: Transport) -> Steps[None]:
         """Find the indexes that cover the keys of the load.
 
-        Without ``wait_index`` and ``index_backlog``, a server without indexes is not asked, and
-        errors are ignored.
+        If neither ``wait_index`` nor ``index_backlog`` is given, a server without indexes is not
+        asked, and errors are ignored.
 
         Raises:
-            TransportError: an option needs indexes, and the user lacks the permission to list them,
-                or no index covers the keys.
+            TransportError: one of these options is given, but the indexes can't be listed, or no
+                index covers the keys.
         """
         written = written_by(self._template, unknown=self._asked_for)
         if not self._asked_for and (not written or not _may_have_indexes(carrier.answers)):
@@ -95,10 +95,10 @@ class Indexing:
     def holding(
         self, chunk: Chunk, drain: Callable[[], Steps[None]], meanwhile: Callable[[], Steps[None]]
     ) -> Steps[None]:
-        """Wait, before a chunk is sent, until the index backlog is small enough.
+        """Wait until the index backlog is small enough to send a chunk.
 
         Args:
-            chunk: the chunk.
+            chunk: the chunk that will be sent next.
             drain: waits until every sent command is answered.
             meanwhile: called periodically during the wait.
 
@@ -117,9 +117,10 @@ class Indexing:
             self._admitted = self._answered + most - self._carrier.so_far.index_waiting
 
     def admits(self, commands: int = 1) -> bool:
-        """Return whether this many commands may be sent now; ask the server in a thread.
+        """Return whether this many commands may be sent now, by the last known index backlog.
 
-        Commands unanswered at the time of the last question count as backlog.
+        The server is asked for the backlog in a thread. Commands that were unanswered when the
+        server was last asked count as backlog.
         """
         most, carrier = self._options.index_backlog, self._carrier
         if most is None or carrier is None or self._indexes is None:
@@ -138,16 +139,16 @@ class Indexing:
         return carrier.made + commands <= self._admitted
 
     def gate(self, lanes: Carrier | None) -> Carrier | None:
-        """Limit the connections of a source that pauses to what the backlog allows."""
+        """Wrap connections so that they accept only as many commands as the backlog allows."""
         if lanes is None or self._options.index_backlog is None:
             return lanes
         return _Gate(self, lanes)
 
     def ending(self, show: Show) -> Steps[None]:
-        """Report the state of the indexes after the load; with ``wait_index``, wait for them.
+        """Store the state of the indexes in the report; with ``wait_index``, wait for them first.
 
         Raises:
-            TransportError: with ``wait_index``, the server does not return the state.
+            TransportError: ``wait_index`` is given, and the server does not return the state.
             TransportTimeout: the indexes make no progress.
         """
         if self._carrier is None or self._indexes is None or not self._before:
@@ -168,7 +169,11 @@ class Indexing:
             raise
 
     def _until(self, most: int, meanwhile: Callable[[], Steps[None]]) -> Steps[None]:
-        """Wait until at most ``most`` documents are not indexed; raise as ``holding()``."""
+        """Wait until at most ``most`` documents are waiting to be indexed.
+
+        Raises:
+            TransportError, TransportTimeout: as for ``holding()``.
+        """
         assert self._indexes is not None and self._carrier is not None
         timeout = self._options.timeout
         moved, seen = time.monotonic(), list[tuple[str, bool, float, int]]()
@@ -249,7 +254,7 @@ class _Gate:
 
 
 def _may_have_indexes(answers: Answers | None) -> bool:
-    """Return whether a server may have indexes; in a cluster, indexes differ by node."""
+    """Return whether the server may have indexes; in a cluster, any other node may have them."""
     if answers is None:
         return False
     return answers.searches and (bool(answers.indexes) or answers.topology is not None)
@@ -260,7 +265,7 @@ def _least(timeout: float | None) -> float:
 
 
 def _option(options: Options) -> Hint:
-    """Return the option that needs indexes."""
+    """Return the given option that needs indexes, for a message."""
     if options.index_backlog is not None:
         return Hint("index_backlog", options.index_backlog)
     return Hint("wait_index", True)

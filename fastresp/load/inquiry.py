@@ -45,8 +45,8 @@ class Inquiry:
 
     Attributes:
         unreachable: why the server could not be asked; empty if it answered.
-        used_memory: bytes; None if the server does not return it.
-        maxmemory: bytes; None if the server does not return it; 0 means no limit.
+        used_memory: the memory that the server uses, in bytes; None if unknown.
+        maxmemory: the server's memory limit, in bytes; 0 means no limit, None means unknown.
         policy: the server's maxmemory-policy.
         limits: limits of the compact encodings; see memory_estimate.LIMITS.
         user: the ACL user of the load; None if unknown.
@@ -118,7 +118,7 @@ def merged(inquiries: Sequence[Inquiry]) -> Inquiry:
     return Inquiry(
         unreachable=next((each.unreachable for each in inquiries if each.unreachable), ""),
         used_memory=sum(used) if len(used) == len(inquiries) else None,
-        # The sum has no limit if a node has no limit.
+        # If one node has no limit, the cluster has no limit.
         maxmemory=sum(most) if len(most) == len(inquiries) else 0 if used else None,
         policy=", ".join(policies) or None,
         limits=first.limits,
@@ -184,7 +184,7 @@ def _check_types(
 
 
 def _types(info: CommandInfo) -> set[str]:
-    """Return the key types that a command works on; empty if it accepts any."""
+    """Return the key types that a command works on; empty if the command accepts any type."""
     if info.name in ANY_TYPE:
         return set()
     return {TYPES[category] for category in info.categories if category in TYPES}
@@ -206,7 +206,7 @@ def _check_permissions(
 def _ask(
     questions: Sequence[Sequence[bytes | str]], server: Server, timeout: float | None
 ) -> list[Any]:
-    """Send the questions in one pipeline, and return the replies; None for an error reply."""
+    """Send commands in one pipeline, and return the replies, with None for each error reply."""
     replies = iter_replies(
         questions, server=server, on_error="collect", decode=True, timeout=timeout
     )

@@ -155,7 +155,7 @@ def mass_insert(
             source that can be read again or a ``source_id``.
         resume: resume at the checkpoint; if none exists, start the load. By default, an existing
             checkpoint is an error.
-        take_over: resume even if another loader is active, and fence that loader off.
+        take_over: resume even if another loader is active; that loader can no longer write.
         checkpoint_clear: delete the checkpoint and start with the first row.
         source_id: an ID, such as a date, asserting that a source that can be read only once yields
             the same rows in the same order.
@@ -370,7 +370,8 @@ def _sending(
 
 def _tending(carrier: Transport, resuming: Resuming) -> None:
     """Send, receive and renew the lease while a pushed source pauses."""
-    # An exception is raised again when the load continues; here, Arrow would lose its type.
+    # The same exception is raised again when the load continues. Raised here, it would pass through
+    # Arrow, which changes its type.
     with suppress(Exception):
         assert carrier.lanes is not None
         carrier.lanes.tend()
@@ -418,7 +419,7 @@ def _following(
     """Resend commands that a node refused, or that a lost node left unanswered.
 
     Ready chunks that were routed to the old nodes are sent with the resent commands, so that no
-    command overtakes an earlier command of its key.
+    command overtakes an earlier command of the same key.
 
     Args:
         end: whether to continue until every command is answered.
@@ -443,6 +444,6 @@ def _locating_at_the_end(data: Any, carrier: Transport, error: BaseException) ->
 
 
 def _following_at_the_end(chunks: Chunks, carrier: Transport) -> Steps[None]:
-    """After an exception of the source, drain the commands that were sent."""
+    """After an exception of the source, wait until every sent command is answered."""
     chunks.forget()
     yield from _following(chunks, carrier, end=True)

@@ -58,7 +58,7 @@ def sds_size(size: int) -> int:
 
 
 def string_size(value: bytes) -> int:
-    """Return the memory of a string value: an integer, embedded in its robj, or separate."""
+    """Return the memory of a string value: its robj, and its sds if it is a separate one."""
     if INTEGER.fullmatch(value):
         return ROBJ
     if len(value) <= EMBSTR_BYTES:
@@ -152,7 +152,8 @@ def _list_size(value: Value, times: float, limits: Mapping[str, int]) -> float:
     total = value.packed * times
     average = value.packed / max(value.count, 1)
     node = NODE_BYTES.get(most, 8192) if most < 0 else most * average
-    # Since 7.2 a list that fits one node is a plain listpack; 7.2 also added listpacks for sets.
+    # Since Redis 7.2, which also added listpacks for sets, a list that fits in one node is a plain
+    # listpack.
     if limits["set-max-listpack-entries"] and total <= node:
         return size_class(LISTPACK + total)
     # A node ends with the last element that fits.
@@ -177,7 +178,7 @@ class Estimate:
 
     Attributes:
         keys: number of keys.
-        memory: bytes.
+        memory: number of bytes.
         unknown: names of commands without a formula, which ``memory`` does not include.
     """
 
@@ -188,7 +189,7 @@ class Estimate:
 
 @dataclass
 class Model:
-    """The keys that a sample of commands creates, and how their number grows.
+    """Estimates the memory of a load from the keys that a sample of its commands creates.
 
     Attributes:
         limits: limits of the compact encodings: see LIMITS.
@@ -310,7 +311,15 @@ class Model:
 
 
 def growth(half: int, whole: int, more: float) -> float:
-    """Return the growth factor, if new items stay as frequent as in the sample's second half."""
+    """Return (number of items in the load) / (number of items in the sample).
+
+    Assumes that new items stay as frequent as in the second half of the sample.
+
+    Args:
+        half: number of items in the first half of the sample.
+        whole: number of items in the sample.
+        more: commands after the sample / commands in the second half of the sample.
+    """
     return 1 + (whole - half) * more / whole if whole else 1.0
 
 

@@ -29,14 +29,14 @@ BEGINNINGS = (b"# HELP fastresp_", b"# TYPE fastresp_")
 
 
 class Metrics(Observer):
-    """Writes counters and gauges of a load once a second, and at its end.
+    """Writes counters and gauges of a load once a second, and when the load ends.
 
     A write that fails after the start does not stop the load: the logger ``fastresp`` logs one
     warning.
 
     Args:
         options: the load's options, with the target and the name of the checkpoint.
-        sources: the source files.
+        sources: paths of the source files.
 
     Raises:
         ImportError: the package that formats the metrics is not installed.
@@ -69,7 +69,7 @@ class Metrics(Observer):
         except ImportError as error:
             words = f" needs {PACKAGE}, which is not installed: pip install '{EXTRA}'"
             raise ImportError(Message(Hint("metrics"), words)) from error
-        # A collector that reads the files of two loads needs a different label in each.
+        # A collector that reads the metrics files of two loads needs different labels in them.
         self._labels = {} if name is None else {"load": name}
         self._began = time.time()
         self._warned = False
@@ -109,7 +109,7 @@ class Metrics(Observer):
 
     @contextmanager
     def _warning(self) -> Iterator[None]:
-        """Suppress exceptions, and log the first."""
+        """Suppress exceptions, and log only the first exception."""
         try:
             yield
         except Exception as error:
@@ -205,7 +205,7 @@ class _Registry:
 
 
 def _in_flight_by_node(watch: Watch) -> dict[str, int]:
-    """Return the unanswered commands of each node of a cluster; empty for a single server."""
+    """Return the number of unanswered commands by cluster node; empty for a single server."""
     found: dict[str, int] = {}
     lanes = watch.carrier.lanes if watch.carrier is not None else None
     for lane in () if lanes is None else lanes.lanes:

@@ -26,19 +26,23 @@ NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Displaced(FileExistsError):
-    """The target path was replaced meanwhile; the complete new file keeps its temporary name."""
+    """The file at the target path was created or changed while the new file was written.
+
+    The new file is complete, and keeps its temporary name.
+    """
 
 
 class Place:
-    """The target of a new file, resolved once, even if the path changes later.
+    """The path that a new file will get, and the state of the file that exists there.
 
     Args:
         path: path of the file; a symbolic link is kept, and its target is replaced.
-        beginnings: replace only a file that is empty or starts with one of these byte strings.
-        what: the kind of such files, for messages.
+        beginnings: byte strings; an existing file is replaced only if it is empty or starts with
+            one of them. Empty to replace any file.
+        what: the kind of file that starts with these byte strings, for messages.
 
     Raises:
-        FileExistsError: the file has another beginning.
+        FileExistsError: the existing file starts with different bytes.
         ValueError: the path is not a file.
     """
 
@@ -70,8 +74,10 @@ class Place:
             new: path of the new file, for messages.
 
         Raises:
-            Displaced: the file was replaced since this Place was created.
-            FileExistsError: the file has become a symbolic link, or has another beginning.
+            Displaced: there are no ``beginnings``, and the file was created or changed since this
+                Place was created.
+            FileExistsError: there are ``beginnings``, and the file starts with different bytes or
+                has become a symbolic link.
         """
         found = self._look()
         ours = found is None or stat.S_ISREG(found.st_mode)
@@ -106,17 +112,20 @@ def version(found: os.stat_result) -> tuple[int, ...]:
 
 @contextmanager
 def new_file(path: str | os.PathLike[str] | Place, *, durable: bool = True) -> Iterator[Output]:
-    """Open a file that atomically replaces ``path`` at the end, or is removed after an exception.
+    """Open a file that atomically replaces ``path`` when it is closed.
 
-    A symbolic link is kept, and its target is replaced. A file that appears at the path meanwhile
-    is kept.
+    After an exception, the new file is removed, unless the exception is ``Displaced``. A symbolic
+    link is kept, and its target is replaced. A file that was created or changed at the path while
+    the new file was written is not replaced: ``Displaced`` is raised, and the new file keeps its
+    temporary name. A ``Place`` with ``beginnings`` instead checks how the file at the path begins.
 
     Args:
-        path: where the file will be.
+        path: the final path of the new file.
         durable: whether the replacement survives a crash of the machine, which costs two fsync().
 
     Raises:
-        FileExistsError: the file at the path was replaced meanwhile.
+        FileExistsError: the file at the path must not be replaced; ``Displaced`` if it was created
+            or changed since the start.
         OSError: the file can't be created or written.
         ValueError: the path is not a file.
     """
@@ -159,11 +168,11 @@ def replacing(
 
 
 class Output:
-    """A new file, with the checksum of an RDB file.
+    """A new file, and the checksum that an RDB file of the same content has.
 
     Attributes:
         place: final path of the file.
-        size: bytes written.
+        size: number of bytes written.
         crc: checksum of the written bytes.
     """
 
@@ -175,7 +184,7 @@ class Output:
         self._begun = 0
 
     def add(self, data: Buffer) -> None:
-        """Write data at the end."""
+        """Append data to the file."""
         if not is_own(self._file):
             raise OSError(str(Inherited("file")))
         self.crc = checksum(data, self.crc)
@@ -184,20 +193,20 @@ class Output:
         self.size += memoryview(data).nbytes
         fresh = self.size - self._begun
         if fresh >= BEGUN_BYTES and hasattr(os, "posix_fadvise"):
-            # Linux starts to write back dirty pages, and drops only clean ones.
+            # Linux then starts to write back the dirty pages; it drops only clean pages.
             with suppress(OSError):
                 os.posix_fadvise(self._file.fileno(), self._begun, fresh, os.POSIX_FADV_DONTNEED)
             self._begun = self.size
 
     def patch(self, at: int, data: bytes) -> None:
-        """Replace bytes, without updating the checksum."""
+        """Overwrite the bytes at offset ``at``, without updating the checksum."""
         with told(self.place):
             os.pwrite(self._file.fileno(), data, at)
 
 
 @contextmanager
 def told(place: str) -> Iterator[None]:
-    """Add to an OSError the path of the file, and that no file was written."""
+    """Say in an OSError that no file was written, and set its path."""
     try:
         yield
     except OSError as error:

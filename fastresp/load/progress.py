@@ -15,8 +15,8 @@ from .watching import Observer
 
 __all__ = ["counting", "fraction_read", "known_rows", "reporting"]
 
-# Interval between updates of the bar, which shows the speed of the last 1,000 updates or of 30
-# seconds.
+# Interval between updates of the bar. rich computes the speed from the last 1,000 updates, or from
+# the updates of the last 30 seconds.
 SHOWN_SECONDS = 0.1
 # The length of the bar.
 WHOLE = 1_000_000
@@ -42,7 +42,7 @@ def reporting(progress: Progress, data: Any) -> Iterator[Callable[[Report], obje
 
 @contextmanager
 def counting(shown: bool) -> Iterator[Callable[[int, int], object]]:
-    """Yield a function that shows the numbers of rows and bytes, if ``shown``."""
+    """Yield a function that shows the numbers of rows and bytes, or nothing if not ``shown``."""
     if not shown:
         yield lambda rows, size: None
         return
@@ -87,7 +87,7 @@ def fraction_done(data: Any, total: int | None, report: Report) -> float | None:
 
 
 def rows_done(report: Report) -> int:
-    """Return the number of acknowledged rows; with redis-cli, of rows sent."""
+    """Return about how many rows were acknowledged; with redis-cli, how many were sent."""
     if not report.replies or not report.commands:
         return 0 if report.transport == "socket" else report.rows
     return report.rows * report.replies // report.commands

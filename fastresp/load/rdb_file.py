@@ -32,7 +32,7 @@ MOST_KEY_BYTES = 512 << 20
 AUX, RESIZE_DB, SELECT_DB, EOF = b"\xfa", b"\xfb", b"\xfe", b"\xff"
 LENGTH_32 = b"\x80"
 MOST_COUNT = (1 << 32) - 1
-# Bytes per key in the log.
+# Bytes per key in the log: see KeyLog.
 RECORD_BYTES = 16
 
 
@@ -56,7 +56,7 @@ def write_rdb(
     rdb_version: int,
     row_keys: RowKeys,
 ) -> None:
-    """Write the values that commands create to an RDB file.
+    """Write an RDB file with the values that the commands of a source create.
 
     Args:
         writer: the encoder of the source.
@@ -103,7 +103,7 @@ def _header(rdb_version: int) -> bytes:
 
 
 def _text(text: object) -> bytes:
-    """Encode a string of less than 64 bytes."""
+    """Encode a text of fewer than 64 bytes as an RDB string."""
     data = str(text).encode()
     return bytes([len(data)]) + data
 
@@ -130,14 +130,14 @@ class KeyLog:
         place: path of the RDB file; the log is an unnamed file in its folder.
 
     Attributes:
-        keys: the set to which keys are added.
+        keys: the set to which the caller adds keys.
     """
 
     def __init__(self, place: str) -> None:
         self.keys = Keys(MOST_KEYS, self._add)
         self._place = place
         self._file: Any = None
-        self._sizes: list[list[int]] = []  # sizes of the parts of each spill
+        self._sizes: list[list[int]] = []  # for each spill, the sizes of its parts
 
     def __enter__(self) -> KeyLog:
         return self
@@ -159,7 +159,7 @@ class KeyLog:
         parts = list(zip(*self._sizes, strict=True))
         keys = Keys()
         for number, sizes in enumerate(parts):
-            # The distribution of keys is random, so a step is planned for half of the limit.
+            # Keys are distributed randomly, so each step is planned for half of MOST_KEYS.
             steps = 2 * sum(sizes) // RECORD_BYTES // MOST_KEYS + 1
             for step in range(steps):
                 keys.forget()

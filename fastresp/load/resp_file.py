@@ -17,7 +17,10 @@ __all__ = ["write_chunk", "write_whole"]
 
 
 def write_whole(writer: Encoder, source: Iterable[Any], file: io.FileIO) -> None:
-    """Write a source to a file; after an error, truncate the file after its last whole command."""
+    """Write the commands of a source to a file.
+
+    After an error, the file is truncated after its last whole command.
+    """
     commands = size = 0
     own(file, io.FileIO.close)
     try:

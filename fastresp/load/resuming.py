@@ -41,19 +41,21 @@ __all__ = ["Resuming", "check_possible"]
 # Approximate maximum commands, or bytes, of a transaction; it blocks the server for about 1 ms.
 BATCH_COMMANDS = 2000
 BATCH_BYTES = 1 << 17
-# Room for the commands of a chunk and its transactions.
+# Maximum bytes of a chunk's commands together with their transactions.
 BATCHED_BYTES = 2 * CHUNK_BYTES
 # Seconds between writes of the row, and between renewals of the lease.
 NOTED_S = 1.0
 RENEWED_S = 5.0
-# With several markers, the load is drained at this interval to write the row.
+# With several markers, the load is drained every 20 seconds to store the row.
 LEVELLED_S = 20.0
 # Commands that change or end the connection, or remove the marker with all other keys.
 REFUSED = OF_A_CONNECTION | {"QUIT", "RESET", "HELLO", "FLUSHALL", "FLUSHDB", "SWAPDB"}
 
 
 class Resuming:
-    """Claims, advances and releases the checkpoint of a load, if it has one.
+    """Claims, advances and releases the checkpoint of a load, if the load has one.
+
+    A marker is a key that stores how many rows have run; see checkpoint/markers.py.
 
     Args:
         chunks: the source; Resuming sets its first row to the stored row.
@@ -107,7 +109,7 @@ class Resuming:
             raise explained from error
 
     def reached(self) -> int | None:
-        """Return the row up to which all commands are known to have run; None if unknown."""
+        """Return how many leading rows are known to have run; None if unknown."""
         if self._checkpoint is None or self._carrier is None:
             return self._levelled if self.ended else None
         return self._row if self._one_lane else self._levelled
@@ -117,6 +119,7 @@ class Resuming:
 
         Raises:
             CheckpointError: the checkpoint can't be claimed; nothing was sent.
+            ValueError: an option that needs a checkpoint is given without ``checkpoint``.
         """
         options, chunks = self._options, self._chunks
         if options.checkpoint is None:
@@ -140,7 +143,7 @@ class Resuming:
                 chunks.most_merged = MERGED_ITEMS
             ask = partial(self._checkpoint.lacking, without_items(chunks.template))
             lacking: dict[bytes, int] = {} if self.ended else (yield Blocking(ask))
-            # A transaction is sent whole, so a rate limit bounds its commands.
+            # A transaction is sent whole, so a rate limit also limits its number of commands.
             moment = None if options.rate is None else options.rate.commands_in(PORTION_S)
             chunks.batcher = Batcher(
                 markers.keys, markers.prefix, BATCH_COMMANDS, BATCH_BYTES, BATCHED_BYTES, lacking,
@@ -157,7 +160,7 @@ class Resuming:
             resume=options.resume or options.take_over,
             take_over=options.take_over,
             clear=options.checkpoint_clear,
-            # Batches are pushed by an engine, which may repeat attempts.
+            # A pushed source belongs to an engine, which may repeat a task.
             attempts=isinstance(self._chunks.data, Pushed),
         )
 
@@ -174,7 +177,10 @@ class Resuming:
 
     @property
     def keeps(self) -> Callable[[dict[str, Any]], bool] | None:
-        """Function that returns whether to keep a reject, since its row is not loaded again."""
+        """A function that returns whether to keep a reject, since its row is not loaded again.
+
+        None if there are no earlier loads, so that no rejects are kept.
+        """
         if not self._done.resumed:
             return None
         checkpoint, rows = self._checkpoint, self._done.rows
@@ -220,12 +226,12 @@ class Resuming:
 
     @property
     def _one_lane(self) -> bool:
-        """Whether replies arrive in the order of the source, and there is a single marker."""
+        """Whether the load has one marker and one connection, so replies are in source order."""
         assert self._checkpoint is not None
         return not self._checkpoint.markers.several and self._options.connections == 1
 
     def levelling(self) -> Steps[None]:
-        """Store the current row, once every sent command is answered."""
+        """Store the current row; every sent command must have been answered."""
         assert self._checkpoint is not None
         self._noted = self._renewed = time.monotonic()
         rows = self._chunks.writer.rows
@@ -247,7 +253,7 @@ class Resuming:
 
     @property
     def _seen(self) -> int | None:
-        """The row up to which replies were received, at the end of the load; None if unknown."""
+        """At the end of a load, how many leading rows were answered; None if unknown."""
         if self._carrier is None or self._carrier.lanes is None:
             return None
         if self._one_lane:
@@ -263,10 +269,10 @@ class Resuming:
 
     @property
     def _row(self) -> int:
-        """The number of rows up to which all commands were answered."""
+        """The number of leading rows whose commands were all answered."""
         assert self._carrier is not None and self._carrier.lanes is not None
         [lane] = self._carrier.lanes.lanes
-        # A stopped load also counts answered commands that are not durable.
+        # For a stopped load, the window also counts answered commands that are not durable.
         if not (self._carrier.so_far.stopped and lane.window.confirmation is not None):
             self._levelled = lane.window.answered_row(self._done.rows)
         return self._levelled
@@ -294,7 +300,7 @@ class Resuming:
             )
         confirmation = confirmation_of(self._options.durability)
         if confirmation is not None and self._batched and self._done.resumed:
-            # Transactions set markers together with rows, even if the rows are not durable.
+            # The transactions of an earlier load set markers even if its rows were not durable.
             yield Blocking(partial(self._checkpoint.confirm, rows, confirmation))
         yield Blocking(partial(self._checkpoint.finish, report, rows))
         self._levelled = rows
@@ -304,7 +310,7 @@ def check_possible(data: Any, template: Template | None, options: Options) -> No
     """Check that a load can have a checkpoint, without asking a server.
 
     Raises:
-        CheckpointError: the source, the template or an option rules it out.
+        CheckpointError: the source, the template or an option can't be used with a checkpoint.
     """
     assert options.checkpoint is not None
     check_name(options.checkpoint, "checkpoint")

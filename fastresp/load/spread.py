@@ -1,4 +1,4 @@
-"""Route the commands of a sample to the nodes of a cluster, and find those that can't be sent."""
+"""Route the commands of a sample to the nodes of a cluster; find commands that can't be sent."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class Spread:
     """The commands of a sample, grouped by the cluster node that they are routed to.
 
     Attributes:
-        commands: the commands of each node.
-        slots: the slots of all commands that can be sent, in order.
+        commands: for each node, the commands that are routed to it.
+        slots: the slot of each command that is sent to one node, in the order of the commands.
         refused: the commands of rows that can't be sent.
         refused_rows: number of rows that can't be sent.
         refusals: the reasons for the first refused rows.
@@ -50,9 +50,9 @@ class Spread:
     def shares(self, topology: Topology, sizes: Sequence[float], times: float) -> list[float]:
         """Estimate each node's share of the whole load.
 
-        Slots of the sample keep their share. New slots are distributed like the slots of the
-        cluster; the second half of the sample predicts their number, which is small if the keys
-        have only a few hash tags.
+        Commands for slots of the sample are distributed as in the sample, and commands for new
+        slots as the slots of the cluster. The second half of the sample predicts the number of new
+        slots, which is small if the keys have only a few hash tags.
 
         Args:
             topology: topology of the cluster.
@@ -81,15 +81,15 @@ def spread(
     kept: int,
     keys: RowKeys,
 ) -> Spread:
-    """Find the node of each command, by the rules of a load.
+    """Route each command of a sample to a node, as a load would.
 
     Args:
         commands: the arguments of each command of the sample.
         rows: the source row of each command.
         topology: topology of the cluster.
         rules: the key positions of commands.
-        kept: maximum number of reasons to keep.
-        keys: keys of the rows.
+        kept: maximum number of reasons in ``refusals``.
+        keys: finds the keys of rows, for the reasons.
     """
     found = Spread([[] for _ in topology.nodes])
     for row, group in groupby(range(len(commands)), key=rows.__getitem__):
@@ -117,13 +117,13 @@ def spread(
 def _slots_of_row(
     commands: Sequence[Command], row: int, first: int, topology: Topology, rules: Rules
 ) -> list[int]:
-    """Return the slot of each command of a row, or EVERY, as the Router of a load does.
+    """Return the slot of each command of a row; EVERY if the command is sent to all nodes.
 
     Args:
         first: the index of the row's first command in the source.
 
     Raises:
-        EncodeError: a command has no node.
+        EncodeError: a command can't be sent.
     """
     slots: list[int] = []
     transaction = NO_KEY
@@ -156,7 +156,7 @@ def is_for_all(command: Command) -> bool:
 
 
 def _slot_of_transaction(commands: Sequence[Command], rules: Rules) -> int:
-    """Return the slot of a transaction's first key; OPEN if the row does not end it."""
+    """Return the slot of a transaction's first key; OPEN if the transaction has no end."""
     found = NO_KEY
     for command in commands:
         slot = rules.slot(pack(*command))

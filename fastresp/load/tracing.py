@@ -48,9 +48,9 @@ class Span(Observer):
         self._span: Any = None
 
     def begin(self, watch: Watch) -> None:
-        """Start the span, as a child of the current one."""
+        """Start the span, as a child of the current span."""
         with suppress(Exception):
-            # Not for a RESP file, which would have to be read for its command names.
+            # Do not read a whole RESP file only for its command names.
             names = command_names(None, self._template) if self._template is not None else None
             operation = f"PIPELINE {names[0]}" if names and len(names) == 1 else "PIPELINE"
             place = _place(self._options)
@@ -98,7 +98,7 @@ class Span(Observer):
 
 
 def known(code: str) -> str:
-    """Return the code of an error; hide codes that a script may have built from data."""
+    """Return an error code, or "_OTHER" for a code that a script may have built from data."""
     return code if not code or code in CODES else "_OTHER"
 
 
@@ -133,7 +133,7 @@ def _counts(report: Report) -> dict[str, str | int]:
 
 
 def _failure(report: Report, error: BaseException | None) -> str:
-    """Describe why the load is incomplete; empty if it succeeded."""
+    """Return why the load failed or was stopped; empty if it succeeded."""
     if error is None or isinstance(error, LoadErrors):
         return counted(report.failed, "command") + " failed" if report.failed else report.stopped
     return type(error).__name__

@@ -1,4 +1,4 @@
-"""Call observers periodically during a load, even while it waits, and at its end."""
+"""Call observers periodically during a load, even while the load waits, and when it ends."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Observer:
 
     Attributes:
         every_s: minimum seconds between calls of ``look()``. A source that blocks, or redis-cli,
-            may delay them.
+            may delay the calls.
     """
 
     every_s = 1.0
@@ -42,7 +42,8 @@ class Watch:
 
     Attributes:
         carrier: the transport; None before it is chosen.
-        row: returns the row that a load with a checkpoint has reached; None if unknown.
+        row: function that returns how many leading rows have run, for a load with a checkpoint;
+            it returns None if unknown.
         error: the exception that ended the load; set only while observers handle the end.
         ended: whether the load has ended.
     """
@@ -106,7 +107,7 @@ class Watch:
                     yield work
 
     def _meanwhile(self, wanted: Wanted) -> Wanted:
-        """Call the observers while an async source pauses."""
+        """Return an operation that also calls the observers while an async source pauses."""
         if not isinstance(wanted, Asking) or wanted.meanwhile is None:
             return wanted
         meanwhile = wanted.meanwhile

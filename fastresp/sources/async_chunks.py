@@ -25,7 +25,7 @@ GATHERED_ROWS = 32
 class AsyncChunks(Chunks):
     """Chunks of an async iterable; ``next()`` returns an awaitable.
 
-    While the source waits for its next row, ``gathered()`` returns the earlier rows.
+    While the source waits for its next row, ``gathered()`` returns chunks of the earlier rows.
     """
 
     def __init__(self, data: Any, template: Template | None, options: Options) -> None:

@@ -1,9 +1,9 @@
 """Complete writes and blocking reads, even on non-blocking files.
 
 ``write()`` of an unbuffered file may write only a part, for example when a disk becomes full. On a
-non-blocking file, a read without data looks like the end of the file, and a write without room
-looks like a success. Any process that shares a pipe or a terminal can make it non-blocking at any
-time.
+non-blocking file, a read without data looks like the end of the file, and a write to a full pipe
+looks like a success. Any process that shares a pipe or a terminal can make the file non-blocking at
+any time.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def write_all(file: Any, data: Buffer) -> None:
 
 
 def _written(file: Any, data: memoryview) -> int | None:
-    """Call write() once; return the bytes written, or None if the file has no room now."""
+    """Call write() once; return the number of bytes written, or None if the file is full now."""
     try:
         written: int | None = file.write(data)
     except BlockingIOError as error:
@@ -54,7 +54,7 @@ def _written(file: Any, data: memoryview) -> int | None:
 
 
 def read_some(file: Any, size: int) -> bytes:
-    """Read 1 to ``size`` bytes, waiting for the first; empty only at the end.
+    """Wait for data, and read 1 to ``size`` bytes; return no bytes only at the end of the file.
 
     Args:
         file: a file object open for reading bytes.
@@ -68,10 +68,14 @@ def read_some(file: Any, size: int) -> bytes:
 
 
 def read_now(file: Any, size: int) -> bytes | None:
-    """Read at most ``size`` bytes in one call; empty at the end, None if no data has arrived."""
+    """Read at most ``size`` bytes in one call.
+
+    Returns:
+        The bytes; empty at the end of the file; None if no data has arrived.
+    """
     try:
         if isinstance(file, (io.BufferedReader, io.BufferedRWPair)) and not file.seekable():
-            # Only this method with one read distinguishes "nothing yet" from "end".
+            # Only readinto1() reads once and distinguishes missing data from the end of the file.
             block = bytearray(size)
             count = file.readinto1(block)
             return None if count is None else bytes(memoryview(block)[:count])
@@ -103,7 +107,7 @@ def wait_until(file: Any, event: int) -> None:
 
 
 class Output(io.BufferedIOBase):
-    """A file descriptor as a file whose ``write()`` writes all data; never closes it."""
+    """A file object for a descriptor: ``write()`` writes all data; the descriptor stays open."""
 
     def __init__(self, number: int) -> None:
         self._file = io.FileIO(number, "wb", closefd=False)
@@ -127,7 +131,7 @@ class Output(io.BufferedIOBase):
 
 
 def blocking_text(stream: TextIO) -> TextIO:
-    """Return the same text stream with complete writes."""
+    """Return a text stream to the same file that writes all data."""
     try:
         number = stream.fileno()
     except (AttributeError, OSError):  # not a file
@@ -137,7 +141,7 @@ def blocking_text(stream: TextIO) -> TextIO:
         Output(number),
         encoding=stream.encoding,
         errors=stream.errors,
-        # This also applies if Python runs unbuffered.
+        # Also flush each line if Python runs unbuffered.
         line_buffering=getattr(stream, "line_buffering", False)
         or getattr(stream, "write_through", False),
     )

@@ -1,4 +1,4 @@
-"""The chunks of a source, one after another, ready to send."""
+"""Cut a source into chunks: buffers of encoded commands that are ready to send."""
 
 from __future__ import annotations
 
@@ -39,35 +39,38 @@ __all__ = ["Chunks"]
 # The defaults of merge_items and merge_bytes: a server runs a command of this size within 1 ms.
 MERGE_ITEMS = 1000
 MERGE_BYTES = 1 << 16
-# The maximum number of items and bytes of a chunk.
+# Larger numbers of items or bytes in the options are reduced to this number.
 MOST_MERGED = 1 << 40
-# A lane's commands become a chunk at max(ROUTED_BYTES / lanes, LEAST_ROUTED_BYTES) bytes.
+# A lane is one connection of the load. The commands for a lane become a chunk at
+# max(ROUTED_BYTES / lanes, LEAST_ROUTED_BYTES) bytes.
 ROUTED_BYTES = CHUNK_BYTES
 LEAST_ROUTED_BYTES = 1 << 16
-# The maximum time for which commands are gathered.
+# The maximum time for which commands are gathered before they are sent.
 GATHERED_S = 1.0
-# With a rate limit, a merged command is sent as a unit: at most the limit for this many seconds.
+# With a rate limit, a merged command contains at most the commands of this many seconds: it is sent
+# as a whole.
 LIMITED_S = 0.01
-# Commands over any keys; not all servers accept MSETEX, and users may lack permission.
+# Commands with several keys: not all servers have MSETEX, and users may lack permission.
 OVER_ANY_KEYS = frozenset(("MSET", "MSETEX", "DEL", "UNLINK"))
 
 
 class Chunks:
-    """The chunks of a source.
+    """Encodes a source as chunks.
 
     Args:
         data: the result of ``as_source()``.
         template: the result of ``as_template()``.
-        options: how values are encoded, and the rate limit.
+        options: the options of the load.
 
     Attributes:
         writer: the encoder, once the source is open.
         start_row: the first row of the source to load.
-        batcher: puts the commands into transactions; None to send them as they are.
-        ran: for each marker of the checkpoint, the number of rows that have run.
+        batcher: puts the commands into transactions; None to send them without transactions.
+        ran: for each marker of the checkpoint, a key that stores how many rows have run: this
+            number of rows.
         most_merged: the maximum number of items of a merged command, whatever ``merge_items`` is.
-        in_order: whether replies are wanted in the order of the source. If so, no command is kept
-            back while later commands are sent to other nodes.
+        in_order: whether replies are wanted in the order of the source. If so, no command waits
+            for a larger chunk while later commands are sent to other nodes.
 
     Raises:
         TemplateError: the commands of the template can't be serialised.
@@ -131,11 +134,11 @@ class Chunks:
         return self._serializer is not None and self._serializer.waits
 
     def next(self) -> Chunk | None:
-        """Return the next chunk; None at the end, or if it ``waits``.
+        """Return the next chunk; None at the end of the source, or if ``waits`` is True.
 
         Raises:
             TransportError: the process is a forked child of the process that opened the connection.
-                Threads and event loop of the parent do not run here, so no wait could end.
+                The parent's threads and event loop do not run in the child, so no wait could end.
         """
         self._check_own()
         self._drop_given()
@@ -156,7 +159,7 @@ class Chunks:
         return gatherer.full or late or (router.paused and not self.is_columns)
 
     def _make(self) -> None:
-        """Encode rows until a chunk is due, and cut it."""
+        """Encode rows until there are enough for a chunk, and cut the chunk."""
         try:
             self._more = self.writer.fill(self._source)
         except Exception:
@@ -166,9 +169,10 @@ class Chunks:
         self._cut()
 
     def rest(self, made: int) -> list[Chunk]:
-        """After an exception, return the chunks after ``made`` commands, up to the first gap.
+        """After an exception, return the chunks that follow the first ``made`` commands.
 
-        A key whose rows may be incomplete is not included.
+        The chunks end at the first gap in the sequence of commands. A serialised key is omitted if
+        the source may have more rows of this key.
         """
         self._cut()
         if self._router is not None:
@@ -192,7 +196,7 @@ class Chunks:
         return self._ready
 
     def made(self) -> Iterator[Chunk]:
-        """Yield the finished chunks, and remove each, so that ``next()`` does not return it."""
+        """Yield each finished chunk, and then remove it, so that ``next()`` does not return it."""
         self._drop_given()
         if self._router is not None:
             self._flush(self._router)
@@ -201,18 +205,22 @@ class Chunks:
             self._ready.popleft()
 
     def forget(self) -> None:
-        """Drop the finished chunks: the chunks of ``rest()`` were sent."""
+        """Drop the finished chunks, after the caller has sent the chunks of ``rest()``."""
         self._given = False
         self._ready.clear()
 
     def remap(self, lanes: list[int]) -> None:
-        """Change the lane of each slot; no chunk may be ready for the old lanes."""
+        """Set the lane of each slot; the caller must have taken all chunks for the old lanes."""
         for spreading in (self._router, self._spreader):
             if spreading is not None:
                 spreading.remap(lanes)
 
     def adapt(self, answers: Answers | None) -> None:
-        """Configure the encoder for the limits in a server's answers; None for defaults."""
+        """Configure the encoding for a server.
+
+        Args:
+            answers: the server's answers about its limits and topology; None for the defaults.
+        """
         if answers is not None:
             self.writer.max_bulk_bytes = answers.max_bulk_bytes
         topology = None if answers is None else answers.topology
@@ -294,7 +302,7 @@ class Chunks:
             self._raise_refused()
 
     def _spread(self, several: Iterable[list[Chunk]]) -> Iterator[Chunk]:
-        """Return serialised chunks for their lanes."""
+        """Divide serialised chunks among the lanes."""
         chunks = chain.from_iterable(several)
         if self._spreader is None:
             return chunks
@@ -308,7 +316,7 @@ class Chunks:
                 raise error
 
     def _flush(self, router: Router) -> None:
-        """Take the chunks of the lanes."""
+        """Cut the gathered commands of all lanes into chunks."""
         self._flushed = time.monotonic()
         flushes: list[Callable[[], Iterable[Chunk]]] = [router.flush]
         gatherer = self._gatherer
@@ -346,9 +354,10 @@ def router(
     in_order: bool = False,
     gathers: bool = False,
 ) -> Router:
-    """Return the router for the connections, or for the connections to each node of a cluster.
+    """Return a router to the connections of a load; in a cluster, to the connections of each node.
 
-    If replies are wanted in order, the router has an additional lane for commands without a key.
+    Each connection is a lane. If ``in_order``, the router has an additional lane for commands
+    without a key.
     """
     count = lanes = options.connections
     topology = None if answers is None else answers.topology
@@ -370,7 +379,7 @@ def router(
 
 
 def merger(options: Options, answers: Answers | None, most: int) -> Merger:
-    """Return the merger of commands, for the options and the server.
+    """Return a Merger for the options and the server.
 
     Args:
         most: maximum number of items of a merged command.
@@ -385,7 +394,7 @@ def merger(options: Options, answers: Answers | None, most: int) -> Merger:
 
 
 def serializer(options: Options, answers: Answers | None) -> Serializer:
-    """Return the serialiser of commands, for the server's version and settings.
+    """Return a Serializer for the server's version and settings.
 
     Raises:
         TransportError: the server is too old, or its version is unknown.

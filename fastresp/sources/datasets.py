@@ -1,4 +1,4 @@
-"""pyarrow Datasets, scanned only if that changes no value."""
+"""Scan pyarrow Datasets, if the scan changes no values."""
 
 from __future__ import annotations
 
@@ -12,17 +12,19 @@ from .files.schemas import one_type
 
 __all__ = ["scanned"]
 
-# Formats with types; types of CSV and JSON are inferred from the beginning of each file.
+# Formats that store the types of columns. For CSV and JSON, pyarrow infers the types from the
+# beginning of each file.
 TYPED = ("parquet", "ipc", "arrow", "feather", "orc")
 
 
 def scanned(dataset: Any) -> Any:
-    """Return the batches of a Dataset, with the checksums of Parquet pages compared.
+    """Return a reader of the batches of a Dataset.
 
-    By default a Dataset has the types of its first file, and casts the other files silently.
+    Checksums of Parquet pages are compared, unless the user has set scan options. By default, a
+    Dataset has the types of its first file, and silently casts the columns of all other files.
 
     Raises:
-        SourceError: a file has types that a cast would change, or INT96 timestamps that would wrap.
+        SourceError: a cast would change values of a file, or its INT96 timestamps would wrap.
     """
     if not isinstance(dataset, ds.Dataset):
         return dataset.scanner().to_reader()
@@ -40,7 +42,7 @@ def scanned(dataset: Any) -> Any:
 
 
 def check_types(fragment: Any, schema: Any) -> None:
-    """Refuse a file with a column that would be cast to a type that changes values."""
+    """Refuse a file if casting a column to the schema's type would change values."""
     for field in fragment.physical_schema:
         at = schema.get_field_index(field.name)
         if at < 0:

@@ -2,7 +2,7 @@
 
 A crash may truncate the last transaction in the file. If the file then ends within a command, the
 server skips the truncated transaction at the first restart, but leaves it in the file. At the
-second restart, the server runs it together with the next transaction, so rows are loaded again.
+second restart, the server runs it together with the next transaction, so its rows are loaded again.
 Seen with Redis 6.2 to 8.2 and Valkey 8.1, not with Valkey 9.1. Rewriting the file removes the
 truncated transaction.
 """
@@ -21,18 +21,18 @@ LOOK_S = 0.05
 # Ignored errors: a rewrite is in progress, the user lacks permission, the command is disabled.
 HARMLESS = ("in progress", "permissions", "unknown command")
 UNDER_WAY = ("aof_rewrite_in_progress", "aof_rewrite_scheduled")
-# The first version of Valkey that truncates the file before the transaction.
+# The first Valkey version that itself removes a truncated transaction from the file.
 VALKEY = 9, 1
 
 
 def remove_halves(links: Links, clients: str) -> None:
     """Rewrite the append-only file of each server that has restarted since the previous load.
 
-    Does nothing without permission for BGREWRITEAOF.
+    Servers where the user lacks permission for BGREWRITEAOF are skipped.
 
     Args:
         links: our connections.
-        clients: as for ``former.are_alive()``.
+        clients: the previous load's connections, as JSON; see ``former.are_alive()``.
 
     Raises:
         CheckpointError: a server could not rewrite its append-only file.

@@ -21,15 +21,15 @@ from .markers import Markers
 
 __all__ = ["Description"]
 
-# Seconds of a lease; a live loader renews its lease more often.
+# Duration of a lease in seconds; a live loader renews its lease more often.
 LEASE_S = 30
 
 
 class Description:
     """The hash ``fastresp:{NAME}``: the source, the owner and the IDs of the owner's connections.
 
-    The lease is a field of this hash: a separate key that expires would slow down each command by
-    2%, if no other key expires. See Markers for the other keys.
+    The lease is a field of this hash, not an expiring key: the first expiring key on a server slows
+    down each command by 2%. The class ``Markers`` describes the other keys of a checkpoint.
 
     Args:
         server: the server of the load.
@@ -37,7 +37,8 @@ class Description:
         timeout: seconds to connect, and to wait for each reply.
 
     Raises:
-        CheckpointError: the name has characters other than letters, digits, and ``-_.:``.
+        CheckpointError: the name is empty, longer than 200 characters, or contains characters other
+            than letters, digits, and ``-_.:``.
     """
 
     def __init__(self, server: Server, name: str, timeout: float | None) -> None:
@@ -52,11 +53,11 @@ class Description:
         self._connections: Sequence[tuple[str, int]] = ()
         # The run IDs of the servers at the start.
         self._runs: frozenset[str] = frozenset()
-        # Whether the load is fenced by scripts: see fencing.
+        # Whether scripts fence off the previous loader: see fencing.py.
         self.fenced = False
         # Whether the checkpoint is new, and nothing was sent yet.
         self._unused = False
-        # Returns the number of failed commands of the rows whose replies were received.
+        # Returns the number of failed commands of this load and of earlier loads.
         self.failed: Callable[[], int] = int
 
     def _connect(self) -> Links:
@@ -69,7 +70,7 @@ class Description:
 
     @property
     def of_slots(self) -> bool:
-        """Whether each slot of a cluster has a marker."""
+        """Whether the server is a cluster, in which each slot has a marker."""
         return self._links is not None and self._links.topology is not None
 
     def open(
@@ -85,11 +86,11 @@ class Description:
         Args:
             connections: number of connections of the load.
             batched: whether the load's commands are sent in transactions.
-            names: names of the commands in transactions.
-            links: connections to use, which stay open; None to open new ones.
+            names: names of the commands in the transactions.
+            links: connections to use, which ``close()`` leaves open; None to open new connections.
 
         Raises:
-            CheckpointError: a server can't store a checkpoint.
+            CheckpointError: a server may evict the checkpoint.
             TransportError: a server can't be reached.
         """
         links = self._connect() if links is None else links.at_home_of(self._hash)
@@ -103,7 +104,7 @@ class Description:
             self.fenced = self.markers.fenced = may_fence(links, names)
 
     def _let_go(self) -> None:
-        """After a fork, leave the checkpoint to the parent."""
+        """After a fork, leave the checkpoint to the parent process."""
         self._links = None
 
     @property
@@ -150,7 +151,7 @@ class Description:
         )
 
     def _done(self, found: Mapping[str, str]) -> Done:
-        """Return the progress stored in the hash, before the markers are read."""
+        """Return the progress stored in the hash; ``ran`` is 0 until the markers are read."""
         if not found or not (self.markers.several or self.markers.exist()):
             what = "marker" if found else "description"
             raise CheckpointError(
@@ -183,7 +184,7 @@ class Description:
         return int(seconds[0])
 
     def _lease(self) -> int:
-        """Return the end of the lease, in seconds since 1970."""
+        """Return the end of a lease that starts now, in seconds since 1970."""
         return self._now() + LEASE_S
 
     def _exists(self, done: Done) -> Message:
@@ -203,14 +204,14 @@ class Description:
         )
 
     def _as_owner(self, *commands: tuple[Any, ...]) -> bool:
-        """Run commands in one transaction, unless we lost ownership; return whether they ran."""
+        """Run commands in one transaction if we are still the owner; return whether they ran."""
         if self._is_owner():
             return self._transaction(*commands)
         self._home.call("UNWATCH")
         return False
 
     def _is_owner(self) -> bool:
-        """Return whether this loader is the owner; WATCH the hash for a change."""
+        """WATCH the hash, and return whether this loader is the owner."""
         _, owner = self._home.together(("WATCH", self._hash), ("HGET", self._hash, "owner"))
         return bool(owner == self._token)
 
@@ -218,7 +219,7 @@ class Description:
         """Run commands in one transaction; return False if a watched key has changed.
 
         Raises:
-            CheckpointError: a command has failed; all other commands have run.
+            CheckpointError: a command failed; the other commands have run.
         """
         replies = self._home.together(("MULTI",), *commands, ("EXEC",))[-1]
         if not isinstance(replies, list | None):

@@ -1,4 +1,7 @@
-"""The progress stored in a checkpoint."""
+"""The progress stored in a checkpoint.
+
+A marker is a key that stores how many rows have run; see markers.py.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +20,13 @@ class Done:
     """The progress of all loads that have used a checkpoint.
 
     Attributes:
-        ran: number of rows that have run, for each marker.
-        seen: row up to which replies were received.
-        failed: number of failed commands up to row ``seen``.
-        resumed: whether an earlier load has started.
-        ended: when the whole source had been loaded, in seconds since 1970; empty before.
-        total: number of rows of the whole source at that time.
+        ran: for each marker, the number of rows that have run.
+        seen: number of leading rows whose replies were all received.
+        failed: number of failed commands in the first ``seen`` rows.
+        resumed: whether an earlier load has used the checkpoint.
+        ended: when the load of the whole source ended, in seconds since 1970, as text; empty if it
+            has not ended.
+        total: number of rows of the source when the load last ended; 0 if it has never ended.
         unknown: the value of ``unseen`` when the last load began.
     """
 
@@ -36,17 +40,20 @@ class Done:
 
     @property
     def rows(self) -> int:
-        """The row up to which all rows have run."""
+        """The number of leading rows that have all run."""
         return self.total if self.ended else min(self.ran)
 
     @property
     def most(self) -> int:
-        """The number of rows that the source must at least have, from the markers."""
+        """The minimum number of rows that the source has, according to the markers."""
         return max(self.rows, *self.ran)
 
     @property
     def unseen(self) -> tuple[int, int] | None:
-        """The range of rows, as (start, stop), that may have run but whose replies were lost."""
+        """The range (start, stop) of rows that may have run, but whose replies were lost.
+
+        None if there are no such rows.
+        """
         end = max(self.ran)
         if self.ended or end <= self.seen:
             return self.unknown
@@ -55,12 +62,12 @@ class Done:
 
     @property
     def seen_now(self) -> int:
-        """The value of ``seen`` for a resumed load; lower if a server has lost rows."""
+        """The value of ``seen`` for a resumed load: ``rows`` if a server has lost rows."""
         return self.rows if max(self.ran) < self.seen else self.seen
 
 
 def damaged_field(found: Mapping[str, str]) -> str:
-    """Return the first missing or invalid field of a description; empty if all are valid."""
+    """Return the name of a missing or invalid field of a description; empty if all are valid."""
     for name, check in FIELDS.items():
         if name not in found and name not in NEEDED:
             continue
@@ -110,5 +117,5 @@ FIELDS: dict[str, Callable[[str], object]] = {
     "fence": re.compile("([0-9a-f]{16})?").fullmatch,
     "markers": re.compile("(complete)?").fullmatch,
 }
-# Fields that are written when a load starts.
+# Required fields: every load writes them when it starts.
 NEEDED = frozenset(("lease", "ended", "clients", "generation", "fence", "markers"))

@@ -1,8 +1,8 @@
-"""Fence off the previous loader by scripts, for users without permission for CLIENT KILL.
+"""Stop the previous loader's commands by scripts, if the user may not run CLIENT KILL.
 
-Each transaction is a call of a script that compares the marker first. A marker starts with a random
-token, which the next loader replaces. So the previous loader's scripts that are still in flight
-find another value and do nothing.
+Each transaction is a call of a script that first checks a marker, a key that stores how many rows
+have run. The value of a marker starts with a random token, which the next loader replaces. Scripts
+of the previous loader that are still in flight then find an unexpected token, and do nothing.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ MERGED_ITEMS = 2_000
 NOBODY = (1 << 63) - 1
 
 # Runs commands if the marker has the expected value; see Batcher for the arguments. Returns an
-# array up to the last error; empty if there are no errors. An array reply, such as BF.MADD's, is
-# included if it contains an error.
+# array with one element for each command up to the last failed command: the error, or 0 if the
+# command succeeded. An array reply that contains an error, such as BF.MADD's, is returned whole.
 #
 # The marker is set first: a server that refuses writes (OOM, READONLY, MISCONF ...) refuses this
-# write, and nothing has run. After a script's first write, the server refuses no others, and SCRIPT
-# KILL does nothing. Source: luaRedisGenericCommand() in scripting.c of Redis 6.2, script.c of Redis
-# 7. Redis 6.2 prefixes its own errors with the position in the script.
+# write, and nothing has run. After a script's first write, the server accepts all other writes of
+# the script, and SCRIPT KILL does nothing. Source: luaRedisGenericCommand() in scripting.c of Redis
+# 6.2, script.c of Redis 7. Redis 6.2 prefixes its own errors with the position in the script.
 RUN = (
     b"""redis.replicate_commands()
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then
@@ -82,9 +82,9 @@ return errors
 )
 
 # Replaces the token in each marker, then changes the description: if a marker can't be set, the
-# previous loader stays the owner. Keys: the markers, then the description. Arguments: the prefix of
-# this load's markers, the new prefix, and the fields of the description. A marker that is missing,
-# or has another prefix, is left unchanged.
+# previous loader stays the owner. Keys: the markers, then the description. Arguments: the common
+# prefix of all loaders' markers (the generation), the new prefix with the token, and the fields of
+# the description. A marker that is missing, or of a different generation, is left unchanged.
 FENCE = b"""for number = 1, #KEYS - 1 do
   local key = KEYS[number]
   local value = redis.call('GET', key)
@@ -95,8 +95,8 @@ end
 redis.call('HSET', KEYS[#KEYS], unpack(ARGV, 3))
 """
 
-# Sets the markers that have a prefix; returns the number of markers without it. Arguments: the
-# prefix, the values.
+# Sets the markers whose values start with a prefix; returns the number of all other markers.
+# Arguments: the prefix, the new values.
 LEVEL = b"""local others = 0
 for number, key in ipairs(KEYS) do
   if string.sub(redis.call('GET', key) or '', 1, #ARGV[1]) == ARGV[1] then
@@ -108,16 +108,17 @@ end
 return others
 """
 
-# Uses the features that a batch needs, without changing anything: other servers may lack a function
-# or require each key to be declared.
+# Uses the features that RUN needs, without changing anything: servers other than Redis and Valkey
+# may lack a function, or require that each key is declared.
 PROBE = "redis.replicate_commands() return redis.call('EXISTS', ARGV[1])"
 
 
 def may_fence(links: Links, names: Iterable[str]) -> bool:
-    """Return whether to fence by scripts: the user may run scripts, but not CLIENT KILL.
+    """Return whether the load must use scripts, since the user may not run CLIENT KILL.
 
-    Always False in a cluster: a script can only declare the marker's key, so a node whose slot is
-    being moved would run the script and refuse some of the commands in it.
+    False if the user may not run scripts, or if a command can't be used in a script. Always False
+    in a cluster: a script can only declare the marker's key, so a node whose slot is being moved
+    would run the script and refuse some of the commands in it.
 
     Args:
         links: our connections.

@@ -60,7 +60,8 @@ def are_alive(links: Links, clients: str) -> bool | None:
 
     Args:
         links: our connections.
-        clients: JSON with the address, run ID, and CLIENT IDs of each server.
+        clients: the loader's connections, as JSON: for each server, its address, its run ID, and
+            the CLIENT IDs of the connections.
     """
     known = [
         link.lives(numbers, named=not sure) for link, numbers, sure in _by_link(links, clients)
@@ -73,7 +74,8 @@ def close_all(links: Links, clients: str, timeout: float | None) -> None:
 
     Args:
         links, clients: as for ``are_alive()``.
-        timeout: seconds to wait for connections that we may not close; at most 10.
+        timeout: seconds to wait until connections that we may not close have ended; None, or more
+            than 10, means 10.
 
     Raises:
         CheckpointError: a connection that we may not close does not end.
@@ -98,7 +100,7 @@ def close_all(links: Links, clients: str, timeout: float | None) -> None:
 def _wait_for_end(link: Link, number: int, sure: bool, error: str, seconds: float) -> None:
     """Wait until a connection that we may not close has ended.
 
-    A dead loader's connection ends when the server has run all commands that it received.
+    The connection of a dead loader ends when the server has run all commands received on it.
     """
     until = time.monotonic() + seconds
     while (lives := link.lives([number], named=not sure)) is not False:
@@ -114,10 +116,11 @@ def _wait_for_end(link: Link, number: int, sure: bool, error: str, seconds: floa
 
 
 def _by_link(links: Links, clients: str) -> Iterator[tuple[Link, list[int], bool]]:
-    """Yield a loader's connections by server, and whether the server certainly has not restarted.
+    """Yield for each server our link, and the CLIENT IDs of the loader's connections.
 
-    Omit connections to a restarted server, and to an unreachable node that is no longer a primary:
-    another node owns that node's slots, so writes to it are discarded.
+    The third value is whether the server certainly has not restarted. Servers that have restarted
+    are omitted. So are unreachable nodes that are no longer primaries: other nodes own their slots,
+    so writes to them are discarded.
     """
     for address, run, numbers in json.loads(clients or "[]"):
         for link in links.at(address, run):

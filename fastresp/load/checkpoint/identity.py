@@ -46,13 +46,13 @@ def identity(data: Any, template: Template | None, options: Options) -> dict[str
 def check_same(checkpoint: str, identity: Mapping[str, str], found: Mapping[str, str]) -> None:
     """Refuse to resume with another source, template or options.
 
-    ``nulls`` may change if nulls were errors, since the loaded rows had no nulls, and from "auto"
-    to "skip", which omits the same fields.
+    ``nulls`` may change from "error" to any other value, since the loaded rows had no nulls, and
+    from "auto" to "skip", which omits the same fields.
 
     Args:
         checkpoint: name of the checkpoint.
-        identity: properties of the load that is to be resumed.
-        found: properties stored when the load started.
+        identity: properties of this load, as returned by ``identity()``.
+        found: properties stored in the checkpoint.
 
     Raises:
         CheckpointError: a property differs.
@@ -95,7 +95,7 @@ def source_of(data: Any, template: Template | None, options: Options) -> str:
 
 
 def commands_of(sample: Any, template: Template | None, options: Options) -> bytes:
-    """Return the commands of some rows, up to the first command that can't be encoded.
+    """Return the commands of sample rows, up to the first row that can't be encoded.
 
     A repr would not identify the rows: it may contain a memory address, or depend on the width of
     the terminal.
@@ -111,7 +111,10 @@ def commands_of(sample: Any, template: Template | None, options: Options) -> byt
 
 
 def file_of(path: str) -> str:
-    """Return the size, the mtime, and a digest of the start and the end of a file."""
+    """Return a text with a file's size, mtime, and digest of its start and end.
+
+    A remote file has an ID and a version instead of the mtime and the digest.
+    """
     if isinstance(path, RemotePath):
         return f"{path.identity}, {path.state.size} bytes, {path.state.version}"
     found = os.stat(path)
@@ -124,7 +127,7 @@ def file_of(path: str) -> str:
 
 
 def samples_of(data: Any) -> tuple[int, list[Any]]:
-    """Return the number of rows of columns, and the first and last rows.
+    """Return the number of rows of a table, and two samples: its first and its last rows.
 
     Raises:
         CheckpointError: the columns are a stream, which can be read only once.
@@ -144,7 +147,7 @@ def samples_of(data: Any) -> tuple[int, list[Any]]:
 
 
 def digest(parts: Iterable[bytes]) -> str:
-    """Return a short digest."""
+    """Return a digest of byte strings, as 32 hexadecimal digits."""
     made = hashlib.blake2b(digest_size=16)
     for part in parts:
         made.update(len(part).to_bytes(8, "big"))

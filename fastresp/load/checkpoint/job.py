@@ -1,4 +1,7 @@
-"""A job of several loads, each with its own checkpoint, and the totals when all have ended."""
+"""A job of several loads (tasks), each with its own checkpoint.
+
+A stream is a sequence of jobs, which are its epochs.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +23,9 @@ from .marker import Checkpoint
 
 __all__ = ["Epoch", "Job", "Part"]
 
-# A field of the hash that is not a task.
+# The field of the job's hash that contains the template; each other field is a task.
 TEMPLATE = "(template)"
-# The field of a task: its number of rows, and its number of failed commands.
+# The value of a task's field: its number of rows, and its number of failed commands.
 PART = re.compile(rb"([0-9]{1,18}) ([0-9]{1,18})")
 
 
@@ -30,8 +33,8 @@ class Part(NamedTuple):
     """The outcome of one task's load.
 
     Attributes:
-        rows: number of rows of its source.
-        failed: failed commands whose replies were received.
+        rows: number of rows of the task's source.
+        failed: number of failed commands whose replies were received.
     """
 
     rows: int
@@ -39,11 +42,11 @@ class Part(NamedTuple):
 
 
 class Epoch(NamedTuple):
-    """A job of a stream; the jobs end in the order of their numbers.
+    """Identifies one job of a stream; the jobs end in the order of their numbers.
 
     Attributes:
         stream: name of the stream.
-        number: number of the job.
+        number: number of the job in the stream.
     """
 
     stream: str
@@ -51,23 +54,24 @@ class Epoch(NamedTuple):
 
     @property
     def key(self) -> bytes:
-        """The key that stores the highest number of an ended job."""
+        """The key that stores the number of the stream's last ended job."""
         return f"fastresp:{{{self.stream}}}:epoch".encode()
 
 
 class Job:
-    """The hash ``fastresp:{NAME}:job``, which has a field for each task when the job has ended.
+    """The outcome of a job, stored in the hash ``fastresp:{NAME}:job`` with a field for each task.
 
-    The hash replaces the checkpoints of the tasks, and a task that starts late finds it. The hash
-    of an epoch is deleted when the next epoch has ended; after that, the stored number of the last
-    ended epoch shows that all earlier epochs have ended.
+    The hash is created when the job ends, and replaces the checkpoints of the tasks. A task that
+    is repeated later finds the hash, and loads nothing. The hash of an epoch is deleted when the
+    next epoch has ended; after that, the stored number of the last ended epoch shows that all
+    earlier epochs have ended.
 
     Args:
         name: name of the job.
         template: template of the tasks.
         options: load options of each task.
-        split: an ID of how the rows are divided between the tasks; None if unknown.
-        epoch: the epoch, for a job of a stream.
+        split: a text that identifies how the rows are divided between the tasks; None if unknown.
+        epoch: the stream and the number of the job; None if the job is not part of a stream.
     """
 
     def __init__(
@@ -95,13 +99,14 @@ class Job:
         """Check the names of the job and of a task.
 
         Raises:
-            CheckpointError: a name has characters other than letters, digits, and ``-_.:``.
+            CheckpointError: a name is empty, longer than 200 characters, or contains characters
+                other than letters, digits, and ``-_.:``.
         """
         check_name(self.name, "exactly_once")
         check_name(self.checkpoint(task), "task_id")
 
     def begin(self) -> None:
-        """Store the split, if this is the first task of the job.
+        """Store the split; if it is stored already, check that it is the same.
 
         Raises:
             CheckpointError: the job was started with another split, so rows may have moved from one
@@ -126,8 +131,8 @@ class Job:
         """Return the outcome of a task of an ended job; None if the job has not ended.
 
         Raises:
-            CheckpointError: the job has ended without this task or with another template, or a
-                later epoch has ended.
+            CheckpointError: the job has ended without this task or with a different template, or
+                its epoch is known to have ended, but its hash was deleted.
             TransportError: the server can't be reached.
         """
         with self._home() as home:
@@ -155,9 +160,9 @@ class Job:
         return Part(*map(int, numbers.groups()))
 
     def _check_epoch(self) -> None:
-        """Refuse to load an epoch that has ended.
+        """Raise CheckpointError if this job's epoch has ended.
 
-        Later epochs may have ended while this attempt was waiting or suspended.
+        This epoch and later epochs may have ended while this attempt was suspended.
         """
         if self._epoch is None:
             return
@@ -183,8 +188,11 @@ class Job:
 
         Idempotent, so the caller can repeat the call after a crash.
 
+        Args:
+            parts: the outcome of each task, by its name.
+
         Raises:
-            CheckpointError: the server has lost rows of a task since its commit.
+            CheckpointError: the server has lost rows of a task since that task ended.
             TransportError: the server can't be reached.
         """
         if parts:
@@ -209,7 +217,7 @@ class Job:
             home.together(("HSET", self._hash, *words), ("DEL", self._split_key))
 
     def _check_kept(self, parts: Mapping[str, Part]) -> None:
-        """Check that the server still has all rows of the tasks, by their markers."""
+        """Check by the markers of the tasks that the server still has all their rows."""
 
         def check(task: str, checkpoint: Checkpoint) -> None:
             kept, part = min(checkpoint.ran()), parts[task]
@@ -224,7 +232,7 @@ class Job:
         self._with_each(parts, check)
 
     def check_empty(self, task: str) -> None:
-        """Check that no earlier attempt of a task without rows has loaded rows.
+        """Check that a task that has no rows now had no rows in earlier attempts.
 
         Raises:
             CheckpointError: an earlier attempt has loaded rows.
@@ -240,7 +248,7 @@ class Job:
             )
 
     def _ran(self, task: str) -> array[int]:
-        """Return how many rows have run, for each marker of a task."""
+        """Return for each marker of a task how many rows have run."""
         checkpoint = self._checkpoint_of(task)
         try:
             return checkpoint.ran()
@@ -248,7 +256,7 @@ class Job:
             checkpoint.close()
 
     def _with_each(self, tasks: Iterable[str], act: Callable[[str, Checkpoint], object]) -> None:
-        """Call a function with the checkpoint of each task, over shared connections.
+        """Call a function with each task and its checkpoint, over shared connections.
 
         After a lost connection or a moved slot, reconnect and call the function again.
         """
@@ -268,7 +276,7 @@ class Job:
                 links.close()
 
     def _checkpoint_of(self, task: str, links: Links | None = None) -> Checkpoint:
-        """Return a task's connected checkpoint; without ``links``, open new connections for it."""
+        """Return a task's checkpoint, connected by ``links``, or by new connections if None."""
         options = self._options
         checkpoint = Checkpoint(self._server, self.checkpoint(task), options.timeout)
         batched = not is_idempotent(self._template, options.nulls)
@@ -280,7 +288,11 @@ class Job:
 
     @contextmanager
     def _home(self, key: bytes | None = None) -> Iterator[Link]:
-        """Connect to the server, or to the node of a key (default: the job's hash)."""
+        """Yield a connection to the server; in a cluster, to the node of a key.
+
+        Args:
+            key: the key; None for the job's hash.
+        """
         links = self._connect(key or self._hash)
         try:
             with links.home.explained():
@@ -299,7 +311,7 @@ class Job:
 
 
 def _last_epoch(home: Link, epoch: Epoch) -> int | None:
-    """Return the number of the last ended epoch; None if no epoch has ended."""
+    """Return the number of the stream's last ended epoch; None if no epoch has ended."""
     found = home.call("GET", epoch.key)
     if found is not None and not re.fullmatch(rb"[0-9]{1,18}", bytes_of("GET", found)):
         raise _damaged(epoch.key, "value", found)

@@ -9,13 +9,14 @@ from ...encode.template import Template
 
 __all__ = ["is_idempotent"]
 
-# Idempotent commands without options, and the number of their arguments after the key; 0 for any.
-# With more arguments, a field of a row could be an option, such as INCR of ZADD.
+# Commands that are idempotent without options, with their number of arguments after the key; 0 for
+# any number. A further argument could be an option that comes from a row, such as INCR of ZADD.
 PLAIN = {
     b"HSET": 0, b"HMSET": 0, b"SADD": 0, b"PFADD": 0, b"MSET": 0, b"DEL": 0, b"UNLINK": 0,
     b"SETEX": 2, b"PSETEX": 2, b"JSON.SET": 2, b"SET": 1, b"ZADD": 2,
 }  # fmt: skip
-# Commands allowed after a command of PLAIN for the same key, and the number of their arguments.
+# Commands allowed after a command of PLAIN for the same key, with their number of arguments after
+# the key.
 TIMES = {b"EXPIRE": 1, b"PEXPIRE": 1, b"EXPIREAT": 1, b"PEXPIREAT": 1}
 # Idempotent options of SET.
 OPTIONS = (b"EX", b"PX", b"EXAT", b"PXAT")
@@ -35,7 +36,8 @@ def is_idempotent(template: Template | None, nulls: str = "auto") -> bool:
         return False
     if len(names) > 1 and not DELETES.isdisjoint(names):
         return False
-    # An EXPIRE before the command that creates its key has an effect only when the row runs again.
+    # An EXPIRE of a missing key has an effect only when the row runs again, after another command
+    # has created the key. With "skip", the command that creates the key may be omitted.
     if nulls == "skip" and len(names) > 1 and not TIMES.keys().isdisjoint(names):
         return False
     made: set[tuple[object, ...]] = set()
@@ -81,14 +83,15 @@ def _is_plain(name: bytes, command: Sequence[Sequence[object]]) -> bool:
 def _is_place(path: Sequence[object]) -> bool:
     """Return whether a JSON path matches the same parts when its command runs again.
 
-    A path with a filter or with ``..`` may match other parts, since the new value may match.
+    A path with a filter or with ``..`` may match other parts the second time, since it may match
+    the value written the first time.
     """
     text = _text(path)
     return _fixed(path) and b"?" not in text and b".." not in text
 
 
 def _are_times(options: Sequence[Sequence[object]]) -> bool:
-    """Return whether the options of SET only set a time."""
+    """Return whether options of SET only set or keep the time to live."""
     words = [_text(parts).upper() for parts in options]
     if len(words) == 2:
         return _fixed(options[0]) and words[0] in OPTIONS

@@ -26,12 +26,12 @@ __all__ = [
 
 NAMES = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:")
 MOST_NAME = 200
-# Maximum seconds to wait for a reply, and for a node that is no longer a primary.
+# Maximum seconds to wait for a reply, and to connect to a node that is no longer a primary.
 MOST_S = 5.0
 FORMER_S = 1.0
-# Seconds to retry writes that a full server refuses at the end of a load.
+# How many seconds to retry writes that a full server refuses at the end of a load.
 FREED_S = 0.5
-# Timeout in ms of WAIT and WAITAOF, which are then repeated.
+# Timeout in ms of each WAIT or WAITAOF, which is repeated until the load's timeout.
 CONFIRMED_MS = 200
 # Number of commands to send before reading their replies.
 PORTION = 2000
@@ -50,7 +50,7 @@ def possible_later(words: str | Message) -> CheckpointError:
 
 
 def until_freed(write: Callable[[], object]) -> None:
-    """Write to a server, and retry for a moment if the server refuses the write.
+    """Call ``write``, and retry for half a second if the server refuses the write.
 
     When a full server has ended a load, the buffers of the load's connections use memory until the
     server notices that they are closed.
@@ -75,7 +75,7 @@ class Link:
         server: the server.
         connection: a redis-py connection.
         address: address of the cluster node; empty for a single server.
-        name: name for CLIENT SETNAME, which distinguishes the connection from other clients'.
+        name: name for CLIENT SETNAME, which shows that the connection belongs to a checkpoint.
 
     Attributes:
         number: CLIENT ID of the connection.
@@ -103,7 +103,7 @@ class Link:
         return {}
 
     def check_keeps(self) -> None:
-        """Check that the server does not evict a checkpoint.
+        """Check that the server never evicts a checkpoint.
 
         Raises:
             CheckpointError: the server may evict keys without a time to live (maxmemory-policy).
@@ -116,13 +116,13 @@ class Link:
 
     @contextmanager
     def explained(self) -> Iterator[None]:
-        """Convert errors of redis-py to a TransportError that says what to do."""
+        """Convert redis-py's exceptions to a TransportError that says what to do."""
         with self.server.explained():
             yield
 
     @contextmanager
     def _once(self) -> Iterator[None]:
-        """Use the connection; after an error, keep redis-py from reconnecting."""
+        """Set ``lost`` after a connection error, so that redis-py can't reconnect."""
         if self.lost:
             raise connection_error()("the connection was lost")
         self.lost = True
@@ -134,7 +134,7 @@ class Link:
         self.lost = False
 
     def call(self, *words: Any) -> Any:
-        """Run a command."""
+        """Run a command, and return its reply; raise an error reply."""
         with self._once():
             self._connection.send_command(*words)
             return self._connection.read_response()
@@ -162,18 +162,19 @@ class Link:
         return found
 
     def confirmed(self, confirmation: Confirmation) -> int:
-        """Return the number of durable copies of the last writes, after a short wait at most."""
+        """Wait for at most 200 ms; return how many copies of the last writes are durable."""
         *words, _ = arguments(confirmation.piece.data)
         reply = self.call(*words, CONFIRMED_MS)
         name = words[0].decode()
         return integer_of(name, reply[0] if isinstance(reply, list) and reply else reply)
 
     def lives(self, numbers: Iterable[int], *, named: bool = False) -> bool | None:
-        """Return whether any of these connections exists; None if we may not list connections.
+        """Return whether any of these connections exists; None if the user may not find out.
 
         Args:
             numbers: CLIENT IDs of the connections.
-            named: whether a connection must have our name, since another client may have its ID.
+            named: whether to count only connections with our name. Needed if the server may have
+                restarted: another client may then have the same ID.
         """
         for number in numbers:
             exists: bool | None
@@ -188,7 +189,7 @@ class Link:
         return False
 
     def _is_there(self, number: int) -> bool | None:
-        """Return whether a connection exists, without permission for CLIENT LIST; None if unknown.
+        """Find out without CLIENT LIST whether a connection exists; return None if unknown.
 
         CLIENT TRACKING refuses to redirect to a connection that does not exist.
         """
@@ -205,16 +206,16 @@ class Link:
 
 
 class Links:
-    """The connections of a checkpoint.
+    """The connections of a checkpoint: one to the server, or one to each primary of a cluster.
 
     Args:
         server: the server of the load.
-        timeout: seconds to connect, and for each read; at most 5.
-        key: the key whose node is ``home``.
-        name: name of the connections.
+        timeout: seconds to connect, and to wait for each reply; None, or more than 5, means 5.
+        key: key of the checkpoint's description.
+        name: name of the connections, for CLIENT SETNAME.
 
     Attributes:
-        home: the connection to the server with the checkpoint's description.
+        home: the connection to the server that stores the checkpoint's description.
         topology: topology of a cluster; None for a single server.
 
     Raises:
@@ -242,9 +243,9 @@ class Links:
         return self.all[0] if self.topology is None else self.link_of(slot_of(key))
 
     def at_home_of(self, key: bytes) -> Links:
-        """Return Links that share these connections, with the node of another key as ``home``.
+        """Return Links that share these connections; their ``home`` is the node of ``key``.
 
-        Only the original closes the connections.
+        Closing the returned Links leaves the connections open.
         """
         other = copy(self)
         other.home = self._home_of(key)
@@ -267,11 +268,12 @@ class Links:
     def check(self) -> None:
         """Check that no server has restarted, even after a long pause.
 
-        Reopens connections that a server with a ``timeout`` closed as idle.
+        Connections that a server closed because they were idle are reopened.
 
         Raises:
-            CheckpointError: a server was restarted, or may have been.
-            TransportError: a server can't be reached.
+            CheckpointError: a server was restarted.
+            TransportError: a server can't be reached, or a connection was lost and the user lacks
+                permission for INFO, so a restart can't be ruled out.
         """
         for at, link in enumerate(self.all):
             with link.explained():
@@ -323,12 +325,13 @@ class Links:
         return json.dumps([(link.address, link.run, numbers[link.address]) for link in self.all])
 
     def at(self, address: str, run: str) -> Iterator[Link]:
-        """Yield the connection to a server, if it can be reached.
+        """Yield a connection to a server; yield nothing if the server can't be reached.
 
-        A server that is no longer a primary gets a new connection.
+        The connection is new if the server is no longer a primary.
 
         Args:
-            address: the server's address as seen by another loader, which may differ from ours.
+            address: the server's address, as stored by another loader; this loader may know the
+                server by a different address.
             run: run ID of the server; empty if unknown.
         """
         same = [link for link in self.all if run and link.run == run]
@@ -349,14 +352,14 @@ class Links:
                 connection.disconnect()
 
     def close(self) -> None:
-        """Close all connections, unless they belong to other Links."""
+        """Close all connections, unless they are shared: see ``at_home_of()``."""
         if not self._shared:
             for link in self.all:
                 link.close()
 
 
 def address_of(server: Server) -> str:
-    """Return the host and port of a node."""
+    """Return the host and port of a node, such as ``"10.0.0.1:6379"``."""
     return f"{server.settings.get('host')}:{server.settings.get('port')}"
 
 
@@ -366,21 +369,21 @@ def slot_of(key: bytes) -> int:
 
 
 def response_error() -> type[Exception]:
-    """Return redis-py's class for error replies; import redis-py only now."""
+    """Return redis-py's class for error replies; redis-py is imported on the first call."""
     import redis
 
     return redis.ResponseError
 
 
 def redis_error() -> type[Exception]:
-    """Return the base class of redis-py's exceptions; import redis-py only now."""
+    """Return the base class of redis-py's exceptions; redis-py is imported on the first call."""
     import redis
 
     return redis.RedisError
 
 
 def connection_error() -> type[Exception]:
-    """Return redis-py's class for connection errors; import redis-py only now."""
+    """Return redis-py's class for connection errors; redis-py is imported on the first call."""
     import redis
 
     return redis.ConnectionError
@@ -391,10 +394,11 @@ def check_name(name: str, option: str) -> None:
 
     Args:
         name: the name.
-        option: the option that contains the name, for the message.
+        option: name of the option, for the error message.
 
     Raises:
-        CheckpointError: the name has characters other than letters, digits, and ``-_.:``.
+        CheckpointError: the name is empty, longer than 200 characters, or contains characters other
+            than letters, digits, and ``-_.:``.
     """
     if not isinstance(name, str) or not 1 <= len(name) <= MOST_NAME or not NAMES.issuperset(name):
         words = f" must be 1 to {MOST_NAME} letters, digits, or -_.: characters, not {name!r}"
@@ -402,5 +406,5 @@ def check_name(name: str, option: str) -> None:
 
 
 def name_of(checkpoint: str) -> str:
-    """Return the CLIENT SETNAME of a load's connections."""
+    """Return the name (CLIENT SETNAME) of the connections of a load with this checkpoint."""
     return f"fastresp:{checkpoint}"

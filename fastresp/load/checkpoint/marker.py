@@ -1,4 +1,4 @@
-"""The checkpoint of a load, in the server: its progress and its owner."""
+"""The checkpoint of a load: claim it, store the load's progress in it, and complete it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = ["Checkpoint"]
 
 
 class Checkpoint(Description):
-    """The checkpoint of a load."""
+    """The checkpoint of a load; one loader at a time is its owner."""
 
     def claim(
         self,
@@ -42,21 +42,22 @@ class Checkpoint(Description):
     ) -> Done:
         """Become the owner of the checkpoint, and return its progress.
 
-        The connections of the previous loader are closed first, so that its commands in flight
-        can't run after the markers are read.
+        The previous loader's connections are closed, or its scripts are fenced off, before the
+        markers are read: none of its commands can run after that.
 
         Args:
             identity: properties of the source and options; they must match the checkpoint's.
             resume: whether to resume an existing checkpoint; if False, its existence is an error.
             take_over: whether to resume even if another loader is active.
-            clear: delete an existing checkpoint.
-            attempts: the loads are attempts of a task. An attempt with an expired lease is fenced
-                off, and the source of an ended attempt may have been incomplete.
+            clear: whether to delete an existing checkpoint.
+            attempts: whether the loads are attempts at one task. If so, a previous loader with an
+                expired lease is replaced even if it still has open connections, and an ended load
+                is continued, since its source may have been incomplete.
 
         Raises:
             AtWork: another loader is active.
-            CheckpointError: the checkpoint exists and ``resume`` is False, or it belongs to another
-                load.
+            CheckpointError: the checkpoint exists and ``resume`` is False, or the checkpoint
+                belongs to another load.
             TransportError: the server can't be reached.
         """
         identity = identity | {"kind of markers": self.markers.kind}
@@ -89,9 +90,11 @@ class Checkpoint(Description):
             return done
 
     def lacking(self, commands: Sequence[tuple[bytes, ...]]) -> dict[bytes, int]:
-        """Return the commands that have too few arguments, and their numbers of arguments.
+        """Find the commands that have too few arguments, without running them.
 
-        Each command is sent in a MULTI that is discarded, so none runs.
+        Returns:
+            For each such command, by its name in capitals: the number of its arguments, including
+            the name; if the name occurs several times, the highest number.
         """
         found: dict[bytes, int] = {}
         for words in commands:
@@ -114,9 +117,10 @@ class Checkpoint(Description):
         """Replace the previous loader as the owner.
 
         The previous loader's connections are closed before our ID replaces that loader's ID, so
-        later loaders need not know these connections. Because of WATCH, the previous loader can't
-        register new connections meanwhile. With script fencing, its connections may stay open: its
-        scripts do nothing, and it watches the owner field itself.
+        later loaders need not know these connections. The caller's WATCH keeps the previous loader
+        from registering new connections between these two steps. With script fencing, the previous
+        loader's connections may stay open: its scripts do nothing, and it writes to the description
+        only if it is still the owner.
         """
         assert self._links is not None
         if not take_over:
@@ -127,7 +131,11 @@ class Checkpoint(Description):
         self._enter(identity, found, fresh=fresh)
 
     def _enter(self, identity: Mapping[str, str], found: Mapping[str, str], *, fresh: bool) -> None:
-        """Store the owner and the source, unless the hash has changed since WATCH."""
+        """Store this loader as the owner, with the properties of its source.
+
+        Raises:
+            AtWork: the hash has changed since WATCH.
+        """
         assert self._links is not None
         generation = token_hex(4) if fresh else found.get("generation", "")
         fence = token_hex(FENCE_BYTES) if self.fenced else "" if fresh else found.get("fence", "")
@@ -144,7 +152,8 @@ class Checkpoint(Description):
         commands: list[tuple[Any, ...]] = [("HSET", self._hash, *words)]
         self.markers.begin(generation, fence)
         if fresh:
-            # Delete all possible markers: scripts of a loader with other markers could match.
+            # Delete the markers for every number of connections: otherwise, scripts of a loader
+            # with more connections could find the value that they expect.
             commands = [("DEL", self._hash, *self.markers.of_all), *commands]
             if not self.of_slots:
                 commands += self.markers.setting(0)
@@ -158,12 +167,11 @@ class Checkpoint(Description):
         self._unused = fresh
 
     def register(self, connections: Sequence[tuple[str, int]], done: Done) -> None:
-        """Store the connections of the load and of the checkpoint, before anything is sent.
+        """Store the IDs of the load's and the checkpoint's connections, before rows are sent.
 
         Args:
             connections: pairs of a node's address (empty for a single server) and a CLIENT ID.
-            done: progress of earlier loads. Its rows without replies are stored, for loads that
-                resume later.
+            done: progress of earlier loads; its ``seen_now`` and ``unseen`` are stored.
 
         Raises:
             CheckpointError: another loader has taken over, or the cluster has changed.
@@ -182,7 +190,7 @@ class Checkpoint(Description):
                 self._complete_markers()
 
     def _complete_markers(self) -> None:
-        """Set all markers before anything is sent, so that a later removal is detected."""
+        """Set all markers before rows are sent, so that a marker removed later is noticed."""
         if not self.markers.level(0):
             raise self._unset_markers()
         if not self._as_owner(("HSET", self._hash, "markers", "complete")):
@@ -205,8 +213,8 @@ class Checkpoint(Description):
         """Renew the lease. Does nothing if the server can't be reached.
 
         Args:
-            row: row to set the markers to; None if transactions set them.
-            seen: row up to which replies were received; None if unknown.
+            row: the new value of the markers, a number of rows; None if transactions set them.
+            seen: number of leading rows whose replies were all received; None if unknown.
 
         Returns:
             Whether everything was stored.
@@ -249,7 +257,7 @@ class Checkpoint(Description):
         """
         assert self._links is not None
         until = time.monotonic() + (self._timeout or math.inf)
-        # WAIT covers all writes before the last write of its own connection.
+        # WAIT covers all writes of the server up to the last write of its own connection, so write.
         if self.markers.several:
             self.markers.level(rows)
         else:
@@ -293,8 +301,8 @@ class Checkpoint(Description):
             if not self.markers.level(rows):
                 raise self._unset_markers()
         assert self._links is not None
-        # Run IDs, but no CLIENT IDs: a load that resumes after lost rows can see which server has
-        # restarted.
+        # Keep the run IDs, so that a load that resumes after lost rows can see which server has
+        # restarted. CLIENT IDs are no longer needed.
         clients = json.dumps([(link.address, link.run, ()) for link in self._links.all])
         words = {
             "ended": self._now(), "totals": json.dumps(totals), "clients": clients, "lease": 0,
@@ -315,7 +323,7 @@ class Checkpoint(Description):
         template.
 
         Args:
-            row, seen: as for ``renew()``; errors of later rows are counted again.
+            row, seen: as for ``renew()``. A resumed load counts the errors of later rows again.
         """
         if self._links is not None:
             words = () if seen is None else ("seen", seen, "failed", self.failed())
@@ -331,7 +339,7 @@ class Checkpoint(Description):
             self._links = None
 
     def ran(self) -> array[int]:
-        """Return how many rows have run so far, for each marker; 0 if no checkpoint exists.
+        """Return for each marker how many rows have run; 0 if the checkpoint does not exist.
 
         Raises:
             CheckpointError: a marker is missing.

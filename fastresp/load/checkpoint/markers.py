@@ -1,4 +1,4 @@
-"""The markers of a checkpoint: keys with the number of rows that have run."""
+"""The markers of a checkpoint: keys that store how many rows have run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .links import Link, Links, redis_error
 __all__ = ["Markers", "has_run"]
 
 
-# The loader's token, if any, and the 64-bit number of rows.
+# The value of a marker, without the generation: the loader's token, if any, and the number of rows.
 ROWS = re.compile(rb"(?:[0-9a-f]{%d}:)?([0-9]{1,18})" % (2 * FENCE_BYTES))
 
 
@@ -37,7 +37,7 @@ class Markers:
         hash_key: the key of the checkpoint's description.
         links: connections to all servers.
         connections: number of connections of the load.
-        batched: whether the transactions of the commands set the markers.
+        batched: whether the load's commands are sent in transactions, which set the markers.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Markers:
         self.kind = "one"
         self.keys = [hash_key + b":row"]
         of_connections = [b"%s:row:%d" % (hash_key, number) for number in range(MOST_CONNECTIONS)]
-        # All markers that a load of this name may have, with any number of connections.
+        # The markers of this checkpoint for every number of connections.
         self.of_all = self.keys + of_connections
         if links.topology is not None:
             self.kind = "of slots"
@@ -54,9 +54,10 @@ class Markers:
         elif batched and connections > 1:
             self.kind = f"of {connections} connections"
             self.keys = of_connections[:connections]
-        # The prefix of this load's markers; other markers are from a deleted checkpoint.
+        # Prefix of the values of this checkpoint's markers. A value with a different prefix is from
+        # a deleted checkpoint of the same name.
         self._generation = b""
-        # Whether the load started by setting all markers, so that a missing marker was removed.
+        # Whether all markers were set when the load started; if so, a missing marker was removed.
         self.complete = links.topology is None
         # The run IDs of the servers at the start of the previous load.
         self._runs: Collection[str] = ()
@@ -74,7 +75,7 @@ class Markers:
         return len(self.keys) > 1
 
     def begin(self, generation: str, fence: str) -> None:
-        """Use the markers of this generation, with this fence token, if any."""
+        """Set what the markers' values start with: the generation, and the token, if any."""
         self._generation = f"{generation}:".encode() if self.several else b""
         self.prefix = self._generation + (f"{fence}:".encode() if fence else b"")
 
@@ -83,12 +84,12 @@ class Markers:
 
         Args:
             complete: whether earlier loads had set all markers.
-            runs: the run IDs of the servers at that time.
+            runs: the run IDs of the servers at the start of the previous load.
         """
         self.complete, self._runs = complete, runs
 
     def setting(self, row: int) -> list[tuple[Any, ...]]:
-        """Return the commands that set all markers to a row."""
+        """Return the commands that set all markers to ``row``."""
         return [("SET", key, self.prefix + str(row).encode()) for key in self.keys]
 
     def fencing(self, words: Sequence[Any]) -> tuple[Any, ...]:
@@ -101,11 +102,11 @@ class Markers:
         return ("EVAL", FENCE, len(keys), *keys, self._generation, self.prefix, *words)
 
     def reached(self, row: int) -> array[int]:
-        """Return the row that ``level()`` sets each marker to."""
+        """Return for each marker the value that ``level()`` sets."""
         return array("q", [max(row, ran) for ran in self._ran])
 
     def read(self) -> array[int]:
-        """Return how many rows have run, for each marker.
+        """Read all markers: return for each marker how many rows have run.
 
         Raises:
             CheckpointError: a marker is missing, or is not a number of rows.
@@ -123,10 +124,10 @@ class Markers:
         return rows
 
     def _check_missing(self, link: Link, numbers: list[int], found: list[int | None]) -> None:
-        """Check that a server has all its markers, unless none of the load's rows have run there.
+        """Check that a server has all its markers, unless it has no rows of the load.
 
-        A node that has lost its data or last second of writes may have lost the initial markers. In
-        that case, it has lost all rows of the load.
+        A node that has lost its data, or its last second of writes, may have lost the initial
+        markers. In that case, it has lost all rows of the load.
         """
         most = max((row or 0 for row in found), default=0)
         if None not in found or (most == 0 and self._may_lack(link)):
@@ -134,7 +135,7 @@ class Markers:
         raise self._damaged(numbers[found.index(None)], "is missing or belongs to another load")
 
     def _may_lack(self, link: Link) -> bool:
-        """Return whether a server never got the initial markers, or lost all its data."""
+        """Return whether a server may never have got the initial markers, or lost all its data."""
         if not self.complete:
             return True
         if self.links.topology is None:  # a single server would also lack the description
@@ -152,7 +153,10 @@ class Markers:
         return False
 
     def _row(self, number: int, value: Any) -> int | None:
-        """Return the row of a marker; None if it is missing or belongs to another load."""
+        """Return the number of rows in a marker's value.
+
+        None if the marker is missing or belongs to another load.
+        """
         if isinstance(value, Exception):
             if str(value).startswith("WRONGTYPE"):
                 raise self._damaged(number)
@@ -174,10 +178,13 @@ class Markers:
         )
 
     def level(self, row: int) -> bool:
-        """Set all markers to a row up to which all rows have run; return whether that succeeded.
+        """Set all markers to ``row``, since all rows before it have run.
 
-        A marker that can't be set only makes a resumed load start earlier. A marker that was ahead
-        of the row when the load started is kept.
+        A marker that was higher when the load started keeps its value. If a marker can't be set, a
+        resumed load starts at an earlier row.
+
+        Returns:
+            Whether all markers were set.
         """
         values = [self.prefix + str(each).encode() for each in self.reached(row)]
         if self.fenced:
@@ -206,7 +213,7 @@ class Markers:
                 link.together(*[("DEL", self.keys[number]) for number in numbers])
 
     def _by_link(self) -> Sequence[tuple[Link, list[int]]]:
-        """Return the markers at each server."""
+        """Return the connection to each server, and the numbers of the server's markers."""
         topology = self.links.topology
         if topology is None:
             return [(self.links.home, [*range(len(self.keys))])]
@@ -226,11 +233,11 @@ def has_run(markers: Markers, ran: array[int], fields: dict[str, Any]) -> bool:
 
     Args:
         markers: the markers of the checkpoint.
-        ran: how many rows have run, for each marker.
-        fields: the fields of the reject.
+        ran: for each marker, how many rows have run.
+        fields: the command's fields in the rejects file.
 
     Raises:
-        LookupError, TypeError, ValueError: the fields are not a reject.
+        LookupError, TypeError, ValueError: the fields don't describe a rejected command.
     """
     number = 0
     if markers.several:

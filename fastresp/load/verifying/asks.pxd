@@ -1,4 +1,4 @@
-"""The reads for the commands of a chunk, in the order of the replies."""
+"""The reads for a chunk of the source: commands that read its values back from the server."""
 
 from ...resp.buffer cimport Chunk
 from ...resp.out cimport Reference
@@ -12,9 +12,9 @@ cdef enum Kind:
     ONE             # a bulk string: GET, JSON.GET
     SEVERAL         # an array of bulk strings: MGET, HMGET, ZMSCORE
     FLAGS           # an array of 0 and 1: SMISMEMBER
-    RANGE           # an array of at most as many bulk strings: LRANGE
+    RANGE           # an array of bulk strings, which may be shorter: LRANGE
     NAME            # a simple string: TYPE
-    NUMBER          # EXISTS, PTTL, PEXPIRETIME, HLEN
+    NUMBER          # an integer: EXISTS, PTTL, PEXPIRETIME, HLEN
 
 
 # A read and the commands that it covers, or commands without a read.

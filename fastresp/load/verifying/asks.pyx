@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""The reads for the commands of a chunk, in the order of the replies."""
+"""The reads for a chunk of the source: commands that read its values back from the server."""
 
 from libc.stdlib cimport free, realloc
 
@@ -10,7 +10,7 @@ cdef enum:
 
 
 cdef class Asks:
-    """A chunk of the source, kept until the replies about it are compared."""
+    """The reads for a chunk, in the order of their replies; keeps the chunk for the comparison."""
 
     def __dealloc__(self):
         free(self.asks)
@@ -30,7 +30,7 @@ cdef class Asks:
 
 
 cdef Kind kind_of(Form form) noexcept:
-    """Return the kind of the reply to a read."""
+    """Return the kind of reply to a read of this form."""
     if form == TEXT or form == DOCUMENT:
         return ONE
     if form == MEMBERS or form == NO_MEMBERS:

@@ -7,8 +7,8 @@ from .watch cimport Watch
 
 cdef class Comparison(Incoming):
     cdef object kept
-    cdef object queue                   # reads of later chunks
-    cdef Asks asks                      # reads that are being answered; None at the end
+    cdef object queue                   # reads for later chunks
+    cdef Asks asks                      # reads for the current chunk; None if there is no chunk
     cdef Py_ssize_t at                  # index of the current read
     cdef bint again, exact
     cdef double since

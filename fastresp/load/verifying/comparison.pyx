@@ -30,7 +30,7 @@ from .watch cimport Watch, group_of
 from .values import same_document, same_score
 
 cdef enum:
-    # Bytes kept of a value that differs.
+    # Maximum bytes kept of a value that differs.
     FOUND_BYTES = 65536
 
 # A time to live may be this many ms shorter than the loaded time minus the elapsed time.
@@ -38,7 +38,9 @@ cdef double SLACK_MS = 1000.0
 
 
 cdef class Comparison(Incoming):
-    """Compares the replies to reads, as the bytes arrive, with the commands of the source.
+    """Compares replies, as the bytes arrive, with the values in the commands of the source.
+
+    A read is a command that reads these values back.
 
     Args:
         kept: stores the differences; see Kept.
@@ -52,7 +54,8 @@ cdef class Comparison(Incoming):
         values: number of compared values.
         rows: number of rows that the compared values belong to.
         held_bytes: memory of the chunks of the source that are not compared yet.
-        refused: the index and the text of the first unexpected error reply; None if there is none.
+        refused: index and text of the first unexpected error reply; None if there was no such
+            reply.
     """
 
     def __cinit__(
@@ -81,13 +84,13 @@ cdef class Comparison(Incoming):
         self.take_piece(data)
 
     cpdef int accept(self, Asks asks) except -1:
-        """Add the reads that the next replies answer."""
+        """Add the reads for the next chunk; their replies arrive in the same order."""
         self.queue.append(asks)
         self.held_bytes += asks.chunk.memory
         return self.settle()
 
     cdef int settle(self) except -1:
-        """Skip commands without reads, and release chunks that are done."""
+        """Skip commands without reads, and release chunks that were compared."""
         cdef const Ask *ask
         while True:
             if self.asks is None:
@@ -142,7 +145,7 @@ cdef class Comparison(Incoming):
         return 0
 
     cdef Ask *begin_reply(self) except NULL:
-        """Start the reply with the current line; return the read that it answers."""
+        """Start a reply at the current line; return the read that the reply answers."""
         cdef Ask *ask
         if self.asks is None:
             raise self.error("more replies than commands", self.at_line())
@@ -164,7 +167,7 @@ cdef class Comparison(Incoming):
         return ask
 
     cdef Py_ssize_t rows_until(self, const Ask *ask) noexcept:
-        """Return the number of additional rows that a read covers."""
+        """Return the number of rows that a read covers and that no earlier read covered."""
         cdef const long long *rows = self.asks.chunk.rows.data.as_longlongs
         cdef Py_ssize_t i, count = 0
         for i in range(ask.command, ask.command + ask.commands):
@@ -215,7 +218,7 @@ cdef class Comparison(Incoming):
         return self.end_reply() if self.left == 0 else 0
 
     cdef int end_reply(self) except -1:
-        """End the reply; report list items beyond its end as missing."""
+        """End the current reply; if a list is too short, store its other items as missing."""
         cdef Py_ssize_t i
         if self.asks.asks[self.at].kind == RANGE:
             for i in range(self.size, self.source.count):
@@ -227,14 +230,14 @@ cdef class Comparison(Incoming):
         return self.settle()
 
     cdef Py_ssize_t item_at(self) noexcept:
-        """Return the item index of the next element: LPUSH reverses its items."""
+        """Return the index of the item that the next element belongs to; LPUSH reverses items."""
         return self.size - 1 - self.index if self.source.statement.form == LEFT else self.index
 
     cdef Item *open_item(self, Py_ssize_t index) except NULL:
-        """Start to compare an item."""
+        """Return an item to compare, and count it."""
         cdef Item *item = &self.source.items[index]
         self.values += not self.full
-        # In a recheck, no command overwrites another: SET keeps the time to live.
+        # In a recheck, no command overwrites the value of another command; SET keeps the time.
         if self.watch.watching and not self.again:
             self.watch.overwrite(&self.source.statement, item)
         return item
@@ -289,7 +292,7 @@ cdef class Comparison(Incoming):
         return p
 
     cdef int take_text(self, const char *data, long long n) except -1:
-        """Compare a string; NULL for a missing value."""
+        """Compare a whole string; ``data`` is NULL if the value is missing in the server."""
         cdef const Item *item
         if self.left == 0 or self.asks.asks[self.at].kind == FLAGS:
             raise self.error("an element is of another type", self.at_line())
@@ -309,7 +312,7 @@ cdef class Comparison(Incoming):
         return self.end_element()
 
     cdef int take_unequal(self, const Item *item, bytes found, long long size) except -1:
-        """Compare a value with different bytes; scores and documents may still be equal."""
+        """Compare a value whose bytes differ; scores and documents may still be equal."""
         if self.exact and item.name is not NULL and item.wanted is not NULL:
             self.watch.find(item)
         if item.wanted is NULL:
@@ -342,7 +345,7 @@ cdef class Comparison(Incoming):
         return self.end_element()
 
     cdef int take_time(self, const Ask *ask, long long found) except -1:
-        """Compare a time to live: -2 if the key does not exist, -1 if it does not expire."""
+        """Compare a time to live in ms; -2 means that the key does not exist, -1 no expiry."""
         cdef Statement *s = &self.source.statement
         cdef double now = time() * 1000, ends = s.time
         cdef Item item

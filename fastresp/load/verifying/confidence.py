@@ -21,9 +21,9 @@ def at_most(differing: int, looked_at: int, rows: int, confidence: float = CONFI
     The limit is at most the share that would result if all rows outside the sample differed.
 
     Args:
-        differing: rows of the sample that differ.
-        looked_at: rows of the sample.
-        rows: rows of the source.
+        differing: number of rows of the sample that differ.
+        looked_at: number of rows of the sample.
+        rows: number of rows of the source.
         confidence: between 0 and 1, both excluded.
     """
     certain = (differing + rows - looked_at) / rows
@@ -31,10 +31,10 @@ def at_most(differing: int, looked_at: int, rows: int, confidence: float = CONFI
 
 
 def of_any_number(differing: int, looked_at: int, confidence: float) -> float:
-    """Return the limit for a sample from infinitely many rows.
+    """Return the upper limit of the share for a sample from infinitely many rows.
 
-    Exact for independently chosen rows. Source: Clopper and Pearson, "The Use of Confidence or
-    Fiducial Limits Illustrated in the Case of the Binomial", Biometrika 26 (1934).
+    The limit is exact if the rows are chosen independently. Source: Clopper and Pearson, "The Use
+    of Confidence or Fiducial Limits Illustrated in the Case of the Binomial", Biometrika 26 (1934).
     """
     if differing >= looked_at:
         return 1.0

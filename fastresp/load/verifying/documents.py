@@ -1,4 +1,4 @@
-"""JSON documents that later rows change in part."""
+"""Find the JSON documents that differ and of which a later row writes a part."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ STEP = re.compile(
 
 
 class Places:
-    """Documents or parts that differ, found by the location that a later row writes."""
+    """Finds documents or parts that differ, by the location that a later row writes.
+
+    Each is identified by its slot: see kept.py.
+    """
 
     def __init__(self) -> None:
         # By key and location (None if unknown): slots at the location, and slots at or below it.
@@ -37,7 +40,7 @@ class Places:
             yield self._in, (key, place and place[:size])
 
     def add(self, slot: Any, place: Place | None) -> None:
-        """Add a slot of Kept."""
+        """Add the slot of a document or part that differs; the location is None if unknown."""
         for sets, name in self._sets(slot, place):
             sets.setdefault(name, set()).add(slot)
 
@@ -49,7 +52,7 @@ class Places:
                 del sets[name]
 
     def unclear(self, key: bytes, place: Place | None) -> list[Any]:
-        """Return the slots that a write to a location may or may not change."""
+        """Return the slots for which it is unknown whether a write to a location changes them."""
         unknown = [*self._at.get((key, None), ())]
         return [*unknown, *self._in.get((key, ()), ())] if place is None else unknown
 
@@ -58,7 +61,7 @@ class Places:
         return [] if place is None else [*self._in.get((key, place), ())]
 
     def around(self, key: bytes, place: Place | None) -> list[tuple[Any, Place]]:
-        """Return the slots that contain a location, each with the location in the slot."""
+        """Return the slots of parts that contain a location, with the location in each part."""
         return [
             (slot, place[size:])
             for size in range(len(place))
@@ -110,7 +113,7 @@ def with_part(document: bytes, place: Place, part: bytes) -> bytes:
 
 
 def _at(parent: Any, step: str | int) -> Any:
-    """Return a part of a value; None if it is missing."""
+    """Return a part of a JSON value; None if the part is missing."""
     if isinstance(parent, dict):
         return parent.get(step) if isinstance(step, str) else None
     if isinstance(parent, list) and isinstance(step, int) and step < len(parent):

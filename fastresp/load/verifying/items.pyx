@@ -11,7 +11,7 @@ cdef enum:
 
 
 cdef class Items:
-    """Iterates over the commands of chunks.
+    """The items that a read covers: names and expected values, in the order of the commands.
 
     Args:
         again: whether the commands are a recheck.
@@ -24,7 +24,7 @@ cdef class Items:
         PyMem_Free(self.items)
 
     cdef int start(self, Chunk chunk) except -1:
-        """Start with a chunk."""
+        """Move to the first command of a chunk."""
         self.chunk = chunk
         start_at(&self.cursor, chunk)
         return 0

@@ -1,4 +1,7 @@
-"""The differences found, until a later row overwrites them or a recheck settles them."""
+"""Store differences until a later row overwrites the values, or a recheck settles them.
+
+A candidate is a difference that was not rechecked yet.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from .values import same_document
 
 __all__ = ["Candidate", "Kept", "settled"]
 
-# The value of a candidate: its key, the group of the item in the key, and the item's name.
+# Identifies a value in the server: the key, the group of the item in the key, and the item's name.
 Slot: TypeAlias = tuple[bytes, str, bytes | int | None]
 
 # The groups whose items are counted per key.
@@ -30,14 +33,15 @@ class Candidate:
 
     Attributes:
         kind: "missing", "value", "type", "ttl" or "extra".
-        row: row of the source.
+        row: number of the source row.
         key: key in the server.
         group: kind of item in the key: "value", "field", "member", "score", "item", "document",
             "time" or "count".
-        name: field, member, list index, JSON path, or the command that sets the time or count.
-        wanted: the value in the source; None if the server must not have it.
+        name: field, member, list index or JSON path; for a time or a count, the name of the command
+            for the recheck.
+        wanted: the value in the source; None if the server must not have the value.
         found: the value in the server.
-        size: bytes of the found value, if the value is a text.
+        size: number of bytes of the found value, if the value is a text.
         rest: for a document, the found document with the writes of later rows applied; empty if
             unknown; None if no later row writes a part.
     """
@@ -80,7 +84,7 @@ class Candidate:
         return (name, key) if wanted is None else (name, key, wanted)
 
     def repairing(self) -> tuple[bytes | str | int, ...] | None:
-        """Return a command that repairs only this value; None if no command can."""
+        """Return a command that repairs only this value; None if no command can repair it."""
         if self.group in ("item", "count"):
             return None
         statement = self.statement()
@@ -102,7 +106,7 @@ class Kept:
         self._bytes = 0
         self._found: dict[Slot, Candidate] = {}
         self._of_keys: dict[bytes, set[Slot]] = {}
-        # The slots that would be missing from an expired key.
+        # By key: the differences that an expiry of the key would explain.
         self._lacking: dict[bytes, set[Slot]] = {}
         # Documents and their parts, by location.
         self._documents = Places()
@@ -130,7 +134,7 @@ class Kept:
         self, kind: str, row: int, key: bytes, group: str, name: Any, wanted: Any, found: Any,
         size: int,
     ) -> bool:  # fmt: skip
-        """Store a difference; return whether the limit is reached."""
+        """Store a difference; return whether the maximum number or memory is reached."""
         candidate = Candidate(kind, row, key, group, name, wanted, found, size)
         self._drop(candidate.slot)  # keeps the order of the rows
         self._found[candidate.slot] = candidate
@@ -143,7 +147,7 @@ class Kept:
         return len(self._found) >= self._most or self._bytes >= self._most_bytes
 
     def _replace(self, slot: Slot, candidate: Candidate | None) -> None:
-        """Replace a candidate; None drops it."""
+        """Replace the candidate of a slot; drop it if the new candidate is None."""
         if candidate is None:
             self._drop(slot)
             return
@@ -164,14 +168,14 @@ class Kept:
             return
         gone: list[Slot] = [(key, group, name)]
         if makes:
-            gone.append((key, "value", None))  # the key must exist
+            gone.append((key, "value", None))  # an earlier DEL of the key no longer counts
         elif group != "time":
             self._thinned.add(key)
         for slot in gone:
             self._drop(slot)
 
     def change(self, key: bytes, path: bytes, part: bytes) -> None:
-        """Apply a later row's write to a part of a document; the rest must stay equal."""
+        """Apply a later row's write to a part of a document; all other parts must stay equal."""
         self.overwrite(key, "document", path, makes=True)
         place = place_in(path)
         unclear = self._documents.unclear(key, place)
@@ -186,12 +190,17 @@ class Kept:
                 self.unknown += 1
 
     def remake(self, key: bytes) -> None:
-        """Forget items missing from a key that may have expired before a later row created it."""
+        """Forget the missing items of a key: it may have expired before a later row created it."""
         for slot in [*self._lacking.get(key, ())]:
             self._drop(slot)
 
     def erase(self, key: bytes, keeps_time: bool) -> None:
-        """Forget the differences of a key that a later row overwrites."""
+        """Forget the differences of a key that a later row overwrites.
+
+        Args:
+            key: the key.
+            keeps_time: whether to keep a difference in the key's time to live.
+        """
         self._open.pop(key, None)
         self._thinned.discard(key)
         for slot in [*self._of_keys.get(key, ())]:
@@ -216,7 +225,7 @@ class Kept:
         self._types[key] = name
 
     def known(self, key: bytes) -> int:
-        """Return the number of named items of a key that has more items; -1 for other keys."""
+        """Return how many items of a key the source has named; -1 if the key has no others."""
         found = self._open.get(key)
         return -1 if found is None else found[1]
 
@@ -229,14 +238,14 @@ class Kept:
         self._open.pop(key, None)
 
     def forget_counts(self) -> None:
-        """Forget which keys have more items, when not all rows were compared."""
+        """Forget which keys have more items than the source has named: not all rows were read."""
         self._open.clear()
 
     def candidates(self) -> list[Candidate]:
         """Return all differences, and keys with too many items, in the order of the source.
 
         A missing time to live is not a difference if later rows remove items of the key: removing
-        the last item deletes the key. It is a difference if other items are missing.
+        the last item deletes the key. It is a difference if other items of the key are missing.
         """
         missing = {each.key for each in self if each.kind == "missing" and each.group != "time"}
         for key in self._thinned - missing:
@@ -256,8 +265,8 @@ def with_later(before: Candidate, place: Place, part: bytes) -> Candidate | None
     """Apply a later row's write of a part to a document that differs.
 
     Returns:
-        The candidate after the write; None if only the written part may differ, which has its own
-        candidate.
+        The candidate after the write; None if only the written part may differ, since that part has
+        a separate candidate.
 
     Raises:
         ValueError: the effect of the write is unknown.
@@ -275,15 +284,15 @@ def with_later(before: Candidate, place: Place, part: bytes) -> Candidate | None
 
 
 def settled(first: list[Candidate], second: Kept) -> tuple[list[tuple[Candidate, bool]], int]:
-    """Compare differences with their recheck.
+    """Compare differences with the result of their recheck.
 
     Args:
         first: the differences.
         second: the remaining differences; their rows are indexes in ``first``.
 
     Returns:
-        The remaining differences, each with whether it changed in between; and the number of
-        values that no longer differ.
+        The remaining differences, each with whether the found value changed before the recheck; and
+        the number of values that no longer differ.
     """
     left = {each.row: each for each in second}
     # Items that have appeared since the items of their key were counted.

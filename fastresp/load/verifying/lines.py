@@ -60,7 +60,7 @@ class DifferenceLines:
 
         Raises:
             OSError: the file can't be written.
-            Exception: exceptions of the callable.
+            Exception: the callable raised it.
         """
         if self._file is not None:
             try:

@@ -68,12 +68,14 @@ cdef enum:
     MOST_ITEMS = 1000
     MOST_BYTES = 65536
     CHUNK_BYTES = 1 << 19
-    # Maximum bytes of chunks without reads that wait for the comparison.
+    # Maximum memory of chunks that are kept for the comparison, if none of them has reads.
     HELD_BYTES = 8388608
 
 
 cdef class Questions:
-    """Creates a chunk of reads for each chunk of the source; keeps the source for the comparison.
+    """Creates a chunk of reads for each chunk of the source; passes both to the comparison.
+
+    A read is a command that reads values back from the server.
 
     Args:
         comparison: compares the replies.
@@ -86,8 +88,9 @@ cdef class Questions:
 
     Attributes:
         over_keys: whether one command may read several keys.
-        again: as the argument.
-        error: the error of the command after the returned reads; None if there is no error.
+        again: whether the commands are a recheck.
+        error: why the first source command that no returned read covers can't be verified; None if
+            there is no such command.
     """
 
     cdef Comparison comparison
@@ -98,8 +101,8 @@ cdef class Questions:
     cdef readonly bint again
     cdef public bint over_keys
     cdef readonly object error
-    cdef Numbers lists          # by key: number of items pushed at the right; negative at the left
-    cdef Numbers typed          # by key: 1 if its type was read
+    cdef Numbers lists          # by key: number of items pushed by RPUSH; negative for LPUSH
+    cdef Numbers typed          # by key: 1 if the type was read
     cdef LastVerb last
     cdef long long row          # row of the last command
     cdef bint chosen            # whether this row is in the sample
@@ -197,7 +200,7 @@ cdef class Questions:
         return 0
 
     cdef bint place(self, Statement *s, Chunk chunk, Py_ssize_t i) except -1:
-        """Store in ``s.time`` the index at which a list continues; return False if unknown."""
+        """Store in ``s.time`` the list index where a push starts; return False to refuse it."""
         cdef Entry *entry
         if is_list(s.form):
             if self.repair:
@@ -214,7 +217,7 @@ cdef class Questions:
         return True
 
     cdef int forget_lists(self, Statement *s) except -1:
-        """Restart the lists of keys that are removed or overwritten."""
+        """Restart the list indexes of keys that are removed or overwritten."""
         cdef Statement keys = s[0]
         cdef Item item
         if s.form == TEXT or s.form == DOCUMENT:
@@ -275,7 +278,7 @@ cdef class Questions:
         return s.key_size == self.key_size and memcmp(s.key, self.key, s.key_size) == 0
 
     cdef int open_read(self, Statement *s, Py_ssize_t i, Py_ssize_t size) except -1:
-        """Start the read of a command."""
+        """Start a read for the values of a command."""
         cdef Form form = s.form
         cdef Ask *ask
         if form == TEXT and s.clock == UNTIMED and self.over_keys:
@@ -357,7 +360,7 @@ cdef class Questions:
         else:
             end_header(self.out, self.start, c'*', self.words, &self.digits)
         end_command(self.out, chunk.rows.data.as_longlongs[ask.command + ask.commands - 1])
-        if self.exact or is_list(form) and self.all and not self.again:  # lists may have duplicates
+        if self.exact or is_list(form) and self.all and not self.again:  # find extra list items
             self.ask_number(ask, form)
         if self.again:
             self.ask_type(ask)

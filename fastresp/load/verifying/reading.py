@@ -1,4 +1,7 @@
-"""The connections that read the source's values back, and the chunks of reads that they send."""
+"""The connections and the chunks of a verification.
+
+A read is a command that reads values of the source back from the server.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +28,9 @@ from .questions import Questions
 
 __all__ = ["AsyncReadingChunks", "ReadingChunks", "ReadingCore", "reading_server", "reading_with"]
 
-# Maximum memory of the chunks of the source that wait for replies.
+# Maximum bytes of the chunks of the source that are kept until their replies arrive.
 HELD_BYTES = 16 << 20
-# Reads that some servers lack, or that need permissions.
+# Reads that a server may lack or refuse: MGET needs permission.
 WISHES: list[tuple[bytes, ...]] = [(b"MGET", b"fastresp")]
 NO_ABSOLUTE = "fastresp: absolute times to live need PEXPIRETIME: Redis 7.0 or later, or Valkey"
 
@@ -103,22 +106,22 @@ class AsyncReadingChunks(AsyncChunks):
 
 
 def allow_several_keys(questions: Questions, answers: Answers | None) -> None:
-    """Read several keys with one command, if the server accepts that.
+    """Let one command read several keys, if the server accepts that.
 
-    A recheck reads each key separately: MGET does not report that a key has another type.
+    A recheck reads each key separately: MGET does not report that a key is not a string.
     """
     accepted = answers is not None and not answers.cluster and not answers.lacking
     questions.over_keys = accepted and not questions.again
 
 
 def raise_refused(chunk: Chunk | None, questions: Questions) -> None:
-    """After the last chunk, raise the error of the command that ended the reads."""
+    """After the last chunk, raise the error of a source command that can't be verified."""
     if chunk is None and questions.error is not None:
         raise questions.error
 
 
 def reading_server(like: Any) -> Server:
-    """Return the settings of a server that is only read; in a cluster, of all primaries."""
+    """Return the settings for connections that only read; in a cluster, to all primaries."""
     return Server(like, reading=True, nodes=True).changed(wishes=lambda _: WISHES)
 
 
@@ -151,7 +154,7 @@ class ReadingCore(ReplyCore):
         """Acknowledge the replies that were compared.
 
         Raises:
-            CommandError: an error reply, other than for a key of another type.
+            CommandError: an error reply, unless it says that a key has the wrong type.
         """
         comparison, sent = self.comparison, self.window.sent
         stream = self.stream
@@ -194,7 +197,7 @@ class ReadingCore(ReplyCore):
 
 
 class ReadingCluster(ClusterCore):
-    """The nodes of a cluster: compares their replies in the order of the source."""
+    """Connections to the nodes of a cluster; compares the replies in the order of the source."""
 
     def __init__(self, *others: Any, comparison: Comparison, follows: bool) -> None:
         self._comparison = comparison
@@ -214,7 +217,7 @@ class ReadingCluster(ClusterCore):
     def exchanging(
         self, chunks: Chunks, show: Show | None
     ) -> Generator[Wanted | Giving, Any, None]:
-        """Send the reads, and compare the replies; raises as ``exchange()``."""
+        """Send the reads, and compare the replies; exceptions are as in ``exchange()``."""
         self._show = show
         failure = yield from self.exchange(chunks)
         if failure is not None:

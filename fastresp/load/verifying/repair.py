@@ -21,8 +21,8 @@ __all__ = ["independent", "repairing"]
 def independent(differing: Sequence[Candidate]) -> list[Candidate]:
     """Return the differences that can be repaired and do not depend on unrepairable differences.
 
-    Omit all differences of a key with an unrepairable difference, such as a key of the wrong type,
-    and all differences of later commands in the row.
+    If a difference can't be repaired, such as a key of the wrong type, all differences of its key
+    are omitted, and all differences of later commands of its row.
 
     Args:
         differing: the differences, in the order of the source.
@@ -40,7 +40,7 @@ def independent(differing: Sequence[Candidate]) -> list[Candidate]:
 
 
 def _can_be_written(each: Candidate) -> bool:
-    """Return whether a command can repair a difference, or no repair is needed."""
+    """Return whether a command can repair a difference, or it needs no repair."""
     if each.group == "count":  # not a value of the source
         return True
     return each.repairing() is not None and (each.kind != "type" or each.group == "value")

@@ -38,21 +38,21 @@ class Difference:
         key: the key.
         field: the field of a hash, the member of a set or sorted set, the index in a list, or the
             path in a document; None for a string, a time to live, or a number of items.
-        kind: ``"missing"``; ``"value"``: another value, score or document; ``"type"``: the key has
-            another type; ``"ttl"``: another time to live; ``"extra"``: a value that the source
-            removes or, with ``exact``, does not name.
-        wanted: the value in the source: bytes; for a time to live, milliseconds from now or, if the
-            source sets an absolute time, since 1970; for a number of items, how many of the
-            source's items exist; None if the value must not exist.
-        found: the value in the server, in the same form; at most the first 65,536 bytes. For a key
-            of another type, the type, such as ``b"list"``.
+        kind: ``"missing"``; ``"value"``: a different value, score or document; ``"type"``: the key
+            has the wrong type; ``"ttl"``: a different time to live; ``"extra"``: a value that the
+            source removes or, with ``exact``, does not name.
+        wanted: the value in the source, as bytes. A time to live is in milliseconds: from now, or
+            since 1970 if the source sets an absolute time. For a number of items: how many of the
+            source's items exist. None if the value must not exist.
+        found: the value in the server, in the same form; at most the first 65,536 bytes. If the key
+            has the wrong type: that type, such as ``b"list"``.
         found_bytes: the size of the found value.
-        changed: whether the found value changed before the recheck, because of another client.
-        repaired: whether ``repair`` has corrected it.
-        file: the file of the row, if the source is files; else None.
-        row_in_file: the row's index in its file, counted from 0; else None.
-        line: the physical line of the file in which the row begins, counted from 1, if it is a text
-            file that has not changed since; else None.
+        changed: whether another client changed the found value before the recheck.
+        repaired: whether ``repair`` has corrected the value.
+        file: the path of the row's file; None if the source is not files.
+        row_in_file: the row's index in its file, counted from 0; None if the source is not files.
+        line: the physical line in which the row begins, counted from 1; None if the source is not a
+            text file, or if the file has changed since.
     """
 
     row: int
@@ -110,23 +110,24 @@ class VerifyReport(Displayed):
     """The result of ``verify``.
 
     Attributes:
-        rows: rows of the source.
-        rows_compared: rows that were compared: all, or the sample.
-        values: compared values: strings, fields, members, items, times to live.
-        differing: values that differ.
-        rows_differing: rows with such values.
+        rows: number of rows of the source.
+        rows_compared: number of compared rows: all rows, or the sample.
+        values: number of compared values: strings, fields, members, items, times to live.
+        differing: number of values that differ.
+        rows_differing: number of rows with values that differ.
         by_kind: number of differences of each kind, such as ``{"missing": 5}``; see Difference.
         differences: the first 100 differences.
-        written_meanwhile: values that differed in the first comparison, but not in the recheck.
-        repaired: differences that ``repair`` has corrected.
-        unrepaired: differences that ``repair`` could not correct; None if ``repair`` was not given
-            or did not complete.
+        written_meanwhile: number of values that differed in the first comparison, but not in the
+            recheck.
+        repaired: number of differences that ``repair`` has corrected.
+        unrepaired: number of differences that ``repair`` could not correct; None if ``repair`` was
+            not given or did not complete.
         repair_errors: number of error replies to repairs by code, such as ``{"NOPERM": 5}``.
-        sample: the requested share of rows; None for all.
+        sample: the requested share of rows; None for all rows.
         at_most: with a sample, the maximum share of all rows that differ, with 95% confidence;
             None if the sample was not compared completely.
         stopped: why the comparison is incomplete; empty if all values were compared.
-        seconds: wall time.
+        seconds: wall time in seconds.
     """
 
     rows: int = 0
@@ -152,7 +153,7 @@ class VerifyReport(Displayed):
 
     @property
     def rows_per_second(self) -> float:
-        """Rows compared per second."""
+        """The number of rows compared per second."""
         return self.rows_compared / self.seconds if self.seconds else 0.0
 
     def add(self, difference: Difference) -> None:
@@ -176,7 +177,7 @@ class VerifyReport(Displayed):
 
     @property
     def message(self) -> Message:
-        """The report as text; its option names can be replaced."""
+        """The report as text, in which the command line can replace names of options."""
         of = "" if self.sample is None else f" of {self.rows:,}"
         lines: list[str] = [
             f"{counted(self.values, 'value')} of {self.rows_compared:,}{of} "

@@ -1,4 +1,4 @@
-"""The values that a command of the source leaves in the server."""
+"""The values that a command of the source writes or removes."""
 
 from ...resp.slots cimport Walk
 
@@ -45,7 +45,7 @@ cdef struct Verb:
     bint again          # only in a recheck
 
 
-# The last command name; most commands repeat it.
+# The name of the last parsed command; most commands have the same name.
 cdef struct LastVerb:
     char name[LONGEST_NAME]
     long long size

@@ -10,7 +10,8 @@ from ...resp.verbs cimport is_word
 cdef enum:
     VERBS_SIZE = 28
 
-# No server accepts more. Source: LLONG_MAX / 1000 in expireGenericCommand() of expire.c.
+# The longest time to live that a server accepts. Source: LLONG_MAX / 1000 in
+# expireGenericCommand() of expire.c.
 cdef long long MOST_SECONDS = 9223372036854775
 
 # The commands whose outcome depends only on their arguments.
@@ -45,7 +46,7 @@ cdef Verb[VERBS_SIZE] VERBS = [
     Verb(b"LLEN", 4, COUNT, UNTIMED, True),
 ]
 
-# Names in capitals, except of commands that are only for a recheck.
+# Names in capitals, without the commands that occur only in a recheck.
 NAMES = frozenset(
     VERBS[i].name.decode() for i in range(VERBS_SIZE) if not VERBS[i].again
 )
@@ -88,7 +89,7 @@ cdef const Verb *find_verb(const char *name, long long size, LastVerb *last) noe
 
 
 cdef bint read_time(Statement *s, const char *text, long long size, Clock clock) noexcept nogil:
-    """Store a time to live; return False if it is not a number."""
+    """Parse and store a time to live; return False if it is not a valid number."""
     s.clock = clock
     if not integer_value(text, text + size, &s.time):
         return False
@@ -132,7 +133,7 @@ cdef bint read_options_of_set(Statement *s, Walk walk, long long words) noexcept
 
 
 cdef bint read_scores(Statement *s, long long words) noexcept nogil:
-    """Skip CH, the only option of ZADD that does not change its outcome."""
+    """Parse the arguments of ZADD after the key; return False for any option but CH."""
     cdef const char *text
     cdef long long size
     cdef Walk before = s.items
@@ -144,7 +145,7 @@ cdef bint read_scores(Statement *s, long long words) noexcept nogil:
         before = s.items
         text = next_argument(&s.items, &size)
     s.items = before
-    # NX, XX, GT, LT and INCR are not numbers.
+    # An option here is not a score.
     if size >= 2 and (
         is_word(text, size, b"NX") or is_word(text, size, b"XX") or is_word(text, size, b"GT")
         or is_word(text, size, b"LT") or is_word(text, size, b"INCR")
@@ -204,7 +205,7 @@ cdef bint read_statement(
 
 
 cdef bint read_items(Statement *s, Walk walk, Form form, long long words) noexcept nogil:
-    """Parse the arguments after the key."""
+    """Parse the arguments after the key; return False if they can't be verified."""
     cdef const char *text
     cdef long long size
     if form == LIFE:
@@ -264,7 +265,7 @@ cdef void next_item(Statement *s, Item *item) noexcept nogil:
 
 
 cdef long long place_of(const Statement *s) except? -1:
-    """Return the list index of a command of a recheck."""
+    """Return the list index of an LSET command, which occurs only in a recheck."""
     cdef Statement items = s[0]
     cdef Item item
     next_item(&items, &item)

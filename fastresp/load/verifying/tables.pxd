@@ -1,4 +1,4 @@
-"""Compact tables: numbers by the hash of a text, and sets of hashes."""
+"""A compact hash table of numbers."""
 
 from libc.stdint cimport int64_t, uint64_t
 

@@ -8,7 +8,7 @@ cdef enum:
 
 
 cdef class Numbers:
-    """Numbers by hash; 0 by default."""
+    """Maps hashes to numbers; the number of a new hash is 0."""
 
     def __dealloc__(self):
         free(self.entries)
@@ -17,7 +17,7 @@ cdef class Numbers:
         return self.count
 
     cdef Entry *find(self, uint64_t hashed) except NULL:
-        """Return the entry of a hash, valid until the next call."""
+        """Return the entry of a hash; add it if it is missing. Valid until the next call."""
         cdef uint64_t mask, at
         hashed = hashed or 1
         if 2 * self.count >= self.room:

@@ -91,7 +91,7 @@ class How:
 
     @property
     def share(self) -> float | None:
-        """The share of rows to compare; None for all."""
+        """The share of rows to compare; None for all rows."""
         sample = self.sample
         if sample is None:
             return None
@@ -131,10 +131,10 @@ def verify(
     Pass the source and the template of a load. Each command is converted to a read of its values:
     HSET to HMGET, SET to GET, SADD to SMISMEMBER, ZADD to ZMSCORE, RPUSH to LRANGE, JSON.SET to
     JSON.GET. Nothing is written without ``repair``, and any tool may have loaded the data. The
-    server may be a replica, or any node of a cluster, whose primaries are all read.
+    server may be a replica, or any node of a cluster: all primaries of the cluster are read.
 
     Only the last write to a value is compared. Differences are rechecked at the end; values that
-    another client wrote meanwhile are counted separately.
+    another client wrote before the recheck are counted separately.
 
     Args:
         data, template, server, nulls, timeout, default: as for ``mass_insert``. The outcome of each
@@ -151,17 +151,17 @@ def verify(
             callable that receives each Difference.
         repair: rewrite the values that differ, delete values that the source deletes, and recheck
             both. Refused for RPUSH and LPUSH, which would duplicate items. Not repaired:
-            extra values that only ``exact`` finds, and keys of another type, such as a string
-            instead of a hash, with their times to live and the later commands of their row.
+            extra values that only ``exact`` finds; keys of the wrong type, such as a string instead
+            of a hash, and their times to live; and later commands of a row with such a key.
         max_differences: stop comparing after this many differences; each needs about 1 kB of
             memory plus its texts. A value that a later row overwrites counts until that row is
             reached, so a source that writes many keys repeatedly may need a higher limit.
-        since: when the load began, in seconds since 1970, as returned by ``time.time()``. Then keys
-            may have expired, and a time to live may be shorter only by the time since then.
-            Without ``since``, a time to live must be at most the source's.
+        since: when the load began, in seconds since 1970, as returned by ``time.time()``. Keys may
+            then have expired, and a time to live must not be shorter than the source's time to live
+            minus the time since the load began. By default, it must only not be longer.
         progress: True for a progress bar on the terminal, or a callable that receives the live
             VerifyReport.
-        max_reply_bytes: maximum bytes of a reply, which has up to 1,000 values; a larger one ends
+        max_reply_bytes: maximum bytes of a reply, which has up to 1,000 values; a larger reply ends
             the comparison with an error. None for 512 MiB.
 
     Returns:
@@ -180,10 +180,10 @@ def verify(
         its ``report`` attribute.
 
     Each list needs 32 bytes of memory to count its items, and about 300 more until its last row;
-    each expired key needs 32 bytes. Two limits: a key that loses its time to live because rows
-    remove all its items and later rows add some is reported as a difference. After a JSON.SET with
-    a path that may match several places, the rest of the document is not compared, which
-    ``stopped`` then says.
+    each expired key needs 32 bytes. There are two limits. If rows remove all items of a key, so
+    that the key loses its time to live, and later rows add items, a difference is reported. After a
+    JSON.SET with a path that may match several parts, the rest of the document is not compared;
+    ``stopped`` then says so.
     """
     how = How(
         server=server,
@@ -274,7 +274,7 @@ class Verification:
             repair=how.repair,
         )  # fmt: skip
         self._started = time.monotonic()
-        # The differences, whether they changed before the recheck, and whether they are repaired.
+        # Each difference, whether it changed before the recheck, and whether it is repaired.
         self._differing: list[tuple[Candidate, bool, bool]] = []
         self._lines: dict[int, int] = {}  # line of each row, if known
 
@@ -287,14 +287,14 @@ class Verification:
         )
 
     def looking(self) -> Looking:
-        """Compare all rows."""
+        """Compare all rows, or the sample."""
         core = self._core(self._comparison)
         with self._showing() as show:
             yield from reading_with(core, self._chunks, show)
 
     @contextmanager
     def _showing(self) -> Iterator[Show | None]:
-        """Yield the progress callback, or None."""
+        """Yield the function to call with the live report; None if no progress is shown."""
         progress = self.how.progress
         if callable(progress):
             yield lambda _: progress(self._counted())
@@ -323,7 +323,7 @@ class Verification:
         self._differing = [(each, changed, False) for each, changed in still]
 
     def _looking_at(self, some: Sequence[Candidate], kept: Kept) -> Looking:
-        """Compare values one by one; the row of a difference is the index of its candidate."""
+        """Compare values one by one; ``row`` of each difference is an index in ``some``."""
         if not some:
             return
         comparison = self._comparing(kept, again=True)
@@ -334,7 +334,7 @@ class Verification:
     def repairing(self) -> Looking:
         """Rewrite the values that differ, and recheck them.
 
-        Then repair times to live, of keys and rows without other remaining differences.
+        Then repair the times to live of keys and rows that have no other differences left.
         """
         some = [each for each, _, _ in self._differing]
         left = set(range(len(some)))

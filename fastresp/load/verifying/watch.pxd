@@ -9,7 +9,8 @@ cdef class Watch:
     cdef bint exact
     cdef bint watching          # whether anything was noted
     cdef unsigned char *noted   # owned: a bit for each hash of a key
-    # With exact, by key: twice the number of overwrites, plus 1 if the key has no other items.
+    # With exact, by key: twice the number of overwrites, plus 1 if the source has named all items
+    # of the key.
     cdef Numbers keys
     # By key and item: 1 if the item was found.
     cdef Numbers present

@@ -133,9 +133,9 @@ cdef class Watch:
         """Compare the number of items of a key with the number that the source has named.
 
         Args:
-            s: the last command on the key; ``found`` has its items.
-            n: items of the key.
-            known: for a list, the items that the source has named.
+            s: the last command on the key; ``found`` contains its items.
+            n: number of items that the key has in the server.
+            known: for a list, the number of items that the source has named.
             row: row of the command.
         """
         cdef bytes key = s.key[:s.key_size]

@@ -1,4 +1,4 @@
-"""Refuse to start Arrow's threads without enough address space for them."""
+"""Check that there is enough address space for Arrow's threads."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ OTHERS = {
 
 
 def binary_format(head: bytes) -> str | None:
-    """Return the format of a file with these first bytes; None for text."""
+    """Return a description of the binary format of a file, from its first bytes; None for text."""
     for name, pattern in PACKED_BEGINNINGS.items():
         if pattern.match(head):
             return f"compressed with {PACKED_NAMES[name]}"
@@ -48,7 +48,7 @@ def check_text(head: bytes, kind: str) -> None:
         kind: the format: ``"csv"``, ``"tsv"``, ``"jsonl"``, or ``"lines"``, which may be any bytes.
 
     Raises:
-        SourceError: the file is compressed, of another format, or UTF-16.
+        SourceError: the file is compressed, in a binary format, or UTF-16.
     """
     if any(map(head.startswith, UNREAD_COMPRESSIONS)):
         raise SourceError(

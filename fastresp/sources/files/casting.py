@@ -1,4 +1,4 @@
-"""Cast batches to other types."""
+"""Cast batches to the types of a schema."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ __all__ = ["cast"]
 def cast(batch: Any, schema: pa.Schema) -> Any:
     """Return a RecordBatch or Table with the types of a schema, in the same column order.
 
-    Only columns of other types are cast: pyarrow can damage nested columns of a slice.
+    A column that already has the wanted type is not cast, because pyarrow's cast can damage the
+    nested columns of a slice.
 
     Raises:
         pa.ArrowException: a value can't be cast.

@@ -20,12 +20,14 @@ def lines_of_items(
     items: Sequence[int],
     counts: Callable[[bytes], object] = lambda item: True,
 ) -> list[int]:
-    """Return the line in which each item begins, counted from 1, until an item is not found.
+    """Return for each item the number of the line in which the item begins, counted from 1.
+
+    The list ends before the first item that is not found.
 
     Args:
-        blocks: whole items.
+        blocks: the text in blocks, each of whole items.
         end: the separator after each item.
-        items: in ascending order, without duplicates.
+        items: the indexes of the items, in ascending order, without duplicates.
         counts: returns whether an item is counted.
     """
     found: list[int] = []
@@ -43,7 +45,7 @@ def lines_of_items(
 
 
 def lines_of_commands(path: str, rows: Sequence[int], stopped: Watch) -> list[int]:
-    """Do the same as ``lines_of_items`` for the commands of a file with a command per line."""
+    """Do the same as ``lines_of_items`` for the commands of a file with one command per line."""
     file = Input(path, stopped)
     try:
         return lines_of_items(line_blocks(file, b"\n", BULK_BYTES), b"\n", rows, bytes.strip)
@@ -66,7 +68,7 @@ def lines_of_resp(path: str, rows: Sequence[int], stopped: Watch) -> list[int]:
 
 
 def _starts(path: str, rows: Sequence[int], stopped: Watch) -> list[int]:
-    """Return the byte at which each command begins."""
+    """Return the offset in the file at which each command begins."""
     found: list[int] = []
     splitter = CommandSplitter(only_look=True)
     with open(path, "rb") as file:

@@ -49,7 +49,7 @@ def header_of(data: Input, kind: str, options: FileOptions) -> list[str]:
 
 
 def checked_text(data: Input, kind: str, options: FileOptions) -> CheckedText:
-    """Return the text, without a byte order mark."""
+    """Return the file's text, whose quotes are checked, without a byte order mark."""
     head = data.read(BLOCK_BYTES)
     head = head.removeprefix(codecs.BOM_UTF8)
     data.put_back(head)
@@ -74,7 +74,7 @@ def _names(text: CheckedText, kind: str, options: FileOptions) -> list[str]:
 
 
 def _taken(text: CheckedText, kind: str, options: FileOptions) -> list[str]:
-    """Return the names; a missing name is replaced by a name for the column's position.
+    """Return the names of the columns; ``column_3`` replaces a missing name of the third column.
 
     Raises:
         SourceError: there are no names, or a column has the replacement name of another column.
@@ -194,13 +194,13 @@ def _conversion(names: Sequence[str], null_values: Sequence[str]) -> arrow_csv.C
 class _Rows:
     """The rows of a file as batches of columns.
 
-    If the file ends with a wrong quote, surplus fields are added to the last row, so that Arrow
-    reports that row after reading all earlier rows.
+    If ``CheckedText`` has ended the text at a faulty quote, surplus fields are added to the last
+    row, so that Arrow reports that row as an error, after it has read all earlier rows.
 
     Args:
-        text: the file, without the line of names.
+        text: the file, after the line of column names.
         names: the names of the columns.
-        reading: how to read.
+        reading: how to read the file.
     """
 
     def __init__(self, text: CheckedText, names: list[str], reading: Reading) -> None:
@@ -289,7 +289,12 @@ class _Rows:
 
 
 def _wrong(row: str, expected: str, fields: str, text: str) -> SourceError:
-    """Return the error for a row; ``text`` is the start of the row, from Arrow's message."""
+    """Return the error for a row with the wrong number of fields.
+
+    Args:
+        row, expected, fields: numbers from Arrow's message.
+        text: the start of the row.
+    """
     if int(fields) > int(expected):
         fix = "quote fields that contain a delimiter, and close each quote"
     else:

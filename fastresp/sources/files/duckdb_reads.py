@@ -1,4 +1,4 @@
-"""Let DuckDB read Parquet files as a load does, where it can."""
+"""Let DuckDB read Parquet files, if it reads the same values as a load."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .schemas import one_schema
 
 __all__ = ["as_name", "check_distinct", "columns_of_all", "in_zones", "parquet_select"]
 
-# Parquet types that DuckDB silently reads as other types, even when nested.
+# Parquet types that DuckDB silently replaces by other types, even when nested.
 CHANGED = {
     re.compile(r"decimal256\((39|[4-7]\d), "): "rounds to 64-bit floats",
     re.compile("duration"): "reads as plain numbers",
@@ -29,12 +29,12 @@ UNLIKE = re.compile(r"%[^/]*=|%[89A-Fa-f]|=[^/]*=|[\n\r\\*?[]")
 
 
 def parquet_select(files: Sequence[str], schema: pa.Schema, pattern: str | None) -> str | None:
-    """Return a query over Parquet files; None if DuckDB would read other values than a load.
+    """Return a query over Parquet files; None if DuckDB would not read the same values as a load.
 
     Args:
         files: the paths of the files.
         schema: the columns of the files.
-        pattern: the pattern that found the files; None if they were named.
+        pattern: the pattern that found the files; None if the user named the files.
 
     Raises:
         SourceError: DuckDB would change the name of a column.
@@ -77,17 +77,17 @@ def check_distinct(names: Sequence[str]) -> None:
 
 
 def as_name(text: str) -> str:
-    """Return a text as an SQL name."""
+    """Return a text as a quoted SQL name."""
     return '"' + text.replace('"', '""') + '"'
 
 
 def as_text(text: str) -> str:
-    """Return a text as an SQL string."""
+    """Return a text as a quoted SQL string."""
     return "'" + text.replace("'", "''") + "'"
 
 
 def columns_of_all(files: Sequence[str]) -> pa.Schema:
-    """Return the columns of Parquet files, which may be missing in some of them.
+    """Return the columns of all Parquet files; some files may lack a column.
 
     Raises:
         SourceError: DuckDB would cast a column's types to a common type that changes values.
@@ -114,7 +114,7 @@ def in_zones(result: pa.Schema, sources: Sequence[pa.Schema]) -> pa.Schema:
 
 
 def in_zone(kind: pa.DataType, source: pa.DataType) -> pa.DataType:
-    """Return a type of DuckDB's result with the time zones of a source's type, at any depth."""
+    """Return a type of DuckDB's result with the time zones of a source's type, even if nested."""
     if types.is_dictionary(source) or types.is_run_end_encoded(source):
         source = source.value_type
     if types.is_timestamp(kind) and types.is_timestamp(source) and kind.tz and source.tz:
@@ -153,10 +153,10 @@ def changed_columns(columns: pa.Schema) -> dict[str, str]:
 
 
 def partitions(sources: Sequence[str], pattern: str | None) -> list[str] | None:
-    """Return the columns named by folders of Parquet files; None if DuckDB finds other columns.
+    """Return the names of columns from folders such as ``name=value``, for Parquet files.
 
-    DuckDB uses all folders of a path, prefers the name of the folder to the file's own column,
-    ignores case, and splits a folder's name differently if the name is more than ``name=value``.
+    None if DuckDB would find different columns: DuckDB uses all folders of a path, prefers a
+    folder's value to the file's own column, ignores case, and splits some folder names differently.
     """
     first, *others = [Partitions(source, pattern).values for source in sources]
     if any(list(each) != list(first) for each in others):

@@ -61,8 +61,8 @@ class OpenFile:
         name: the path, or the name of the file object.
         schema: the columns of its batches.
         batches: its batches.
-        rows: number of rows, if the file's metadata has it.
-        input: the bytes of the file, if they are read from start to end.
+        rows: number of rows from the file's metadata; None if unknown.
+        input: reads the bytes of the file from start to end; None if the file is read in parts.
         close: closes the file; called in the thread that reads the batches.
         left_out: number of unwanted rows at the beginning that are not in the batches.
     """
@@ -88,7 +88,7 @@ def open_file(
     Args:
         source: a path or a file object.
         kind: the format; None to detect it from the first bytes.
-        schema: the schema of the JSON lines of earlier files; None for other formats.
+        schema: for JSON lines, the columns of earlier files; None for other formats.
         reading: how to read the file.
         start_row: the first wanted row; earlier rows may be left out.
 
@@ -158,7 +158,7 @@ def _close(
 
 
 def columns_of(path: str, kind: str, reading: Reading) -> list[str] | None:
-    """Return the names in the header of a CSV file; None for other formats.
+    """Return the names in the header of a CSV or TSV file; None for other formats.
 
     Raises:
         SourceError: the file can't be read.
@@ -186,7 +186,7 @@ def open_text(source: Any, kind: str | None, reading: Reading) -> Iterator[Input
 
 
 def schema_of(path: str, kind: str, reading: Reading) -> pa.Schema | None:
-    """Return the columns of a file; None if finding them requires more than its metadata.
+    """Return the columns of a file from its metadata; None if they can't be found there.
 
     Raises:
         SourceError: the file can't be read.
@@ -204,7 +204,7 @@ def schema_of(path: str, kind: str, reading: Reading) -> pa.Schema | None:
 
 
 def rows_of(path: str, kind: str) -> int | None:
-    """Return the number of rows from a file's metadata; None if it has no such metadata.
+    """Return the number of rows from a file's metadata; None if the file has no such metadata.
 
     Raises:
         SourceError: the file can't be read.
@@ -235,7 +235,7 @@ def checksums_of(path: str) -> bool:
 
 
 def rows_about(path: str, kind: str) -> int | None:
-    """Estimate the number of rows from the length of some lines; None for other formats."""
+    """Estimate the number of rows of a text file from the length of some lines; None if unknown."""
     if kind not in ("csv", "tsv", "jsonl", "lines") or not os.path.isfile(path):
         return None
     size, read, lines = os.path.getsize(path), 0, 0
@@ -312,7 +312,7 @@ def _parquet(source: Any, name: str, start_row: int) -> OpenFile:
     while first < len(counts) and left_out + counts[first] <= start_row:
         left_out += counts[first]
         first += 1
-    # Without Arrow's threads: the consumer needs the other core.
+    # Without Arrow's threads: the thread that encodes the batches needs the CPU time.
     batches = file.iter_batches(
         batch_size=BATCH_ROWS, use_threads=False, row_groups=range(first, len(counts))
     )

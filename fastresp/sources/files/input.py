@@ -1,4 +1,4 @@
-"""Read a file or a pipe from start to end, count the bytes, and let other threads end waits."""
+"""Read a file or a pipe from start to end, and count the bytes; other threads can end a wait."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = [
 POLL_MS = 100
 # Bytes to read if no size is given: a block of CSV.
 TAKEN_BYTES = 2 << 20
-# Blocks of CSV or JSON lines that Arrow may read ahead of parsing: by default it would read 32.
+# Maximum number of blocks that Arrow may read ahead of parsing; by default, Arrow reads up to 32.
 AHEAD_BLOCKS = 3
 # Maximum time to search for the lines of errors: enough for 7 GB of CSV, or 4 GB of JSON Lines.
 SEARCH_S = 10.0
@@ -39,11 +39,13 @@ MAGIC_BYTES = 16
 
 
 class Watch(threading.Event):
-    """State shared by the inputs of one pass over the files; set when no more data is wanted.
+    """An event that is set when no more data is wanted, shared by the inputs of one pass.
+
+    A pass reads all files once.
 
     Attributes:
         first: the input that reads the file itself; other inputs decompress or convert its bytes.
-        marks: number of bytes of the file read after each block that Arrow read ahead.
+        marks: for each block that Arrow read ahead, how many bytes of the file had been read then.
     """
 
     def __init__(self) -> None:
@@ -56,17 +58,20 @@ class Watch(threading.Event):
         self.marks: list[int] = []
 
     def position(self, batch: int) -> int | None:
-        """Return the bytes of the file up to the end of a batch; each batch is one block."""
+        """Return how many bytes of the file were read up to the end of a batch.
+
+        Each batch is one block. None if no input has read the file.
+        """
         if self.first is None:
             return None
         return self.marks[min(batch, len(self.marks) - 1)] if self.marks else self.first.given
 
 
 class Search(Watch):
-    """The state of a second pass, which finds lines; the pass ends after ``SEARCH_S`` seconds.
+    """A Watch for a second pass, which finds the lines of rows; set after ``SEARCH_S`` seconds.
 
     Args:
-        within: another event that ends the search.
+        within: an event that also ends the search.
     """
 
     def __init__(self, within: Watch | None = None) -> None:
@@ -88,8 +93,8 @@ class Input:
 
     Attributes:
         name: the path, or the name of the file object.
-        size: total bytes, or None if unknown, as for a pipe.
-        taken: bytes read so far.
+        size: total number of bytes; None if unknown, as for a pipe.
+        taken: number of bytes read so far.
     """
 
     def __init__(self, source: Any, stopped: Watch) -> None:
@@ -120,7 +125,7 @@ class Input:
             self._poll.register(self._file, POLLIN)
 
     def peek(self) -> bytes:
-        """Return the first bytes without consuming them; at least MAGIC_BYTES unless at the end."""
+        """Return the next bytes without consuming them: at least MAGIC_BYTES, if not at the end."""
         head = self._head
         while len(head) < MAGIC_BYTES and (piece := self.take(TAKEN_BYTES)):
             head += piece
@@ -150,7 +155,7 @@ class Input:
         return b"".join(pieces)
 
     def rewound(self) -> Any:
-        """Return the file object at its position before ``peek()``."""
+        """Return the file object, moved back to the position before ``peek()``."""
         self._file.seek(-len(self._head), os.SEEK_CUR)
         self._head = b""
         return self._file
@@ -160,14 +165,21 @@ class Input:
         self._over = True
 
     def handed(self, *, ahead: bool = False) -> Handed:
-        """Return a file for Arrow; ``ahead`` if Arrow reads it in its own threads."""
+        """Return a file object for Arrow.
+
+        Args:
+            ahead: whether Arrow reads the file in its own threads, ahead of parsing.
+        """
         handed = Handed(self, self._lent if ahead else None)
         if ahead:
             self._lent.add(handed)
         return handed
 
     def close(self) -> None:
-        """Stop reading, wait until Arrow's threads have released their objects, and close."""
+        """Stop reading, wait until Arrow's threads have released their objects, and close the file.
+
+        A file object that the caller passed stays open.
+        """
         self._over = True
         try:
             self._lent.wait()
@@ -177,7 +189,7 @@ class Input:
 
     @property
     def given(self) -> int:
-        """Bytes read, without bytes that were put back."""
+        """The number of bytes read, without bytes that were put back."""
         return max(0, self.taken - len(self._head))
 
     @property
@@ -186,7 +198,7 @@ class Input:
         return self._over or self.stopped.is_set()
 
     def take(self, size: int) -> bytes:
-        """Wait for at least one byte and read at most ``size``; empty only at the end."""
+        """Wait for data, and read 1 to ``size`` bytes; no bytes at the end, or if stopped."""
         piece: bytes | None = b"" if self._ended else None
         while piece is None:
             # Don't wait in the read() of a BufferedReader: it holds a lock, and an interpreter
@@ -274,8 +286,8 @@ def check_unused(path: str | os.PathLike[str], holds: str, step: str = "look at 
 
     Args:
         path: the file to write.
-        holds: the output of an earlier run that the file may contain.
-        step: advice about this output.
+        holds: words for the earlier output that the file may contain, for the message.
+        step: what to do with this output, for the message.
 
     Raises:
         EarlierOutput: the file is not empty.
@@ -289,7 +301,7 @@ def check_unused(path: str | os.PathLike[str], holds: str, step: str = "look at 
 
 
 def name_of(file: Any) -> str:
-    """Return a path, or the name of a file object for messages."""
+    """Return a name for messages: the path, or the name of the file object."""
     if isinstance(file, str):
         return file
     name = getattr(file, "name", None)
@@ -305,7 +317,7 @@ def _opened_file(source: str) -> Any:
 
 
 def _opened(path: str, flags: int) -> int:
-    """Open a file; open a named pipe without waiting for a writer, since poll() waits for one.
+    """Open a file; open a named pipe without waiting for a writer, since poll() waits later.
 
     Without a writer, poll() reports nothing on Linux; other systems may report the end of the file.
     """
@@ -330,10 +342,14 @@ def start_of(source: Any) -> int | None:
 
 @contextmanager
 def from_start(source: Any, start: int | None) -> Iterator[int]:
-    """Read a file object again from a position of ``start_of()``, and restore its position.
+    """Move a file object back to ``start``; restore its current position at the end.
+
+    Args:
+        source: a path or a file object.
+        start: the result of ``start_of()``; if None, nothing is moved.
 
     Yields:
-        The number of line ends before that position; 0 for paths.
+        The number of line ends before ``start``; 0 if it is None.
     """
     if start is None:
         yield 0

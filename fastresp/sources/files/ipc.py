@@ -1,4 +1,4 @@
-"""Read Arrow IPC: files, which have an index at their end, and streams."""
+"""Read Arrow IPC: streams, and files, which end with an index."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class StreamBytes(OwnBytes):
 
 
 def ipc_stream(data: Input) -> Batches:
-    """Open an IPC stream, or an IPC file as a stream, which follows the file's magic number."""
+    """Open an IPC stream, or the stream in an IPC file, which follows the file's magic number."""
     if data.peek().startswith(IPC_FILE):
         data.read(len(IPC_FILE))
     own = StreamBytes(data.handed())
@@ -105,7 +105,7 @@ def _until_marker(
     """Yield the batches of a stream.
 
     Raises:
-        SourceError: the stream ends without the marker that writers put at the end.
+        SourceError: the stream has no end-of-stream marker.
     """
     yield from reader
     if own.short and not data.unwanted:

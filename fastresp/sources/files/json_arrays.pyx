@@ -9,7 +9,7 @@ from ...resp.out cimport put_copy
 from .json_split cimport MARK_BIT, Column, Split, Value, add_size
 
 cdef enum:
-    MARKED = 0xFF               # MARK of json_text
+    MARKED = 0xFF               # MARK of json_text.pyx: the value is not a JSON string
 
 
 # Where the next field of a row is written.
@@ -40,8 +40,9 @@ def columns_of(Split split, Py_ssize_t first, Py_ssize_t last, list columns):
         columns: column numbers: 0 for whole rows; names begin at 1.
 
     Returns:
-        The memory, and for each column: the number of nulls; the start of the validity bitmap
-        (-1 if there are no nulls), of the offsets and of the text; and the end.
+        The memory, and a tuple for each column: the number of nulls; the positions in the memory at
+        which the validity bitmap (-1 if there are no nulls), the offsets and the text start; and
+        the position at which the text ends.
     """
     cdef Py_ssize_t i, size = 0, rows = last - first
     cdef Py_ssize_t bits = aligned((rows + 7) // 8), ends = aligned((rows + 1) * 4)
@@ -93,15 +94,16 @@ def fields_of(Split split, Py_ssize_t first, Py_ssize_t last, list left_out):
 
     Args:
         first, last: the range of rows; ``last`` is excluded.
-        left_out: the numbers of columns with values that are left out.
+        left_out: the numbers of the columns whose values are left out.
 
     Returns:
-        The memory, and a tuple: the number of fields and of nulls; the start of the name numbers,
-        of the validity bitmap, of the offsets and of the text of values; and the end. The memory
-        begins with the offsets of the rows.
+        The memory, and a tuple: the number of fields; the number of nulls; the positions in the
+        memory at which the name numbers, the validity bitmap, the offsets and the text of the
+        values start; and the position at which the text ends. The memory begins with the offsets
+        of the rows.
     """
     cdef Py_ssize_t i, rows = last - first
-    # The maximum: some values may be left out. All text is part of the block, without the marks.
+    # The maximum: some values may be left out. All text is part of the block, except for MARK.
     cdef Py_ssize_t most = start(split, last) - start(split, first)
     cdef Py_ssize_t keys = aligned((rows + 1) * 4), bits = keys + aligned(most * 4)
     cdef Py_ssize_t ends = bits + aligned((most + 7) // 8), text = ends + aligned((most + 1) * 4)
@@ -126,7 +128,7 @@ def fields_of(Split split, Py_ssize_t first, Py_ssize_t last, list left_out):
 
 
 def names_of(Split split):
-    """Return the names of all columns, as offsets of 32 bits and text."""
+    """Return the offsets (32 bits each) and the text of the names of all columns."""
     cdef Py_ssize_t i, size = 0, n = split.n_columns - 1
     cdef bytes offsets = PyBytes_FromStringAndSize(NULL, (n + 1) * 4)
     cdef int32_t *ends = <int32_t *>PyBytes_AS_STRING(offsets)
@@ -197,12 +199,12 @@ cdef inline void copy_row(
 
 
 cdef inline Py_ssize_t aligned(Py_ssize_t size) noexcept nogil:
-    """Return a size up to the next multiple of 8, as Arrow's buffers are aligned."""
+    """Return a size rounded up to a multiple of 8, the alignment of Arrow's buffers."""
     return (size + 7) & ~7
 
 
 cdef inline void fill(Column *column, Py_ssize_t row) noexcept nogil:
-    """Set the offsets up to a row for values that are null."""
+    """Set the missing offsets up to a row, for null values."""
     cdef int32_t end = column.offsets[column.filled]
     while column.filled < row:
         column.filled += 1

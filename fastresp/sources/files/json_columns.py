@@ -1,4 +1,7 @@
-"""JSON lines as typed columns, which have one type from the first row to the last."""
+"""JSON lines as typed columns, which have one type from the first row to the last.
+
+Numbers are parsed as marked strings, which begin with MARK (see json_text.pyx), to keep their text.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +57,7 @@ class TypedRows(Rows):
         self._options = options_of(kinds, "ignore" if _only(schema, reading.wanted) else "error")
 
     def _parsed(self, block: bytes) -> Parsed | None:
-        """Parse whole lines as one batch; None if all are empty."""
+        """Parse whole lines as one batch; return None if all lines are empty."""
         marked, objects, self._line_ends = mark_numbers(block, MOST_DEPTH)
         if not objects:
             return None
@@ -101,7 +104,7 @@ def _sample(block: bytes, reading: Reading) -> pa.Table | None:
     wanted = reading.wanted
     found = list(tried(block, _parsed_schema))
     if len(found) > 1 and wanted is not None and wanted.columns is not None:
-        # Values of other columns need not have one type.
+        # The values of an unwanted column need not have one type.
         text = pa.schema([(name, pa.string()) for name in sorted(wanted.columns)])
         with suppress(SourceError):
             table = read_marked(_marked(block), options_of(text, "ignore"))
@@ -146,7 +149,13 @@ def _only(schema: pa.Schema, wanted: Wanted | None) -> bool:
 
 
 def typed_field(name: str, array: pa.Array, exact: bool) -> pa.Field:
-    """Return a column's field from its first values: numbers as text if ``exact``."""
+    """Return the name and the type of a column, from the column's first values.
+
+    Args:
+        name: the name of the column.
+        array: the first values.
+        exact: whether numbers keep their text.
+    """
     kind = array.type
     if pa.types.is_struct(kind):
         fields = [typed_field(each.name, array.field(at), exact) for at, each in enumerate(kind)]
@@ -208,7 +217,7 @@ def typed(array: pa.Array, field: pa.Field, path: str, advice: str = SHOWN) -> p
 
 
 def _unmarked(array: pa.StringArray) -> tuple[int, pa.StringArray]:
-    """Return the number of numeric values, and the array with their text."""
+    """Return how many strings were marked (the numbers), and the array without the marks."""
     validity, offsets, data = array.buffers()
     if not len(array) or data is None:
         return 0, array

@@ -21,11 +21,11 @@ def fitted(array: pa.Array, need: Need, objects: Objects) -> pa.Array:
     Args:
         array: a column of a block of rows, as Arrow has parsed it.
         need: the placeholder.
-        objects: returns the objects of ``{*name}`` as maps; None if objects must stay structs, for
-            other placeholders.
+        objects: returns the objects as maps, for ``{*name}``; None to keep structs, for all other
+            placeholders.
 
     Raises:
-        SourceError: a value of the block has another type.
+        SourceError: a value of the block does not fit the placeholder.
     """
     finish = _vectors if need.vector else _items if need.items else _value
     return _within(array, need, 1, lambda found: finish(found, need, objects))
@@ -71,7 +71,7 @@ def _items(array: pa.Array, need: Need, objects: Objects) -> pa.Array:
     for inner in (kind.field(index).type for index in range(kind.num_fields)):
         if pa.types.is_nested(inner):
             raise nested_item(need, _kind(inner))
-    # A struct has every field in every row.
+    # A struct would have every field in every row.
     return array if objects is None or not pa.types.is_struct(kind) else objects()
 
 

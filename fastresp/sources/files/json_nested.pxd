@@ -5,7 +5,7 @@ from ...encode.columns.as_json cimport Key
 cdef enum Fault:
     FINE
     BROKEN              # Arrow's parser has the message
-    NOT_JSON            # an object or a list
+    NOT_JSON            # an object or a list is invalid
     NOT_LITERAL
     TWICE               # a duplicate key
     NOT_UTF8            # a key that is not UTF-8
@@ -19,7 +19,7 @@ cdef struct Text:
     char *out
 
 
-# The keys of the open objects, and a duplicate key; free() the memory.
+# The keys of the open objects, and a duplicate key. The owner must free() ``keys``.
 cdef struct Keys:
     Key *keys
     Py_ssize_t n, room

@@ -22,7 +22,7 @@ from .json_text cimport (
 cdef const char *SHORT = b"btn_fr"
 cdef const char *HEX = b"0123456789abcdef"
 
-# What may follow in a value.
+# What may follow inside an object or a list.
 cdef enum Expected:
     VALUE
     VALUE_OR_END
@@ -37,7 +37,7 @@ cdef enum:
 
 
 cdef Fault unescape(Text *t) noexcept nogil:
-    """Write the characters of a string, whose opening quote was read; read its closing quote."""
+    """Read a string after its opening quote, up to its closing quote; write its characters."""
     cdef long code
     while t.p[0] != c'"':
         if t.p[0] == c'\\':
@@ -63,7 +63,7 @@ cdef Fault flatten(Text *t, Py_ssize_t most, Keys *keys) noexcept nogil:
         keys: used to find duplicate keys; NULL to allow them.
     """
     cdef char[DEEPEST] closing
-    cdef Py_ssize_t[DEEPEST] first      # key of each object
+    cdef Py_ssize_t[DEEPEST] first      # index of the first key of each open object
     cdef char *base = t.out
     cdef char *name
     cdef Py_ssize_t depth = 0
@@ -198,7 +198,7 @@ cdef inline bint is_control(Text *t) noexcept nogil:
 
 
 cdef long escaped(Text *t) noexcept nogil:
-    """Return the character of an escape; -1 if it is invalid."""
+    """Read an escape, and return its character; -1 if the escape is invalid."""
     cdef char character = t.p[1]
     cdef int k
     cdef long code, low
@@ -224,7 +224,7 @@ cdef long escaped(Text *t) noexcept nogil:
 
 
 cdef inline long hex_of(const char *p) noexcept nogil:
-    """Return the number of four hexadecimal digits; -1 if they are invalid."""
+    """Return the value of four hexadecimal digits; -1 if a digit is invalid."""
     cdef long number = 0
     cdef int k
     cdef char c

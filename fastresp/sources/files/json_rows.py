@@ -64,7 +64,7 @@ class Parsed(NamedTuple):
 
 
 class Rows(ABC):
-    """Turn blocks of lines into batches of columns.
+    """Turns blocks of lines into batches of columns.
 
     Args:
         reading: how to read the lines.
@@ -82,7 +82,7 @@ class Rows(ABC):
 
     @abstractmethod
     def _parsed(self, block: bytes) -> Parsed | None:
-        """Parse whole lines; None if all are empty.
+        """Parse whole lines; return None if all lines are empty.
 
         Raises:
             SourceError: a line can't be read.
@@ -100,13 +100,17 @@ class Rows(ABC):
             lines += self._line_ends if len(results) == 1 else block.count(b"\n")
 
     def _results(self, block: bytes, rows: int, lines: int) -> list[Parsed | None]:
-        """Parse a block, in parts if needed; skip lines that can't be read, or raise.
+        """Parse a block, in parts if a line can't be read.
 
         Args:
             rows, lines: number of rows and of lines before the block.
 
+        Returns:
+            The results of the parts, without lines that are skipped.
+
         Raises:
-            SourceError: a line can't be read; no row of its block is loaded.
+            SourceError: a line can't be read, and bad lines are not skipped; no row of the block is
+                loaded.
         """
         results: list[Parsed | None] = []
         parts: list[bytes] = []
@@ -133,7 +137,11 @@ class Rows(ABC):
 
 
 def next_block(blocks: Iterator[bytes], rows: int) -> bytes | None:
-    """Return the next block, after these rows; None at the end.
+    """Return the next block; None at the end.
+
+    Args:
+        blocks: the blocks.
+        rows: number of rows before the block, for the error.
 
     Raises:
         SourceError: the block can't be read.
@@ -150,9 +158,9 @@ def read_marked(
     """Parse lines with Arrow.
 
     Args:
-        marked: the lines.
+        marked: the lines, from ``mark_numbers()``.
         options: which columns to read.
-        advice: advice for a value of another type.
+        advice: what to do if the values of a column have several types, for the error.
 
     Raises:
         SourceError: Arrow can't parse the lines.
@@ -171,14 +179,19 @@ def read_marked(
 
 
 def options_of(schema: pa.Schema, other: str) -> json.ParseOptions:
-    """Return Arrow's options to read these columns; ``other`` says how to handle the rest."""
+    """Return Arrow's options to read the columns of a schema.
+
+    Args:
+        schema: the columns.
+        other: what to do with all other columns: ``"ignore"`` or ``"error"``.
+    """
     return json.ParseOptions(explicit_schema=schema, unexpected_field_behavior=other)
 
 
 def parsed(kind: pa.DataType) -> pa.DataType:
-    """Return the type to parse a column as: text, unless JSON shows another type.
+    """Return the type for parsing a column: text, unless it has booleans, objects or lists.
 
-    A field that was always null is probably a string elsewhere.
+    A column with only nulls is parsed as text: later values are probably strings.
     """
     if pa.types.is_struct(kind):
         return pa.struct([pa.field(field.name, parsed(field.type)) for field in kind])
@@ -201,10 +214,11 @@ def split_rows(
     documents: bool,
     explain: bool = True,
 ) -> Split:
-    """Split rows into values; the other arguments are the same as Split's.
+    """Split rows into values.
 
     Args:
-        explain: whether to find the reason of an error, by parsing all rows with Arrow.
+        explain: whether to find the reason for an error, by parsing all rows with Arrow. All other
+            arguments are as for ``Split``.
 
     Raises:
         SourceError: a row can't be read.
@@ -253,7 +267,12 @@ class Fault:
     reason: SourceError
 
     def error(self, rows: int, lines: int | None) -> SourceError:
-        """Return the error for this line, after ``rows`` rows and ``lines`` lines, if known."""
+        """Return the error for this line.
+
+        Args:
+            rows: number of rows before this line.
+            lines: number of lines before the block; None if unknown.
+        """
         line = None if lines is None else lines + self.line + 1
         where = f"row {rows:,}" if line is None else f"row {rows:,}, line {line:,}"
         return SourceError(
@@ -262,7 +281,11 @@ class Fault:
 
 
 def tried(block: bytes, attempt: Callable[[bytes], Result]) -> Iterator[Result | Fault]:
-    """Yield the result for a block; on failure, halve the block until each bad line is alone."""
+    """Yield the result of ``attempt`` for a block.
+
+    If the attempt fails, the block is halved repeatedly: yield a result for each part without bad
+    lines, and a Fault for each bad line.
+    """
     line, parts = 0, [block]
     while parts:
         part = parts.pop()

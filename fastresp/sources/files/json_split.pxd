@@ -21,15 +21,15 @@ cdef struct Column:
     bint plain                  # the name needs no escapes in JSON
     bint nested                 # the values are written to ``lines``
     bint left_out               # the values are only in the whole row
-    Py_ssize_t next             # the column that followed this column in its last row
-    Py_ssize_t row              # the last row with this column; -1 if none
+    Py_ssize_t next             # the column that followed when this column was last read
+    Py_ssize_t row              # the last row with this column; -1 if no row has it
     Py_ssize_t count, size      # number of non-null values in the last batch, and bytes of text
     # In the current batch:
     bint chosen                 # False between batches
     uint8_t *validity           # NULL if no value is null
     int32_t *offsets
     char *text
-    Py_ssize_t filled           # the last offset that is set
+    Py_ssize_t filled           # index of the last offset that is set
 
 
 cdef inline void add_size(Column *column, Value *value) noexcept nogil:

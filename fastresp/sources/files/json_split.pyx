@@ -1,5 +1,8 @@
 # cython: language_level=3, cdivision=True, boundscheck=False, wraparound=False
-"""Split rows of JSON into columns: a row takes time for its own fields, not for all columns."""
+"""Split rows of JSON into columns.
+
+The time for a row depends on the row's own fields, not on the number of columns.
+"""
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
@@ -66,20 +69,21 @@ cdef class Split:
     Args:
         block: whole lines, each empty or one JSON object.
         most_depth: maximum nesting of objects and arrays, less than 256.
-        known: the names of the columns so far.
-        nested: the names whose values become lines.
-        only: leave out unknown names; unless ``documents``, these names may be duplicated.
-        every: whether ``names`` has all columns.
+        known: the names of the known columns.
+        nested: the names of the columns whose values are returned by ``nested_lines()``.
+        only: whether to leave out unknown columns. Unless ``documents`` is set, their names may
+            then be duplicate keys.
+        every: whether ``names`` includes unknown columns.
         fields: whether all values, including nested values, are wanted as fields of rows.
         documents: whether there is a column of whole rows.
 
     Attributes:
         fault: the message about a bad row; "" if Arrow's parser has the message, None if no row
             is bad.
-        twice: the duplicate key of a row; otherwise None.
+        twice: the duplicate key of a bad row; None if no row has a duplicate key.
         rows: number of objects.
         line_ends: number of line ends.
-        names: the names of the columns (only known names unless ``every``); new names are last.
+        names: the names of the columns: known names, then, if ``every``, unknown names.
         has_objects, has_lists: whether a value is an object or a list.
     """
 
@@ -147,12 +151,12 @@ cdef class Split:
         return [name for i, name in enumerate(self.names, 1) if self.columns[i].row >= 0]
 
     def others(self, Py_ssize_t most):
-        """Return the first unknown names."""
+        """Return the names of the first unknown columns, at most ``most``."""
         cdef Py_ssize_t i, first = self.n_known + 1
         return [self.name(i) for i in range(first, min(first + most, self.n_columns))]
 
     def nested_lines(self):
-        """Return lines with the nested values: an object for each row."""
+        """Return JSON lines with the nested values: an object for each row."""
         return self.lines[:self.lines_end - self.lines]
 
     # Reading rows.
@@ -211,7 +215,7 @@ cdef class Split:
         """Read a key and its value.
 
         Args:
-            before: the last column found in this row; set to this key's column.
+            before: the column of the previous key of this row; set to the column of this key.
         """
         cdef const char *start = t.p
         cdef Py_ssize_t i = self.columns[before[0]].next
@@ -244,7 +248,7 @@ cdef class Split:
         return self.read_value(t, i, start)
 
     cdef Fault read_name(self, Text *t, Py_ssize_t *i) noexcept nogil:
-        """Read a key, and find its column: 0 if it is left out."""
+        """Read a key, and find its column: 0 if the key is left out."""
         cdef const char *name
         cdef Py_ssize_t size
         cdef Fault fault
@@ -257,7 +261,7 @@ cdef class Split:
         return <Fault>-i[0] if i[0] < 0 else FINE
 
     cdef Fault read_value(self, Text *t, Py_ssize_t i, const char *start) noexcept nogil:
-        """Read the value of a column; its key is at ``start``."""
+        """Read the value of a column; the key is at ``start``."""
         cdef const char *text = t.p
         cdef const char *stop = NULL
         cdef char *out = t.out
@@ -310,7 +314,7 @@ cdef class Split:
         return FINE
 
     cdef inline void put_line(self, const char *text, Py_ssize_t size) noexcept nogil:
-        """Add to the lines, which are no longer than the block."""
+        """Append text to the lines of nested values, which are never longer than the block."""
         if self.n_nested:
             memcpy(self.lines_end, text, size)
             self.lines_end += size
@@ -318,7 +322,7 @@ cdef class Split:
     cdef inline bint put_value(
         self, Column *column, Py_ssize_t number, const char *text, Py_ssize_t size
     ) noexcept nogil:
-        """Keep a value; return False if out of memory."""
+        """Store a value; return False if out of memory."""
         cdef Value *value
         if self.n_values == self.room_of_values and not self.grow_values():
             return False
@@ -331,7 +335,7 @@ cdef class Split:
     # The table of columns.
 
     cdef Py_ssize_t find(self, const char *name, Py_ssize_t size) noexcept nogil:
-        """Return the column of a name; 0 if it is left out; on failure, the negated Fault."""
+        """Return the column of a name; 0 if the name is left out; on failure, a negated Fault."""
         cdef uint64_t hash = hashed(name, size)
         cdef Py_ssize_t i, slot = hash & (self.n_slots - 1)
         cdef Column *column

@@ -1,4 +1,4 @@
-"""Classes of bytes in JSON, and the ends of its numbers."""
+"""Classes of bytes in JSON, and functions that find the end of a number or literal."""
 
 from libc.string cimport memcmp
 
@@ -61,7 +61,7 @@ cdef inline const char *end_of_number(const char *p, const char *end) noexcept n
 
 
 cdef inline const char *end_of_literal(const char *p, const char *end) noexcept nogil:
-    """Return the end of true or false; NULL if it is neither."""
+    """Return the end of true or false; NULL if neither follows."""
     if end - p > 4 and memcmp(p, b"true", 4) == 0:
         return p + 4
     return p + 5 if end - p > 5 and memcmp(p, b"false", 5) == 0 else NULL

@@ -17,7 +17,8 @@ MARK = b"\xff"
 
 cdef enum:
     MARKED = 0xFF
-    # `1,`, the shortest number with its required comma, grows by three bytes.
+    # The marked text is less than 3 times as long: `1,`, the shortest number with its required
+    # comma, grows by three bytes.
     GROWTH = 3
 
 cdef enum Fault:
@@ -70,7 +71,7 @@ prepare()
 
 
 def mark_numbers(bytes text, Py_ssize_t most_depth, bint literals=False):
-    """Turn each number into a string of MARK and its text; count the objects.
+    """Turn each number into a string: MARK and the number's text. Count the objects.
 
     Args:
         text: whole lines, each empty or one JSON object.
@@ -224,7 +225,7 @@ def unmark(const int[::1] offsets, const unsigned char[::1] text):
 
 
 cdef class ArrayLines:
-    """Turn one JSON array, which arrives in blocks, into lines: one per item.
+    """Turns one JSON array, which arrives in blocks, into lines: one per item.
 
     Line ends between the tokens of an item become spaces; all other bytes are unchanged.
     """
@@ -263,7 +264,7 @@ cdef class ArrayLines:
             raise SourceError("it ends inside its JSON array; check that the file is complete")
 
     cdef bint split(self, char *p, char *end) noexcept nogil:
-        """Put line ends between items, in place; return True for text after the array."""
+        """Put line ends between items, in place; return True if text follows the array."""
         cdef unsigned char kind
         while p < end:
             kind = BYTES[<unsigned char>p[0]]
