@@ -15,7 +15,7 @@ __all__ = ["TICK_S", "Pushed", "check_batch"]
 PAUSE_S = 0.02
 # The longest wait of a thread: once polars is imported, Ctrl-C does not end an unlimited wait.
 TICK_S = 0.2
-# The pause after which gathered commands of transactions are sent.
+# The pause in seconds after which gathered commands of transactions are sent.
 LONG_PAUSE_S = 1.1
 
 
@@ -64,7 +64,7 @@ class Pushed(Frames):
             batch: an object with ``__arrow_c_stream__`` or ``__arrow_c_array__``.
 
         Returns:
-            Whether it will be read; False if the reader has ended.
+            Whether the batch will be read; False if the reader has ended.
         """
         if not hasattr(batch, "__arrow_c_stream__"):
             import pyarrow as pa
@@ -79,21 +79,25 @@ class Pushed(Frames):
             return not self._dropped
 
     def end(self, failure: Exception | None = None) -> None:
-        """End the batches; a failure is raised in the reader instead of a waiting batch."""
+        """End the batches.
+
+        Args:
+            failure: an exception that the reader raises, instead of reading a waiting batch.
+        """
         with self._changed:
             self._ended = True
             self._failure = failure
             self._changed.notify_all()
 
     def drop(self) -> None:
-        """Read no more; a thread in ``put()`` continues."""
+        """Stop reading; a thread that waits in ``put()`` continues."""
         with self._changed:
             self._dropped = True
             self._batch = None
             self._changed.notify_all()
 
     def _taken(self) -> Iterator[Any]:
-        """Yield the batches; yield None early in a pause, and again in a long one."""
+        """Yield the batches; yield None when a pause starts, and again if the pause is long."""
         due, since = list[float](), time.monotonic()
         batch: Any = None
         while True:

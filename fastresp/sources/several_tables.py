@@ -11,8 +11,8 @@ from .files.packages import imported
 
 __all__ = ["Frames", "frames_of", "is_table"]
 
-# The first version of polars with batches that end with the query's error; 1.34 to 1.36 end as if
-# there were no more rows.
+# The first version of polars whose batches raise the query's error; in 1.34 to 1.36, batches end as
+# if there were no more rows.
 POLARS = 1, 38
 
 
@@ -61,7 +61,7 @@ def is_lazy(value: object) -> bool:
 
 
 class LazyBatches:
-    """The batches of a polars LazyFrame; each iteration runs the query while it is read.
+    """The batches of a polars LazyFrame; each iteration runs the query, while batches are read.
 
     Raises:
         SourceError: this version of polars can't stream the frame, or loses errors of the query.
@@ -87,14 +87,17 @@ class LazyBatches:
 
 
 class Frames(Described):
-    """Tables with the same columns as one stream; requests each table after its predecessor.
+    """Tables with the same columns, as one stream.
+
+    Each table is requested when all batches of the previous table were read.
 
     Args:
-        frames: the tables; at least one. None among later tables is a pause: the earlier rows are
-            loaded without waiting for more.
+        frames: the tables; at least one. None after the first table is a pause: the earlier rows
+            are loaded without waiting for more.
 
     Attributes:
-        error: the exception that ended the stream, or None; Arrow passes on only its text.
+        error: the exception that ended the stream; None if there was none. Arrow passes on only the
+            text of an exception.
         noun: the word for a table, for messages.
     """
 
@@ -105,7 +108,7 @@ class Frames(Described):
         self.error: BaseException | None = None
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """Start with the first table.
+        """Start reading the tables, and return the batches as an Arrow stream.
 
         Raises:
             SourceError: there is no table.
@@ -155,7 +158,7 @@ class Frames(Described):
 
 
 def reader_of(frame: Any) -> tuple[Any, Mapping[str, str]]:
-    """Return a table as batches of pyarrow, and why some columns can't be sent."""
+    """Return a pyarrow reader of a table, and why columns can't be sent, by name of the column."""
     import pyarrow as pa
 
     frame, unknown, _ = exported(frame)
@@ -171,14 +174,15 @@ def reader_of(frame: Any) -> tuple[Any, Mapping[str, str]]:
 def check_columns(
     found: Any, wanted: Any, noun: str, number: int, advice: str = "as with read_csv(dtype=)"
 ) -> None:
-    """Refuse a table with other columns than the first table.
+    """Refuse a table whose columns differ from the columns of the first table.
 
     Args:
         noun, number: the word for a table, and the table's number, for messages.
         advice: how to cast a column.
 
     Raises:
-        SourceError: a name or a type differs; an integer would become a float, or be truncated.
+        SourceError: a name or a type differs: a cast could change values, such as integers that
+            become floats.
     """
     if sorted(found.names) != sorted(wanted.names):
         raise SourceError(
@@ -195,7 +199,7 @@ def check_columns(
 
 
 def may_be(kind: Any, wanted: Any) -> bool:
-    """Return whether another Arrow type represents all values of a type unchanged.
+    """Return whether the Arrow type ``wanted`` represents all values of ``kind`` unchanged.
 
     A column of only nulls, or of lists without elements, may have any type.
     """

@@ -45,9 +45,9 @@ __all__ = [
     "row_writer",
 ]
 
-# The rows per chunk with a rate limit: a few, so that not every row is a chunk.
+# The minimum size of a chunk with a rate limit: a few rows, so that not every row is a chunk.
 LEAST_CHUNK_BYTES = 2048
-# The size of a chunk with a rate limit, in seconds of the limit.
+# The maximum size of a chunk with a rate limit: the bytes of this many seconds.
 LIMITED_S = 0.1
 
 
@@ -70,7 +70,7 @@ Data: TypeAlias = Iterable[Any] | ArrowStreaming | ArrowHolding | RespFile | str
 
 
 class Encoder(Protocol):
-    """Makes chunks of a source: see Writer."""
+    """Encodes a source as chunks, which are buffers of commands: see Writer."""
 
     max_bulk_bytes: int | None
 
@@ -90,6 +90,8 @@ class Encoder(Protocol):
 
 def as_source(data: Any, template: Template | None) -> Any:
     """Turn paths or a query into a Table, and several tables into one stream of columns.
+
+    Any other source is returned unchanged; from an open file of lines, line ends are removed.
 
     Args:
         template: decides the format of files with unknown extensions.
@@ -146,7 +148,7 @@ def format_for(source: Any, template: Template | None) -> Literal["lines"] | Non
 def encoding(
     data: Any, template: TemplateLike, options: Options, start_row: int = 0
 ) -> tuple[Encoder, Any]:
-    """Return the encoder for a source, and the iterator or stream of columns to pass to it.
+    """Return the encoder for a source, and the rows or columns to pass to the encoder.
 
     Args:
         start_row: the first row to encode.
@@ -190,6 +192,7 @@ def template_for(template: TemplateLike, options: Options) -> Template | None:
 
     Raises:
         TemplateError: the template has no fields to delete.
+        ValueError: there is no template, but the options require these commands.
     """
     found = as_template(template)
     if options.nulls != "delete":
@@ -200,7 +203,7 @@ def template_for(template: TemplateLike, options: Options) -> Template | None:
 
 
 def _chunk_bytes(rate: Rate | None) -> int:
-    """Return the size of a chunk; with a rate limit, the size for at most a tenth of a second.
+    """Return the size of a chunk in bytes; with a rate limit, the bytes of a tenth of a second.
 
     A whole chunk is still sent after Ctrl-C, and progress is reported once per chunk.
     """
@@ -318,7 +321,8 @@ def _wanted(template: Template) -> Wanted:
     names = [field.name for field in fields if field.name is not None and len(field.path) == 1]
     all_fields = any(isinstance(field, Pairs) for field in fields)
     whole = len(names) < len(fields) or all_fields
-    # Fields that HDEL leaves out need not be in the data: its HSET may name fields with texts.
+    # The fields that the row's HSET names are left out of HDEL. They need not be in the data, since
+    # HSET may set a field to a constant.
     pairs = [
         field for field in fields if isinstance(field, Pairs) and not isinstance(field, Absent)
     ]
@@ -351,7 +355,7 @@ def is_columns(source: Any) -> bool:
 
 
 def release(source: Any) -> None:
-    """Release a source's columns; rows belong to the user."""
+    """Release the columns of a source; do nothing for rows, which belong to the user."""
     if is_columns(source):
         source.release_columns()
 
@@ -364,7 +368,10 @@ def files_of(data: Any) -> list[str]:
 
 
 def place_of(data: Any) -> Place | None:
-    """Return a function from a row to its file and its index in the file; None if unknown."""
+    """Return a function that finds the file of a row, and the row's index in the file.
+
+    None if the files of the rows are unknown.
+    """
     known = isinstance(data, (RespFile, RejectsFile)) or (
         isinstance(data, Table) and data.has_places
     )
@@ -373,7 +380,7 @@ def place_of(data: Any) -> Place | None:
 
 @contextmanager
 def released(source: Any) -> Iterator[None]:
-    """Release a source's columns at the end, whatever happens."""
+    """Release the columns of a source at the end, even after an exception."""
     try:
         yield
     finally:

@@ -1,7 +1,8 @@
 """JSON lines as columns of JSON values, for a load: each batch has the columns of its rows.
 
-A value keeps its own type and text, so keys and types may change from row to row. Fields of
-objects, items of lists and vectors, which a template looks into, are columns of structs and lists.
+A value keeps its own type and text, so keys and types may change from row to row. A value that is
+not a JSON string begins with MARK: see json_text.pyx. Fields of objects, items of lists and
+vectors, which a template looks into, are columns of structs and lists.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ __all__ = ["ValueRows"]
 
 # The metadata of a column of strings that are JSON values: see encode/columns/numbers_and_strings.
 VALUE = {b"ARROW:extension:name": b"fastresp.value"}
-# The fields of each row: see encode/columns/arrow_types. Names are numbers of a dictionary.
+# The fields of each row: see encode/columns/arrow_types. Names are indexes in a dictionary.
 NAME = pa.field("key", pa.dictionary(pa.int32(), pa.string()), nullable=False)
 FIELD = pa.field("value", pa.string(), metadata=VALUE)
 FIELDS = pa.field(
@@ -51,10 +52,10 @@ MOST_KNOWN = 100
 
 
 class ValueRows(Rows):
-    """Turn blocks of lines into batches of JSON values.
+    """Turns blocks of lines into batches of JSON values.
 
-    Names in the template are columns; {**} gets a column with the fields of each row, so that a
-    row takes time only for its own fields.
+    Each name in the template is a column. For {**}, one column contains the fields of each row, so
+    that the time for a row depends only on the row's own fields.
 
     Args:
         reading: how to read the lines.
@@ -122,7 +123,7 @@ class ValueRows(Rows):
         )
 
     def _needed(self) -> list[str]:
-        """Return the columns named in the template; columns named by position come first."""
+        """Return the columns named in the template, after the columns needed by position."""
         first = islice(self._known, self._wanted.positions)
         return list(dict.fromkeys([*first, *self._columns]))
 
@@ -143,7 +144,7 @@ class ValueRows(Rows):
         """Return the columns that a template looks into; their types may change between blocks.
 
         Raises:
-            SourceError: Arrow can't parse them, or a column has several types in this block.
+            SourceError: Arrow can't parse the values, or a column has several types in this block.
         """
         found = [name for name in names if name in self._wanted.structured]
         if not found:
@@ -193,7 +194,13 @@ class ValueRows(Rows):
     def _batches(
         self, split: Split, names: list[str], ready: dict[str, tuple[pa.Field, pa.Array]]
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a block; ``ready``: columns of all rows."""
+        """Yield the rows of a block as batches.
+
+        Args:
+            split: the rows.
+            names: the names of the columns.
+            ready: the fields and values of finished columns, by name.
+        """
         number = {name: at for at, name in enumerate(split.names, 1)}
         columns = [number[name] for name in names if name not in ready]
         most = max(1, MOST_CELLS // max(1, len(names)))
@@ -206,7 +213,7 @@ class ValueRows(Rows):
                 fields.append(field)
                 arrays.append(next(strings) if array is None else array.slice(first, last - first))
             if self._has_fields:
-                # Later columns are not among the fields of the row.
+                # The columns after FIELDS are not among the fields of the row.
                 own = [at for at, name in enumerate(names) if name in self._folders]
                 fields.append(FIELDS)
                 arrays.append(_fields(split, first, last, [number[names[at]] for at in own]))
@@ -284,7 +291,10 @@ def _joined(objects: list[bytes | None]) -> bytes:
 
 
 def _column(lines: bytes, name: str) -> tuple[pa.Buffer | None, list[bytes | None]]:
-    """Return the values of a field, marked unless they are strings, and their validity bitmap."""
+    """Return the validity bitmap and the values of a field, null if missing.
+
+    A value that is not a JSON string begins with MARK.
+    """
     split = split_rows(lines, [name], only=True, fields=False, documents=False)
     column = next(strings_of(split, 0, split.rows, [1]))
     marked = pa.Array.from_buffers(pa.binary(), len(column), column.buffers())
@@ -293,12 +303,12 @@ def _column(lines: bytes, name: str) -> tuple[pa.Buffer | None, list[bytes | Non
 
 @lru_cache(1024)
 def _value(name: str) -> pa.Field:
-    """Return the field of strings that are JSON values."""
+    """Return the Arrow field of a column of strings that are JSON values."""
     return pa.field(name, pa.string(), metadata=VALUE)
 
 
 def _labelled(name: str, array: pa.Array) -> tuple[pa.Field, pa.Array]:
-    """Return a column and its field, marked as strings that are JSON values."""
+    """Return the Arrow field and the array of a column; its strings are labelled as JSON values."""
     kind = array.type
     if pa.types.is_string(kind):
         return _value(name), array

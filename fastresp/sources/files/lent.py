@@ -13,13 +13,13 @@ CLOSE_SECONDS = 1.0
 
 
 class Block(bytearray):
-    """Bytes that allow weak references, which plain ``bytes`` does not."""
+    """Bytes that can be weakly referenced, unlike ``bytes`` objects."""
 
 
 class Lent:
-    """Objects passed to Arrow that its own threads use.
+    """Objects that Arrow's threads use.
 
-    If such a thread calls into an interpreter that is shutting down, even only to release an
+    If a thread of Arrow calls into an interpreter that is shutting down, even only to release an
     object, the process is aborted. So closing a file waits for the threads.
     """
 
@@ -32,7 +32,7 @@ class Lent:
         self._lent.append(weakref.ref(what, returned))
 
     def wait(self) -> None:
-        """Wait until Arrow has released all objects, at most CLOSE_SECONDS."""
+        """Wait until Arrow has released all objects, for at most one second."""
         until = time.monotonic() + CLOSE_SECONDS
         while any(lent() is not None for lent in self._lent) and time.monotonic() < until:
             time.sleep(0.001)

@@ -32,13 +32,15 @@ def lines_of_rows(
     bad: Sequence[int],
     stopped: Watch,
 ) -> list[int]:
-    """Return the line in which each row begins, counted from 1, until a row is not found.
+    """Return for each row the number of the line in which the row begins, counted from 1.
+
+    The list ends before the first row that is not found; it is empty for Parquet and Arrow.
 
     Args:
         source: the path, or a file object at its start.
-        kind: its format, if known; a row of Parquet or Arrow has no line.
+        kind: the format of the file; None if unknown.
         options: the options with which the file was first read.
-        rows: in ascending order, without duplicates.
+        rows: the indexes of the rows, in ascending order, without duplicates.
         bad: for each skipped line of JSON, the number of earlier rows.
         stopped: ends the search when it is set.
 
@@ -87,7 +89,7 @@ def _of_array(data: Input, items: Sequence[int]) -> list[int]:
 
 
 def _item(text: bytes, at: int, items: int) -> re.Match[bytes] | None:
-    """Find the beginning of the item after ``items`` earlier items."""
+    """Find the beginning of an item of a text, after position ``at`` and ``items`` other items."""
     if text.count(b"\n", at) < items:
         return None
     for _ in range(items):

@@ -1,4 +1,4 @@
-"""Read files of lines: each line is a row with one field, as ``fastresp pop`` writes them."""
+"""Read files in which each line is a row with one field, such as files of ``fastresp pop``."""
 
 from __future__ import annotations
 

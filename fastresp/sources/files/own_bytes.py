@@ -18,10 +18,10 @@ COPIED_BYTES = 1 << 20
 
 
 class KeptOpen:
-    """A file for Arrow that leaves its file object open.
+    """A file object for Arrow, whose ``close()`` leaves the underlying file object open.
 
     Args:
-        file: the file object.
+        file: the underlying file object.
     """
 
     closed = False
@@ -42,7 +42,7 @@ class KeptOpen:
 
 
 class OwnBytes(KeptOpen):
-    """A binary file for Arrow IPC; its reads return our own copies.
+    """A binary file for Arrow IPC; its reads return copies that no other process can change.
 
     The file itself is not mapped into memory: if another process truncated it, SIGBUS would kill
     this process, and if another process changed it, unchecked bytes would be used. Large reads,
@@ -50,8 +50,8 @@ class OwnBytes(KeptOpen):
     system can page them out.
 
     Args:
-        file: its ``read()`` returns fewer bytes only at the end; ``seek()`` and ``tell()`` are
-            needed only if the reader calls them.
+        file: a file object whose ``read()`` returns fewer bytes only at the end of the file.
+            ``seek()`` and ``tell()`` are needed only if Arrow's reader calls them.
         lent: tracks objects used by Arrow's threads: this file, and all data read while opening.
     """
 
@@ -62,7 +62,7 @@ class OwnBytes(KeptOpen):
             lent.add(self)
 
     def opened(self) -> None:
-        """Stop tracking: from now on Arrow reads in the thread that requests a batch."""
+        """Stop tracking objects: Arrow will only read in the thread that requests a batch."""
         self._lent = None
 
     def read(self, size: int = -1) -> bytes | Block | mmap.mmap:
@@ -87,7 +87,7 @@ class OwnBytes(KeptOpen):
             ) from error
 
     def _mapped(self, size: int) -> bytes | mmap.mmap:
-        """Return a copy, mapped from an unnamed temporary file."""
+        """Read ``size`` bytes, and return a copy that is mapped from an unnamed temporary file."""
         left = size
         with tempfile.TemporaryFile() as file:
             while left and (piece := self._file.read(min(left, COPIED_BYTES))):
@@ -100,7 +100,10 @@ class OwnBytes(KeptOpen):
 
 
 class NotRead(OwnBytes):
-    """A file for reading only metadata, which comes first in a large batch."""
+    """A file of which only the metadata is needed.
+
+    The start of a large batch is read, which contains the metadata; zeros replace the rest.
+    """
 
     def _mapped(self, size: int) -> mmap.mmap:
         head = self._file.read(MOST_IN_MEMORY)

@@ -9,7 +9,14 @@ __all__ = ["imported"]
 
 
 def imported(package: str, module: str | None = None) -> Any:
-    """Import an optional package and, if given, our module that needs it; return the module."""
+    """Import an optional package and our module that needs it.
+
+    Returns:
+        The module; None if ``module`` is None.
+
+    Raises:
+        ImportError: the package is not installed.
+    """
     try:
         import_module(package)
     except ImportError as error:

@@ -18,7 +18,7 @@ __all__ = ["has_checksums", "open_parquet"]
 # with a dataset.Scanner 426 MiB (622 MiB with pre_buffer); none is faster. jemalloc and the
 # system's malloc need only 11 MiB less, so the memory pool is left as it is.
 BUFFER_BYTES = 256 << 10
-# The header of the next field of a Thrift struct, if that is an integer of 32 bits.
+# The header of the next field of a Thrift struct, if the field is a 32-bit integer.
 INTEGER = b"\x15"
 
 
@@ -73,7 +73,7 @@ def has_checksums(path: str) -> bool:
 class WholeReads(KeptOpen):
     """A file object whose ``read()`` returns fewer bytes only at the end, as Arrow expects.
 
-    A raw file may return fewer at any time.
+    A raw file may return fewer bytes at any time.
     """
 
     def read(self, size: int = -1) -> bytes:

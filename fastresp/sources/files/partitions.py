@@ -34,21 +34,22 @@ def folders_of(path: str) -> list[str]:
 
 
 class Partitions:
-    """The columns of the folders with names such as ``day=2024-01-01``, as text.
+    """The columns that folders with names such as ``day=2024-01-01`` add to a file, as text.
 
-    Folders directly above the file are used, up to the first folder with another name: folders
-    further up, such as ``/data/user=bob/project``, are not part of the data. With a pattern, the
-    folder with the first wildcard, all folders below it, and the folders directly above it may name
-    columns.
+    Folders directly above the file are used, up to the first folder whose name is not of this form:
+    folders further up, such as ``/data/user=bob/project``, are not part of the data. With a
+    pattern, the folder with the first wildcard, all folders below it, and the folders directly
+    above it may name columns.
 
-    If the file also has a column of that name, the file's value is used, and must be the same.
+    If the file has a column of the same name, the values of that column are used, and must be
+    equal to the folder's value.
 
     Args:
         source: a path, or a file object, which is in no folder.
-        pattern: the pattern that found the file; None if it was named.
+        pattern: the pattern that found the file; None if the user named the file.
 
     Attributes:
-        values: the value of each column, or None for a null.
+        values: the value of each column, by name; None for a null.
 
     Raises:
         SourceError: two folders name the same column with different values.
@@ -90,7 +91,7 @@ class Partitions:
         """Return a batch of the file with the columns of its folders.
 
         Raises:
-            SourceError: the batch has a column of the same name with another value.
+            SourceError: the batch has a column of the same name with a different value.
         """
         if not self.values:
             return own
@@ -109,7 +110,7 @@ class Partitions:
         )
 
     def _extended(self, documents: pa.Array, added: list[str]) -> pa.Array:
-        """Return rows of JSON with columns of the folders."""
+        """Return rows of JSON to which the columns of the folders were added."""
         if not added:
             return documents
         import pyarrow.compute as pc
@@ -123,7 +124,11 @@ class Partitions:
         return [name for name in self.values if name not in own.names]
 
     def _check(self, own: pa.RecordBatch, name: str) -> None:
-        """Compare the file's own column with the name of its folder."""
+        """Check that the file's own column has the value that the folder names.
+
+        Raises:
+            SourceError: the values differ.
+        """
         import pyarrow as pa
         import pyarrow.compute as pc  # takes 30 ms
 
@@ -154,6 +159,6 @@ def _has_document(columns: pa.Schema) -> bool:
 
 
 def _part(folder: str) -> tuple[str, str] | None:
-    """Return the column and the value named by a folder; None if it names no column."""
+    """Return the column and the value named by a folder; None if the folder names no column."""
     name, equals, value = folder.partition("=")
     return (name, value) if name and equals else None

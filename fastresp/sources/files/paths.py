@@ -49,7 +49,7 @@ SUFFIXES = {
 }
 PACKED_SUFFIXES = (".gz", ".zst", ".bz2")
 UNREAD_SUFFIXES = (".xz", ".lzma", ".zip", ".7z", ".lz4", ".br", ".rar", ".z")
-# SQL instead of a path; it may contain credentials.
+# Matches SQL that was passed instead of a path; it may contain credentials.
 STATEMENT = re.compile(
     r"\s*(?:alter|attach|call|copy|create|delete|drop|explain|from|insert|load|merge|pragma|select|set|"
     r"update|values|with)\s",
@@ -60,7 +60,13 @@ MOST_NAMES = 1000
 
 
 def files_of(source: Source) -> list[Any]:
-    """Return the paths of a source, all of which exist, or its file object."""
+    """Return the paths of a source, or its file object, as a list.
+
+    Raises:
+        OSError: a file does not exist.
+        TypeError: a file object is open for text.
+        ValueError: the list of paths is empty, or contains a pattern for URLs.
+    """
     if isinstance(source, (str, os.PathLike)):
         path = os.fsdecode(source)
         if is_remote(path):
@@ -83,7 +89,7 @@ def files_of(source: Source) -> list[Any]:
 
 
 def pattern_of(source: Source, files: Sequence[Any]) -> str | None:
-    """Return a source if it is a pattern that found these files; None if it named the files."""
+    """Return the pattern that found these files; None if the source names the files."""
     path = os.fsdecode(source) if isinstance(source, (str, os.PathLike)) else None
     if path is None or (is_remote(path) and not is_pattern(path)):
         return None
@@ -115,7 +121,7 @@ def _existing(path: str) -> str:
 
 
 def _shown(path: str) -> str:
-    """Return a path; if it is an SQL statement, without credentials."""
+    """Return a path for a message; without credentials, if the path is an SQL statement."""
     return shown_query(path) if STATEMENT.match(path) else path
 
 
@@ -155,7 +161,7 @@ def names_no_format(source: Source) -> bool:
         else:
             files = files_of(source)
     except (OSError, ValueError, TypeError):
-        return False  # reported when it is read
+        return False  # reported when the source is read
     known = {*SUFFIXES, ".resp"}
     return all(map(_is_named, files)) and not any(_suffix(file)[0] in known for file in files)
 

@@ -31,8 +31,8 @@ from .unchanged import Unchanged
 
 __all__ = ["FilesSource", "Query", "in_order"]
 
-# 5,000,000 rows of 10 columns of a Parquet file, at 5 M rows/s: the process peaks at 229 MiB with
-# one thread and at 291 MiB with two, with either memory limit; one thread sorts them in 258 MiB.
+# With 5,000,000 rows of 10 columns of a Parquet file, at 5 M rows/s, the process peaks at 229 MiB
+# with one thread, and at 291 MiB with two threads. One thread sorts these rows in 258 MiB.
 SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     "memory_limit": "128MB",
     "threads": "1",
@@ -48,7 +48,7 @@ READ_HERE = {"csv", "tsv", "jsonl", "parquet"}
 
 
 class Query:
-    """One run of a query.
+    """One execution of a query.
 
     Args:
         sql: the query.
@@ -132,7 +132,7 @@ class Query:
 
     @property
     def bad_rows(self) -> int:
-        """Number of rows skipped."""
+        """The number of skipped rows."""
         return sum(source.bad_rows for source in self._read.values())
 
     def fraction(self, rows: int | None = None) -> float | None:
@@ -152,7 +152,7 @@ class Query:
         self._name_files()
 
     def _name_source(self) -> None:
-        """Define ``source``: as Parquet files that DuckDB reads, or as columns read here."""
+        """Define ``source``: as Parquet files that DuckDB reads, or as columns that we read."""
         sources, kinds = self._sources, self._kinds
         if set(kinds) == {"parquet"} and self._parquet_named("source", sources, self._options):
             return
@@ -166,7 +166,7 @@ class Query:
         self._connection.execute(f"CREATE VIEW source AS {union}")
 
     def _parquet_named(self, name: str, files: list[str], options: FileOptions) -> bool:
-        """Define a table of Parquet files that DuckDB reads; return whether it can."""
+        """Define a table of Parquet files that DuckDB reads; return False if it can't read them."""
         if not all(map(_readable, files)):
             return False
         columns = columns_of_all(files)
@@ -197,10 +197,11 @@ class Query:
         self._sql = with_aliases(self._sql, named)
 
     def _register(self, name: str, source: FilesSource) -> None:
-        """Give a source a name.
+        """Register a source under a name.
 
         Raises:
-            SourceError: the source has no columns, or DuckDB would change their names.
+            SourceError: the source has no columns, DuckDB would change the names of the columns, or
+                a query can't distinguish the source from another source.
         """
         twin = next((each for each in self._read if each.lower() == name.lower()), None)
         self._read[name] = source
@@ -217,7 +218,7 @@ class Query:
         self._connection.register(name, source)
 
     def _result(self) -> duckdb.DuckDBPyRelation:
-        """Return the query, sorted if wanted."""
+        """Return the result of the query, sorted by ``sort_by``."""
         self._check()
         result = self._connection.sql(self._sql)
         self.unknown = altered(result)
@@ -237,7 +238,7 @@ class Query:
         return self._columns
 
     def _restored(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return a batch of DuckDB in the form in which it is yielded."""
+        """Return a batch of DuckDB's result with the types of the columns that are yielded."""
         arrays = [
             array if array.type == field.type else array.cast(field.type)
             for array, field in zip(batch.columns, self._columns, strict=True)
@@ -266,7 +267,7 @@ class Query:
             for source in self._read.values():
                 if source.failure is not None:
                     raise source.failure from None
-            # After an empty line, the message has the query itself, or the settings of a reader.
+            # The message after an empty line is the query itself, or the settings of a reader.
             words = str(error).partition("\n\n")[0].replace("\n", "; ")
             if "VARCHAR" in words and any(source.is_text for source in self._read.values()):
                 words += "; the columns of CSV are text: cast them, such as price::DOUBLE"
@@ -314,7 +315,8 @@ class FilesSource:
 
     Attributes:
         schema: the columns.
-        failure: the exception that ended the last read, or None; DuckDB passes on only its text.
+        failure: the exception that ended the last read; None if there was none. DuckDB passes on
+            only the text of an exception.
     """
 
     def __init__(
@@ -353,7 +355,7 @@ class FilesSource:
 
     @property
     def bad_rows(self) -> int:
-        """Number of rows skipped."""
+        """The number of skipped rows."""
         return max(reading.bad_rows for reading in self._readings)
 
     @property
@@ -364,7 +366,7 @@ class FilesSource:
 
     @property
     def is_text(self) -> bool:
-        """Return whether all columns are text, as in CSV."""
+        """Whether all columns are text, as in CSV."""
         return all(pa.types.is_string(field.type) for field in self.schema)
 
     def _sent_schema(self) -> pa.Schema:

@@ -23,10 +23,10 @@ QUOTED = re.compile("""['"]([^'"]+)['"]""")
 
 
 def reads_others(sql: str) -> str:
-    """Return what a query reads besides ``source``: a table, file or function; "" if nothing.
+    """Return a table, file or function that a query reads besides ``source``; "" if there is none.
 
-    Random functions count, because their rows differ each time. A query with an error is left to
-    DuckDB, which reports it.
+    Random functions count, because their values differ each time. A query with an error is left to
+    DuckDB, which reports the error.
     """
     nodes = _nodes_of(sql)
     if nodes is None:
@@ -54,9 +54,9 @@ def tables_of(sql: str) -> list[str]:
 
 
 def with_aliases(sql: str, files: Sequence[str]) -> str:
-    """Return a query with DuckDB's own aliases of files: ``a`` for ``'folder/a.csv'``.
+    """Add the aliases to a query that DuckDB assigns to files: ``a`` for ``'folder/a.csv'``.
 
-    DuckDB assigns no alias to a table that is registered under the name of a file.
+    DuckDB does not assign them to our tables, which are registered under the names of files.
     """
     stems = {file: os.path.basename(file).partition(".")[0] for file in files}
     places = {
@@ -85,7 +85,7 @@ def _tables(nodes: Sequence[dict[str, Any]]) -> Iterator[str]:
 
 
 def _nodes_of(sql: str) -> list[dict[str, Any]] | None:
-    """Return the objects that make up a query; None for PIVOT, which DuckDB can't analyse."""
+    """Return the JSON objects that describe a query; None for PIVOT, which DuckDB can't analyse."""
     with duckdb.connect(":memory:") as connection:
         [(text,)] = connection.execute("SELECT json_serialize_sql(?)", [sql]).fetchall()
     statement = json.loads(text)
@@ -93,7 +93,7 @@ def _nodes_of(sql: str) -> list[dict[str, Any]] | None:
 
 
 def _nodes(found: Any) -> Iterator[dict[str, Any]]:
-    """Yield all objects of some JSON."""
+    """Yield all objects within a JSON value, at any depth."""
     if isinstance(found, dict):
         yield found
         found = list(found.values())

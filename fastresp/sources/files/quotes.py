@@ -29,10 +29,10 @@ class Dialect:
     """The characters that divide a text into fields.
 
     Attributes:
-        delimiter: between fields.
-        quote: opens and closes a field that contains delimiters or line ends; "" if there are no
-            quotes.
-        escape: precedes a quote that is text; "" if quotes are only doubled.
+        delimiter: the character between fields.
+        quote: the character that opens and closes a field that contains delimiters or line ends; ""
+            if there are no quotes.
+        escape: the character before a quote that is text; "" if such a quote is doubled.
         returns: whether a carriage return without a newline ends a line, as on an old Mac.
     """
 
@@ -42,7 +42,7 @@ class Dialect:
     returns: bool = False
 
     def rows(self, text: str, *, strict: bool = False) -> Iterator[list[str]]:
-        """Yield the fields of each row of a text whose escapes were replaced."""
+        """Yield the fields of each row of a text whose escaped quotes were doubled."""
         return csv.reader(
             io.StringIO(text, newline=""),
             delimiter=self.delimiter,
@@ -55,8 +55,8 @@ class Dialect:
 def dialect_of(head: bytes, kind: str, options: FileOptions) -> Dialect:
     """Return the dialect of a text from its format, its options and its first bytes.
 
-    Without an option, CSV has quotes. Tab-delimited text has quotes only if the first lines prove
-    it, because most programs write it without: quotes are then part of the values.
+    By default, CSV has quotes. Tab-delimited text has quotes only if the first lines prove it:
+    most programs write quotes in tab-delimited text as part of the values.
     """
     delimiter = options.delimiter_of(kind)
     quote = options.quote
@@ -76,8 +76,8 @@ def _has_returns(head: bytes, quote: bytes) -> bool:
 def _proved(head: bytes, header: bool) -> bool:
     """Return whether the first lines of tab-delimited text can only be read with quotes.
 
-    Quotes are proved by a header with only quoted names, or by doubled quotes, delimiters or line
-    ends in a quoted field; in each case only if no row contradicts this.
+    A header with only quoted names proves that there are quotes. So does a quoted field that
+    contains a delimiter, a line end or a doubled quote, provided that no row contradicts this.
     """
     if b'"' not in head:
         return False
@@ -97,7 +97,7 @@ def _proved(head: bytes, header: bool) -> bool:
 
 
 def _fits(text: str, *, whole: bool) -> bool:
-    """Return whether all rows have the same number of fields if quotes are read as quotes."""
+    """Return whether all rows have the same number of fields if fields may be quoted."""
     widths: list[int] = []
     try:
         widths += (len(row) for row in Dialect("\t").rows(text, strict=whole) if row)
@@ -107,23 +107,23 @@ def _fits(text: str, *, whole: bool) -> bool:
 
 
 class CheckedText:
-    """A delimited text, with each escaped quote doubled, that ends at a wrong quote.
+    """A delimited text with doubled instead of escaped quotes; it ends after a faulty field.
 
-    Arrow's parser accepts text after a closing quote. In a field with line ends, this means that
-    a stray quote has opened the field, and the rows up to the next quote would be lost. A field on
-    one line may have such text, as in Python's csv module.
+    Arrow's parser accepts text after a closing quote. A field with line ends and with text after
+    its closing quote is faulty: a stray quote has opened the field, and the rows up to the next
+    quote would be lost. A field on one line may have text after its closing quote, as in Python's
+    csv module.
 
-    The text ends after the wrong field, without an exception, so that the earlier rows are read
-    first.
+    The text ends without an exception, so that all rows before the faulty field are read first.
 
     Args:
-        data: the text.
-        dialect: the characters that divide it into fields.
+        data: the original text.
+        dialect: the characters that divide the text into fields.
 
     Attributes:
-        dialect: the argument.
+        dialect: as passed.
         file: the text to read.
-        failure: the error of the last field; None if there is no error.
+        failure: the error of the faulty field; None if no field is faulty.
     """
 
     def __init__(self, data: Input, dialect: Dialect) -> None:

@@ -16,7 +16,10 @@ cdef enum:
 
 
 cdef class Quotes:
-    """Find where the quoted fields of a text begin and end.
+    """Finds the quoted fields of a text, and the first faulty field.
+
+    A faulty field has text after its closing quote, and contains line ends or has a backslash
+    before that quote.
 
     Args:
         delimiter: the byte between fields.
@@ -26,12 +29,11 @@ cdef class Quotes:
         returns: whether a carriage return without a newline ends a line.
 
     Attributes:
-        lines: number of line ends passed.
-        opened: the line of the open quote, from 1; 0 if all are closed.
-        size: bytes since the open quote, up to the end of the last block.
-        fault: the line of the first wrong quoted field, from 1, or 0. A wrong field has text after
-            the closing quote, and has either line ends or a backslash before that quote.
-        backslash: whether the wrong field has that backslash.
+        lines: number of line ends so far.
+        opened: the line of the open quote, counted from 1; 0 if every quote is closed.
+        size: number of bytes from the open quote to the end of the last block.
+        fault: the line in which the faulty field begins, counted from 1; 0 if no field is faulty.
+        backslash: whether the faulty field has a backslash before its closing quote.
     """
 
     cdef unsigned char _delimiter, _quote, _escape
@@ -54,9 +56,10 @@ cdef class Quotes:
         self._held = b""
 
     def feed(self, bytes block not None):
-        """Pass a block, and return it with each escaped quote as two quotes.
+        """Examine the next block, and return it with each escaped quote replaced by two quotes.
 
-        If the block has a wrong field, the result ends with the closing quote of that field.
+        If the block has a faulty field, the result ends with the closing quote of that field. The
+        last byte may be kept back until the next call.
         """
         if self._held:
             block, self._held = self._held + block, b""
@@ -118,14 +121,14 @@ cdef class Quotes:
         return b"".join(pieces)
 
     def finish(self):
-        """Return the bytes kept back from the last block; a quote among them closes a field."""
+        """End the text, and return the byte that was kept back; if a quote, it closes a field."""
         held, self._held = self._held, b""
         if held == bytes([self._quote]):
             self.opened = 0
         return held
 
     cdef Py_ssize_t _line(self, bytes block, Py_ssize_t first) except -1:
-        """Return the line of the open field's quote: at ``first`` unless already counted."""
+        """Return the line of the open quote, which is at ``first`` or in an earlier block."""
         return self.opened or self.lines + 1 + self._count(block, first)
 
     cdef Py_ssize_t _count(self, bytes block, Py_ssize_t end) except -1:
@@ -150,7 +153,7 @@ cdef class Quotes:
     cdef Py_ssize_t _next_inside(
         self, const unsigned char *text, Py_ssize_t size, Py_ssize_t place
     ) noexcept:
-        """Return the index of the next quote or escape; ``size`` if not found."""
+        """Return the index of the next quote or escape; ``size`` if there is none."""
         cdef Py_ssize_t quote = _next(text, size, place, self._quote)
         return _next(text, quote, place, self._escape) if self._escapes else quote
 
@@ -158,6 +161,6 @@ cdef class Quotes:
 cdef Py_ssize_t _next(
     const unsigned char *text, Py_ssize_t size, Py_ssize_t place, unsigned char byte
 ) noexcept:
-    """Return the index of a byte; ``size`` if not found."""
+    """Return the index of the next such byte; ``size`` if there is none."""
     cdef const void *found = memchr(text + place, byte, size - place)
     return size if found is NULL else <const unsigned char *> found - text

@@ -36,14 +36,18 @@ class Run(Protocol):
         """End the thread's current wait; called by other threads."""
 
     def fraction(self, rows: int | None = None) -> float | None:
-        """Return the share of the source in the first ``rows`` rows (None: all read), 0 to 1."""
+        """Return the share of the source that the first rows are, from 0 to 1; None if unknown.
+
+        Args:
+            rows: number of rows; None for all rows read so far.
+        """
 
     def place(self, row: int) -> tuple[str, int]:
-        """Return the file of a row that has been read, and the row's index in it."""
+        """Return the file of a row that has been read, and the row's index in that file."""
 
 
 class ReadAhead:
-    """Read batches in a separate thread, so that reading continues while the consumer works.
+    """Reads batches in a separate thread, so that reading continues while the consumer works.
 
     Args:
         run: yields the batches. The thread also opens the source, since Ctrl-C must end the
@@ -51,7 +55,7 @@ class ReadAhead:
 
     Attributes:
         schema: the columns, once the source is open.
-        error: the exception that ended the batches, or the wait for them; otherwise None.
+        error: the exception that ended the batches, or the wait for them; None if there was none.
 
     Raises:
         SourceError: no thread can be started.
@@ -120,7 +124,7 @@ class ReadAhead:
             self._ready.clear()
             self._changed.notify_all()
         self._run.interrupt()
-        # The thread itself may drop the last reference.
+        # Not in the thread itself, which may drop the last reference to the table.
         if self._thread != threading.get_ident():
             wait([self._reading], CLOSE_SECONDS)
 
@@ -153,10 +157,14 @@ class ReadAhead:
                 self._changed.notify_all()
 
     def _put(self, batch: Any) -> bool:
-        """Pass on a batch; return False for None, or if the reader was closed."""
+        """Wait for room, and pass on a batch.
+
+        Returns:
+            False if the batch is None, or if ``close()`` was called.
+        """
         if batch is None:
             return False
-        # Not nbytes: it lacks some types, and aborts the process for an empty union.
+        # Not nbytes: it does not support some types, and aborts the process for an empty union.
         size = batch.get_total_buffer_size()
         with self._changed:
             while self._ready and self._bytes + size > AHEAD_BYTES and not self._closed:

@@ -118,7 +118,7 @@ def read(
             are read in order of their names; a list of paths; a file object open for reading
             bytes, such as ``sys.stdin.buffer``; or a query that names its own files, such as
             ``SELECT id, name FROM 'flights.parquet'``.
-        sql: a query over the source, which it calls ``source``.
+        sql: a query that reads the source as a table with the name ``source``.
         format: ``"csv"``, ``"tsv"``, ``"jsonl"``, ``"lines"``, ``"parquet"``, ``"arrow"``,
             ``"resp"`` or ``"commands"``; overrides the file extension or, for a file object, its
             first bytes. If a path without a known extension is passed directly to a load, without
@@ -180,9 +180,9 @@ def read(
     need one type for each column; types with no common type that keeps all values are refused.
 
     Folders such as ``day=2024-01-01`` are columns of their files, as text: the folders directly
-    above a file, up to the first folder with another name, and all folders that match a pattern's
-    wildcards. A file's own column of that name is used instead, and must have the same value. Two
-    folders may name the same column only with the same value.
+    above a file, up to the first folder whose name is not of this form, and all folders that match
+    a pattern's wildcards. If the file has a column of the same name, that column is used, and must
+    have the folder's value. Two folders may name the same column only with the same value.
 
     Returns:
         A Table of columns, or a RespFile of commands.
@@ -291,7 +291,7 @@ def _options(
 
 
 def _checked_quotes(quote: str | None, escape: str | None) -> tuple[str | None, str | None]:
-    """Return quote and escape; an escape that is the quote itself is the default.
+    """Check and return ``quote`` and ``escape``; ``escape`` is None if it is the quote itself.
 
     Raises:
         ValueError: ``quote`` or ``escape`` is invalid.
@@ -311,7 +311,10 @@ def _checked_quotes(quote: str | None, escape: str | None) -> tuple[str | None, 
 
 
 def _given(options: FileOptions) -> str:
-    """Return the first option that is set; ``columns`` rather than ``header``, which it unsets."""
+    """Return the name of the first option that is set.
+
+    Setting ``columns`` also changes ``header``: in that case, return ``"columns"``.
+    """
     names = [
         each.name
         for each in fields(options)

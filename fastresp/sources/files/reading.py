@@ -64,7 +64,7 @@ class FileOptions:
         quote: the quote of CSV fields; "" if fields have no quotes; None to detect it.
         escape: the character before a quote that is text within a quoted field.
         max_row_bytes: the largest row of JSON lines to accept, in bytes.
-        pattern: the pattern that found the files of any format; None if the files were named.
+        pattern: the pattern that found the files, of any format; None if the user named the files.
     """
 
     delimiter: str | None = None
@@ -87,7 +87,7 @@ AS_IT_IS = FileOptions()
 
 
 def unfit(kind: str, options: FileOptions) -> Message | None:
-    """Return a message if an option is wrong for this format, otherwise None."""
+    """Return a message if an option is wrong for this format; None if all options fit."""
     delimited = ("csv", "tsv")
     fits = {
         "delimiter": ("csv", "lines"),
@@ -172,16 +172,16 @@ class Wanted:
 
     @property
     def listed(self) -> dict[str, Need]:
-        """The columns of which the template needs only items."""
+        """The columns of which the template needs only the items: each name with its Need."""
         other = {need.path[0] for need in self.needs if not need.items or need.path[1:]}
         return {need.path[0]: need for need in self.needs if need.path[0] not in other}
 
 
 class BadRows:
-    """The rows that can't be read: raise an error, or count, skip and maybe write them to a file.
+    """Counts the rows that can't be read and are skipped, and may write them to a file.
 
     Args:
-        policy: ``"error"``, ``"skip"``, or the path of the file to write them to.
+        policy: ``"error"``, ``"skip"``, or the path of the file to write the rows to.
         encoding: the encoding of the source, also used for that file; None for UTF-8.
 
     Attributes:
@@ -216,7 +216,7 @@ class BadRows:
 
 @dataclass
 class Reading:
-    """The settings and the state of a pass over files.
+    """The settings and the state of one pass over the files.
 
     Attributes:
         options: the user's options.
@@ -227,8 +227,8 @@ class Reading:
         single: whether there is one file.
         has_lines: whether the rows of JSON are lines of the file, not items of an array.
         folders: the columns named by folders of the files.
-        known: the columns of JSON lines so far, and the types to parse them as.
-        unseen: the columns named in the template that no JSON line has had so far.
+        known: the columns of the JSON lines so far, each with the type for parsing its values.
+        unseen: the columns named in the template that no JSON line so far has.
         bad: counts and stores the rows that can't be read.
     """
 
@@ -258,10 +258,10 @@ class Batches(NamedTuple):
 
 
 class Converted:
-    """A binary file with bytes that are converted as they are read; an Input reads it.
+    """A binary file whose bytes are converted while they are read; the source of an Input.
 
     Args:
-        data: the file.
+        data: the original file.
         feed: converts a block.
         finish: returns the bytes to add at the end.
     """

@@ -74,7 +74,7 @@ class RejectsFile:
         return self._names
 
     def place(self, row: int) -> tuple[str, int]:
-        """Return the path, and the row, which is the index of a command."""
+        """Return the path and ``row``: each row is a command of this one file."""
         return self.name, row
 
     def line_numbers(self, rows: Iterable[int], stopped: Watch) -> dict[int, int]:
@@ -114,7 +114,7 @@ class RejectsFile:
 
 
 def _not_to_be_sent(fields: dict[str, Any], command: list[str | bytes]) -> str:
-    """Return why a command can't be resent; empty if it can."""
+    """Return why a command can't be resent; empty if it can be resent."""
     if fields.get("redacted"):
         return (
             "this command had a password, which rejects do not contain; resend it from its "
@@ -141,7 +141,7 @@ def _command(arguments: object) -> list[str | bytes]:
 
 
 def argument_of(value: object) -> str | bytes:
-    """Return an argument of a reject.
+    """Decode an argument of a command in a rejects file.
 
     Raises:
         ValueError: the value is not an argument.

@@ -38,12 +38,15 @@ VERSIONS = (
 )  # fmt: skip
 # Query arguments that contain a signature: presigned URLs of S3 and GCS, and Azure's SAS.
 SIGNATURE = re.compile(r"(?i)(x-\w+-)?sig(nature)?")
-# No progress for this long ends a read. By default aiohttp ends each download after 5 minutes.
+# A read without progress for this long ends. By default, aiohttp ends every download after 5 min.
 IDLE_TIMEOUT_S = 300
 
 
 class RemoteState(NamedTuple):
-    """The version of a remote file, which changes with its contents: an ETag or mtime."""
+    """The version and the size of a remote file.
+
+    The version is an ETag or mtime, which changes with the contents; empty if unknown.
+    """
 
     version: str
     size: int | None
@@ -71,7 +74,10 @@ class RemotePath(str):
 
     @property
     def identity(self) -> str:
-        """The URL, and a digest of its query unless the query has a signature, which changes."""
+        """A text that identifies the file: the URL without secrets, and a digest of its query.
+
+        The digest is left out if the query has a signature, since signatures change.
+        """
         parts = urlsplit(self.url)
         pairs = parse_qsl(parts.query, keep_blank_values=True)
         if not pairs:
@@ -89,12 +95,12 @@ def is_remote(source: object) -> bool:
 
 
 def is_pattern(url: str) -> bool:
-    """Return whether a URL is a pattern."""
+    """Return whether a URL is a pattern with ``*``."""
     return "*" in path_of(url)
 
 
 def path_of(source: str) -> str:
-    """Return the path in a web URL, which ends before its query; other sources unchanged."""
+    """Return the path of a web URL, without its query; return any other source unchanged."""
     is_web = is_remote(source) and urlsplit(source).scheme in WEB
     return urlsplit(source).path if is_web else source
 
@@ -105,7 +111,7 @@ def remote_files(url: str) -> list[RemotePath]:
     Raises:
         SourceError: no file exists, or a file can't be requested.
         ValueError: the URL has a password, or its scheme is unknown.
-        ImportError: a package for it is not installed.
+        ImportError: a package for the URL's scheme is not installed.
     """
     if isinstance(url, RemotePath):
         return [url]
@@ -132,7 +138,8 @@ def open_remote(path: RemotePath, *, ranges: bool = False) -> RemoteFile:
     """Open a file for reading bytes.
 
     Args:
-        ranges: whether parts of it are read in any order; otherwise it is a stream.
+        ranges: whether parts of the file will be read in any order; if not, web URLs are opened as
+            streams.
 
     Raises:
         SourceError: the file can't be opened.
@@ -149,7 +156,7 @@ def open_remote(path: RemotePath, *, ranges: bool = False) -> RemoteFile:
 
 
 def state_of(url: str) -> RemoteState:
-    """Request the version of a file, which changes with its contents.
+    """Request the current version and size of a file.
 
     Raises:
         SourceError: the file does not exist, or can't be requested.
@@ -236,8 +243,8 @@ class RemoteFile:
     """A remote file; its errors name the file.
 
     Attributes:
-        name: its URL, as shown.
-        total: its size, if it is a stream of known size.
+        name: the URL without secrets.
+        total: the size of the file; None if it is not a stream, or its size is unknown.
     """
 
     def __init__(self, path: RemotePath, file: Any, total: int | None, *, seekable: bool) -> None:

@@ -34,13 +34,13 @@ class RespSummary:
 
     Attributes:
         commands: number of whole commands before the end or the first fault.
-        size: bytes up to the end of the last whole command.
-        names: number of commands of each name, in capitals.
-        largest: bytes of the largest argument.
+        size: number of bytes up to the end of the last whole command.
+        names: number of commands by name, in capitals.
+        largest: number of bytes of the largest argument.
         largest_command: index of the command with that argument.
-        last: the last whole command, as redis-cli would show it, or empty.
-        last_offset: the byte at which the last whole command begins.
-        fault: the error in the file, or None.
+        last: the last whole command, as redis-cli would show it; empty if there is none.
+        last_offset: the offset in bytes at which the last whole command begins.
+        fault: the first error in the file; None if there is no error.
         truncated: whether the file ends inside a command and has no other fault.
     """
 
@@ -71,12 +71,13 @@ class RespFile:
 
     Attributes:
         name: the path, or the name of the file object.
-        limit: the argument.
-        skip_truncated: the argument.
+        limit: as passed.
+        skip_truncated: as passed.
 
     Raises:
-        OSError: the file can't be opened.
-        ValueError: the file object is open for text.
+        OSError: the file does not exist, or is a directory.
+        SourceError: the file object is closed.
+        TypeError: the file object is open for text.
     """
 
     _is_resp = True  # False if commands are converted, so that their size is unknown
@@ -119,11 +120,11 @@ class RespFile:
 
     @property
     def rows(self) -> int | None:
-        """Number of commands to send; None if not known beforehand."""
+        """The number of commands to send; None if the file was not checked before it is sent."""
         return self._summary.commands if self._summary and self._start is not None else None
 
     def place(self, row: int) -> tuple[str, int]:
-        """Return the name of the file, and the row, which is the index of a command."""
+        """Return the name of the file and ``row``: each row is a command of this one file."""
         return self.name, row
 
     def line_numbers(self, rows: Iterable[int], stopped: Watch) -> dict[int, int]:
@@ -174,7 +175,7 @@ class RespFile:
         return summary
 
     def summary(self) -> RespSummary:
-        """Read the file to its end or the first fault, and summarize its contents."""
+        """Read the file to its end or the first fault, and return a summary of its contents."""
         splitter = CommandSplitter(limit=self.limit, count_names=True, only_look=True)
         summary = RespSummary()
         for block in self._blocks(self._size):
@@ -197,7 +198,7 @@ class RespFile:
         return summary
 
     def blocks(self, most: int = BLOCK_BYTES) -> Iterator[bytes]:
-        """Check the file if possible, and return its blocks of at most ``most`` bytes.
+        """Check the file, unless it is a pipe, and return its blocks of at most ``most`` bytes.
 
         Raises:
             ProtocolError, EncodeError: as ``check()``.
@@ -206,7 +207,7 @@ class RespFile:
         return self._blocks(summary.size if summary else None, most)
 
     def _blocks(self, size: int | None, most: int = BLOCK_BYTES) -> Iterator[bytes]:
-        """Read ``size`` bytes from the beginning; None for all."""
+        """Yield blocks of the first ``size`` bytes; None for all bytes."""
         self._read = 0
         own(self)
         with self._opened() as file:
@@ -241,13 +242,13 @@ class RespFile:
 
 
 class RespEncoder:
-    """Yield the commands of a RespFile as chunks: the Encoder for a RESP file.
+    """The Encoder for a RESP file: returns its commands as chunks.
 
     Args:
         file: the source.
 
     Attributes:
-        max_bulk_bytes: larger arguments are refused; None for no limit.
+        max_bulk_bytes: maximum bytes of an argument; None for no limit.
     """
 
     def __init__(self, file: RespFile) -> None:
@@ -259,26 +260,26 @@ class RespEncoder:
 
     @property
     def rows(self) -> int:
-        """Number of rows read so far; a row is a command."""
+        """The number of rows read so far; a row is a command."""
         return self._splitter.commands
 
     @property
     def commands(self) -> int:
-        """Number of whole commands read so far."""
+        """The number of whole commands read so far."""
         return self._splitter.commands
 
     @property
     def skipped(self) -> int:
-        """Commands skipped because of a null: always 0, since RESP commands have no nulls."""
+        """The number of commands skipped because of nulls: always 0 for RESP."""
         return 0
 
     nulls_skipped = skipped
 
     def start_at(self, row: int) -> None:
-        """Refuse to begin with a later command.
+        """Refuse to start at a row other than 0.
 
         Raises:
-            CheckpointError: a load of whole commands has no checkpoint.
+            CheckpointError: ``row`` is not 0. A load of whole commands can't have a checkpoint.
         """
         if row:
             raise CheckpointError(f"a load of {self._file.name} begins with its first command")
@@ -300,7 +301,11 @@ class RespEncoder:
                 yield chunk
 
     def fill(self, source: Iterator[bytes]) -> bool:
-        """Read one more block; False at the end."""
+        """Read one more block; return False at the end.
+
+        Raises:
+            EncodeError, ProtocolError: as ``chunks()``.
+        """
         splitter, file = self._splitter, self._file
         if splitter.fault is not None:
             raise _located(splitter.fault, file.name, self._sent) or splitter.fault
@@ -321,7 +326,7 @@ class RespEncoder:
         return False
 
     def take(self) -> Chunk | None:
-        """Return the commands of the last block; None if it had no whole command."""
+        """Return the whole commands of the last block; None if there are none."""
         chunk, self._chunk = self._chunk, None
         return chunk
 

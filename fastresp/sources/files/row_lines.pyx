@@ -16,18 +16,18 @@ cdef enum State:
 
 
 cdef class RowLines:
-    """Follow the rows of a text, and remember where some of them begin. Empty lines are not rows.
+    """Finds the lines in which some rows of a text begin. Empty lines are not rows.
 
     Args:
         delimiter: the byte between fields.
         quote: the byte that opens and closes a field, and is doubled within it; empty if there are
             no quotes.
-        rows: the rows to find, in ascending order, from 0.
+        rows: the indexes of the rows to find, counted from 0, in ascending order.
         same_width: whether to count only rows with as many fields as the first row.
         returns: whether a carriage return without a newline ends a line, as on an old Mac.
 
     Attributes:
-        found: the line of each row of ``rows`` passed so far, from 1.
+        found: for each row of ``rows`` found so far, the line in which it begins, counted from 1.
     """
 
     cdef unsigned char _delimiter, _quote, _last
@@ -56,7 +56,7 @@ cdef class RowLines:
         self.found = []
 
     def feed(self, bytes block not None):
-        """Pass a block; return False once all rows are found."""
+        """Examine the next block; return False once all rows are found."""
         cdef const unsigned char *text = <const unsigned char *> PyBytes_AS_STRING(block)
         cdef Py_ssize_t place = 0, size = PyBytes_GET_SIZE(block)
         while self._wanted >= 0 and place < size:
@@ -126,7 +126,7 @@ cdef class RowLines:
         return size
 
     cdef void _ended(self) noexcept nogil:
-        """Count a row, unless it was skipped because of its width."""
+        """Count a row; with ``same_width``, only if it has as many fields as the first row."""
         if self._width == 0:
             self._width = self._fields
         self._row += not (self._same_width and self._fields != self._width)

@@ -20,11 +20,12 @@ LISTS = (types.is_list, types.is_large_list)
 def one_schema(
     files: Iterable[tuple[str, pa.Schema]], used: frozenset[str] | None = None
 ) -> pa.Schema:
-    """Return the columns of files with types that can represent all their values.
+    """Return the columns of all files, with types that can represent the values of every file.
 
     Args:
-        files: the name and the columns of each; columns may be missing.
-        used: the columns that are used; others are left out instead of an error. None for all.
+        files: the name and the columns of each file; a file may lack columns.
+        used: the columns that are used; an unused column without a common type is left out, and is
+            not an error. None if all columns are used.
 
     Raises:
         SourceError: a column's types have no common type, such as numbers and text.
@@ -63,7 +64,8 @@ def same_schema(wanted: tuple[str, pa.Schema], found: tuple[str, pa.Schema]) -> 
 def differing(
     name: str, one: tuple[pa.DataType, str], other: tuple[pa.DataType, str]
 ) -> SourceError:
-    """Return the error for a column whose type in one file can't represent another's values."""
+    """Return the error for a column whose type in one file can't represent a second file's values.
+    """
     (kind, first), (found, file) = one, other
     return SourceError(
         Message(
@@ -100,7 +102,7 @@ def one_type(kind: pa.DataType, other: pa.DataType) -> pa.DataType | None:
 
 
 def one_integer(kind: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    """Return the wider of two integer types, if it can represent both."""
+    """Return the wider of two integer types; None if it can't represent all values of both."""
     narrow, wide = sorted((kind, other), key=lambda each: each.bit_width)
     if types.is_signed_integer(narrow) == types.is_signed_integer(wide):
         return wide

@@ -41,12 +41,12 @@ class SeveralFiles:
 
     Args:
         sources: paths, or one file object.
-        kinds: the format of each; None to detect it from the first bytes.
+        kinds: the format of each source; None to detect it from the first bytes.
         options: the user's options for text files.
         wanted: the parts of the rows that a load needs; None outside a load, for typed columns.
         limit: stop after this many rows.
         start_row: earlier rows are not wanted, and may be left out.
-        one: whether all batches must have the same types. Otherwise each file keeps its own.
+        one: whether all batches must have the same types. If not, each file keeps its own types.
 
     Attributes:
         first_row: the first row in the batches; earlier rows are left out.
@@ -86,7 +86,8 @@ class SeveralFiles:
         # The first row and the name of each file opened so far.
         self._firsts: list[int] = []
         self._names: list[str] = []
-        # For each batch, the number of rows up to its end, and the share of the files read.
+        # For each batch, the number of rows up to the end of the batch, and the share of the files
+        # read.
         self._shares: deque[tuple[int, float]] = deque()
         self._done = (0, 0.0)
         self._part: OpenFile
@@ -96,20 +97,20 @@ class SeveralFiles:
         self._starts: dict[int, int | None] = {}
         self._bad_before: dict[int, int] = {}
         self._json: pa.Schema | None = None  # of the JSON lines so far
-        # The columns of the first file that defines them, and its name.
+        # The columns that all files must have, and the name of the first file with these columns.
         self._columns: list[str] | None = None
         self._columns_of = ""
         self._schema: pa.Schema | None = None  # of all batches, if they share one
         self.schemas: list[tuple[str, pa.Schema]] = []
 
     def _wanted(self, wanted: Wanted | None) -> Wanted | None:
-        """Return the wanted parts of JSON lines that are read together with other formats."""
+        """Return the parts of the rows to read: more if JSON lines are mixed with other formats."""
         if wanted is None or (len(set(self._kinds)) > 1 and self._one):
             return None  # typed columns, so that different formats match
         return replace(wanted, columns=None) if len(set(self._kinds)) > 1 else wanted
 
     def open(self) -> pa.Schema:
-        """Open the first file, and check the columns of the others if their beginnings show them.
+        """Open the first file, and check each other file whose beginning shows its columns.
 
         Returns:
             The columns of the first batch.
@@ -155,7 +156,7 @@ class SeveralFiles:
         return first
 
     def _look_at(self, index: int) -> None:
-        """Check the columns of a file if its beginning shows them.
+        """Check the columns of a file if its beginning shows the columns.
 
         Raises:
             SourceError: the columns differ from the columns of the first file.
@@ -209,7 +210,7 @@ class SeveralFiles:
         """Refuse a template with a field that no row of JSON lines has.
 
         Raises:
-            SourceError: such a field exists.
+            SourceError: no row has a field that the template names.
         """
         known = self._reading.known  # empty if no file was JSON
         unseen = self._reading.unseen - self._reading.folders if known else set()
@@ -240,21 +241,21 @@ class SeveralFiles:
 
     @property
     def rows_read(self) -> int:
-        """Number of rows read."""
+        """The number of rows read."""
         return self._rows
 
     @property
     def bad_rows(self) -> int:
-        """Number of rows skipped."""
+        """The number of skipped rows."""
         return self._reading.bad.count
 
     def fraction(self, rows: int | None = None) -> float | None:
-        """Return the share of the files in the first ``rows`` rows, from 0 to 1.
+        """Return the share of the files that the first rows are, from 0 to 1; None if unknown.
 
         The share is measured in bytes of the files, or in rows if the number of rows is known.
 
         Args:
-            rows: must not decrease from call to call; None for all rows read.
+            rows: number of rows, which must not decrease from call to call; None for all rows read.
         """
         if rows is None:
             part = self._part
@@ -273,7 +274,11 @@ class SeveralFiles:
             self._shares.append((self._rows, share))
 
     def _share(self, taken: int | None) -> float | None:
-        """Return the share of all files read, with ``taken`` bytes of the open file."""
+        """Return the share of all files that has been read; None if unknown.
+
+        Args:
+            taken: number of bytes read from the open file; None if unknown.
+        """
         part, index = self._part, self._index
         if part.rows is not None:
             share = (self._rows - self._firsts[index]) / part.rows if part.rows else 1.0
@@ -287,14 +292,16 @@ class SeveralFiles:
         return min((sum(self._sizes[:index]) + share * self._sizes[index]) / total, 1.0)
 
     def place(self, row: int) -> tuple[str, int]:
-        """Return the file of a row that has been read, and the row's index in it."""
+        """Return the file of a row that has been read, and the row's index in that file."""
         if not 0 <= row < self._rows:
             raise LookupError(f"row {row:,} has not been read")
         index = bisect.bisect_right(self._firsts, row) - 1
         return self._names[index], row - self._firsts[index]
 
     def line_numbers(self, rows: Iterable[int], stopped: Watch) -> dict[int, int]:
-        """Return the line of each row in its file, counted from 1, where it is known.
+        """Return for each row the number of its line in its file, counted from 1.
+
+        Rows whose line is unknown are left out.
 
         Args:
             rows: rows that have been read.
@@ -312,7 +319,7 @@ class SeveralFiles:
         return found
 
     def _lines(self, index: int, rows: list[int], stopped: Watch) -> list[int]:
-        """Return the lines of some rows of a file, as far as they are found."""
+        """Return the line numbers of some rows of a file, up to the first row that is not found."""
         from .line_numbers import lines_of_rows  # imports the reader of JSON: 30 ms
 
         source, state = self._sources[index], self._states.get(index)

@@ -17,7 +17,7 @@ from .reading import NUMBER, FileOptions, Wanted
 
 __all__ = ["SortedFiles"]
 
-# DuckDB keeps this many rows in memory while it merges sorted runs, beyond its limit for narrow
+# DuckDB keeps this many rows in memory while it merges sorted parts, beyond its limit for narrow
 # rows: with 300,000 to 1,200,000 rows of 750, 1,500 and 3,000 bytes, it fails with 128 MB, 192 MB
 # and 256 MB, and works with 240 MB, 256 MB and 512 MB.
 MERGED_ROWS = 150_000
@@ -32,7 +32,7 @@ NOT_IN_DUCKDB = re.compile("halffloat|decimal256")
 class SortedFiles(Query):
     """One pass over files, with the rows sorted.
 
-    fastresp reads the files. DuckDB would infer other types, such as numbers in CSV.
+    fastresp reads the files, since DuckDB would infer types, such as numbers in CSV.
 
     Args:
         sources: paths, or one file object.
@@ -82,7 +82,7 @@ class SortedFiles(Query):
         return self._connection.sql(in_order("source", names, self._sort_by, self._key))
 
     def _key(self, index: int) -> str:
-        """Return the SQL to sort by for a column."""
+        """Return the SQL that sorts by a column."""
         if self._fields[index].metadata == NUMBER:
             return f"TRY_CAST(c{index} AS DOUBLE), c{index}"
         return f"c{index}"
@@ -112,7 +112,8 @@ class _Sent(FilesSource):
     """The columns of files with types that DuckDB stores unchanged.
 
     Attributes:
-        allow: called with the mean bytes of the rows of a batch, if they are the longest so far.
+        allow: called with the mean number of bytes of the rows of a batch, if it is the highest so
+            far.
     """
 
     allow: Callable[[float], None]
@@ -150,9 +151,10 @@ def _plain(field: pa.Field) -> pa.Field:
 
 
 def _stored(field: pa.Field) -> pa.DataType:
-    """Return a type with the same order and memory that DuckDB stores unchanged.
+    """Return a type that DuckDB stores unchanged, with the order and memory layout of the field's.
 
-    Text need not be UTF-8. DuckDB truncates some times to microseconds, and can't sort durations.
+    Text becomes bytes, since it need not be UTF-8. Times and durations become integers: DuckDB
+    truncates some times to microseconds, and can't sort durations.
     """
     kind = field.type
     if _has_interval(kind):

@@ -29,8 +29,8 @@ class Table:
 
     Attributes:
         files: the paths, or the name of the file object.
-        error: the exception that ended the last read, or None; an Arrow stream passes on only the
-            text of the exception.
+        error: the exception that ended the last read; None if there was none. An Arrow stream
+            passes on only the text of an exception.
     """
 
     def __init__(
@@ -81,7 +81,8 @@ class Table:
             file_of: returns an identifier of a file.
 
         Raises:
-            SourceError: a file object can be read only once, or the query's data is unknown.
+            SourceError: a source is a file object, which can be read only once, or it is unknown
+                which data the query reads.
         """
         if self._sql is not None and not self._sources:
             raise SourceError(
@@ -112,12 +113,12 @@ class Table:
 
     @property
     def error(self) -> BaseException | None:
-        """The exception that ended the last read, or None."""
+        """The exception that ended the last read; None if there was none."""
         return None if self._ahead is None else self._ahead.error
 
     @property
     def rows(self) -> int | None:
-        """Number of rows, if the metadata of every file has it, otherwise None.
+        """The number of rows from the metadata of all files; None if a file has no such metadata.
 
         Raises:
             SourceError, OSError: a file can't be read.
@@ -131,7 +132,7 @@ class Table:
         return NotImplemented if rows is None else rows
 
     def fraction(self, rows: int | None = None) -> float | None:
-        """Return the fraction of the files in the first ``rows`` rows, 0 to 1; None if unknown.
+        """Return the share of the files that the first rows are, from 0 to 1; None if unknown.
 
         Args:
             rows: number of rows, which must not decrease from call to call; None for all rows
@@ -146,7 +147,7 @@ class Table:
         return part
 
     def place(self, row: int) -> tuple[str, int]:
-        """Return the file of a row and the row's index in it, counted from 0.
+        """Return the file of a row, and the row's index in that file, counted from 0.
 
         For a query, and for sorted rows, the name of the file is empty, and the index is the
         row's index in the result.
@@ -162,19 +163,19 @@ class Table:
         return self._run.place(row)
 
     def line_numbers(self, rows: Iterable[int], stopped: Watch) -> dict[int, int]:
-        """Return the line of each row in its file, counted from 1.
+        """Return for each row the number of its line in its file, counted from 1.
 
         A current read is stopped first, since it may share a file object. Rows whose line is
         unknown are left out: rows of queries, sorted rows, and rows of Parquet and Arrow, of pipes
-        and URLs, of file objects that are neither files nor BytesIO, and of files that changed
-        meanwhile.
+        and URLs, of file objects that are neither files nor BytesIO, and of files that have changed
+        since they were read.
 
         Args:
             rows: indexes of rows that have been read.
             stopped: ends the search when it is set.
 
         Returns:
-            The line by row.
+            The line numbers, by row.
 
         Raises:
             OSError, SourceError: a file can't be read again.
@@ -193,7 +194,7 @@ class Table:
 
     @property
     def bad_rows(self) -> int:
-        """Number of rows that the last read skipped because of ``bad_rows=``."""
+        """The number of rows that the last read skipped because of ``bad_rows=``."""
         count: int = getattr(self._run, "bad_rows", 0)
         return count
 
@@ -219,19 +220,19 @@ class Table:
         """Return the columns as a load needs them: JSON numbers and rows keep their text.
 
         Args:
-            start_row: earlier rows may be left out; ``first_row`` is the first row kept.
+            start_row: the first wanted row; earlier rows may be left out: see ``first_row``.
         """
         return Loaded(self, wanted, start_row)
 
     @property
     def first_row(self) -> int:
-        """The first row of the last read; earlier rows were not wanted."""
+        """The first row that the last read returned; earlier rows were not wanted."""
         first: int = getattr(self._run, "first_row", 0)
         return first
 
     @property
     def schemas(self) -> list[tuple[str, Any]]:
-        """Names and columns of the files, as far as known at the start of the last read."""
+        """The names and columns of the files, as far as known at the start of the last read."""
         return getattr(self._run, "schemas", [])
 
     def _stream(
@@ -245,7 +246,10 @@ class Table:
         return self._parts.stream(ahead.schema, None, requested_schema)
 
     def following(self) -> object:
-        """Return a stream of the next batches, whose columns have other types."""
+        """Return the stream that follows the ended stream: batches whose column types differ.
+
+        None if there are no more batches.
+        """
         return None if self._parts is None else self._parts.following()
 
     def close(self) -> None:
@@ -295,7 +299,7 @@ class Table:
         return run
 
     def rows_about(self) -> int | None:
-        """Estimate the number of rows from some lines of every file; None if not possible."""
+        """Estimate the number of rows from some lines of every file; None if unknown."""
         return self._total(imported("pyarrow", ".formats").rows_about)
 
     def _counted(self) -> int | None:
@@ -318,8 +322,8 @@ class Loaded(Described):
 
     Args:
         table: the table.
-        wanted: the parts that the template needs.
-        start_row: earlier rows may be left out.
+        wanted: the parts of the rows that the template needs.
+        start_row: the first wanted row; earlier rows may be left out.
     """
 
     def __init__(self, table: Table, wanted: Wanted, start_row: int) -> None:
@@ -329,7 +333,7 @@ class Loaded(Described):
 
     @property
     def error(self) -> BaseException | None:
-        """The exception that ended the read, or None."""
+        """The exception that ended the read; None if there was none."""
         return self._table.error
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
@@ -341,7 +345,10 @@ class Loaded(Described):
         return stream
 
     def following(self) -> object:
-        """At the end of the stream, return a stream of batches with other types, or None."""
+        """Return the stream that follows the ended stream: batches whose column types differ.
+
+        None if there are no more batches.
+        """
         stream = self._table.following()
         self.arrow_schema = self._table._parts and self._table._parts.schema
         return stream
@@ -359,7 +366,13 @@ class Parts:
         self._held: Any = None  # the first batch of the next stream
 
     def stream(self, schema: Any, first: Any, requested_schema: object = None) -> object:
-        """Return a stream of a batch and the next batches, up to a change of the schema."""
+        """Return a stream of the next batches, up to a change of the schema.
+
+        Args:
+            schema: the schema of the stream.
+            first: the first batch; None if it was not read yet.
+            requested_schema: as for ``__arrow_c_stream__``.
+        """
         import pyarrow as pa
 
         self.schema = schema
@@ -370,12 +383,12 @@ class Parts:
         return stream.__arrow_c_stream__(requested_schema)
 
     def following(self) -> object:
-        """Return the stream after the current stream, which has ended; None at the end."""
+        """Return the stream that follows the ended stream; None if there are no more batches."""
         held, self._held = self._held, None
         return None if held is None else self.stream(held.schema, held)
 
     def next(self, schema: Any) -> Any:
-        """Return the next batch; None if no more batch has this schema."""
+        """Return the next batch; None if it has a different schema, or at the end."""
         batch = next(self._ahead, None)
         if batch is None or batch.schema.equals(schema, check_metadata=True):
             return batch

@@ -28,20 +28,21 @@ ARGUMENT = re.compile(
     re.DOTALL,
 )
 PART = re.compile(PLAIN + rb'|"(' + DOUBLE + rb""")"|'(""" + SINGLE + rb")'", re.DOTALL)
-# Lines without these are split at their spaces.
+# Lines without these characters are split at their spaces.
 SPECIAL = re.compile(rb"[\"'\v\f\0]")
 ESCAPE = re.compile(rb"\\(?:x([0-9a-fA-F]{2})|(.))", re.DOTALL)
 ESCAPED = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"b": b"\b", b"a": b"\a"}
 
 
 class CommandsFile(RespFile):
-    """A file with a command per line, quoted as for redis-cli, which is sent as RESP.
+    """A file with one command per line, quoted as for redis-cli, which is sent as RESP.
 
-    A RespFile with bytes that are converted as they are read; it is checked and sent in the same
-    way. Empty lines are left out.
+    The lines are converted to RESP while they are read; otherwise, this is a RespFile. Empty lines
+    are left out.
 
     Raises:
-        SourceError: later, when it is read: a line has unbalanced quotes; the message names it.
+        SourceError: later, when the file is read: a line has unbalanced quotes; the message names
+            the line.
     """
 
     _is_resp = False
@@ -55,10 +56,10 @@ class CommandsFile(RespFile):
 
 
 class Converted:
-    """Read lines of commands as RESP.
+    """A file object that converts lines of commands to RESP.
 
     Args:
-        file: the lines.
+        file: the file with the lines.
         name: the name of the file, for messages.
     """
 

@@ -39,7 +39,7 @@ class Unchanged:
 
     @property
     def holds(self) -> bool:
-        """Return whether it is a regular file or a BytesIO, and unchanged."""
+        """Whether the source is a regular file, a remote file or a BytesIO, and is unchanged."""
         before = self._before
         return before is not None and before.size > 0 and self._now() == before
 
@@ -73,7 +73,7 @@ class Unchanged:
 
 
 def state_of(source: Any) -> State | None:
-    """Return the state of a regular file or a BytesIO; None for anything else."""
+    """Return the state of a regular file, a remote file or a BytesIO; None for anything else."""
     try:
         if isinstance(source, RemotePath):
             return State(0, 0, source.state.size or 0, source.state.version)
