@@ -64,7 +64,7 @@ def same_schema(wanted: tuple[str, pa.Schema], found: tuple[str, pa.Schema]) -> 
 def differing(
     name: str, one: tuple[pa.DataType, str], other: tuple[pa.DataType, str]
 ) -> SourceError:
-    """Return the error for a column whose types in two files have no common type."""
+    """Return the error for a column whose type in one file can't represent the other's values."""
     (kind, first), (found, file) = one, other
     return SourceError(
         Message(
