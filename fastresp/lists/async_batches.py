@@ -17,7 +17,7 @@ __all__ = ["AsyncBatches"]
 class AsyncBatches:
     """Gathers the items of an async iterable into lists.
 
-    A list ends when it fills one command, or 2 ms after its first item arrived.
+    A list ends when it is large enough for one command, or 2 ms after its first item arrived.
 
     Args:
         items: the iterable.

@@ -38,26 +38,26 @@ class ListBuffer(BaseBuffer):
         await self._run(self._calls.closing(after=error))
 
     async def close(self) -> None:
-        """Put unused items back, and close the connection; see ``fastresp.ListBuffer.close``."""
+        """Put items back, and close the connection; see ``fastresp.ListBuffer.close``."""
         await self._run(self._calls.closing())
 
     async def push(self, items: Iterable[Any] | AsyncIterable[Any]) -> Pushed:
         """Push items from an iterable or async iterable; see ``fastresp.ListBuffer.push``.
 
-        A cancellation closes the connection, and the items of an incomplete batch are lost.
+        A cancellation closes the connection. Items read for an incomplete batch are not pushed.
         """
         most = self._calls.settings.batch
         source = AsyncBatches(items, most) if isinstance(items, AsyncIterable) else items
         return await self._run(self._calls.pushing(source, Push(self._calls.settings)))
 
     async def pop(self, n: int) -> list[bytes]:
-        """Pop up to n items; fewer only if the list has no more."""
+        """Pop n items, or all items if the list has fewer."""
         n = checked_count(n)
         await self._call(partial(self._calls.items.popping, n))
         return self._calls.held.give(n)
 
     async def pop_arrow(self, n: int) -> StringColumn:
-        """Pop up to n items as an Arrow array; see ``fastresp.ListBuffer.pop_arrow``."""
+        """Pop n items as an Arrow array; see ``fastresp.ListBuffer.pop_arrow``."""
         await self._call(partial(self._calls.items.popping_column, checked_count(n)))
         return self._calls.held.give_column()
 
@@ -84,7 +84,7 @@ class ListBuffer(BaseBuffer):
         return await self._call(self._calls.items.recovering())
 
     async def length(self) -> int:
-        """Return the length of the list, plus the items popped but not yet returned."""
+        """Return the length of the list, including items popped but not yet returned."""
         return await self._call(self._calls.items.measuring)
 
     async def clear(self) -> None:

@@ -12,7 +12,7 @@ __all__ = ["BaseBuffer"]
 
 @public
 class BaseBuffer:
-    """Holds the settings and calls of a ``ListBuffer``; the subclasses run the calls."""
+    """The base class of both forms of ``ListBuffer``, which run its calls."""
 
     _form = ""
     _in_event_loop = False

@@ -45,10 +45,10 @@ class ListBuffer(BaseBuffer):
             ``"at-least-once"``: the item stays in the server, in this consumer's own list, until
             ``ack()``; if this consumer dies, ``recover()`` puts the item back, and it is popped
             again. A script moves items between the lists atomically.
-        maxlen: keep only this many of the newest items; each push trims the list in its
+        maxlen: keep only this many of the newest items; each push also trims the list, in one
             transaction.
-        lease: with at-least-once, the seconds that this consumer may be silent before another
-            consumer's ``recover()`` puts its items back.
+        lease: with at-least-once, how many seconds this consumer may be silent before the
+            ``recover()`` of another consumer puts the items of this consumer back.
         timeout: give up after this many seconds without progress; None to wait forever.
 
     Raises:
@@ -66,10 +66,10 @@ class ListBuffer(BaseBuffer):
         self._run(self._calls.closing(after=error))
 
     def close(self) -> None:
-        """Put unused items back, and close the connection.
+        """Put items back, and close the connection.
 
-        Unused items were popped but not returned to the caller or, with at-least-once, not
-        acknowledged.
+        Items are put back if they were popped but not returned to the caller or, with
+        at-least-once, not acknowledged.
 
         Raises:
             RuntimeError: another call is running.
@@ -100,7 +100,7 @@ class ListBuffer(BaseBuffer):
             raise
 
     def pop(self, n: int) -> list[bytes]:
-        """Pop up to n items, fewer only if the list has no more.
+        """Pop n items, or all items if the list has fewer.
 
         Raises:
             ValueError: n is not a whole number, 0 or more.
@@ -110,7 +110,9 @@ class ListBuffer(BaseBuffer):
         return self._hand_out(self._calls.held.give, n)
 
     def pop_arrow(self, n: int) -> StringColumn:
-        """Pop up to n items as an Arrow array, without creating Python objects for the items.
+        """Pop n items, or all items if the list has fewer, as an Arrow array.
+
+        This creates no Python object for each item.
 
         A Ctrl-C during this call closes the connection. With at-most-once, the next call returns
         the items that had arrived, and items in flight are lost.
@@ -125,9 +127,9 @@ class ListBuffer(BaseBuffer):
         return self._hand_out(self._calls.held.give_column)
 
     def consume(self, max_items: int | None = None, block: float = 0.0) -> Iterator[bytes]:
-        """Yield items one at a time, while more are in flight.
+        """Yield items one at a time, and request further items in advance.
 
-        If you stop iterating early, the next call uses the items in flight, or ``close()`` puts
+        If you stop iterating early, the next call uses the requested items, or ``close()`` puts
         them back.
 
         Args:
@@ -139,7 +141,7 @@ class ListBuffer(BaseBuffer):
             yield from items
 
     def drain(self) -> Iterator[list[bytes]]:
-        """Yield batches of items until the list is empty, while more are in flight."""
+        """Yield batches of items until the list is empty, and request further items in advance."""
         while self._call(partial(self._calls.items.holding, None)):
             yield self._hand_out(self._calls.held.give)
 
@@ -163,7 +165,7 @@ class ListBuffer(BaseBuffer):
         return self._call(self._calls.items.acknowledging(n))
 
     def recover(self) -> int:
-        """Put back the items of consumers with an expired lease, at the end they were popped from.
+        """Put the items of consumers with an expired lease back where they were popped.
 
         Returns:
             The number of items put back.
@@ -171,7 +173,7 @@ class ListBuffer(BaseBuffer):
         return self._call(self._calls.items.recovering())
 
     def __len__(self) -> int:
-        """Return the length of the list, plus the items popped but not yet returned."""
+        """Return the length of the list, including items popped but not yet returned."""
         return self._call(self._calls.items.measuring)
 
     def __bool__(self) -> bool:
@@ -183,7 +185,7 @@ class ListBuffer(BaseBuffer):
 
     @cached_property
     def _undisturbed(self) -> Undisturbed:
-        """Delays KeyboardInterrupt until received items are held or returned."""
+        """A context manager that delays KeyboardInterrupt, so that no received item is lost."""
         return Undisturbed()
 
     def _run(self, steps: Steps[T]) -> T:
@@ -197,7 +199,7 @@ class ListBuffer(BaseBuffer):
         return self._run(self._calls.call(begin))
 
     def _hand_out(self, give: Callable[..., Given], *count: int) -> Given:
-        """Return held items to the caller; hold them again after a Ctrl-C."""
+        """Return held items to the caller; after a Ctrl-C, keep them for the next call."""
         items: Given | None = None
         try:
             with self._undisturbed:

@@ -1,4 +1,4 @@
-"""The calls of a list buffer, run one at a time; they open a connection if necessary."""
+"""The calls of a list buffer. One call runs at a time, and opens a connection if necessary."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ T = TypeVar("T")
 
 
 class Calls:
-    """The calls of a ListBuffer as generators, which the blocking and the asyncio form run.
+    """The calls of a ListBuffer as generators, for the blocking and the asyncio form.
 
     Args:
         server: the server of the list, or a node of its cluster.
         settings: the settings of the buffer.
-        in_event_loop: whether an event loop runs the calls: it does not wait after a cancellation.
+        in_event_loop: whether an event loop runs the calls; if so, a cancelled call can't wait.
 
     Attributes:
         held: items popped but not yet returned.
@@ -49,7 +49,7 @@ class Calls:
         safe = settings.delivery == "at-least-once"
         self.settings = settings
         self.held = Held()
-        # With at-least-once, held items are still in the server, and will be popped again.
+        # With at-least-once, held items are still in the server, and are popped again later.
         closed = self.held.forget if safe else _keep
         self.node = Node(server, settings)
         self.connection = ListConnection(settings, closed)
@@ -58,7 +58,7 @@ class Calls:
         self._begun = False  # whether items.beginning() is done for this connection
 
     def check_idle(self) -> None:
-        """Refuse a call during another call, from another task or thread or from the source.
+        """Check that no other call is running, such as a push that reads its source.
 
         Raises:
             RuntimeError: another call is running.
@@ -80,11 +80,12 @@ class Calls:
         """Run a generator over the connection, which is opened if necessary.
 
         Args:
-            begin: returns the generator. ``begin`` is called again, over a connection to the new
-                node, if the list's slot moves, or if the node is lost and nothing is in doubt.
-            push: the push that the generator belongs to.
-            follows: whether ``begin`` is called again.
-            waits: whether to wait for an unreachable node of a known cluster.
+            begin: returns the generator. In a cluster, the call is repeated over a new connection
+                if the slot of the list moves, or if the node is lost and no command is in doubt.
+                ``begin`` is then called again.
+            push: the push that the generator belongs to; None for other calls.
+            follows: whether the call may be repeated.
+            waits: whether to wait if no node of the cluster can be reached.
 
         Raises:
             RuntimeError: another call is running.
@@ -137,14 +138,15 @@ class Calls:
             self._busy = 0
 
     def _progress(self, push: Push | None) -> object:
-        """Return a value that changes whenever a call makes progress."""
+        """Return a value that changes whenever this call makes progress."""
         return len(self.held), push and push.report.rows
 
     def _may_go_on(self, error: Exception, push: Push | None) -> bool:
-        """Return whether a call may be repeated after its connection was lost.
+        """Return whether a call may be repeated after an exception.
 
-        Repeating is allowed if all sent commands were answered or are idempotent. With
-        at-least-once, the server knows the items that this consumer has, and puts the rest back.
+        It may be repeated if a cluster node was lost, and each sent command was answered or is
+        idempotent. With at-least-once, all calls except pushes may be repeated: the server puts
+        back the items that the caller does not have.
         """
         connection = self.connection
         if not (isinstance(error, LostConnection) and connection.in_cluster):
@@ -155,7 +157,7 @@ class Calls:
         )
 
     def _is_in_step(self, error: BaseException) -> bool:
-        """Return whether replies in flight can be matched with requests after an exception."""
+        """Return whether, after an exception, later replies can be matched with their requests."""
         if self.connection.raised(error):
             return False
         return self.connection.waits or isinstance(error, (FastrespError, ValueError))
@@ -168,7 +170,7 @@ class Calls:
         self.items.attached()
 
     def _loss(self) -> Steps[TransportError]:
-        """Return the exception for a lost connection, after a test that may take seconds."""
+        """Return the exception for a lost connection. May test a new connection, for seconds."""
         try:
             loss: TransportError = yield Blocking(self.connection.core.loss)
             return loss
@@ -179,17 +181,17 @@ class Calls:
     def _let_go(self) -> None:
         """Reset in a forked child: the connection and the items belong to the parent process."""
         self.items.let_go()
-        if self._busy != get_ident():  # or the call that forked fails with an error
+        if self._busy != get_ident():  # otherwise, a call forked, and must raise an error
             self.connection.leave()
             self._busy = 0
 
     # Closing
 
     def closing(self, after: BaseException | None = None) -> Steps[None]:
-        """Put back unreturned or unacknowledged items, and close the connection.
+        """Put back items that were not returned or not acknowledged, and close the connection.
 
         Args:
-            after: the exception that ends the ``with`` block; errors are added as notes.
+            after: the exception that ends the ``with`` block; errors become notes of it.
 
         Raises:
             RuntimeError: another call is running.
@@ -210,10 +212,10 @@ class Calls:
             self.connection.close()
 
     def _needs_ending(self) -> bool:
-        """Return whether to close a connection, or to put items back over a new connection."""
+        """Return whether there is a connection to close, or items to put back."""
         is_open = self.connection.is_open
         if not is_open:
-            self.held.given = 0  # the caller's items need not stay in the consumer's list
+            self.held.given = 0  # over a new connection, all items are put back
         return is_open or bool(self.held or self.items.name)
 
     def _note_what_is_left(self, error: BaseException) -> None:
@@ -258,7 +260,7 @@ class Calls:
         return push.outcome()
 
     def _giving_up(self, push: Push) -> None:
-        """Hand back refused items, and close a connection with unsent commands."""
+        """If the server refused items, keep them for the caller, and close the connection."""
         connection = self.connection
         if push.over and connection.is_open and push.begun_over(connection.core):
             if connection.core.finished:
@@ -270,7 +272,7 @@ class Calls:
         begun = False
 
         def steps() -> Steps[None]:
-            """Encode and send the items; on a retry, only the remaining items."""
+            """Encode and send the items; if the call is repeated, only the remaining items."""
             nonlocal begun
             yield from self._resuming(push)
             core = connection.core
@@ -290,13 +292,13 @@ class Calls:
             push.release()
 
     def _finishing(self, push: Push) -> Steps[None]:
-        """Send the encoded whole commands, and wait for their replies."""
+        """Send the whole commands that are encoded, and wait for their replies."""
         yield from self._resuming(push)
         core = self.connection.core
         yield from self._sending(push, lambda: core.finished)
 
     def _resuming(self, push: Push) -> Steps[None]:
-        """Continue a push over this connection, starting with commands that a node refused."""
+        """Continue a push over this connection, and resend commands that a node refused."""
         yield from self.items.settling()
         core = self.connection.core
         push.resume(core)
@@ -305,7 +307,7 @@ class Calls:
             yield from self._answered(push, lambda: core.finished)
 
     def _sending(self, push: Push, reached: Callable[[], bool]) -> Steps[None]:
-        """Send the encoded whole commands, and count replies until ``reached()``."""
+        """Send the whole commands that are encoded; count replies until ``reached()`` is true."""
         chunk = push.take_chunk()
         if chunk is not None:
             self.connection.core.add(chunk)
@@ -338,7 +340,7 @@ class Calls:
         """
         connection = self.connection
         if self.in_event_loop and isinstance(error, UNAWAITED):
-            if not self._busy:  # or another call is using the connection
+            if not self._busy:  # otherwise, another call is using the connection
                 connection.close()
         elif connection.is_open and push.begun_over(connection.core):
             follows = isinstance(error, Exception)
@@ -347,4 +349,4 @@ class Calls:
 
 
 def _keep() -> None:
-    """Keep held items when a connection closes."""
+    """Do nothing when a connection closes: held items are kept."""

@@ -26,8 +26,8 @@ __all__ = ["Command", "ListConnection"]
 
 Command: TypeAlias = tuple[Any, ...]
 
-# Maximum reply size per requested item, in addition to BULK_BYTES. A lower limit would not stop a
-# hostile server, which can send any number of replies, but would lose items of an honest server.
+# Maximum reply size per requested item, in addition to BULK_BYTES. With a lower limit, large items
+# would be lost. It would not stop a hostile server, which can send any number of replies.
 ITEM_BYTES = 1 << 20
 
 
@@ -42,7 +42,8 @@ class ListConnection:
         is_open: whether a connection is open.
         in_cluster: whether the server is a node of a cluster.
         most_bytes: the maximum size of a reply.
-        waits: whether a core (see ``driver``) is waiting; an exception then interrupts no step.
+        waits: whether a call waits for its source or a pause; if so, an exception leaves the
+            replies in step with the requests.
     """
 
     def __init__(self, settings: Settings, closed: Callable[[], object]) -> None:
@@ -61,7 +62,7 @@ class ListConnection:
         return self._core
 
     def raised(self, error: BaseException) -> bool:
-        """Return whether an exception came from this connection, or from opening a connection."""
+        """Return whether an exception came from this connection, or from opening it."""
         return self._core is None or self._core.raised(error)
 
     @property
@@ -72,13 +73,13 @@ class ListConnection:
 
     @property
     def cause(self) -> str:
-        """How the connection was lost."""
+        """Why the connection was lost, for messages."""
         core = self.core
         cause = None if core.stream is None else core.stream.lost
         return f"lost the connection to {core.server}: {cause}"
 
     def doubtful(self) -> list[bytes] | None:
-        """Return the sent but unanswered commands, after the connection was lost.
+        """Return the commands in doubt after the connection was lost: sent, but not answered.
 
         Returns:
             The commands; None if the server closed the connection because of a command, or sent
@@ -123,22 +124,22 @@ class ListConnection:
             self._closed()
 
     def leave(self) -> None:
-        """Drop the connection without closing it, since it belongs to another process."""
+        """Forget the connection without closing it."""
         self._core = None
         self.is_open = False
 
     def add(self, chunks: Iterable[Chunk]) -> None:
-        """Queue whole commands, to be sent with the next step."""
+        """Queue whole commands; ``until()`` sends them."""
         assert self._core is not None
         for chunk in chunks:
             self._core.add(chunk)
 
     def until(self, reached: Callable[[], bool]) -> Steps[None]:
-        """Send and receive until ``reached()``, which collects the replies, returns True.
+        """Send and receive until ``reached()`` returns True; it must call ``take()``.
 
         Raises:
             LostConnection: the connection was lost first.
-            TransportTimeout: no progress for too long.
+            TransportTimeout: no progress for ``timeout`` seconds.
         """
         core = self._core
         assert core is not None
@@ -168,7 +169,7 @@ class ListConnection:
         return answer
 
     def pausing(self, seconds: float) -> Steps[None]:
-        """Wait, if the time is more than 0 s."""
+        """Wait for this many seconds; 0 does not wait."""
         if seconds:
             self.waits = True
             yield Blocking(partial(time.sleep, seconds))
@@ -178,8 +179,8 @@ class ListConnection:
         """Send commands, and return their replies.
 
         Raises:
-            CommandError: a reply is an error, unless ``errors`` is set, which returns errors.
-            SlotMoved: a reply redirects the commands, none of which was run.
+            CommandError: a reply is an error, and ``errors`` is False; if True, it is returned.
+            SlotMoved: a reply redirects the commands; none of them was run.
         """
         try:
             self.add(self.encoded(commands))
@@ -187,7 +188,7 @@ class ListConnection:
         except (LostConnection, TransportError):
             raise
         except BaseException:
-            # Otherwise, replies in flight would be matched with later commands.
+            # Otherwise, replies that arrive later would be matched with later commands.
             self.close()
             raise
         for reply in replies:
@@ -229,7 +230,7 @@ class ListConnection:
         return as_slot_moved(error) if self.in_cluster else error
 
     def misunderstood(self, question: str, reply: Any) -> NoReturn:
-        """Give up the connection, because a reply has an unexpected form.
+        """Give up the connection, since a reply has an unexpected type or length.
 
         Raises:
             LostConnection: always.
@@ -237,10 +238,10 @@ class ListConnection:
         self.core.misunderstood(question, reply)
 
     def expect(self, kind: type[Any] | UnionType, question: str, reply: Any) -> None:
-        """Give up the connection if a reply has another type: the replies may be out of step.
+        """Give up the connection unless a reply has the expected type.
 
         Raises:
-            LostConnection: the reply has another type.
+            LostConnection: the reply does not have this type.
         """
         if not isinstance(reply, kind):
             self.misunderstood(question, reply)

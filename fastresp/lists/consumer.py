@@ -15,15 +15,15 @@ __all__ = ["Consumer", "recover"]
 
 
 class Consumer:
-    """This buffer's consumer in the server, with at-least-once.
+    """The consumer that this buffer registers in the server, with at-least-once.
 
-    A call that lost its connection may or may not have acknowledged items. The server stores the
-    total number of acknowledged items, and each acknowledgement sends the new total, so a retry is
-    idempotent.
+    The server stores the total number of items that the consumer has acknowledged, and each
+    acknowledgement sends the new total. So a call can be retried after a lost connection.
 
     Attributes:
         name: the consumer's name in the server; empty until it has joined.
-        acknowledged: items acknowledged by calls that returned, including under earlier names.
+        acknowledged: number of items acknowledged by calls that returned, under this name and
+            earlier names.
     """
 
     def __init__(self, settings: Settings, held: Held) -> None:
@@ -31,12 +31,12 @@ class Consumer:
         self.held = held
         self.name = ""
         self.acknowledged = 0
-        self._returned = 0  # the part of ``acknowledged`` under this name
-        self._arrived = 0  # the server's total of items acknowledged under this name
+        self._returned = 0  # number of items in ``acknowledged`` under this name
+        self._arrived = 0  # the server's total under this name
 
     @property
     def from_left(self) -> int:
-        """Whether items are popped from the left end, as a number for scripts."""
+        """1 if items are popped from the left end, else 0; an argument of scripts."""
         return int(self.settings.order == "fifo")
 
     @property
@@ -44,7 +44,7 @@ class Consumer:
         return math.ceil(1000 * self.settings.lease)
 
     def new_name(self) -> str:
-        """Return a unique name; the prefix is the end at which ``recover()`` puts items back."""
+        """Return a unique name. The prefix tells ``recover()`` at which end to put items back."""
         return f"{self.settings.order}-{uuid.uuid4().hex}"
 
     def joining(self, name: str) -> Sequence[Command]:
@@ -62,16 +62,19 @@ class Consumer:
         self._returned = self._arrived = 0
 
     def leave(self) -> int:
-        """Forget the name and all items; return how many the caller had."""
+        """Forget the name; return the number of items that the caller had not acknowledged."""
         given, self.held.given, self.name = self.held.given, 0, ""
         return given
 
     def take(self, n: int) -> Command:
-        """Return the command that moves up to n items to this consumer's list and returns them."""
+        """Return the command that moves n items to this consumer's list, and replies with them."""
         return self._script(TAKE, n, self.name, self.lease_ms, self.from_left)
 
     def acknowledge(self, count: int) -> Command:
-        """Return the command that acknowledges the first items, including items in doubt."""
+        """Return the command that acknowledges the caller's first ``count`` items.
+
+        Items whose earlier acknowledgement is in doubt are also acknowledged.
+        """
         return self._script(ACK, self._after(count), self.name, self.lease_ms)
 
     def acknowledging_returned(self, count: int) -> None:
@@ -84,7 +87,7 @@ class Consumer:
         return max(self._arrived, self._returned + count)
 
     def rejoin(self) -> Command:
-        """Return the command that puts back the items that the caller does not have.
+        """Return the command that puts back all items except the caller's.
 
         The reply is the total number of acknowledged items.
         """
@@ -92,7 +95,7 @@ class Consumer:
         return self._script(PUT_BACK, "", self.name, 1, self.from_left, given)
 
     def can_have(self, arrived: int) -> bool:
-        """Return whether the server's total of acknowledged items is possible."""
+        """Return whether this total of acknowledged items, from the server, is possible."""
         return 0 <= arrived <= self._returned + self.held.given
 
     def rejoined(self, arrived: int) -> None:
@@ -103,10 +106,10 @@ class Consumer:
         return self._script(PUT_BACK, "", self.name, 1, self.from_left, "")
 
     def clear(self) -> Sequence[Command]:
-        """Return the commands that remove all items; the caller's items count as acknowledged.
+        """Return the commands that remove all items, and acknowledge the caller's items.
 
-        So the totals are correct whether or not the reply arrives, and no later items are deleted
-        by mistake.
+        So the totals are correct even if the reply is lost, and no later item is deleted by
+        mistake.
         """
         both = _keys(self.settings, self.name)[:2]
         # The order matters; see scripts.
@@ -121,7 +124,7 @@ class Consumer:
 
 
 def recover(settings: Settings, name: str) -> Command:
-    """Return the command that puts back all items of a consumer if its lease has expired."""
+    """Return the command that puts back all items of a consumer with an expired lease."""
     from_left = int(name.startswith("fifo"))
     return _script(PUT_BACK, _keys(settings, name), "", name, 0, from_left, "")
 

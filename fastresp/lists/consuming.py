@@ -1,4 +1,4 @@
-"""The iterator of ``consume()``: items one at a time, while more are in flight."""
+"""The iterator of ``consume()``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Consuming"]
 
 
 class Consuming:
-    """Iterate over items: ``more()`` fetches some, and iterating yields them.
+    """Yields items one at a time: ``more()`` fetches some items, and iterating yields them.
 
     Args:
         calls: the calls of the buffer.
@@ -26,11 +26,11 @@ class Consuming:
         self._calls = calls
         self._block = block
         self._bounded = max_items is not None
-        # One element per item still to be yielded: cheaper than a counter.
+        # One element per item that may still be yielded. This is cheaper than a counter.
         self._places = repeat(None) if max_items is None else repeat(None, checked_count(max_items))
 
     def more(self) -> Steps[bool]:
-        """Fetch and hold some items; return False at the end."""
+        """Fetch some items; return False at the end of the iteration."""
         most = length_hint(self._places) if self._bounded else None
         if most == 0:
             return False
@@ -40,9 +40,9 @@ class Consuming:
     def __iter__(self) -> Iterator[bytes]:
         held = self._calls.held
         singly = held.singly
-        # Remove an item only when it is yielded, since other calls may run in between.
+        # Remove an item only when it is yielded, since the caller may make other calls.
         for _ in self._places:
-            # No function call, and so no Ctrl-C, until the caller has the item.
+            # Without a function call, no Ctrl-C can lose the item before the caller has it.
             item = singly[0]
             del singly[0]
             held.given += 1

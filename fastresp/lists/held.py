@@ -11,13 +11,14 @@ __all__ = ["Held"]
 
 
 class Held:
-    """Items in list order, held in the form in which they arrived.
+    """Items in list order, in the form in which they arrived.
 
     Attributes:
-        column: the first items, as a column, or None.
-        singly: the items after the column.
-        batch: the items after ``singly``: the list of a reply; splitting 1,000 items takes 20 us.
-        given: number of items that the caller has, but has not acknowledged by a returned call.
+        column: the first items, as an Arrow column, or None.
+        singly: a deque of the items after the column.
+        batch: the items after ``singly``, as the list of a reply. It is kept unsplit, since
+            splitting 1,000 items takes 20 us.
+        given: number of items that were returned to the caller and are not yet acknowledged.
     """
 
     def __init__(self) -> None:
@@ -84,7 +85,7 @@ class Held:
         return column
 
     def take_back(self, items: list[bytes] | StringColumn) -> None:
-        """Put items back at the start, since the caller did not get them."""
+        """Hold items again that the caller did not get, before all other items."""
         self.given -= len(items)
         if isinstance(items, StringColumn):
             assert self.column is None

@@ -1,4 +1,4 @@
-"""Commands that a cluster node refused because the list's slot moves or is not served."""
+"""Errors of cluster nodes that do not serve the list's slot, or no longer."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from ..transports.retries import LOADING, MOST_S, PAUSE_S, REFUSED
 
 __all__ = ["DOWN_PAUSE_S", "Patience", "SlotMoved", "as_slot_moved"]
 
-# Sent to clients that wait in a blocking command when their node becomes a replica.
+# The error of a blocking command, if the node becomes a replica while the command waits.
 DEMOTED = "UNBLOCKED force unblock"
-# Seconds to wait before asking another node, while the cluster is down.
+# Seconds to wait before asking another node while the cluster is down.
 DOWN_PAUSE_S = 0.1
 
 
 class SlotMoved(CommandError):
-    """A node of a cluster did not run a command: another node serves the slot, or soon will."""
+    """A cluster node did not run a command, since the slot is on another node, or moving there."""
 
     @property
     def elsewhere(self) -> bool:
@@ -30,17 +30,17 @@ class SlotMoved(CommandError):
         return self.code == "CLUSTERDOWN"
 
     def pause(self, *, first: bool) -> float:
-        """Return how many seconds to wait before the command is resent."""
+        """Return how many seconds to wait before resending; ``first`` is ``Patience.check()``'s."""
         if self.down:
             return DOWN_PAUSE_S
         return 0.0 if first and self.elsewhere else PAUSE_S
 
 
 def as_slot_moved(error: CommandError) -> CommandError:
-    """Return an error reply of a node, converted to a SlotMoved if the command is to be resent.
+    """Return a node's error, converted to a SlotMoved if the command must be resent.
 
-    TRYAGAIN: some keys of a command are on the old node, and some on the new node. ASK could only
-    be followed immediately by commands with one key, so ASK is also handled by waiting.
+    TRYAGAIN means that some keys of a command are on the old node, and some on the new node. With
+    ASK, only a command with one key could be resent immediately, so the call also waits.
     """
     text = error.text
     words = text.encode(errors="replace")
@@ -50,7 +50,7 @@ def as_slot_moved(error: CommandError) -> CommandError:
 
 
 class Patience:
-    """Limits the time for which a call is repeated while a slot moves or has no node.
+    """Limits the time for which a call is repeated without progress.
 
     Args:
         timeout: seconds without progress; None for 30.
@@ -62,15 +62,15 @@ class Patience:
         self._progress: object = None
 
     def check(self, words: str, progress: object, key: object) -> bool:
-        """Return whether this is the first attempt after progress.
+        """Return whether the call has made progress since the last check.
 
         Args:
-            words: why the call could not continue.
+            words: why the call must be repeated, for messages.
             progress: a value that changes whenever a call makes progress.
-            key: key of the list, for messages.
+            key: the key of the list, for messages.
 
         Raises:
-            TransportError: no progress for too long.
+            TransportError: no progress for ``timeout`` seconds.
         """
         now = time.monotonic()
         first = progress != self._progress

@@ -1,4 +1,4 @@
-"""The server of a list; in a cluster, the owner of its slot."""
+"""The server of a list; in a cluster, the node that owns the list's slot."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class Node:
         self.server = server
         self._timeout = settings.timeout
         self._given = server
-        # The nodes to ask for the owner of the slot, in this order, until a node answers.
+        # Nodes that may know the owner of the slot. They are asked in this order until one answers.
         self._known = [server]
 
     def connecting(self) -> Steps[tuple[Any, Answers]]:
-        """Open a connection to the owner of the slot; return it with the answers of a node.
+        """Open a connection to the owner of the slot; return it with the server's Answers.
 
         Raises:
             TransportError: no node answers, or the owner of the slot can't be used.
@@ -61,12 +61,12 @@ class Node:
         raise failed
 
     def suspect(self) -> None:
-        """Move the first node to the end of the order, since its connection was lost."""
+        """Ask the first node last from now on, since the connection to it was lost."""
         first, *others = self._known
         self._known = [*others, first]
 
     def _found(self, answers: Answers) -> None:
-        """Note the nodes of the cluster, starting with the owner of the slot."""
+        """Remember the nodes of the cluster, the owner of the slot first."""
         topology, slot = answers.topology, self.server.slot
         if topology is None or slot is None:
             return

@@ -1,4 +1,4 @@
-"""Pop items from a list: keep requests in flight, and hold the items that arrive."""
+"""Pop items from a list: request them in advance, and hold them until the caller gets them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .settings import Settings
 
 __all__ = ["Popping"]
 
-# Requests in flight: the server runs later requests while we read the items of the first request.
+# Maximum requests in flight: the server runs the next requests while we read a reply.
 # ReplyCore.room() also limits the bytes of the replies.
 REQUESTS = 8
 # Maximum wait of a blocking command.
@@ -31,18 +31,20 @@ WAIT_S = 10.0
 
 
 class Popping:
-    """Pops items; the subclasses AtMostOnce and AtLeastOnce implement the delivery.
+    """Pops items. The subclasses AtMostOnce and AtLeastOnce implement the delivery.
 
-    The methods are generators that run over the open connection, and hold the items that arrive.
+    The methods are generators, or return generators, that run over the open connection. Popped
+    items are stored in ``held``.
 
     Args:
         connection: the connection to the server of the list.
         settings: the settings of the buffer.
-        held: holds the items.
+        held: stores popped items until the caller gets them.
 
     Attributes:
         safe: whether items stay in the server until they are acknowledged.
-        doubtful: the items in doubt, because the connection was lost while they were put back.
+        doubtful: number of items in doubt, because the connection was lost while they were put
+            back.
     """
 
     safe = False
@@ -53,13 +55,13 @@ class Popping:
         self.connection = connection
         self.settings = settings
         self.held = held
-        self._asked: deque[int] = deque()  # requested items of each request in flight
+        self._asked: deque[int] = deque()  # number of items requested by each request in flight
         self._last_request: tuple[int, list[Chunk]] = -1, []  # number of items, and the commands
         self._dry = False  # the last reply had fewer items than requested
         self._sized = False  # the size of some items is known
-        self._others = 0  # values other than bytes so far, over this connection
-        # The parser and number of items of the last column. The parser is reused, since it knows
-        # how much to allocate.
+        self._others = 0  # number of values other than bytes received over this connection
+        # The requested items and the parser of the last column. The parser is reused, since it
+        # knows how much to allocate.
         self._columns: tuple[int, ReplyColumns] | None = None
 
     # Methods that depend on the delivery
@@ -71,18 +73,18 @@ class Popping:
 
     @property
     def acknowledged(self) -> int:
-        """Items acknowledged by calls that returned."""
+        """Number of items acknowledged by calls that returned."""
         return 0
 
     def beginning(self) -> Steps[None]:
-        """Prepare a new connection: check the server's features, and register the consumer."""
+        """Prepare a new connection: check the server's features, or register the consumer."""
         raise NotImplementedError
 
     def acknowledging(self, n: int | None) -> Callable[[], Steps[int]]:
-        """Return steps that acknowledge the first n returned items.
+        """Return a generator that acknowledges the first n returned items, or all.
 
-        The steps return the number of unacknowledged items. They raise ValueError if n is too
-        large, and LeaseError if ``recover()`` has put the items back.
+        The generator returns the number of unacknowledged items. It raises ValueError if n is out
+        of range, and LeaseError if the ``recover()`` of another consumer has put the items back.
 
         Raises:
             ValueError: this delivery has no acknowledgement.
@@ -90,7 +92,7 @@ class Popping:
         raise NotImplementedError
 
     def ending(self) -> Steps[None]:
-        """Put back unreturned or unacknowledged items."""
+        """Put back items that were not returned or, with at-least-once, not acknowledged."""
         raise NotImplementedError
 
     def clearing(self) -> Steps[None]:
@@ -98,11 +100,11 @@ class Popping:
         raise NotImplementedError
 
     def _request(self, n: int) -> Sequence[Command]:
-        """Return the commands that pop n items."""
+        """Return the commands of one request, which pops n items."""
         raise NotImplementedError
 
     def _refused(self, error: CommandError) -> CommandError | LeaseError:
-        """Return the exception for an error reply."""
+        """Return the exception for an error reply: a LeaseError if the lease has expired."""
         return error
 
     @property
@@ -111,7 +113,7 @@ class Popping:
         return WAIT_S
 
     def _waiting(self, seconds: float) -> Steps[bool]:
-        """Wait in the server for an item, and hold it; return False after a timeout."""
+        """Wait for an item with a blocking command, and hold it; return False if none arrived."""
         raise NotImplementedError
 
     # Methods that do not depend on the delivery
@@ -132,12 +134,12 @@ class Popping:
         self._others = 0
 
     def let_go(self) -> None:
-        """Drop all items in a forked child, since they belong to the parent process."""
+        """Forget all items in a forked child, since they belong to the parent process."""
         self.held.forget()
         self.held.given = self.doubtful = 0
 
     def popping(self, n: int) -> Steps[None]:
-        """Hold n items, or all items if the list has fewer."""
+        """Pop until n items are held, or the list is empty."""
         yield from self.settling()
         asked = self._asked
         wanted = n - len(self.held)
@@ -150,7 +152,10 @@ class Popping:
         self._dry = False
 
     def holding(self, most: int | None) -> Steps[bool]:
-        """Hold some items in the form in which they arrived; return False if the list is empty."""
+        """Pop until some items are held; return False if the list is empty.
+
+        ``most`` limits the number of requested items; None requests items in advance.
+        """
         while not self.held:
             left = math.inf if most is None else most - sum(self._asked)
             while left > 0 and not self._dry and len(self._asked) < self._depth:
@@ -162,9 +167,10 @@ class Popping:
         return True
 
     def finding(self, most: int | None, seconds: float) -> Callable[[], Steps[bool]]:
-        """Return steps that hold some items singly, after a wait if the list is empty.
+        """Return a generator that pops some items; if the list is empty, it waits for an item.
 
-        The steps return False after a timeout. If repeated, they wait for the remaining time.
+        The generator returns False if no item arrived within ``seconds``. If the call is repeated,
+        it waits for the remaining time.
         """
         end: float | None = None
 
@@ -180,7 +186,7 @@ class Popping:
         return steps
 
     def waiting_until(self, end: float) -> Steps[bool]:
-        """Wait until ``end`` for an item, and hold it; return False after a timeout."""
+        """Wait for an item until the time ``end``, and hold it; return False if none arrived."""
         yield from self.settling()
         core, timeout = self.connection.core, self.settings.timeout
         while (left := end - time.monotonic()) > 0:
@@ -195,15 +201,15 @@ class Popping:
         return False
 
     def measuring(self) -> Steps[int]:
-        """Return the length of the list, plus the held items."""
+        """Return the length of the list, including the held items."""
         [length] = yield from self.calling(("LLEN", self.settings.name))
         self.connection.expect(int, "LLEN", length)
         return int(length) + len(self.held)
 
     def recovering(self) -> Callable[[], Steps[int]]:
-        """Return steps that put back the items of consumers with an expired lease.
+        """Return a generator that puts back the items of consumers with an expired lease.
 
-        The steps return the number of items, including items put back before a repetition.
+        The generator returns the number of items, even if the call was repeated.
         """
         count = 0
 
@@ -225,10 +231,10 @@ class Popping:
         return steps
 
     def check_records(self) -> None:
-        """Check that in a cluster, the list's records are in its slot.
+        """In a cluster, check that the list and its records are in one slot.
 
         Raises:
-            ValueError: the records are in another slot.
+            ValueError: they are in different slots.
         """
         if self.connection.in_cluster:
             self.settings.check_records()
@@ -237,8 +243,8 @@ class Popping:
         """Wait for the items in flight, send commands, and return their replies.
 
         Raises:
-            CommandError: a reply is an error, unless ``errors`` is set, which returns errors.
-            SlotMoved: a reply redirects the commands, none of which was run.
+            CommandError: a reply is an error, and ``errors`` is False; if True, it is returned.
+            SlotMoved: a reply redirects the commands; none of them was run.
         """
         yield from self.settling()
         return (yield from self.connection.exchanging(*commands, errors=errors))
@@ -247,38 +253,38 @@ class Popping:
 
     @property
     def _depth(self) -> int:
-        """Maximum requests in flight: one until the size of items is known."""
+        """Maximum requests in flight: 1 until the first reply shows the size of items."""
         return REQUESTS if self._sized else 1
 
     def settling(self) -> Steps[None]:
-        """Wait for the items in flight, and hold all items singly."""
+        """Wait for all requests in flight, and hold their items one by one (``Held.singly``)."""
         while self._asked:
             yield from self._next_items()
         self._dry = False
         self.held.take_apart()
 
     def _ask(self, most: int) -> int:
-        """Request items to hold; return their number."""
+        """Request ``most`` items, and remember the request; return ``most``."""
         self._send_request(most)
         self._asked.append(most)
         return most
 
     def _send_request(self, n: int) -> None:
-        """Request n items; reuse the bytes of the last request if it is the same."""
+        """Request n items; reuse the encoded last request if it was for n items."""
         if self._last_request[0] != n:
             self._last_request = n, list(self.connection.encoded(self._request(n)))
         self.connection.add(self._last_request[1])
 
     def _next_items(self) -> Steps[int]:
-        """Hold the items of the oldest request in flight.
+        """Wait for the reply to the oldest request in flight, and hold its items.
 
         Returns:
-            The number of requested items that are missing from the reply.
+            How many fewer items than requested the reply has.
 
         Raises:
             CommandError: the server refused the request, for example because the key is not a list.
-            SlotMoved: the slot has moved; later requests in flight have been answered.
-            LeaseError: another consumer put the items of this consumer back.
+            SlotMoved: the slot has moved. All later requests have been answered.
+            LeaseError: the ``recover()`` of another consumer put this consumer's items back.
         """
         replies = yield from self.connection.receiving(1 if self._counted else 4)
         most = self._asked.popleft()
@@ -297,7 +303,7 @@ class Popping:
         return fewer
 
     def _executed(self, replies: list[Any]) -> Any:
-        """Return the items in the reply to EXEC, or the error that prevented the transaction."""
+        """Return the items in the reply to EXEC, or the error that refused the transaction."""
         reply = next((each for each in replies if isinstance(each, SlotMoved)), replies[-1])
         if not (isinstance(reply, list) and reply):
             return reply
@@ -307,10 +313,10 @@ class Popping:
         return items
 
     def _check_items(self, items: Any, most: int) -> None:
-        """Check that a reply is a list of at most as many items as requested.
+        """Check that a reply is a list of at most ``most`` bytes objects.
 
         Raises:
-            LostConnection: the reply has another form.
+            LostConnection: the reply is malformed.
         """
         connection = self.connection
         if not isinstance(items, list):
@@ -319,8 +325,8 @@ class Popping:
             connection.misunderstood(f"a pop of {most:,} items", items)
         others = connection.core.reader.others
         if others != self._others:
-            # A value other than bytes has arrived since the last check. This is rare, but valid in
-            # replies to other commands.
+            # Values other than bytes have arrived since the last check, perhaps in replies to other
+            # commands. So check each item, which is rarely necessary.
             self._others = others
             for item in items:
                 connection.expect(bytes, "an item of a pop", item)
@@ -328,7 +334,7 @@ class Popping:
     # As a column
 
     def popping_column(self, n: int) -> Steps[None]:
-        """Hold up to n items as an Arrow array, for ``Held.give_column()``."""
+        """Pop n items, or fewer, as an Arrow array, for ``Held.give_column()``."""
         yield from self.settling()
         if self.held or not self._counted:
             yield from self.popping(n)
@@ -351,7 +357,7 @@ class Popping:
             if not self.safe:
                 self._keep(columns)
             if not isinstance(failure, LostConnection | TransportError):
-                connection.close()  # replies in flight could not be matched with requests
+                connection.close()  # later replies could not be matched with their requests
             raise
         finally:
             stream.feed(core.reader)
@@ -368,13 +374,13 @@ class Popping:
         self.held.column = string_column([], text=False) if batch is None else batch.columns[0]
 
     def _filling(self, columns: ReplyColumns, n: int) -> Steps[None]:
-        """Receive items into columns until there are n, or the list has no more."""
+        """Receive items into columns until there are n items, or the list is empty."""
         connection, batch = self.connection, self.settings.batch
         core = connection.core
         first = requests = columns.replies
         before, asked = core.window.acknowledged - first, 0
         while True:
-            # Fewer than requested: the list has no more.
+            # The replies have fewer items than requested, so the list is empty.
             dry = columns.rows < min(n, (columns.replies - first) * batch) or columns.errors
             while asked < n and requests - columns.replies < self._depth and not dry:
                 self._send_request(min(batch, n - asked))

@@ -1,4 +1,7 @@
-"""One push: encode items as variadic commands, and count the replies."""
+"""One push: encode items as variadic commands, and count the replies.
+
+A row is a batch of items, which one command or transaction pushes.
+"""
 
 from __future__ import annotations
 
@@ -59,9 +62,10 @@ class Push:
         length: the length of the list after the last answered command.
         dropped: number of items that ``maxlen`` removed.
         more: whether the source may have more items.
-        source_failed: whether the source raised a TransportError, for example of another buffer.
-        moved: the last refusal by a cluster node, until ``check()`` raises it.
-        over: whether the server has refused items, so that the push stops.
+        source_failed: whether the source raised a TransportError, for example since it reads
+            another buffer.
+        moved: the last refusal by a cluster node, which ``check()`` raises; None if there is none.
+        over: whether the push must stop, since the server has refused items.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -73,22 +77,23 @@ class Push:
         self._template = _commands(settings.name, settings.maxlen)
         self._per_row = len(self._template.commands)
         self._started = 0.0
-        # The connection, and the commands and bytes to subtract from the connection's totals.
+        # The connection, and the numbers of commands and bytes to subtract from the totals of the
+        # connection.
         self._over: tuple[ReplyCore, int, int] | None = None
         self._writer: Encoder | None = None
         self._source: Any = None
-        self._sizes: list[int] = []  # items of each row
+        self._sizes: list[int] = []  # number of items in each row
         self._rows_sent = SentRows(self._per_row)
         self._replies: deque[Any] = deque()
-        self._held_back = 0  # commands that were encoded after a refusal
-        self._later = 0  # items pushed after a refused item
+        self._held_back = 0  # number of commands that were encoded but will not be sent
+        self._later = 0  # number of items pushed after a refused item
 
     def begun_over(self, core: ReplyCore) -> bool:
         """Return whether the push has sent commands over this connection."""
         return self._over is not None and self._over[0] is core
 
     def resume(self, core: ReplyCore) -> None:
-        """Start or continue over this connection."""
+        """Start the push, or continue it over a new connection."""
         if self._over is None:
             self._started = time.monotonic()
         if not self.begun_over(core):
@@ -97,7 +102,7 @@ class Push:
             self._over = core, commands - before[0], size - before[1]
 
     def begin(self, items: Any, max_bulk_bytes: int | None) -> None:
-        """Start to encode items; each row is a list of items."""
+        """Prepare to encode items in rows."""
         self._first_row = len(self._sizes)
         try:
             if hasattr(items, "__arrow_c_stream__") or hasattr(items, "__arrow_c_array__"):
@@ -115,7 +120,7 @@ class Push:
         self.more = True
 
     def fill(self) -> None:
-        """Encode items until a chunk of commands is full or the source ends."""
+        """Encode items until a chunk of commands is full, or the source ends."""
         assert self._writer is not None
         try:
             self.more = self._writer.fill(self._source)
@@ -124,7 +129,7 @@ class Push:
             raise
 
     def asking(self, wanted: Asking) -> Steps[Any]:
-        """Ask the source for items."""
+        """Read items from an async source."""
         try:
             return (yield wanted)
         except TransportError:
@@ -137,7 +142,7 @@ class Push:
         release(source)
 
     def take_chunk(self) -> Chunk | None:
-        """Return the encoded whole commands to send; None if there are no such commands."""
+        """Return the encoded whole commands; None if there is nothing to send."""
         chunk = None if self._writer is None else self._writer.take()
         if chunk is not None:
             self._rows_sent.add(chunk)
@@ -151,7 +156,7 @@ class Push:
         return self.report.failed > 0
 
     def take_rest(self) -> None:
-        """Encode all remaining items, to hand them back."""
+        """Encode all remaining items of the source, so that they can be returned to the caller."""
         while self.more:
             self.fill()
             self.take_chunk()
@@ -166,7 +171,7 @@ class Push:
             try:
                 more = gather(items, batch, settings.batch, BATCH_BYTES, CHUNK_SECONDS)
             except BaseException as error:
-                failure = error  # raised after the earlier items are pushed
+                failure = error  # raise it after the earlier items are pushed
             if batch:
                 self._sizes.append(len(batch))
                 yield (batch,)
@@ -174,7 +179,7 @@ class Push:
                 raise failure
 
     def take(self, replies: list[Any]) -> None:
-        """Count the replies."""
+        """Process replies: count the pushed items, and note refused rows."""
         self._replies.extend(replies)
         while len(self._replies) >= self._per_row:
             row = [self._replies.popleft() for _ in range(self._per_row)]
@@ -189,7 +194,7 @@ class Push:
                 self._count(self._sizes[self._rows_sent.accepted()], row)
 
     def _ran(self, row: list[Any]) -> bool:
-        """Return whether RPUSH ran, although the reply to another command is an error."""
+        """Return whether RPUSH ran, although another command of the row was refused."""
         if self._per_row == 1:
             return False
         # RPUSH ran outside a transaction if a busy server refused MULTI.
@@ -198,7 +203,7 @@ class Push:
         )
 
     def _reject(self, error: CommandError) -> None:
-        """Count a row that the server refused, and keep its items."""
+        """Count a refused row, and keep the items for the caller."""
         report, number = self.report, self._rows_sent.reject()
         report.rows += self._sizes[number]
         report.failed += 1
@@ -209,7 +214,7 @@ class Push:
             report.errors.append(CommandError(error.text, index=at, row=at))
 
     def _count(self, size: int, row: list[Any]) -> None:
-        """Count the replies to a row of this many items."""
+        """Count a row of ``size`` items, and read the length of the list from the replies."""
         self.report.rows += size
         if self.over:
             self._later += size
@@ -223,7 +228,7 @@ class Push:
             self.length = min(self.length, self._settings.maxlen)
 
     def _executed(self, reply: Any) -> Any:
-        """Return the reply to RPUSH in the reply to EXEC."""
+        """Return the reply to RPUSH, which is in the reply to EXEC."""
         if not (isinstance(reply, list) and len(reply) == 2):
             self._core.misunderstood("EXEC", reply)
         return reply[0]
@@ -236,11 +241,11 @@ class Push:
         return bool(self._rows_sent.refused)
 
     def check(self) -> None:
-        """Check that no commands were refused; call this when all commands are answered.
+        """Check that a cluster node refused no commands. Call it once all commands are answered.
 
         Raises:
             SlotMoved: refused commands must be resent.
-            TransportError: commands after refused commands have run.
+            TransportError: later commands have run, so resending would change the order.
         """
         if self._rows_sent.overtaken:
             items = sum(self._sizes[number] for number in self._rows_sent.refused)
@@ -253,17 +258,17 @@ class Push:
             raise moved
 
     def lose(self) -> None:
-        """Keep the unsent commands after the connection was lost; no commands are in doubt."""
+        """After the connection was lost, keep the unsent commands. No command may be in doubt."""
         self.moved = None
         self._replies.clear()
         self._rows_sent.lose()
 
     def again(self) -> Chunk:
-        """Return some of the refused commands, in order."""
+        """Return a chunk of refused commands to resend, in order."""
         return self._rows_sent.again()
 
     def _totals(self) -> tuple[int, int]:
-        """Return the commands and bytes sent, including refused commands."""
+        """Return the numbers of commands and bytes sent, including refused commands."""
         if self._over is None:
             return 0, 0
         core, commands, size = self._over
@@ -290,7 +295,7 @@ class Push:
         return self._over[0]
 
     def add_report_to(self, error: BaseException) -> None:
-        """Add this report to an exception, unless it has the report of another source."""
+        """Add the report, and refused items, to an exception that does not have this report."""
         if getattr(error, "report", None) is not self.report:
             add_report(error, self.current_report(), str(self.current_report()))
             if self.over:
@@ -299,7 +304,7 @@ class Push:
                     error.add_note("fastresp: its attribute 'items' has the refused items")
 
     def give_up(self) -> None:
-        """Hand back refused and unsent items; call this when all sent commands are answered."""
+        """Stop resending. Call it once all sent commands are answered; then see ``outcome()``."""
         self.current_report()
         self._held_back += len(self._rows_sent.refused) * self._per_row
         self._rows_sent.give_up()
@@ -317,7 +322,7 @@ class Push:
         return Pushed(report, self.length, self.dropped)
 
     def located(self, error: EncodeError) -> EncodeError:
-        """Return the error with the position of the item instead of a row and argument."""
+        """Return an error with the index of the item instead of a row and an argument."""
         if error.argument is None or error.row is None:
             return error
         item = sum(self._sizes[: self._first_row + error.row]) + error.argument - 2
@@ -342,9 +347,9 @@ def checked_items(items: Any) -> Any:
 
 @lru_cache(maxsize=64)
 def _commands(name: bytes, maxlen: int | None) -> Template:
-    """Return the commands of a batch in one row, so that MULTI and EXEC are always sent together.
+    """Return the template of a row: RPUSH or, with ``maxlen``, a transaction.
 
-    Cached, since parsing the template takes a fifth of the time of a push of one item.
+    It is cached, since parsing takes a fifth of the time of pushing one item.
     """
     key = '"' + "".join(f"\\x{byte:02x}" for byte in name) + '"'
     push = f"RPUSH {key} {{*0}}"

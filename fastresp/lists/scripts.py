@@ -2,15 +2,15 @@
 
 __all__ = ["ACK", "PUT_BACK", "TAKE"]
 
-# KEYS of all scripts: the list, the consumer's list, the consumers, the consumer's lease. The
-# consumers are a hash of the total number of items that each consumer has acknowledged. With the
-# total, an acknowledgement can be retried after a lost connection, whether or not the first attempt
-# arrived.
+# KEYS of all scripts: the list, the consumer's own list, the hash of consumers, the consumer's
+# lease. For each consumer, the hash has the total number of items that it has acknowledged. With
+# a total, an acknowledgement can be retried even if the first attempt has reached the server.
 #
 # While a cluster slot is being moved, a script is refused if a key is missing, and aborted if it
 # uses a key that it has emptied. So no script uses a key after emptying it.
 
-# Reads the total that a consumer has acknowledged; another value would delete the wrong items.
+# Read the total that a consumer has acknowledged. Refuse an invalid value: with a wrong total, the
+# wrong items would be deleted.
 ACKNOWLEDGED = """\
 local function acknowledged_by(consumer, most)
   local found = redis.call('HGET', KEYS[3], consumer)
@@ -42,8 +42,8 @@ for i = 1, #items, 5000 do
 end
 redis.call('SET', KEYS[4], 1, 'PX', ARGV[3])
 return items"""
-# Delete the first items of a consumer's list. ARGV: the total that the consumer has acknowledged,
-# including the items to delete; the consumer; the lease in ms.
+# Delete the first items of a consumer's own list. ARGV: the new total of acknowledged items, which
+# includes the items to delete; the consumer; the lease in ms.
 ACK = f"""\
 {ACKNOWLEDGED}local before, refusal = acknowledged_by(ARGV[2], ARGV[1])
 if refusal then return refusal end
@@ -55,9 +55,9 @@ redis.call('SET', KEYS[4], 1, 'PX', ARGV[3])
 return left"""
 # Put a consumer's items back where they were popped. ARGV: '', the consumer, '0' to do so only if
 # the lease has expired, whether the items were popped from the left, and the number of items that
-# the consumer has returned to its caller. Returned items that are unacknowledged are kept, and the
-# script returns the total acknowledged. If the number is '', no items are kept, the consumer is
-# deleted, and the script returns the number of items put back.
+# the consumer has returned to its caller. The consumer keeps unacknowledged items that were
+# returned, and the script replies with the total of acknowledged items. If the number is '', the
+# consumer keeps no items and is deleted, and the script replies with the number of items put back.
 PUT_BACK = f"""\
 {ACKNOWLEDGED}if ARGV[3] == '0' and redis.call('EXISTS', KEYS[4]) == 1 then return 0 end
 local keep, acknowledged = 0, nil

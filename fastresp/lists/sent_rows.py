@@ -1,4 +1,7 @@
-"""The rows of a push that are in flight, or that a cluster node refused."""
+"""The rows of a push that are in flight or were refused.
+
+A row is a batch of items, which one command or transaction pushes.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +15,15 @@ __all__ = ["SentRows"]
 
 
 class SentRows:
-    """Finds the row of each reply, and keeps the commands of rows that are not in the list.
+    """Matches replies with rows, and keeps the commands of rows that are not in the list.
 
     Args:
-        per_row: commands of each row.
+        per_row: number of commands per row.
 
     Attributes:
-        refusals: number of refusals of rows.
+        refusals: how many times a cluster node refused a row.
         made: number of rows.
-        overtaken: whether a row was accepted after an earlier row was refused.
+        overtaken: whether a row was pushed although an earlier row was refused.
     """
 
     def __init__(self, per_row: int) -> None:
@@ -29,14 +32,14 @@ class SentRows:
         self._per_row = per_row
         self.made = 0
         self._in_flight: deque[tuple[Chunk, Sequence[int]]] = deque()
-        self._at = 0  # answered rows of the first chunk
+        self._at = 0  # number of answered rows of the first chunk
         self._refused: dict[int, bytes] = {}
         self._rejected: dict[int, bytes] = {}
         self._wary = False  # whether the slot may still be moving
 
     @property
     def refused(self) -> Sequence[int]:
-        """The numbers of the rows to resend, in order."""
+        """The indexes of the rows to resend, in order."""
         return sorted(self._refused)
 
     def add(self, chunk: Chunk) -> None:
@@ -45,35 +48,35 @@ class SentRows:
         self._in_flight.append((chunk, range(first, self.made)))
 
     def accepted(self) -> int:
-        """Return the number of the next row, which was not refused."""
+        """Note that the next row was pushed; return its index."""
         number, _, _ = self._next()
         self.overtaken |= any(each < number for each in self._refused)
         return number
 
     def refuse(self) -> None:
-        """Keep the next row, to be resent."""
+        """Note that a cluster node refused the next row, and keep the row to resend it."""
         self._keep(self._refused)
         self.refusals += 1
         self._wary = True
 
     def lose(self) -> None:
-        """Keep all rows in flight, which were not sent."""
+        """Keep all rows in flight to resend them; none of them was sent."""
         while self._in_flight:
             self._keep(self._refused)
 
     def reject(self) -> int:
-        """Keep the next row, which the server refused permanently; return its number."""
+        """Note that the server refused the next row permanently; return its index."""
         return self._keep(self._rejected)
 
     def give_up(self) -> None:
-        """Drop the rows to resend, and the rows in flight, which were not sent."""
+        """Treat the rows to resend, and the unsent rows, as refused permanently."""
         self._rejected |= self._refused
         self._refused = {}
         while self._in_flight:
             self._keep(self._rejected)
 
     def rejected(self) -> list[bytes]:
-        """Return the items of the rows that the server refused, in order."""
+        """Return the items of the permanently refused rows, in order."""
         items: list[bytes] = []
         for _, commands in sorted(self._rejected.items()):
             chunk = CommandSplitter().feed(commands)
@@ -89,7 +92,7 @@ class SentRows:
         return number
 
     def again(self) -> Chunk:
-        """Return a chunk of refused rows: the first row or, once it was accepted, the rest."""
+        """Return a chunk of rows to resend: first one row, and all other rows in the next call."""
         numbers = self.refused[: 1 if self._wary else None]
         self._wary = False
         chunk = CommandSplitter().feed(b"".join(map(self._refused.pop, numbers)))
@@ -98,7 +101,7 @@ class SentRows:
         return chunk
 
     def _next(self) -> tuple[int, Chunk, int]:
-        """Return the number, the chunk and the first command of the next row to be answered."""
+        """Advance to the next row; return its index, its chunk and its first command's index."""
         chunk, numbers = self._in_flight[0]
         at, self._at = self._at, self._at + 1
         if self._at == len(numbers):

@@ -16,7 +16,7 @@ __all__ = ["BATCH_BYTES", "Delivery", "Order", "Settings", "checked_count"]
 Order: TypeAlias = Literal["fifo", "lifo"]
 Delivery: TypeAlias = Literal["at-most-once", "at-least-once"]
 
-# Some servers refuse commands with more arguments.
+# Maximum arguments of a command; some servers refuse more.
 MOST_ARGUMENTS = 65_536
 # A variadic command ends with the item that reaches this size. Larger commands would block other
 # clients, and 1,000 items of a megabyte would have to fit into the server's query buffer.
@@ -80,9 +80,9 @@ class Settings:
             )
 
     def key_for(self, suffix: str) -> bytes:
-        """Return a key for the list's records, in the same cluster slot as the list.
+        """Return a key for records about the list, in the same cluster slot as the list.
 
-        This is impossible for keys such as ``a}b``, since no hash tag can name their slot.
+        For lists such as ``a}b``, the slot differs, since no hash tag can name the list's slot.
         """
         key = self.name
         # A key's hash tag is the text between its first '{' and the next '}'.
@@ -96,7 +96,7 @@ def _slot_of(key: bytes) -> int:
 
 
 def checked_count(n: object) -> int:
-    """Check a number of items; return the number, or the maximum if the number is larger."""
+    """Return a number of items, at most ``sys.maxsize``; raise ValueError if it is invalid."""
     if not isinstance(n, int) or n < 0:
         raise ValueError(f"n must be a whole number of items, 0 or more, not {n!r}")
     return min(n, sys.maxsize)

@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True
-"""Wrap an Arrow array of values as an array of lists: each list is a row, and one command."""
+"""Wrap an Arrow array as an array of lists, each of which becomes one command."""
 
 from libc.stdint cimport int64_t
 from libc.stdlib cimport free, malloc
@@ -15,7 +15,7 @@ from ..encode.columns.arrow cimport (
 from ..outcome.errors import SourceError
 
 
-# Memory that a list array owns, and that its pointers refer to.
+# Memory of a list array, which the pointers in the array refer to.
 cdef struct Held:
     ArrowArray values
     ArrowArray *child
@@ -33,7 +33,7 @@ cdef class ListedStream(ArrowStream):
 
     Args:
         data: an array or a stream of arrays of one type, not of structs.
-        most: values per list; the last list of each batch may have fewer.
+        most: maximum values per list.
         most_bytes: approximate maximum bytes of a list of strings or bytes, which may lower
             ``most``.
         sizes: a list, to which the number of values of each list is appended.
@@ -110,7 +110,7 @@ cdef class ListedStream(ArrowStream):
         return batch
 
     cdef Py_ssize_t values_in_list(self, ArrowArray *values) noexcept:
-        """Return the number of values per list for which an average list fits ``most_bytes``."""
+        """Return the number of values per list; a list of average values fits ``most_bytes``."""
         cdef int64_t size = 0
         if values.length == 0:
             return self.most

@@ -53,10 +53,10 @@ class AtLeastOnce(Popping):
             self._consumer.joined(name)
 
     def _rejoining(self) -> Steps[None]:
-        """After a lost connection, put back the items that the caller does not have.
+        """Over a new connection, put back all items except the caller's.
 
         Raises:
-            LeaseError: ``recover()`` put the caller's items back.
+            LeaseError: the ``recover()`` of another consumer has put the items back.
         """
         if not self.held.given:
             yield from self._putting_back()
@@ -69,7 +69,7 @@ class AtLeastOnce(Popping):
         yield from self._acknowledging(0)
 
     def _putting_back(self) -> Steps[None]:
-        """Put back all items of this consumer, and delete the consumer in the server."""
+        """Put back all items of this consumer, and remove the consumer from the server."""
         yield from self.calling(self._consumer.put_back())
         self.held.forget()
         self._consumer.leave()
@@ -79,12 +79,12 @@ class AtLeastOnce(Popping):
 
     @property
     def _longest_wait(self) -> float:
-        # Less than the lease, so that a waiting consumer renews it.
+        # Less than the lease, which is renewed after each wait.
         return self.settings.lease / 3
 
     def _waiting(self, seconds: float) -> Steps[bool]:
-        # BLMOVE from one end to the same end moves nothing, but waits. The script then takes the
-        # item, and checks whether our lease has expired meanwhile.
+        # BLMOVE from one end to the same end changes nothing, but waits for an item. Then the
+        # script pops the item, unless the lease has expired during the wait.
         side = "LEFT" if self._fifo else "RIGHT"
         name = self.settings.name
         [reply] = yield from self.calling(("BLMOVE", name, name, side, side, seconds))
@@ -124,12 +124,12 @@ class AtLeastOnce(Popping):
         expect(list, "EXEC", replies)
         expect(int | CommandError, "EXEC", replies[0] if len(replies) == 2 else replies)
         self._consumer.cleared()
-        with suppress(LeaseError):  # the consumer's items were back in the list, and are removed
+        with suppress(LeaseError):  # another consumer put our items back; DEL has removed them
             self._check_lease(replies[0])
         self.held.forget()
 
     def _check_lease(self, reply: Any) -> None:
-        """Raise an error reply, as a LeaseError if the lease has expired."""
+        """Raise the exception for an error reply: a LeaseError if the lease has expired."""
         if isinstance(reply, CommandError):
             raise self._refused(reply)
         self.connection.expect(int, "a script for unacknowledged items", reply)

@@ -22,7 +22,7 @@ class AtMostOnce(Popping):
 
     def beginning(self) -> Steps[None]:
         [reply] = yield from self.calling((self._pop, self.settings.name, 0), errors=True)
-        # Servers before 6.2 accept no count.
+        # Servers before 6.2 refuse the count.
         wrong = isinstance(reply, CommandError)
         self._counted = not (wrong and "wrong number of arguments" in reply.text)
 
@@ -55,13 +55,13 @@ class AtMostOnce(Popping):
         yield from self._returning(self.held.singly)
 
     def _returning(self, held: deque[bytes]) -> Steps[None]:
-        """Push held items back at the end they were popped from, at most once.
+        """Push held items back at the end where they were popped.
 
-        Items in doubt after a lost connection are not pushed again.
+        If the connection is lost, items in doubt are not pushed a second time.
         """
         command = "LPUSH" if self._fifo else "RPUSH"
         while held:
-            # The last items first, and fewer at a time if they are large.
+            # Push the last items first, and fewer at a time if they are large.
             back: list[bytes] = []
             gather(reversed(held), back, self.settings.batch, BATCH_BYTES, math.inf)
             for _ in back:

@@ -24,7 +24,7 @@ __all__ = [
 
 # The minimum proto-max-bulk-len of a server. Source: config.c.
 LEAST_BULK_BYTES = 1 << 20
-# A function of whether the server is a cluster node; returns optional commands.
+# Receives whether the server is a cluster node, and returns optional commands to try.
 Wishes: TypeAlias = Callable[[bool], list[tuple[bytes, ...]]]
 BULK_LIMIT = "proto-max-bulk-len"
 
@@ -35,7 +35,7 @@ class Answers:
 
     version: str | None
     cluster: bool
-    # The error reply to ECHO, if it was sent and refused.
+    # The error reply to ECHO; None if ECHO was accepted or not sent.
     echo_refused: str | None
     # The largest argument that the server accepts, in bytes.
     max_bulk_bytes: int
@@ -47,18 +47,19 @@ class Answers:
     # The server of this connection; Sentinel may have chosen it.
     host: str | None
     port: int | None
-    # The topology of the cluster, if the server is a node and was asked.
+    # The topology of the cluster; None for a single server, or if the node was not asked.
     topology: Topology | None = None
     # The key positions of the server's commands: first key, last key, and step.
     positions: dict[bytes, tuple[int, int, int]] = field(default_factory=dict)
-    # Whether the server has the Search module. ``indexes`` has the names, if they were requested.
+    # Whether the server has the Search module. If requested, ``indexes`` has the index names.
     searches: bool = False
-    # The Processes that answered over the first connections; None if they were not asked.
+    # The Processes that answered over the first connections; None if they were not asked for.
     processes: Any = None
     indexes: tuple[bytes, ...] = ()
     # Whether the server evicts keys when it reaches maxmemory.
     evicts: bool = False
-    # Commands not sent, or refused as unknown: some proxies know only data commands.
+    # Commands that were not sent, or that the server does not know: some proxies know only data
+    # commands.
     unknown: frozenset[str] = frozenset()
 
 
@@ -93,15 +94,15 @@ def ask(
         wishes: returns optional commands.
         reading: whether nothing will be written, so that a replica suffices.
         limits: whether to read the settings that limit compact encodings.
-        nodes: whether to ask a cluster node, which may be a replica, for all nodes.
+        nodes: whether to ask for the topology of a cluster. The node may then be a replica.
         remap: maps announced addresses of nodes to reachable addresses.
         indexes: whether to list the search indexes, if the server has the Search module.
         echo: whether to test ECHO, which redis-cli --pipe needs to find the last reply. Proxies
             lack ECHO.
-        without: the commands among INFO, HELLO, CONFIG, MULTI and COMMAND that are not sent.
+        without: which of the commands INFO, HELLO, CONFIG, MULTI and COMMAND are not sent.
 
     Raises:
-        ClosedAt: the server closed the connection at one of these commands.
+        ClosedAt: the server closed the connection when it received one of these commands.
         TransportError: the server can't be used.
         CommandError: the server refuses a command of ``rehearsal``.
         redis.RedisError: the connection is lost or refused.
@@ -132,7 +133,7 @@ def ask(
         if configures:
             connection.send_command("CONFIG", "GET", "*max-*" if limits else BULK_LIMIT)
         if rehearses:
-            connection.send_command("MULTI")  # before reading the reply, to save a round trip
+            connection.send_command("MULTI")  # before reading CONFIG's reply, to save a round trip
         if configures:
             with suppress(redis.ResponseError):
                 settings = _settings(connection.read_response())
@@ -177,7 +178,7 @@ def ask(
 
 @contextmanager
 def _closing_at(question: str) -> Iterator[None]:
-    """Raise ClosedAt if the server closes the connection."""
+    """Raise ClosedAt if the server closes the connection during the block."""
     import redis
 
     try:
@@ -196,12 +197,12 @@ def is_clustered(connection: Any) -> bool:
 def _info(
     connection: Any, *sections: str, unknown: set[str] | None = None
 ) -> dict[str, str] | None:
-    """Return the fields of INFO; None if the server refuses it.
+    """Return the fields of INFO; None if the server refuses INFO.
 
     Args:
         connection: a redis-py connection.
         sections: sections of INFO.
-        unknown: INFO is added if the server does not know INFO.
+        unknown: a set, to which INFO is added if the server does not know INFO.
     """
     import redis
 
@@ -214,10 +215,10 @@ def _info(
 
 
 def _clustered(connection: Any, info: dict[str, str] | None, *, asks: bool = True) -> bool:
-    """Return whether a server is a cluster node, from INFO or, if INFO is refused, from HELLO.
+    """Return whether a server is a cluster node, by INFO or, if INFO is refused, by HELLO.
 
-    No ACL can forbid HELLO. Without HELLO, the keys of one node would be mistaken for all keys of
-    the cluster.
+    No ACL can forbid HELLO. If this were not known, the keys of one node would be mistaken for all
+    keys of the cluster.
     """
     import redis
 
@@ -226,14 +227,14 @@ def _clustered(connection: Any, info: dict[str, str] | None, *, asks: bool = Tru
     said: Any = None
     if not asks:
         return False
-    with suppress(redis.ResponseError):  # before Redis 6
+    with suppress(redis.ResponseError):  # unknown before Redis 6
         said = _call(connection, "HELLO", "2")
     pairs = said if isinstance(said, list) else []
     return (b"mode", b"cluster") in zip(pairs[::2], pairs[1::2], strict=False)
 
 
 def ask_topology(connection: Any, place: str, remap: Remap = None) -> Topology:
-    """Return the topology of a cluster, as reported by one of its nodes.
+    """Return the topology of a cluster, as reported by a node.
 
     Args:
         connection: a connection to the node.
@@ -272,7 +273,7 @@ def _check_state(info: dict[str, str], place: str, *, reading: bool) -> None:
 
 
 def check_alive(connection: Any, place: str) -> None:
-    """Check that the server answers PING, even with a permission error."""
+    """Check that the server answers PING; a permission error is also an answer."""
     import redis
 
     # An ACL may allow little more than the load.
@@ -322,7 +323,7 @@ def load_scripts(connection: Any, place: str, scripts: Scripts) -> None:
 
 
 def _expect(reply: bytes, found: Any, question: str, place: str) -> None:
-    """Check that the server's reply is the expected reply."""
+    """Check that a reply (``found``) is the expected reply."""
     if found != reply:
         raise TransportError(
             f"can't use the server at {place}: it answers {question} with {shown_reply(found)} "
@@ -331,7 +332,7 @@ def _expect(reply: bytes, found: Any, question: str, place: str) -> None:
 
 
 def _call(connection: Any, *command: str | bytes) -> Any:
-    """Send a command over a redis-py connection and return its reply; raises as redis-py does.
+    """Send a command over a redis-py connection, and return the reply; raises as redis-py does.
 
     If the connection is closed, the error names the command: some proxies close it at unknown
     commands.
@@ -348,7 +349,7 @@ def _call(connection: Any, *command: str | bytes) -> Any:
 
 
 def tell_unknown(place: str, unknown: Collection[str]) -> None:
-    """Log which commands a server does not answer, and which facts are therefore unknown."""
+    """Log which commands a server does not answer, and what is unknown as a result."""
     import logging
 
     words = (
@@ -391,7 +392,7 @@ def _settings(reply: Any) -> dict[str, int]:
 
 
 def _bulk_limit(settings: dict[str, int]) -> int:
-    """Return the largest argument in bytes; the default if unknown."""
+    """Return the maximum size of an argument in bytes; the default if unknown."""
     most = settings.get(BULK_LIMIT, BULK_BYTES)
     return most if LEAST_BULK_BYTES <= most <= sys.maxsize else BULK_BYTES
 

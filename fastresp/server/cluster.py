@@ -16,8 +16,8 @@ __all__ = [
     "redirect_of", "topology_of",
 ]  # fmt: skip
 
-# Maps the host and port that a node announces to a reachable host and port: redis-py's
-# address_remap. None if the announced address is reachable.
+# Maps the host and port that a node announces to a reachable host and port, as redis-py's
+# address_remap does. None if announced addresses are reachable.
 Remap: TypeAlias = Callable[[tuple[str, int]], tuple[str, int]] | None
 
 # Maximum primaries, according to the cluster specification.
@@ -54,7 +54,7 @@ class Topology:
     replicas: list[tuple[str, int]] = field(default_factory=list)
 
     def lanes(self, nodes: Sequence[tuple[str, int] | None], count: int) -> list[int]:
-        """Return the lane of each slot, with ``count`` lanes for each of these nodes."""
+        """Return the connection number of each slot, with ``count`` connections per node."""
         places = [nodes.index(node) * count for node in self.nodes]
         return [
             node if node < 0 else places[node] + slot % count
@@ -86,7 +86,7 @@ class Topology:
     def remapped(self, remap: Remap) -> Topology:
         """Return the topology with reachable addresses."""
         addresses = [remapped(each, remap) for each in self.nodes]
-        nodes = list(dict.fromkeys(addresses))  # several nodes may have the same address
+        nodes = list(dict.fromkeys(addresses))  # several nodes may be mapped to one address
         places = [*map(nodes.index, addresses), -1]
         replicas = [remapped(each, remap) for each in self.replicas]
         return Topology(nodes, [places[node] for node in self.slots], replicas)
@@ -96,7 +96,7 @@ def remapped(address: tuple[str, int], remap: Remap) -> tuple[str, int]:
     """Return the reachable address of a node.
 
     Raises:
-        TransportError: the user's function fails, or does not return an address.
+        TransportError: ``remap`` fails, or does not return an address.
     """
     if remap is None:
         return address
@@ -115,12 +115,12 @@ def topology_of(reply: Any, host: str, place: str, remap: Remap = None) -> Topol
 
     Args:
         reply: the reply to CLUSTER SLOTS.
-        host: host of the node that replied, which may report itself without a name.
+        host: host of the node that replied, since the reply may omit it.
         place: the name of the server, for messages.
         remap: maps announced addresses of nodes to reachable addresses.
 
     Raises:
-        TransportError: the reply is of another kind, or no slot has a node.
+        TransportError: the reply is malformed, or no slot has a node.
     """
     found = Topology()
     try:
@@ -146,7 +146,10 @@ def topology_of(reply: Any, host: str, place: str, remap: Remap = None) -> Topol
 
 
 def _host_of(name: Any, more: list[Any]) -> str:
-    """Return the name of a node, or its address if it has no name; empty for the replying node."""
+    """Return the host of a node; empty for the replying node.
+
+    ``name`` is the node's preferred endpoint in CLUSTER SLOTS; ``more`` is the rest of its entry.
+    """
     text = name or b""
     if text == UNKNOWN.encode():
         known = dict(zip(more[1][::2], more[1][1::2], strict=False)) if len(more) > 1 else {}
@@ -176,13 +179,13 @@ def positions_of(reply: Any) -> dict[bytes, tuple[int, int, int]]:
 
 
 class Held(NamedTuple):
-    """The slots that a node has keys of, as reported by the node itself.
+    """The slots whose keys a node may have, as reported by the node itself.
 
     Attributes:
         own: slots that the node serves.
         getting: slots that the node is importing.
         giving: own slots that the node is migrating to other nodes.
-        to: host and port of the nodes that import them, which may not serve any slot yet.
+        to: host and port of the nodes that import these slots, and may not serve any slot yet.
     """
 
     own: frozenset[int] = frozenset()
@@ -192,7 +195,7 @@ class Held(NamedTuple):
 
 
 def held_of(reply: Any, remap: Remap = None) -> Held:
-    """Return the slots that a node has keys of, from the node's own reply to CLUSTER NODES.
+    """Return the slots whose keys a node may have, from its own reply to CLUSTER NODES.
 
     Args:
         reply: the reply.
@@ -235,7 +238,7 @@ def redirect_of(words: str, host: str, remap: Remap = None) -> Redirect | None:
 
     Args:
         words: the error reply.
-        host: host of the node that sent the reply, since the reply may omit the host.
+        host: host of the node that replied, since the reply may omit it.
         remap: as for ``topology_of()``.
     """
     found = REDIRECT.fullmatch(words)

@@ -19,7 +19,7 @@ ADVICE = (
 
 
 def are_exhausted(error: BaseException | None) -> bool:
-    """Return whether an exception, or any cause, comes from running out of file descriptors."""
+    """Return whether an exception or one of its causes is due to a lack of file descriptors."""
     while error is not None:
         # Without free descriptors, looking up a host or a folder fails with an unrelated error.
         if isinstance(error, OSError) and (error.errno in EXHAUSTED or not _one_is_left()):
@@ -38,7 +38,7 @@ def _one_is_left() -> bool:
 
 @contextmanager
 def needed_for(what: str) -> Iterator[None]:
-    """Convert an OSError from running out of file descriptors to a TransportError.
+    """If no file descriptor is free, convert an OSError of the block to a TransportError.
 
     Args:
         what: the failed action, such as ``"redis-cli can't be started"``.

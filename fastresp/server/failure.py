@@ -15,14 +15,14 @@ __all__ = ["failure", "asking_refused"]
 
 # A server that refuses a connection sends its error as soon as the connection is open.
 GREETING_TIMEOUT_S = 0.2
-# redis-py's text for a failed connect repeats the address.
+# redis-py's message for a failed connection, which repeats the address.
 CONNECTING = re.compile(r"^Error -?\d+ connecting to \S+\. (.+)\.$")
-# Advice on an address that the user did not write.
+# Advice for an address that a cluster node announced.
 ANNOUNCED = (
     "the cluster announces this address, which must be reachable from here; if it is not, pass a "
     "redis.RedisCluster with address_remap, which translates addresses"
 )
-# Alerts of a server about the client's certificate.
+# TLS alerts of a server about the client's certificate.
 CLIENT_CERTIFICATE = re.compile(
     r"ALERT_(CERTIFICATE_REQUIRED|CERTIFICATE_EXPIRED|CERTIFICATE_UNKNOWN|BAD_CERTIFICATE|"
     r"UNKNOWN_CA)"
@@ -65,7 +65,7 @@ def failure(
         )
     elif "max number of clients" in words:
         hint = "close connections, or raise the server's maxclients"
-    elif isinstance(error, redis.exceptions.AskError):  # or MovedError
+    elif isinstance(error, redis.exceptions.AskError):  # base class of MovedError
         words = f"slot {error.slot_id} is, or is being moved, at {error.host}:{error.port}"
         hint = "try again when no slots are moved"
     elif isinstance(error, redis.ResponseError):
@@ -119,7 +119,7 @@ def asking_refused(words: str) -> str:
 
 
 def _certificate_hint(words: str, settings: dict[str, Any], *, announced: bool) -> str:
-    """Return advice on a rejected server certificate."""
+    """Return advice if the server's certificate was rejected."""
     if "has expired" in words:
         return "renew the server's certificate, or its authority's"
     if "not yet valid" in words:
@@ -145,7 +145,7 @@ def _certificate_hint(words: str, settings: dict[str, Any], *, announced: bool) 
 
 
 def _greeting(settings: dict[str, Any]) -> str:
-    """Return the error that the server sends to a new connection before closing it; else ""."""
+    """Return the error that the server sends before closing a new connection; else ""."""
     try:
         with _raw_socket(settings) as raw:
             raw.settimeout(GREETING_TIMEOUT_S)
@@ -169,7 +169,7 @@ def _answers_tls(settings: dict[str, Any]) -> bool:
         with _raw_socket(settings) as raw, _any_server().wrap_socket(raw):
             return True
     except OSError as error:
-        # A server that requires a client certificate refuses later, with a TLS alert.
+        # If a client certificate is required, the server sends a TLS alert, so it uses TLS.
         return isinstance(error, ssl.SSLError) and "ALERT" in str(error)
 
 
@@ -177,7 +177,7 @@ def _alert(settings: dict[str, Any]) -> str:
     """Return the alert with which the server ends a TLS connection; else "".
 
     With TLS 1.3, the server checks the client's certificate after the handshake. A client that
-    writes meanwhile may find the connection closed, and miss the alert.
+    writes before that may find the connection closed, and miss the alert.
     """
     context, certificates = _any_server(), settings.get("ssl_certfile")
     try:

@@ -1,9 +1,9 @@
-"""Forks: a child process releases the objects of its parent without side effects.
+"""Forks: a child process releases the inherited objects of its parent without side effects.
 
-A child has copies of all objects and descriptors. When it leaves a ``with`` block, or ends, they
-would send data, return items, delete files or end processes that belong to the parent. So such
-objects are registered here when they are opened, and released in a child before anything else runs:
-they only close their copies of descriptors.
+A child has copies of all objects and descriptors. When the child leaves a ``with`` block, or ends,
+these objects would send data, return items, delete files or end processes that belong to the
+parent. So objects are registered here when they are opened. In a child, they are released before
+anything else runs, and then only close their copies of descriptors.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _own: dict[ref[Any], Callable[[Any], object]] = {}
 
 
 class Inherited(Exception):
-    """An object belongs to the parent process."""
+    """An object was opened by the parent process, and can't be used in this process."""
 
     def __init__(self, what: str) -> None:
         super().__init__(

@@ -12,14 +12,14 @@ __all__ = ["check_fsync"]
 
 
 def check_fsync(connection: Any, place: str) -> None:
-    """Check that WAITAOF will confirm the commands of a load.
+    """Check that the server can confirm by WAITAOF that commands are on disk.
 
     Args:
         connection: a redis-py connection without earlier writes.
         place: the name of the server, for messages.
 
     Raises:
-        TransportError: WAITAOF would not confirm them; the message says what to change.
+        TransportError: WAITAOF would not confirm commands; the message says what to change.
         redis.RedisError, OSError: the connection is lost.
     """
     import redis
@@ -45,7 +45,7 @@ def check_fsync(connection: Any, place: str) -> None:
 
 
 def _setting(connection: Any, name: str) -> bytes:
-    """Return a setting of a server; empty if permission is missing."""
+    """Return a setting of a server; empty if the server refuses CONFIG GET."""
     import redis
 
     with suppress(redis.ResponseError):

@@ -11,7 +11,7 @@ __all__ = ["mark_import_source"]
 
 
 def mark_import_source(connection: Any, place: str) -> None:
-    """Make expired keys visible to the commands of a connection.
+    """Mark a connection as an import source, so that its commands see expired keys.
 
     Args:
         connection: a redis-py connection.

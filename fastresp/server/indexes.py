@@ -19,20 +19,20 @@ __all__ = ["Index", "Indexes", "read_index"]
 class Index:
     """The state of an index, from FT.INFO.
 
-    RediSearch without worker threads indexes a key while it runs the command that writes it. After
-    FT.CREATE, it scans existing keys in the background. So does Valkey Search, which also queues
-    the keys that are written meanwhile.
+    After FT.CREATE, the server scans existing keys in the background. RediSearch without worker
+    threads indexes other keys while it runs the commands that write them; Valkey Search queues
+    them.
 
     Attributes:
         name: name of the index.
         kind: the type of its keys, ``"HASH"`` or ``"JSON"``.
         prefixes: the prefixes of the keys; an empty prefix means all keys.
         documents: number of indexed documents.
-        scanning: whether the index scans the keys, or waits for the scan of another index.
+        scanning: whether the scan of existing keys is running, or waits for another index's scan.
         scanned: the scanned share of the keys. RediSearch 2.10 divides by the number of keys at the
-            start of the scan, so it may exceed 1 long before the end.
+            start of the scan, so the share may exceed 1 long before the end.
         queued: number of queued documents.
-        failures: writes that could not be indexed since the index was created.
+        failures: number of writes since the creation of the index that could not be indexed.
         error: the server's message about the last failure.
         error_key: the key of the document that failed last.
         keys: number of keys in the database.
@@ -54,8 +54,8 @@ class Index:
         """Estimate how many documents are not indexed yet.
 
         Args:
-            keys_before: number of keys at the start of the scan, or as early as known. Later keys
-                are indexed when they are written, although the scan also sees them.
+            keys_before: number of keys at the start of the scan, or the earliest known number. Keys
+                written later are indexed at once, although the scan also sees them.
         """
         if not self.scanning:
             return self.queued
@@ -96,9 +96,9 @@ def read_index(name: bytes, reply: Any, keys: int = 0) -> Index | None:
 class Indexes:
     """Asks a server about its indexes, over its own connections.
 
-    In a cluster, all primaries are asked. Without a coordinator, a node lists only its own indexes.
-    With a coordinator, each node lists all indexes and returns the same state, so the first answer
-    counts.
+    In a cluster, all primaries are asked. If the cluster has a coordinator, each node lists all
+    indexes with the same state, so the first answer counts. Otherwise, a node lists only its own
+    indexes.
 
     Args:
         server: the server.
@@ -106,16 +106,16 @@ class Indexes:
     """
 
     def __init__(self, server: Server, timeout: float | None) -> None:
-        # Indexes are in database 0, whichever database is loaded.
+        # Indexes exist only in database 0.
         self._server = server.changed(settings=server.settings | {"db": 0})
         self._timeout = timeout
         self._links: list[tuple[Server, Any]] = []
         self._open = ExitStack()
-        self._lock = Lock()  # a load also asks in a thread
+        self._lock = Lock()  # a load also calls ask() in another thread
         self._over = False
 
     def ask(self, wanted: Collection[str] | None = None) -> list[Index]:
-        """Return the indexes with these names, or all; dropped indexes are omitted.
+        """Return the existing indexes with these names, or all indexes.
 
         Raises:
             TransportError: the server can't be asked; the connections are closed.
@@ -157,7 +157,7 @@ class Indexes:
             self._close()
 
     def close(self) -> None:
-        """Close the connections, even while another thread asks."""
+        """Close the connections, even while another thread runs ``ask()``."""
         self._over = True
         self.interrupt()
         if self._lock.acquire(blocking=False):
@@ -192,7 +192,7 @@ def _asked(connection: Any, wanted: Collection[str] | None) -> list[Index]:
             index = read_index(name, connection.read_response(), keys)
         except redis.exceptions.NoPermissionError as error:
             refused = error
-        except redis.ResponseError:  # dropped meanwhile
+        except redis.ResponseError:  # the index was dropped after FT._LIST
             continue
         else:
             if index is not None:

@@ -89,7 +89,7 @@ class LocalServer:
             time.sleep(0.005)
 
     def _listens(self) -> bool:
-        """Return whether the server accepts connections; the socket exists a moment earlier."""
+        """Return whether the server accepts connections, which starts after its socket exists."""
         with socket.socket(socket.AF_UNIX) as probe:
             probe.settimeout(PROBE_TIMEOUT_S)
             try:
@@ -111,6 +111,6 @@ class LocalServer:
             self.socket.unlink(missing_ok=True)
 
     def _let_go(self) -> None:
-        """Leave the server to the process that started it."""
+        """In a forked child, leave the server to the parent."""
         if hasattr(self, "process"):
             self.process.returncode = 0  # keeps the child from waiting for the server or ending it

@@ -19,14 +19,15 @@ __all__ = ["Opening"]
 class Opening:
     """Limits the time to open connections, in a ``with`` statement.
 
-    redis-py's timeout is for each read, so a server that occasionally sends a byte could delay it
-    forever. At the deadline, and after an exception, the sockets are shut down.
+    redis-py's timeout applies to each read, so a server that sends a byte now and then could delay
+    the block forever. At the deadline, and after an exception, the sockets are shut down.
 
     Args:
         seconds: the time for all connections together.
 
     Attributes:
-        over: whether the deadline has passed or a connection has failed; no more may be opened.
+        over: whether the deadline has passed or a connection has failed. If so, no connection may
+            be opened.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -86,7 +87,7 @@ class Opening:
             for task in tasks:
                 task.result()
         except BaseException as error:
-            self.end()  # makes the other tasks end
+            self.end()  # so that the other tasks end soon
             wait(tasks)
             if type(error) is RuntimeError:  # from starting a thread
                 noun = "connection" if count == 1 else "connections"
@@ -96,7 +97,7 @@ class Opening:
         return made
 
     def end(self) -> None:
-        """Shut down the sockets, so that every read from them ends."""
+        """Shut down the sockets, so that all reads end."""
         self.over = True
         for connection in self._connections:
             if connection._sock is not None:

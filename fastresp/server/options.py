@@ -1,4 +1,4 @@
-"""The options of a call, except data and template, in one object."""
+"""The options of a public function, except data and template, in one object."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ __all__ = [
     "check_timeout",
 ]  # fmt: skip
 
-# Each connection needs memory here and in the server; more connections than threads of the server
-# gain nothing.
+# Maximum connections: each needs memory here and in the server, and more connections than the
+# server has threads gain nothing.
 MOST_CONNECTIONS = 64
 
-# The modes, and the options of each mode.
+# The modes, and the options that apply only in each mode.
 MODES = {
     "commands": (),
     "merge": ("merge_items", "merge_bytes"),
@@ -128,7 +128,7 @@ class Options:
             raise ValueError(Message(words, Hint("transport", "socket")))
 
     def _beyond_redis_cli(self) -> str:
-        """Return a requested feature that redis-cli lacks; "" if it has all features."""
+        """Return a requested feature that redis-cli lacks; "" if it lacks none."""
         if self.on_error == "stop" or self.max_errors is not None or self.rejects is not None:
             return "tell which command an error belongs to"
         if self.connections > 1:
@@ -166,7 +166,7 @@ class Options:
                 self._check_of_mode(name, mode)
 
     def _check_of_mode(self, name: str, mode: str) -> None:
-        """Check an option that only one mode has."""
+        """Check that an option of one mode is not used in another mode."""
         value = getattr(self, name)
         if value == getattr(type(self), name):  # its default
             return

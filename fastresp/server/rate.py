@@ -14,12 +14,12 @@ __all__ = ["Rate", "RateLimit"]
 
 RateLimit: TypeAlias = float | str | None
 
-# A number, with a unit for bytes: decimal (kB, MB) or binary (KiB, MiB).
+# A number with a unit of bytes: decimal (kB, MB) or binary (KiB, MiB).
 LIMIT = re.compile(r"\s*([0-9]{1,15}(?:\.[0-9]{0,15})?)\s*([kKmMgGtT]?)(i?)[bB](?:/s)?\s*")
 # Mb and Gb usually mean bits.
 BITS = re.compile(r"[KMGT]i?b")
 POWERS = ("", "k", "m", "g", "t")
-# Assumed bytes of a command, where bytes per second are needed.
+# Assumed size of a command, to convert commands per second to bytes per second.
 COMMAND_BYTES = 50
 
 
@@ -58,7 +58,7 @@ class Rate:
         return None if self.in_bytes else max(1, int(self.per_second * seconds))
 
     def bytes_in(self, seconds: float) -> int:
-        """Return about how many bytes are allowed in this time."""
+        """Return approximately how many bytes are allowed in this time."""
         each = 1 if self.in_bytes else COMMAND_BYTES
         return int(min(self.per_second * each * seconds, 1 << 62))
 

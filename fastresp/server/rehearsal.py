@@ -25,15 +25,15 @@ __all__ = [
     "without_items",
 ]
 
-# Commands that change the connection, and so the meaning of later commands.
+# Commands that change the state of the connection, and so the meaning of later commands.
 OF_A_CONNECTION = frozenset((
     "MULTI", "EXEC", "DISCARD", "WATCH", "UNWATCH", "SELECT", "AUTH", "CLIENT", "ASKING",
     "READONLY", "READWRITE",
 ))  # fmt: skip
-# Commands that run immediately even after MULTI, or end the transaction. EVALSHA is checked when
-# scripts are loaded.
+# Commands that are not queued after MULTI. They run immediately or end the transaction. EVALSHA is
+# also excluded, since it is checked when scripts are loaded.
 NOT_QUEUED = {name.encode() for name in OF_A_CONNECTION | {"QUIT", "RESET", "HELLO", "EVALSHA"}}
-# Replaces every value. ACL rules for keys are left to the load, which has the real keys.
+# The placeholder for each value. So ACL rules for keys are not checked in advance.
 VALUE = b"1"
 
 
@@ -45,12 +45,12 @@ class Rehearsed(NamedTuple):
     subcommand: bool  # whether the second argument is constant
 
 
-# The command of a serialised load, instead of the template's commands.
+# Replaces the template's commands in ``mode="serialize"``.
 RESTORE = Rehearsed((b"RESTORE", VALUE, b"0", VALUE), counted=True, subcommand=False)
 
 
 class Refused(NamedTuple):
-    """The error reply to a command that the server would refuse in every row."""
+    """A command that the server would refuse in every row, and its error reply."""
 
     name: str
     words: str
@@ -80,7 +80,7 @@ def rehearsal_of(template: Template | None) -> list[Rehearsed]:
 
 
 def without_items(template: Template | None) -> list[tuple[bytes, ...]]:
-    """Return the commands that a template produces for a row without items."""
+    """Return the template's commands with items, as sent for a row without any items."""
     found = []
     for command in () if template is None else template.commands:
         several = [any(isinstance(part, Items | Pairs) for part in parts) for parts in command]
@@ -92,14 +92,15 @@ def without_items(template: Template | None) -> list[tuple[bytes, ...]]:
 
 
 def over_any_keys(template: Template | None, cluster: bool) -> list[tuple[bytes, ...]]:
-    """Return commands over arbitrary keys, which a merged load uses if the server accepts them.
+    """Return commands over arbitrary keys, to find out whether the server accepts them.
 
-    They are refused if the user lacks permission for some keys, or if a proxy shards keys. The
-    keys start and end with every possible byte, so that no ACL rule for some keys allows them all.
+    If it does, a merged load uses such commands. They are refused if the user lacks permission for
+    some keys, or if a proxy shards keys. The keys start and end with every possible byte, so that
+    an ACL rule for some keys does not allow all of them.
 
     Args:
-        template: the load's template; None for any commands.
-        cluster: whether all keys must be in one slot.
+        template: the load's template; None if the commands are unknown.
+        cluster: whether the server is a cluster, so that all keys must be in one slot.
     """
     tag = b"{%s}" % token_hex(4).encode() if cluster else b""
     first = [bytes([n]) for n in range(256)]
@@ -130,11 +131,11 @@ def over_any_keys(template: Template | None, cluster: bool) -> list[tuple[bytes,
 def rehearse(
     connection: Any, commands: list[Rehearsed], wishes: list[tuple[bytes, ...]]
 ) -> tuple[Refused | None, frozenset[str]]:
-    """Queue commands on a redis-py connection after an accepted MULTI, and drop them.
+    """Queue commands on a redis-py connection, where MULTI was accepted, and discard them.
 
     Returns:
-        The first command that is refused for any values, or None; and the names of the refused
-        optional commands.
+        The first command that would be refused in every row, or None; and the names of the
+        optional commands (``wishes``) that were refused.
 
     Raises:
         redis.RedisError: the connection fails.
@@ -148,7 +149,7 @@ def rehearse(
     replies = [_reply(connection) for _ in commands]
     lacking = [wish[0].decode() for wish in wishes if _is_refusal(_reply(connection))]
     if _reply(connection) is not None:
-        # No permission for DISCARD. A load on this connection would be queued forever.
+        # Permission for DISCARD is missing. All later commands would be queued forever.
         connection.disconnect()
         connection.connect()
     found = (_refusal(each, error) for each, error in zip(commands, replies, strict=True))
@@ -164,7 +165,7 @@ def _is_refusal(error: Exception | None) -> bool:
 
 
 def _reply(connection: Any) -> Exception | None:
-    """Read the next reply; return an error reply, else None."""
+    """Read the next reply; return it if it is an error, else None."""
     import redis
 
     try:

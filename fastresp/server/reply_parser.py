@@ -1,4 +1,4 @@
-"""Reply parser for redis-py on our connections, with limits on size and time."""
+"""The reply parser of our redis-py connections, with limits on size and time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ READ_BYTES = 65_536
 
 
 class BoundedParser(DefaultParser):  # type: ignore[misc, valid-type]
-    """Reads replies with our ReplyReader; the socket's timeout limits the time for a whole reply.
+    """Reads replies with our ReplyReader. The socket's timeout limits the time for a whole reply.
 
     redis-py's parser applies the timeout to each piece, allocates as many elements as a header
     announces, and has no size limit.
@@ -43,7 +43,7 @@ class BoundedParser(DefaultParser):  # type: ignore[misc, valid-type]
 
     @property
     def surplus(self) -> bool:
-        """Whether more replies than commands have arrived."""
+        """Whether more replies have arrived than were read."""
         return self._replies is not None and bool(self._come or self._replies.pending)
 
     def _error(self, words: str) -> Exception:
@@ -54,7 +54,7 @@ class BoundedParser(DefaultParser):  # type: ignore[misc, valid-type]
         return error
 
     def read_response(self, disable_decoding: bool = False, **options: Any) -> Any:
-        """Return the next reply as bytes, int, None or a list of these; or a ResponseError.
+        """Return the next reply: bytes, int, None, a list of these, or a ResponseError.
 
         Raises:
             redis.InvalidResponse: the reply is invalid or too large.

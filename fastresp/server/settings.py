@@ -1,4 +1,4 @@
-"""The server of a load: parse its settings with redis-py, and open connections."""
+"""A server: parse its settings with redis-py, and open connections."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ HANDSHAKE_TIMEOUT_S = 1.0
 def as_server(
     like: ServerLike | Server, template: Template | None = None, *, nodes: bool = False
 ) -> Server:
-    """Return the settings of a server, for the commands of a template; ``nodes`` as for Server."""
+    """Return a Server for a URL, a client or a Server; the other arguments as for ``Server``."""
     return like if isinstance(like, Server) else Server(like, template=template, nodes=nodes)
 
 
 def one_server(like: ServerLike | Server, *, reading: bool = False) -> Server:
-    """Return the settings of one server, which may be a cluster node or a cluster client."""
+    """Return a Server for a URL or a client; of a cluster client, a Server for one node."""
     if isinstance(like, Server):
         return like
     return Server(like, reading=reading, nodes=True).changed(nodes=False)
@@ -76,7 +76,8 @@ class Server:
     Raises:
         ValueError: the URL can't be parsed.
         TypeError: ``server`` is neither a URL nor a client.
-        TransportError: ``server`` is a cluster client; neither ``nodes`` nor ``follows`` is set.
+        TransportError: ``server`` is a cluster client, but neither ``nodes`` nor ``follows`` is
+            set.
     """
 
     def __init__(
@@ -90,24 +91,24 @@ class Server:
     ) -> None:
         self.reading = reading
         self.nodes = nodes
-        # If set, ``open_all()`` connects only to the cluster node that owns this slot.
+        # In a cluster, ``open_all()`` connects only to the owner of this slot; None for all nodes.
         self.slot: int | None = None
         self.follows = follows
         self.rehearsal = rehearsal_of(template)
-        # Optional commands to try, whose refusal is not an error.
+        # Returns optional commands to try, whose refusal is not an error.
         self.wishes: Wishes | None = None
-        # Whether the server must sync commands to its append-only file.
+        # Whether to check that the server can confirm that commands are in its append-only file.
         self.fsync = False
         # Whether to read the settings that limit compact encodings.
         self.limits = False
         self.echo = False
         # Whether expired keys are visible to our commands.
         self.import_source = False
-        # Commands at which the server closes the connection; some proxies do so if a command is
-        # unknown.
+        # Commands that made the server close the connection: some proxies do so at unknown
+        # commands.
         self._without: set[str] = set()
         self._told = False
-        # Whether to list search indexes.
+        # Whether ``open_all()`` lists search indexes.
         self.indexes = False
         self.scripts = {} if template is None else template.scripts
         pool = pool_of(server, nodes=nodes or follows)
@@ -130,7 +131,7 @@ class Server:
 
     @property
     def credentials(self) -> tuple[str | None, str | None]:
-        """User and password; from the credential provider, if the client has a provider."""
+        """User and password; from the client's credential provider, if there is one."""
         provider = self.settings.get("credential_provider")
         if provider is None:
             found = [self.settings.get("username"), self.settings.get("password")]
@@ -226,9 +227,9 @@ class Server:
         return connection, answers
 
     def open_all(self, count: int, timeout: float | None) -> tuple[list[Any], Answers]:
-        """Open several connections as ``open()`` does; if one fails, close all.
+        """Open several connections as ``open()`` does; if an attempt fails, close all.
 
-        Only the first connection checks the server; the first to each server loads the scripts.
+        The first connection checks the server. The first connection to each node loads the scripts.
         """
         each = ASK_TIMEOUT_S if timeout is None else min(timeout, ASK_TIMEOUT_S)
         with Opening(max(ASK_TIMEOUT_S, timeout or OPEN_TIMEOUT_S)) as opening:
@@ -253,13 +254,14 @@ class Server:
     def open_primaries(
         self, timeout: float | None
     ) -> tuple[list[tuple[Server, Any]], Topology | None]:
-        """Open connections to all servers with keys: this server, or all primaries of its cluster.
+        """Open a connection to this server or, in a cluster, to each primary.
 
         Args:
             timeout: seconds to connect to each server, and for each read.
 
         Returns:
-            Each server with a redis-py connection, and the topology of a cluster.
+            Pairs of a server and its redis-py connection; and the topology, or None for a single
+                server.
 
         Raises:
             TransportError: a server can't be reached or used; all connections are closed.
@@ -281,25 +283,25 @@ class Server:
             return opened, topology
 
     def is_clustered(self, connection: Any) -> bool:
-        """Return whether a connection leads to a cluster node; raises as ``open()``."""
+        """Return whether a connection leads to a cluster node; raises as ``open()`` does."""
         with self._explained():
             return is_clustered(connection)
 
     def topology(self, connection: Any) -> Topology:
-        """Return the topology of a cluster from this node; raises as ``open()``."""
+        """Return the topology of a cluster, as reported by this node; raises as ``open()`` does."""
         with self._explained():
             return ask_topology(connection, str(self), self.remap)
 
     def redirect(self, words: str) -> Redirect | None:
-        """Return where an error reply of this server redirects a command, or None."""
+        """Return where an error reply of this server redirects a command; None for other errors."""
         return redirect_of(words, self.settings.get("host") or "localhost", self.remap)
 
     def any_node(self) -> Server:
-        """Return the same settings, for a caller that follows redirects."""
+        """Return a copy of this Server for a caller that follows redirects."""
         return self.changed(nodes=False, follows=True)
 
     def changed(self, **attributes: Any) -> Server:
-        """Return the same settings with other values of some attributes."""
+        """Return a copy of this Server with these attributes changed."""
         server = copy(self)
         for name, value in attributes.items():
             assert hasattr(server, name), name
@@ -307,7 +309,7 @@ class Server:
         return server
 
     def nodes_of(self, nodes: Iterable[tuple[str, int]], count: int) -> list[Server]:
-        """Return the settings of ``count`` connections to each of these cluster nodes.
+        """Return ``count`` Servers for each of these cluster nodes: one per connection.
 
         Raises:
             TransportError: there would be too many connections.
@@ -331,7 +333,7 @@ class Server:
         return servers
 
     def open_nodes(self, servers: Sequence[Server], timeout: float | None) -> list[Any]:
-        """Open a connection to each of these cluster nodes; raises as ``open()``."""
+        """Open a connection to each of these cluster nodes; raises as ``open()`` does."""
         each = ASK_TIMEOUT_S if timeout is None else min(timeout, ASK_TIMEOUT_S)
         with Opening(max(ASK_TIMEOUT_S, timeout or OPEN_TIMEOUT_S)) as opening:
             return self._open_nodes(servers, each, opening)
@@ -350,7 +352,7 @@ class Server:
         return [connection for _, connection in sorted(made, key=itemgetter(0))]
 
     def _prepare(self, connection: Any) -> None:
-        """Prepare a server over its first connection: load the scripts."""
+        """Over the first connection to a server, check fsync if required, and load the scripts."""
         if self.scripts or self.fsync:
             with self._explained():
                 if self.fsync:
@@ -405,7 +407,7 @@ class Server:
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """Convert errors of redis-py to a TransportError with advice; ours propagate unchanged."""
+        """Convert errors of redis-py and the system to a TransportError with advice."""
         import redis
 
         try:
@@ -416,7 +418,7 @@ class Server:
             raise self.failure(error) from error
 
     def explained(self) -> AbstractContextManager[None]:
-        """Convert errors of redis-py to a TransportError with advice."""
+        """Convert errors of redis-py in the block to a TransportError with advice."""
         return self._explained()
 
     def failure(self, error: Exception) -> TransportError:
@@ -425,7 +427,7 @@ class Server:
 
 
 def topology_from(servers: Iterable[Server], timeout: float | None) -> Topology:
-    """Return the topology reported by the first cluster node that answers.
+    """Return the topology from the first of these cluster nodes that answers.
 
     Raises:
         TransportError: no node answers.

@@ -13,10 +13,10 @@ from ..outcome.errors import TransportError
 
 __all__ = ["AT_ONCE", "in_parallel", "in_thread"]
 
-# Interval of checks whether a thread has started.
+# Seconds between checks whether a thread has started.
 LOOK_SECONDS = 0.05
-# Number of connections to open, or servers to ask, in parallel: each takes several round trips,
-# which are slow over a distance.
+# Number of connections that are opened, or servers that are asked, in parallel. Each takes several
+# round trips, which may be slow.
 AT_ONCE = 8
 
 Item = TypeVar("Item")
@@ -24,7 +24,7 @@ Result = TypeVar("Result")
 
 
 def in_thread(function: Callable[[], Result]) -> Future[Result]:
-    """Run a function in a new thread.
+    """Run a function in a new thread, and return a future.
 
     ``threading.Thread.start()`` hangs if there is no memory for the first call of the new thread,
     which dies silently (https://github.com/python/cpython/issues/140746).
@@ -67,10 +67,12 @@ def in_thread(function: Callable[[], Result]) -> Future[Result]:
 def in_parallel(
     items: Sequence[Item], function: Callable[[Item], Result]
 ) -> list[Result | TransportError]:
-    """Call a function for each item in a few threads; return each call's result or exception.
+    """Call a function for each item, in a few threads; return the result of each call.
+
+    The result of a call that raises a TransportError is that exception.
 
     Raises:
-        Exception: exceptions of types that are not returned.
+        Exception: any other exception of the function.
     """
     results: list[Result | TransportError | None] = [None] * len(items)
     left = iter(range(len(items)))

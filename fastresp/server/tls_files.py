@@ -10,7 +10,7 @@ __all__ = ["tls_fault"]
 
 
 def tls_fault(settings: dict[str, Any]) -> str:
-    """Describe which TLS file can't be used, and why; "" if all can.
+    """Describe which TLS file can't be used, and why; "" if all files can be used.
 
     The ssl module names neither the file nor, in most cases, the fault.
 
@@ -53,7 +53,7 @@ def tls_fault(settings: dict[str, Any]) -> str:
 
 
 def _unreadable(path: str, *, folder: bool) -> str:
-    """Return why a file or folder can't be read; "" if it can."""
+    """Return why a file or folder can't be read; "" if it can be read."""
     try:
         if folder:
             os.listdir(path)

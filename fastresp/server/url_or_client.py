@@ -32,7 +32,7 @@ ServerLike: TypeAlias = str | Client | ClusterClient | None
 DEFAULT_URL = "redis://localhost:6379/0"
 # Valkey's names of URL schemes, and redis-py's names.
 SCHEMES = {"valkey": "redis", "valkeys": "rediss"}
-# Clients whose settings are translated, and clients of a whole cluster.
+# Modules and class names of clients whose settings are translated, and of cluster clients.
 CLIENTS = (("redis.asyncio", "Redis"), ("valkey", "Valkey"), ("valkey.asyncio", "Valkey"))
 CLUSTERS = (
     ("redis", "RedisCluster"),
@@ -48,7 +48,7 @@ SETTINGS = {
 
 
 def pool_of(server: ServerLike, *, nodes: bool = False) -> Any:
-    """Return a connection pool, or an object with its connection class and settings.
+    """Return an object with ``connection_class`` and ``connection_kwargs``, such as a pool.
 
     Args:
         server: a URL or a client.
@@ -107,7 +107,7 @@ def with_password(url: str | None, password: str | None) -> str | None:
 
 
 def is_cluster(server: object) -> bool:
-    """Return whether this is a cluster client."""
+    """Return whether ``server`` is a cluster client."""
     return _is_any(server, CLUSTERS)
 
 
@@ -120,7 +120,7 @@ def _is_any(client: object, classes: Iterable[tuple[str, str]]) -> bool:
 
 
 def _pool_of_cluster(client: Any) -> Any:
-    """Return an object with the settings of connections to a cluster node."""
+    """Return an object with the settings of connections to one node of a client's cluster."""
     manager = client.nodes_manager
     node = manager.default_node or next(iter(manager.startup_nodes.values()), None)
     if node is None:
@@ -146,7 +146,7 @@ class _Translated:
             )
         names = {base.__name__ for base in pool.connection_class.__mro__}
         classes = (redis.SSLConnection, redis.UnixDomainSocketConnection, redis.Connection)
-        # The first base class that matches; an SSLConnection is also a Connection.
+        # Use the first base class that matches, since an SSLConnection is also a Connection.
         self.connection_class = next(each for each in classes if each.__name__ in names)
         self.connection_kwargs = {
             name: value
@@ -169,8 +169,8 @@ def _pool_from_url(url: str) -> Any:
             raise ValueError
         return redis.ConnectionPool.from_url(url)
     except ValueError:
-        # Show neither the URL nor the parser's message: if a password has a '/', '#' or '@', both
-        # may contain part of the password.
+        # Show neither the URL nor the parser's message: both may contain a part of a password that
+        # contains '/', '#' or '@'.
         raise ValueError(
             "can't read this server URL; write redis://user:password@host:port/db, rediss:// for "
             "TLS, valkey:// or valkeys://, or unix:///path?db=0, and percent-encode special "
@@ -179,7 +179,7 @@ def _pool_from_url(url: str) -> Any:
 
 
 def unnamed() -> dict[str, None]:
-    """Return settings that keep this version of redis-py from sending CLIENT SETINFO."""
+    """Return settings that keep the installed redis-py from sending CLIENT SETINFO."""
     try:
         import redis.driver_info  # noqa: F401
     except ImportError:
