@@ -91,8 +91,8 @@ __all__ = [
     "LeaseError",
 ]
 
-# The module of each public name. Importing all of them takes 150 ms, mostly for redis-py, and
-# `fastresp --help` needs none.
+# Names to import when they are first used, by module. Importing all modules takes 150 ms, mostly
+# for redis-py, and `fastresp --help` needs none of them.
 MODULES = {
     "encode.row_writer": "Writer pack_many",
     "encode.script": "Script",
@@ -122,7 +122,7 @@ MODULES = {
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
-        """Import a public name when it is first used."""
+        """Import a public name on first use."""
         if name == "__version__":
             from importlib.metadata import version
 

@@ -6,7 +6,7 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """Run the command line."""
+    """Run the program ``fastresp``."""
     end_at_once()
     from .cli.app import main as run
 

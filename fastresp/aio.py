@@ -83,14 +83,14 @@ async def mass_insert(
     Like ``fastresp.mass_insert``, except for:
 
     Args:
-        data: may also be an async iterable. The event loop is blocked at most while one chunk is
-            encoded (512 KiB, or 2 ms plus one row); columns are encoded in another thread.
+        data: may also be an async iterable. Encoding blocks the event loop for at most one chunk
+            (512 KiB, or 2 ms plus one row); columns are encoded in another thread.
         server: may also be a ``redis.asyncio.Redis`` client.
         transport: ``"socket"``, or ``"auto"``, which means the same here.
 
     Raises:
-        asyncio.CancelledError: the load was cancelled. The connections are closed immediately; the
-            exception's ``report`` counts the commands sent and answered before that.
+        asyncio.CancelledError: the load was cancelled. The connections were closed immediately;
+            the exception's ``report`` counts the commands sent and answered until then.
         others: as in ``fastresp.mass_insert``.
     """
     if transport not in ("auto", "socket"):
@@ -202,7 +202,7 @@ def iter_replies(
     default: Callable[[Any], Any] | None = None,
     max_reply_bytes: int | None = None,
 ) -> AsyncIterator[Any]:
-    """Run commands and yield their replies, in order, as they arrive.
+    """Run commands, and yield each reply as it arrives, in the order of the commands.
 
     Like ``fastresp.iter_replies``; ``data`` may also be an async iterable, and ``server`` a
     ``redis.asyncio.Redis`` client. To stop early, close the iterator with
@@ -284,12 +284,12 @@ class Hashes:
 
     @property
     def rows(self) -> int:
-        """Number of rows read by the last iteration."""
+        """Number of rows read so far in the current or last iteration."""
         return self._hashes.rows
 
     @property
     def nbytes(self) -> int:
-        """Bytes of replies read by the last iteration."""
+        """Number of bytes of replies read so far in the current or last iteration."""
         return self._hashes.nbytes
 
     async def __aiter__(self) -> AsyncIterator[dict[str, Any]]:
@@ -299,7 +299,7 @@ class Hashes:
                     yield dict(zip(self.names, row, strict=True))
 
     async def batches(self) -> AsyncGenerator[StringBatch, None]:
-        """Yield batches of columns, each an object with ``__arrow_c_array__``.
+        """Yield batches of columns: objects with ``__arrow_c_array__``.
 
         To stop early, close the iterator with ``contextlib.aclosing()`` or ``aclose()``.
         """
@@ -315,7 +315,7 @@ class Hashes:
 
 
 async def _scanned(found: Found) -> AsyncGenerator[bytes, None]:
-    """Yield the keys that match a pattern; a thread reads the pages, since redis-py blocks."""
+    """Yield the keys that match a pattern. A thread reads them, since redis-py blocks."""
     pages = found.pages()
     page: list[bytes] | None = []
     try:

@@ -44,7 +44,8 @@ def to_redis(
 ) -> Totals | Delayed:
     """Load a Dask DataFrame into Redis or Valkey.
 
-    Each partition is a task, which loads while others are computed. All schedulers are supported.
+    Each partition is loaded by a task, while other partitions are computed. All schedulers are
+    supported.
 
     Args:
         ddf: the DataFrame, with pandas partitions.
@@ -53,8 +54,8 @@ def to_redis(
         index: whether a named index becomes a column. An unnamed index is never loaded.
         compute: True to load now; False to return a ``Delayed``, which loads in ``compute()``.
         compute_kwargs: options of ``dask.compute()``, such as ``scheduler`` or ``retries``.
-        tasks: number of partitions loaded at the same time, among which ``rate_limit`` is divided.
-            By default, the number of partitions, but at most the current worker threads.
+        tasks: number of partitions that are loaded at the same time, and share ``rate_limit``. By
+            default, the number of partitions, but at most the current number of worker threads.
         options: options of ``fastresp.sink.Sink``, such as ``exactly_once`` and ``rejects``.
 
     Returns:
@@ -91,17 +92,17 @@ def to_redis(
 
 
 def load_into_redis(sink: Sink, frame: pd.DataFrame, number: int, index: bool) -> Totals:
-    """Load a partition."""
+    """Load a partition as the task with this number."""
     return load_whole(sink, as_table(frame, index), number)
 
 
 def as_table(frame: pd.DataFrame, index: bool) -> pa.Table:
-    """Return a partition as Arrow data."""
+    """Return a partition as an Arrow table; ``index`` as for ``to_redis()``."""
     return pa.Table.from_pandas(frame, preserve_index=index and frame.index.name is not None)
 
 
 def end_job(sink: Sink, parts: list[Totals], *, logged: bool) -> Totals:
-    """End the job when all partitions are loaded."""
+    """End the job after all partitions are loaded; return the sum of their Totals."""
     totals = sink.finish(parts)
     if logged:
         totals.log("Dask")

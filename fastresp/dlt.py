@@ -52,8 +52,8 @@ def redis(
 ) -> dlt.destinations.destination:
     """Return a destination for ``dlt.pipeline(destination=...)`` that loads into Redis or Valkey.
 
-    The write dispositions ``append`` and ``merge`` both load the new rows; the template decides
-    whether they replace existing data, as with HSET. ``replace`` is refused.
+    The write dispositions ``append`` and ``merge`` both load the new rows. The template decides
+    whether the new rows replace existing data: HSET does. ``replace`` is refused.
 
     Args:
         template: as for ``fastresp.mass_insert``: a template for all tables, a dict of templates by
@@ -63,7 +63,7 @@ def redis(
             set, the environment variable ``REDIS_URL``.
         exactly_once: whether each file is loaded exactly once, even if dlt retries it after a
             crash. Each file leaves a small hash ``fastresp:{dlt:LOAD_ID:FILE_ID}:job``.
-        tasks: number of files loaded at the same time, among which ``rate_limit`` is divided.
+        tasks: number of files that are loaded at the same time, and share ``rate_limit``.
         name: name of the destination, also in dlt's configuration.
         options: options of ``fastresp.sink.Sink``; the default of ``nulls`` is ``"skip"``.
 
@@ -73,7 +73,7 @@ def redis(
         others: as in ``fastresp.sink.Sink``.
     """
     options.setdefault("nulls", "skip")
-    given = server  # as an argument of the destination, dlt would show it
+    given = server  # dlt would show an argument of the destination
 
     def sink(server: str | None, template: TemplateLike, load_id: str) -> SinkOfNamedJob:
         where, job = given or server, f"dlt:{load_id}"
@@ -104,7 +104,7 @@ def template_of(template: Templates, table: TTableSchema) -> TemplateLike:
     """Return the template of a table.
 
     Raises:
-        ValueError: the table has no template, or its write disposition is refused.
+        ValueError: the table has no template, or the write disposition ``replace``.
     """
     if table.get("write_disposition") == "replace":
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Ray Data: ``RedisDatasink`` loads a dataset, with one sink task per write task."""
+"""Ray Data: ``RedisDatasink`` loads a dataset."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ class RedisDatasink(Datasink[Totals]):
     Args:
         server: a URL; None for the environment variable ``REDIS_URL`` of each worker.
         template: as for ``fastresp.mass_insert``.
-        tasks: number of write tasks that run at the same time, among which ``rate_limit`` is
-            divided. By default, the current number of CPUs of the cluster.
-        min_rows_per_write: minimum rows per task, if the dataset has enough.
+        tasks: number of write tasks that run at the same time, and share ``rate_limit``. By
+            default, the current number of CPUs of the cluster.
+        min_rows_per_write: minimum number of rows per write task, if the dataset has enough rows.
         options: options of ``fastresp.sink.Sink``, such as ``exactly_once`` and ``rejects``.
 
     Attributes:
-        totals: the Totals of all tasks, once ``write_datasink()`` has returned; None before.
+        totals: the Totals of all tasks; None until ``write_datasink()`` has returned.
 
     Raises:
         TypeError: the server is not a URL, or an option is unknown.
@@ -60,12 +60,12 @@ class RedisDatasink(Datasink[Totals]):
         self.totals: Totals | None = None
 
     def on_write_start(self, schema: pa.Schema | None = None) -> None:
-        """Start a run. Another run may divide the rows between its tasks differently."""
+        """Note the start of a run, since each run may divide rows between tasks differently."""
         self._sink.split = f"run {uuid4()} of Ray"
         self.totals = None
 
     def write(self, blocks: Iterable[Block], ctx: TaskContext) -> Totals:
-        """Load the rows of a write task."""
+        """Load the blocks of a write task."""
         tables = [BlockAccessor.for_block(block).to_arrow() for block in blocks]
         # A block without rows may have no columns.
         whole = [without_tensors(table) for table in tables if table.num_rows]
@@ -73,7 +73,7 @@ class RedisDatasink(Datasink[Totals]):
         return load_whole(self._sink, table, ctx.task_idx)
 
     def on_write_complete(self, write_result: WriteResult[Totals]) -> None:
-        """End the job when all tasks have ended."""
+        """End the job after all tasks have ended."""
         self.totals = self._sink.finish(write_result.write_returns)
         self.totals.log("Ray")
 
@@ -83,12 +83,12 @@ class RedisDatasink(Datasink[Totals]):
 
     @property
     def min_rows_per_write(self) -> int | None:
-        """The minimum number of rows that Ray passes to a task."""
+        """The minimum number of rows for Ray to pass to a write task."""
         return self._min_rows
 
 
 def without_tensors(table: pa.Table) -> pa.Table:
-    """Convert tensor columns of a table to the lists of numbers that Ray stores."""
+    """Convert tensor columns of a table to lists of numbers, as Ray stores them."""
     for index, field in enumerate(table.schema):
         if getattr(field.type, "extension_name", "").startswith("ray.data.arrow_tensor"):
             chunks = [chunk.storage for chunk in table.column(index).chunks]

@@ -19,14 +19,14 @@ Client = TypeVar("Client")
 
 
 class CommandPacker:
-    """Pack single commands; pass it to a redis-py or valkey-py connection as ``command_packer=``.
+    """Packs commands one by one, as the ``command_packer=`` of a redis-py or valkey-py connection.
 
-    A CommandPacker packs the commands of a pipeline one by one; ``speed_up()`` packs them in one
-    call. One packer serves any number of connections and threads.
+    For pipelines, ``speed_up()`` is faster, since it packs all commands of a pipeline in one call.
+    Any number of connections and threads can use one packer.
 
     Args:
-        encoding: text encoding, as in the client.
-        encoding_errors: error handler of the encoding, as in the client.
+        encoding: the text encoding of the client.
+        encoding_errors: the error handler of the encoding, such as ``"strict"``.
     """
 
     _data_error: type[Exception] = redis.DataError
@@ -38,7 +38,7 @@ class CommandPacker:
         """Pack one command, given as its name and arguments, as RESP.
 
         Returns:
-            A list of one bytes object, as connections expect it.
+            A list of one bytes object, since connections expect a list.
 
         Raises:
             redis.DataError: an argument is not bytes, str, int, float or a buffer of bytes.
@@ -47,13 +47,13 @@ class CommandPacker:
 
 
 class _Packing:
-    """The packing methods of a fast connection.
+    """The methods that pack commands, for fast connections.
 
-    This class directly precedes the library's base class in the MRO, so that methods overridden by
-    a user's class are called first, and call this class by ``super()``.
+    This class directly precedes the library's base class in the MRO. So methods that a user's class
+    overrides are called first, and ``super()`` in them refers to this class.
 
     Attributes:
-        library: redis-py or valkey-py; set by the subclasses.
+        library: redis-py or valkey-py; the subclasses set it.
     """
 
     __slots__ = ()
@@ -68,7 +68,7 @@ class _Packing:
         return _packer_for(self, replaced)
 
     def pack_commands(self, commands: Iterable[Iterable[Any]]) -> list[bytes]:
-        # _command_packer is private to the library; if it is missing, the library packs.
+        # _command_packer is a private name. If it is missing, the library packs the commands.
         packer = getattr(self, "_command_packer", None)
         if type(packer) is CommandPacker:
             return _pack(commands, packer._encode, self.library.data_error)
@@ -77,7 +77,7 @@ class _Packing:
 
 
 class _AsyncPacking:
-    """The packing methods of a fast asyncio connection; overrides are called first."""
+    """The methods that pack commands, for fast asyncio connections; see ``_Packing``."""
 
     __slots__ = ()
     library: _Library
@@ -98,11 +98,11 @@ class _AsyncPacking:
 
 
 class _Library:
-    """The classes of redis-py or its fork valkey-py.
+    """The classes of redis-py, or of its fork valkey-py.
 
     Args:
         name: name of the package, which is imported.
-        client: name of its client class, and the prefix of its cluster client's name.
+        client: name of the client class, with which the name of the cluster client begins.
     """
 
     def __init__(self, name: str, client: str) -> None:
@@ -111,13 +111,13 @@ class _Library:
         module, connection = sys.modules[name], sys.modules[f"{name}.connection"]
         self.data_error: type[Exception] = module.DataError
         self.encoder: type[Any] = connection.Encoder
-        # The library's packers, which ours replaces; a user's packer is kept.
+        # The packers of the library, which a CommandPacker replaces. A user's packer is kept.
         names = ("HiredisRespSerializer", "LibvalkeyRespSerializer", "PythonRespSerializer")
         self.packers = [getattr(connection, each) for each in names if hasattr(connection, each)]
 
     @property
     def forms(self) -> list[tuple[Any, type[Any], type[Any]]]:
-        """Module, connection base and packing class of each imported form, sync or asyncio."""
+        """Module, base class of connections and packing class of sync and asyncio, if imported."""
         found: list[tuple[Any, type[Any], type[Any]]] = []
         for name, packing in ((self.name, _Packing), (f"{self.name}.asyncio", _AsyncPacking)):
             if name in sys.modules:
@@ -132,19 +132,20 @@ def _library(name: str, client: str) -> _Library:
 
 
 def _libraries() -> list[_Library]:
-    """Return the libraries that are imported."""
+    """Return redis-py and valkey-py, if they are imported."""
     known = (("redis", "Redis"), ("valkey", "Valkey"))
     return [_library(*each) for each in known if f"{each[0]}.connection" in sys.modules]
 
 
 def fast(connection_class: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a subclass of a connection class of redis-py or valkey-py that packs with fastresp.
+    """Return a subclass of a connection class, which packs commands with fastresp.
 
     For your own pool: ``ConnectionPool(connection_class=fast(redis.Connection))``. Methods that
     your class overrides, and your own ``command_packer``, are called as before.
 
     Args:
-        connection_class: a connection class, or a function that returns connections.
+        connection_class: a connection class of redis-py or valkey-py, or a function that returns
+            connections.
 
     Returns:
         A subclass, or a function that returns fast connections.
@@ -176,7 +177,7 @@ def _fast_class(connection_class: type[Any]) -> type[Any]:
 
 
 class _Factory:
-    """Wrap a function that returns connections; speed up each connection."""
+    """Wraps a function that returns connections, and speeds up each connection."""
 
     def __init__(self, make: Callable[..., Any]) -> None:
         update_wrapper(self, make)
@@ -189,7 +190,7 @@ class _Factory:
 
 
 def _speed_up_connection(connection: Any) -> None:
-    """Speed up an existing connection; keep a packer that the user set."""
+    """Speed up an existing connection, but keep a packer that the user set."""
     kind: Any = type(connection)
     connection.__class__ = _fast_class(kind)
     packer = getattr(connection, "_command_packer", None)
@@ -198,7 +199,7 @@ def _speed_up_connection(connection: Any) -> None:
 
 
 def _packer_for(connection: Any, replaced: Any) -> CommandPacker:
-    """Return a packer that sends the same bytes as the library's own packer.
+    """Return a CommandPacker that sends the same bytes as the library's packer, ``replaced``.
 
     With hiredis or libvalkey, the library sends text as UTF-8 and ignores ``encoding``.
     """
@@ -218,9 +219,9 @@ def _encoder_of(connection: Any) -> Callable[[str], bytes] | None:
 def speed_up(client: Client) -> Client:
     """Make a client of redis-py or valkey-py pack its commands and pipelines with fastresp.
 
-    All clients that share the client's pool become faster. If your connection class or
-    ``command_packer`` overrides packing, it is called as before, and fastresp packs the commands
-    that it passes to the library.
+    All clients with the same connection pool become faster. If your connection class or
+    ``command_packer`` overrides packing, it is called as before, and fastresp packs only the
+    commands that it passes on to the library.
 
     Args:
         client: a ``Redis`` or ``RedisCluster`` of ``redis`` or ``redis.asyncio``, a ``Valkey`` or
@@ -231,7 +232,7 @@ def speed_up(client: Client) -> Client:
         The same client.
 
     Raises:
-        TypeError: the client has another type, or its connections are not of the library's classes.
+        TypeError: the client is of another type, or its connection class is unknown.
     """
     for library in _libraries():
         for module, _, packing in library.forms:
@@ -253,7 +254,7 @@ def speed_up(client: Client) -> Client:
 
 
 def _speed_up_pool(pool: Any) -> None:
-    """Speed up existing and future connections of a pool; pools differ in attribute names."""
+    """Speed up existing and future connections of a pool."""
     pool.connection_class = fast(pool.connection_class)
     for name in ("_available_connections", "_in_use_connections", "_connections"):
         for connection in list(getattr(pool, name, ())):
@@ -262,7 +263,7 @@ def _speed_up_pool(pool: Any) -> None:
 
 
 def _speed_up_cluster(client: Any, library: str) -> None:
-    """Speed up the known nodes and the nodes discovered later."""
+    """Speed up the clients of known and future nodes of a cluster."""
     manager, name = client.nodes_manager, f"create_{library}_node"
     create = getattr(manager, name)
     setattr(manager, name, lambda *args, **kwargs: speed_up(create(*args, **kwargs)))
@@ -276,7 +277,7 @@ def _speed_up_async_cluster(client: Any, default: type[Any]) -> None:
     settings = client.connection_kwargs
     settings["connection_class"] = fast(settings.get("connection_class", default))
     manager = client.nodes_manager
-    # Not a set: a startup node and the node that replaced it are equal.
+    # Not a set: a startup node and its replacement are equal, but both must become fast.
     for node in (*manager.startup_nodes.values(), *manager.nodes_cache.values()):
         _speed_up_pool(node)
 
@@ -294,7 +295,7 @@ def _pack(
 
 @lru_cache
 def _encoder(encoding: str, errors: str) -> Callable[[str], bytes] | None:
-    """Return a client's text encoder; None for UTF-8, which the packer encodes itself."""
+    """Return a function that encodes text; None for UTF-8, which needs no function."""
     if encoding.lower().replace("_", "-") in ("utf-8", "utf8") and errors == "strict":
         return None
     return lambda text: text.encode(encoding, errors)

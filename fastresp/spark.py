@@ -30,9 +30,12 @@ def register(spark: SparkSession, listener: Callable[..., object] | None = None)
 
     Args:
         spark: the session. Its setting ``spark.fastresp.password`` is the server's password.
-        listener: called in this process at the end of each job with its Totals and ``epoch=``: the
-            number of the batch in a stream, else None. Failed jobs have ``totals.job_failed`` set.
-            A ValueError with Spark Connect, whose driver is another process.
+        listener: called in this process at the end of each job with the job's Totals and
+            ``epoch=``: the number of the batch in a stream; None outside a stream. If the job
+            failed, ``totals.job_failed`` is True.
+
+        Raises:
+            ValueError: there is a listener, but the driver is another process (Spark Connect).
     """
     context = getattr(spark, "sparkContext", None)  # missing in Spark Connect
     if context is None and listener is not None:
@@ -40,12 +43,12 @@ def register(spark: SparkSession, listener: Callable[..., object] | None = None)
     found = {"password": spark.conf.get("spark.fastresp.password", None)}
     found["tasks"] = None if context is None else context.defaultParallelism
     found["address"] = None if listener is None else listen(listener)
-    # Spark pickles a class that it can't import; this keeps the password out of query plans.
+    # Spark pickles a class that it can't import. This keeps the password out of query plans.
     spark.dataSource.register(type("Registered", (FastrespDataSource,), found))
 
 
 class FastrespDataSource(datasource.DataSource):
-    """The format ``fastresp``; it has the options of ``Sink`` and ``Reading``, as text."""
+    """The format ``fastresp``. The options are arguments of ``Sink`` and ``Reading``, as text."""
 
     password, tasks, address = None, None, None
 
@@ -84,7 +87,7 @@ class Message(datasource.WriterCommitMessage):
 
 @dataclass
 class Writer(datasource.DataSourceArrowWriter, StreamWriter):
-    """Writes a DataFrame, or a stream, in which each batch (epoch) is a separate job."""
+    """Writes a DataFrame or a stream. Each batch (epoch) of a stream is a separate job."""
 
     sink: Sink
     address: Address | None
@@ -102,13 +105,13 @@ class Writer(datasource.DataSourceArrowWriter, StreamWriter):
         end_job(self.sink, [each.totals for each in messages], self.address, query, batchId)
 
     def abort(self, messages: list[Any], batchId: int | None = None) -> None:  # noqa: N803
-        # The message of a task that has not committed is None.
+        # If a task has not committed, its message is None.
         give_up_job([each.totals for each in messages if each], self.address, batchId)
 
 
 @dataclass
 class Reader(datasource.DataSourceReader):
-    """Reads hashes: each partition is a range of slots."""
+    """Reads hashes. Each partition has the keys of a range of slots."""
 
     reading: Reading
 

@@ -41,7 +41,7 @@ COMMANDS = {
 }
 # click's exit code for wrong usage.
 CLICK_USAGE = 2
-# pyarrow imports these if they are installed, which takes 0.3 s; no command needs them.
+# Packages that no command needs. If they are installed, pyarrow imports them, which takes 0.3 s.
 UNUSED = ("numpy", "pandas")
 
 
@@ -153,13 +153,13 @@ def main() -> NoReturn:
 
 
 def _report_lost_output(error: OSError) -> None:
-    """Report an error of standard output, unless its reader has just closed it."""
+    """Report an error of standard output, unless the reader has closed it."""
     if not isinstance(error, BrokenPipeError):
         say(f"standard output: {error.strerror}", failed=True)
-    _discard(sys.stdout)  # otherwise Python reports the error again at exit
+    _discard(sys.stdout)  # so that Python does not report the error again at exit
 
 
 def _discard(stream: TextIO) -> None:
-    """Discard the buffer of a stream."""
+    """Make a stream discard its buffer, by redirecting it to /dev/null."""
     with suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -11,15 +11,15 @@ import pyarrow as pa
 
 __all__ = ["open_output"]
 
-# Rows of JSON Lines per write.
+# Number of rows per write of JSON Lines.
 ROWS = 1024
 
 
 @contextmanager
 def open_output(file: IO[bytes], kind: str, schema: pa.Schema) -> Iterator[Any]:
-    """Open a writer of batches with this schema, and complete the file at the end.
+    """Yield a writer of batches with this schema, and complete the file after the block.
 
-    CSV quotes every value, so that an empty string is ``""`` and a null is empty.
+    In CSV, every value is in quotes: an empty string is ``""``, and a null is empty.
 
     Args:
         kind: ``"csv"``, ``"jsonl"`` or ``"parquet"``.
@@ -31,7 +31,7 @@ def open_output(file: IO[bytes], kind: str, schema: pa.Schema) -> Iterator[Any]:
         with suppress(Exception):
             writer.close()
         if kind == "parquet":
-            # Otherwise the writer tries again at garbage collection, and reports a closed file.
+            # Otherwise, garbage collection closes the writer again, with an error message.
             writer.is_open = False
         raise
     writer.close()
@@ -51,13 +51,13 @@ def _writer(file: IO[bytes], kind: str, schema: pa.Schema) -> Any:
 
 
 def _texts(schema: pa.Schema) -> pa.Schema:
-    """Return the schema with bytes as text: Arrow does not check the UTF-8 of text."""
+    """Return the schema with text in place of bytes. Arrow does not check that text is UTF-8."""
     kinds = {pa.binary(): pa.string(), pa.large_binary(): pa.large_string()}
     return pa.schema([field.with_type(kinds.get(field.type, field.type)) for field in schema])
 
 
 class Csv:
-    """Writes CSV whose fields can contain any bytes."""
+    """Writes CSV. Fields can contain any bytes."""
 
     def __init__(self, writer: Any) -> None:
         self._writer = writer
@@ -74,7 +74,7 @@ class Csv:
 
 
 class JsonLines:
-    """Writes one JSON object per line, of strings and nulls."""
+    """Writes JSON Lines: objects of strings and nulls."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file

@@ -1,4 +1,4 @@
-"""What click lacks: lazily imported commands, sections of options, and help texts with code.
+"""Extends click: imports commands on use, groups options into sections, marks code in help texts.
 
 Help texts mark code with backticks, which docs/make_cli.py uses and the terminal output omits.
 """
@@ -18,17 +18,17 @@ __all__ = ["Command", "Group", "Listed", "argument", "command", "option", "plain
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 ARGUMENTS, OPTIONS = "Arguments", "Options"
-# Names that users try, and the options that exist instead.
+# Options that users try but do not exist, and what to use instead.
 RENAMED = {"--retry": ("--from-rejects", "--retry-in-doubt")}
 # Paragraphs that begin like this are examples, and are not wrapped.
 EXAMPLE = ("fastresp ", "  ")
-# Replacements for spaces and hyphens: textwrap would break lines even within --on-error.
+# Replacements for hyphens and spaces where textwrap must not break a line, as in --on-error.
 FIXED = {"-": "\N{NON-BREAKING HYPHEN}", " ": "\N{NO-BREAK SPACE}"}
 UNBROKEN = re.compile(r"-|\[default: |\bfastresp (?=[a-z])")
 
 
 class Formatter(click.HelpFormatter):
-    """Help that keeps examples, and the names of options, in one piece."""
+    """Formats help texts without breaking lines in examples or in names of options."""
 
     def write_text(self, text: str) -> None:
         for number, paragraph in enumerate(re.split(r"\n(?:[ ]*\n)+", text)):
@@ -58,7 +58,7 @@ def plain(text: str) -> str:
 
 
 def _unbroken(text: str) -> str:
-    """Keep names of options and commands on one line."""
+    """Return a text in which lines can't be broken inside names of options and commands."""
     table = str.maketrans(FIXED)
     return UNBROKEN.sub(lambda found: found[0].translate(table), text)
 
@@ -68,7 +68,7 @@ class _Context(click.Context):
 
 
 class Option(click.Option):
-    """An option, and its section of the help.
+    """An option with a section of the help.
 
     Attributes:
         marked: the help with marks of code.
@@ -192,7 +192,7 @@ class Listed:
 
 
 class Group(click.Group):
-    """Commands whose modules are imported only when they run."""
+    """A group of commands, whose modules are imported only when they run."""
 
     context_class = _Context
 
@@ -206,7 +206,7 @@ class Group(click.Group):
         super().__init__(*args, **settings)
         self.listed = listed
         self.exit_codes = exit_codes
-        # Where click finds suggestions for a mistyped name.
+        # Only for click, which searches these names if a name is mistyped.
         self.commands = {name: click.Command(name) for name in listed}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -245,15 +245,15 @@ class Group(click.Group):
 
 
 def command(name: str) -> Callable[[Callable[..., Any]], Command]:
-    """Make a command from a function, with the function's docstring as the help."""
+    """Return a decorator: the function becomes a command, and its docstring the help."""
     return click.command(name, cls=Command)
 
 
 def argument(name: str, **settings: Any) -> Callable[[Function], Function]:
-    """Declare an argument of a command."""
+    """Return a decorator that adds an argument to a command."""
     return click.argument(name, cls=Argument, **settings)
 
 
 def option(*names: str, **settings: Any) -> Callable[[Function], Function]:
-    """Declare an option of a command."""
+    """Return a decorator that adds an option to a command."""
     return click.option(*names, cls=Option, **settings)

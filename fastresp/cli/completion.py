@@ -15,7 +15,7 @@ VARIABLE = "_FASTRESP_COMPLETE"
 
 
 def script(command: click.Command, shell: str) -> str:
-    """Return the completion script.
+    """Return the script for Tab completion.
 
     Args:
         shell: bash, zsh or fish; empty for the user's login shell.
@@ -28,11 +28,11 @@ def script(command: click.Command, shell: str) -> str:
 
 
 def install(command: click.Command, shell: str) -> str:
-    """Write the completion script to a file that the shell reads; return a message."""
+    """Write the completion script to a file that the shell reads; return a message to print."""
     shell = shell or _login_shell()
     text = script(command, shell)
     config = Path.home() / ".config"
-    if shell == "fish":  # fish reads this folder itself
+    if shell == "fish":  # fish reads every file in this folder
         path = config / "fish" / "completions" / "fastresp.fish"
     else:
         path = config / "fastresp" / f"completion.{shell}"
@@ -44,7 +44,7 @@ def install(command: click.Command, shell: str) -> str:
 
 
 def _add_line(path: Path, line: str) -> None:
-    """Add a line to a file, unless the file contains it."""
+    """Append a line to a file, unless the file already contains the line."""
     before = path.read_text() if path.exists() else ""
     if line not in before.splitlines():
         with path.open("a") as file:

@@ -16,12 +16,12 @@ from .exit_codes import Exit
 
 __all__ = ["ask_about_deleting", "deletes"]
 
-# The template of users who load a rejects file as JSON Lines.
+# The template with which users load a rejects file as JSON Lines.
 ARGUMENTS = "{*arguments}"
 
 
 def deletes(data: Any, template: Template | None, server: str | None, timeout: float | None) -> str:
-    """Describe what to confirm: commands that delete data, or whose names are unknown."""
+    """Describe commands to confirm, which delete data or have unknown names; "" if none do."""
     names = command_names(data, template)
     if names is None and isinstance(data, RespFile):
         return ""  # the data can be read only once
@@ -41,7 +41,7 @@ def deletes(data: Any, template: Template | None, server: str | None, timeout: f
 
 
 def ask_about_deleting(what: str, end: Ending) -> None:
-    """Ask for confirmation; without a terminal, refuse the commands.
+    """Ask for confirmation; end the command if the user refuses, or if there is no terminal.
 
     Args:
         what: the result of ``deletes()``; empty to ask nothing.

@@ -105,7 +105,7 @@ def _finish(found: Diagnosis, plan: str, end: Ending) -> None:
 
 
 def _text(words: str, style: str = "") -> Text:
-    """Return text to print, without control characters that a server may have sent."""
+    """Return text to print, in which control characters of a server are escaped."""
     return Text(visible(words), style)
 
 
@@ -170,7 +170,7 @@ def _measured_rows(measured: Measured) -> list[Row]:
 
 
 def _print_depths(console: Console, measured: Measured) -> None:
-    """Print the rate of PINGs by the number in flight, as bars."""
+    """Print the rates of PINGs as bars, one for each number of PINGs in flight."""
     bar = "█" if console.encoding.startswith("utf") else "#"
     most = max(measured.depths.values())
     console.print(_text("PINGs over a bare socket, by the number in flight", style="bold"))
@@ -228,7 +228,7 @@ def _print_rows(console: Console, title: str, rows: Sequence[Row]) -> None:
 
 
 def _print_nodes(console: Console, found: Diagnosis, cluster: Cluster) -> None:
-    """Print a line for each primary of a cluster, and the failed checks."""
+    """Print a line for each primary of a cluster, and what could not be read or measured."""
     watched = any(each.use and each.use.watched for each in found.nodes.values())
     if watched:
         columns = ("commands", "CPU", "per read", "errors")
@@ -284,7 +284,7 @@ def _use_cells(use: Use | None) -> list[str]:
 
 
 def _exceptions(found: Diagnosis, watched: bool) -> dict[str, list[str]]:
-    """Return the failed checks, each with the nodes that failed it."""
+    """Return what could not be read or measured, each with the nodes concerned."""
     exceptions: dict[str, list[str]] = {}
     for place, node in found.nodes.items():
         measured = node.measured
@@ -320,7 +320,7 @@ def _print_verdicts(console: Console, diagnosis: Diagnosis) -> None:
 
 
 def _print_verdict(console: Console, number: str, verdict: Verdict, nodes: int) -> None:
-    """Print a verdict; ``nodes`` is the number of primaries of the cluster."""
+    """Print a verdict; ``nodes`` is the number of primaries in the cluster."""
     every = len(verdict.nodes) == nodes > 1
     places = f"all {nodes:,} primaries" if every else names(verdict.nodes)
     console.print(
@@ -355,7 +355,7 @@ def _rate(rate: float) -> str:
 
 @contextmanager
 def _status() -> Iterator[Announce]:
-    """Show the current step on stderr, if stderr is a terminal."""
+    """Yield a function that shows the current step on stderr, if stderr is a terminal."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield lambda text: None

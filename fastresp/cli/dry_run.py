@@ -1,4 +1,4 @@
-"""Print the result of --dry-run, as lines or as JSON."""
+"""Print the result of ``--dry-run``, as lines or as JSON."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ NODES_SHOWN = 20
 
 
 def show_dry_run(found: DryRun, asked: str, end: Ending) -> NoReturn:
-    """Print what a load would do; exit with OK only if no problems were found.
+    """Print what a load would do; exit with ``Exit.ERRORS`` if there are problems, else ``OK``.
 
     Args:
-        asked: what the user would have to confirm; empty if nothing.
+        asked: the commands that the user would have to confirm; empty if there are none.
     """
     if end.as_json:
         end.fields = _fields(found) | {"asked": asked or None}
@@ -81,7 +81,7 @@ def _memory_in_use(inquiry: Inquiry) -> str:
 
 
 def _node_lines(found: DryRun) -> list[str]:
-    """Return the share of each primary of a cluster."""
+    """Return a line about the share of each primary in a cluster."""
     lines = ["Share of each primary of the cluster:"]
     for node in found.nodes[:NODES_SHOWN]:
         commands = f"{node.share:.0%} of the commands"

@@ -41,14 +41,14 @@ class Ending:
     """Collects what a command prints when it ends.
 
     Attributes:
-        report: the report of the load, as soon as it exists.
+        report: the report of the load; None until there is one.
         fields: the JSON fields of a command that is not a load.
-        verified: the report of a verification.
-        bad_rows: number of rows skipped; None unless --bad-rows skips them.
-        json_file: the file for JSON; None for stdout.
-        log: logs the end instead of printing it.
+        verified: the report of a verification; None until there is one.
+        bad_rows: number of bad rows that were skipped; None unless ``--bad-rows`` skips them.
+        json_file: the file for JSON; None for standard output.
+        log: logs the end, which is then not printed; None to print it.
         traceback: the traceback of the exception that ended the command, for the log.
-        resuming: options that resume the command later; empty if there is no checkpoint.
+        resuming: the options with which the load can be resumed; empty without a checkpoint.
     """
 
     def __init__(self, as_json: bool, log: JsonLog | None = None) -> None:
@@ -63,7 +63,7 @@ class Ending:
         self.json_file: IO[str] | None = None
 
     def add_verified(self, report: VerifyReport) -> None:
-        """Add the report of a verification to the report of the load, if any."""
+        """Set the report of a verification, and the JSON fields that include it."""
         self.verified = report
         if self.report is not None:
             self.fields = _report_fields(self.report) | {"verification": report.as_json()}
@@ -71,7 +71,7 @@ class Ending:
             self.fields = report.as_json()
 
     def end(self, code: Exit, error: str = "") -> NoReturn:
-        """Print the report and the error; exit with a code."""
+        """Print the report and the error, and exit with this code."""
         error = in_options(error)
         if self.as_json or self.log is not None:
             fields = _report_fields(self.report) if self.fields is None else self.fields
@@ -93,7 +93,7 @@ class Ending:
         raise Ended(int(code))
 
     def end_well(self) -> NoReturn:
-        """Exit with the code that follows from the report."""
+        """End the command without an exception: print the report; exit with a code based on it."""
         report = self.report
         if report is not None and report.stopped:
             self.end(Exit.STOPPED)
@@ -107,7 +107,7 @@ class Ending:
 
 @contextmanager
 def ending(*, as_json: bool = False, log: JsonLog | None = None) -> Iterator[Ending]:
-    """Turn the end of a command, by success or any exception, into output and an exit code."""
+    """Run a command in the block. When the block ends or raises, print the outcome, and exit."""
     end = Ending(as_json, log)
     try:
         with end_in_order():
@@ -134,7 +134,7 @@ def ending(*, as_json: bool = False, log: JsonLog | None = None) -> Iterator[End
     end.end_well()
 
 
-# Mistakes on the command line; any other OSError is a problem of the system.
+# Errors that mean a mistake on the command line. Any other OSError is a problem of the system.
 WRONG_PATH = (
     FileNotFoundError,
     FileExistsError,
@@ -189,13 +189,13 @@ def _words(error: BaseException) -> str:
 
 
 def _with_notes(error: CommandError) -> str:
-    """Return the server's message, with fastresp's notes."""
+    """Return the server's message, followed by fastresp's notes."""
     notes = [note.removeprefix("fastresp: ") for note in getattr(error, "__notes__", ())]
     return f"{error} ({'; '.join(notes)})" if notes else str(error)
 
 
 def _report_fields(report: Report | None) -> dict[str, Any]:
-    """Return the JSON fields of a report; without a report, the same fields with zeros."""
+    """Return a report's fields for JSON. If there is no report, the counts are zero."""
     report = report or Report("")
     names = [each.name for each in dataclasses.fields(report) if not each.name.startswith("_")]
     fields = {name: getattr(report, name) for name in names}
@@ -208,12 +208,12 @@ def _report_fields(report: Report | None) -> dict[str, Any]:
 
 
 def progress_of(as_json: bool, logged: Any) -> Any:
-    """Return the progress logger; if there is no logger, whether to show a progress bar."""
+    """Return the argument ``progress=`` of a load: a logger, or whether to show a bar."""
     return (sys.stderr.isatty() and not as_json) if logged is None else logged
 
 
 def standard_output() -> IO[bytes]:
-    """Return standard output for bytes.
+    """Return standard output as a file for bytes.
 
     Raises:
         OSError: standard output was closed before the program started.

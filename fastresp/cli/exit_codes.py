@@ -15,7 +15,7 @@ __all__ = ["MEANINGS", "CommonOptions", "Ended", "Exit", "counted", "fail", "say
 
 
 class Exit(IntEnum):
-    """The exit codes."""
+    """The exit codes of ``fastresp``."""
 
     OK = 0
     ERRORS = 1
@@ -25,7 +25,7 @@ class Exit(IntEnum):
     ADVICE = 5  # of fastresp doctor
     EARLIER = 6
     USAGE = 64  # EX_USAGE of sysexits.h
-    TERMINATED = 143  # what a shell reports for a process ended by SIGTERM
+    TERMINATED = 143  # as a shell reports for a process that SIGTERM ended
 
 
 MEANINGS = {
@@ -45,10 +45,12 @@ MEANINGS = {
 
 
 class CommonOptions:
-    """The options before the name of the command, and the log for messages.
+    """The state that all commands share: ``--traceback``, and where messages are logged.
 
     Attributes:
-        log: called with a message, and whether it reports a failure; None for standard error.
+        traceback: whether to print tracebacks.
+        log: called with a message, and whether the message reports a failure. None prints to
+            standard error.
     """
 
     traceback = False
@@ -56,13 +58,13 @@ class CommonOptions:
 
 
 class Ended(SystemExit):
-    """Ends a command with a code of Exit."""
+    """Ends a command; ``code`` is an Exit."""
 
     code: int
 
 
 def say(text: str, *, failed: bool = False) -> None:
-    """Print a line for people, on stderr; stdout is for programs."""
+    """Print a line for people on stderr, or log it. Standard output is for programs."""
     if CommonOptions.log is not None:
         CommonOptions.log(text, failed)
         return
@@ -71,7 +73,7 @@ def say(text: str, *, failed: bool = False) -> None:
     from ..outcome.excerpts import visible  # not at the start: --help does not need it
 
     prefix = "fastresp: " if failed else ""
-    with suppress(OSError):  # a full disk, or a reader that has gone
+    with suppress(OSError):  # the disk is full, or the reader has closed stderr
         if failed and sys.stderr.isatty() and not os.environ.get("NO_COLOR"):
             prefix = click.style(prefix, fg="red", bold=True)
         print(prefix + visible(text), file=sys.stderr)
@@ -83,6 +85,6 @@ def counted(count: int, thing: str) -> str:
 
 
 def fail(message: str, code: Exit = Exit.USAGE) -> NoReturn:
-    """Print an error and end the command."""
+    """Print an error, and end the command with this code."""
     say(message, failed=True)
     raise Ended(int(code))

@@ -1,8 +1,8 @@
 """Ctrl-C and SIGTERM: exit immediately before a command starts, afterwards with a report.
 
-During imports and option parsing, libraries would swallow or replace a KeyboardInterrupt. A second
-signal ends the wait for replies. A third signal, or a signal while the report is printed, ends the
-process.
+Before a command starts, libraries would swallow or replace a KeyboardInterrupt. While it runs, the
+first signal stops it in order, and a second signal ends the wait for replies. A third signal, or
+any signal while the report is printed, ends the process.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _received: list[int] = []
 
 
 def end_at_once() -> None:
-    """Exit immediately on a signal. A signal ignored at the start stays ignored."""
+    """From now on, exit immediately on a signal, unless the process was started to ignore it."""
     for number in SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _end)
@@ -31,26 +31,26 @@ def end_at_once() -> None:
 
 @contextmanager
 def end_in_order() -> Iterator[None]:
-    """Raise KeyboardInterrupt on a signal, so that a report is printed and folders are removed."""
+    """In the block, raise KeyboardInterrupt on a signal; after the block, exit immediately."""
     ours = [number for number in SIGNALS if signal.getsignal(number) is _end]
     for number in ours:
         signal.signal(number, _raise)
     try:
         yield
     finally:
-        # Only the report is left to print, and the reader of the output may be blocked.
+        # Now only the report must be printed, and a blocked reader could delay this forever.
         for number in ours:
             signal.signal(number, _end)
 
 
 def terminated() -> bool:
-    """Return whether SIGTERM was received, and not only Ctrl-C."""
+    """Return whether SIGTERM was received."""
     return signal.SIGTERM in _received
 
 
 def _end(number: int, frame: FrameType | None) -> NoReturn:
     _received.append(number)
-    if len(_received) == 1:  # after a second signal, the output may be blocked
+    if len(_received) == 1:  # if there are more signals, writing to stderr may block
         os.write(2, b"fastresp: terminated\n" if terminated() else b"fastresp: interrupted\n")
     os._exit(TERMINATED if terminated() else INTERRUPTED)
 

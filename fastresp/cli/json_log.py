@@ -25,16 +25,16 @@ from .exit_codes import CommonOptions
 __all__ = ["JsonLog", "json_log"]
 
 LOGGER = logging.getLogger("fastresp")
-# Long fields of the report: errors are logged separately, with the key and without other data;
-# differences are data, and are not logged.
+# Fields of the report that are not logged. Errors are logged separately, with the key but without
+# other data. Differences are data.
 LEFT_OUT = ("errors", "rows_in_doubt", "differences")
-# Precedes the first arguments of an unknown command, which are data. Source: server.c,
-# commandCheckExistence().
+# In the error about an unknown command, this text precedes arguments, which are data. Source:
+# commandCheckExistence() in server.c.
 ARGUMENTS = ", with args beginning with:"
 
 
 class JsonLog(Observer):
-    """Logs the start, the progress, the errors and the end of a load or a verification."""
+    """Logs the start, progress, errors and end of a load or a verification."""
 
     every_s = 5.0
 
@@ -45,7 +45,7 @@ class JsonLog(Observer):
         self._errors = 0  # number of errors logged
 
     def of(self, data: Any, server: str | None, **facts: Any) -> Self:
-        """Observe a load of this source; log ``facts`` in the first line. Return this log."""
+        """Set the source to observe, and ``facts`` to log at the start; return this log."""
         self._data = data
         self._total = known_rows(data)
         server = str(Server(server, nodes=True))
@@ -79,7 +79,7 @@ class JsonLog(Observer):
         return None
 
     def verifying(self) -> Callable[[VerifyReport], object]:
-        """Return a function that logs the progress of a verification from the report."""
+        """Return a function that logs the progress of a verification, given the report."""
         last = time.monotonic()
 
         def look(report: VerifyReport) -> None:
@@ -97,7 +97,7 @@ class JsonLog(Observer):
         self._log_errors(watch.report)
 
     def ended(self, fields: dict[str, Any], traceback: str) -> None:
-        """Log the end: the report, the exit code, and the error, if any."""
+        """Log the end of the command; ``fields`` has the report, the exit code and the error."""
         kept = _without_data(fields)
         if "verification" in kept:
             kept["verification"] = _without_data(kept["verification"])
@@ -106,7 +106,7 @@ class JsonLog(Observer):
         log("end", logging.ERROR if fields["exit_code"] else logging.INFO, **kept)
 
     def _log_errors(self, report: Report) -> None:
-        """Log the error replies since the last call; a report keeps the first 100."""
+        """Log the error replies in a report that were not logged before."""
         errors = report.errors[self._errors :]
         self._errors += len(errors)
         for error in errors:
@@ -140,7 +140,7 @@ def log(event: str, level: int = logging.INFO, **fields: Any) -> None:
 
 @contextmanager
 def json_log(wanted: bool) -> Iterator[JsonLog | None]:
-    """Log messages of a command as JSON, with logs and warnings of other packages."""
+    """In the block, log all messages as JSON, with logs and warnings of other packages."""
     if not wanted:
         yield None
         return
@@ -167,7 +167,7 @@ def _say(text: str, failed: bool) -> None:
 
 
 class JsonLines(logging.Formatter):
-    """Formats a record as a JSON object in one line: time (RFC 3339), level, event, fields."""
+    """Formats a log record as one line of JSON: time (RFC 3339), level, event, and fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         fields = getattr(record, "fields", None)

@@ -1,4 +1,4 @@
-"""Load a source with the options of the command line, verify it, and report the result."""
+"""Run ``load`` and ``send``: load a source, verify it, and report the result."""
 
 from __future__ import annotations
 
@@ -87,14 +87,18 @@ def run(
     *,
     asks: bool = True,
 ) -> None:
-    """Load a source, and verify it by reading it ``again``.
+    """Load a source, and verify it if ``--verify`` is given.
 
     Args:
-        asks: whether to ask before commands that delete data. False if standard input contains
-            whole commands, because a pipe can't be read beforehand.
+        source: opens the source.
+        texts: the templates.
+        how: the options.
+        again: opens the source a second time, for the verification; None if this is impossible.
+        asks: whether to ask for confirmation before commands that delete data. False if standard
+            input has whole commands, because a pipe can't be read beforehand.
     """
     with json_log(how.log == "json") as log, ending(as_json=how.as_json, log=log) as end:
-        # Report mistakes on the command line before a missing file or server.
+        # Report mistakes on the command line before files or servers are opened.
         if how.verify and again is None:
             words = "--verify reads its source twice; pass the path of a file, not stdin or rejects"
             raise ValueError(words)
@@ -145,7 +149,7 @@ def run(
             from ..load.verifying.verify import How as Verification
             from .verify import verified
 
-            # Rows of earlier runs got their time to live in those runs.
+            # When a load is resumed, the times to live of earlier rows began in earlier runs.
             since = None if how.resume else begun
             comparing = Verification(server=how.server, timeout=how.timeout, since=since)
             with again() as data:
@@ -192,10 +196,10 @@ def _rejected(error: CommandError) -> None:
 
 
 def _check_options(how: How) -> Options:
-    """Refuse invalid options, and options that the transport lacks, before anything is opened.
+    """Check the options, and whether the transport supports them, before anything is opened.
 
     Returns:
-        The checked options.
+        The options of the load.
     """
     if how.metrics == STDOUT:
         raise ValueError("--metrics - would replace stdout again and again; name a file")

@@ -1,4 +1,4 @@
-"""Error messages with the names of command-line options."""
+"""Convert error messages for Python into messages that name command-line options."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from ..outcome.messages import Hint, Message
 
 __all__ = ["in_options"]
 
-# Arguments whose option has another name.
+# Python arguments whose command-line option has a different name.
 OPTIONS = {"header": "--no-header", "retry": "--retry-in-doubt"}
-# Arguments without an option.
+# Python arguments without a command-line option.
 NO_OPTIONS = frozenset(("default",))
 # Options that can be repeated.
 REPEATED = frozenset(("binary",))
 
 
 def in_options(text: str) -> str:
-    """Replace Python arguments with options: nulls='skip' becomes --nulls skip."""
+    """Replace Python arguments in a message by options: nulls='skip' becomes --nulls skip."""
     return text.worded(_option) if isinstance(text, Message) else text
 
 

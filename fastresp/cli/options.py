@@ -210,7 +210,7 @@ wait_replicas = option(
 
 
 def durability(text: str) -> str | int:
-    """Return a word, or a number of replicas; the load checks them."""
+    """Parse the value of ``--durable``: a number of replicas, or a word, which is not checked."""
     return int(text) if text.isdecimal() else text
 
 

@@ -14,8 +14,8 @@ from .exit_codes import counted, say
 
 __all__ = ["pop"]
 
-# Items per batch: few until their size is known, then as many as fit into a pipe, since the lease
-# of the whole batch runs while the reader reads the first items.
+# Items per batch: few until their size is known, then as many as fit into a pipe. Batches are small
+# because the lease must last until the reader has read the whole batch.
 FIRST_ITEMS = 16
 MOST_ITEMS = 1000
 PIPE_BYTES = 65_536
@@ -98,7 +98,7 @@ def pop(
             lease=lease,
             timeout=timeout or None,
         ) as buffer:
-            buffer.recover()  # items of killed pops
+            buffer.recover()  # puts the items of killed pops back
             while count is None or written < count:
                 wanted = most if count is None else min(most, count - written)
                 items = buffer.pop(wanted) or list(buffer.consume(1, block=block))
@@ -119,7 +119,7 @@ def pop(
 
 
 def _advice(several: int, null: bool) -> str:
-    """Return advice about items that contain the separator."""
+    """Return a warning about the number of items that contain the separator."""
     if null:
         return f"{counted(several, 'item')} contained NUL bytes, which separate items in the output"
     return (

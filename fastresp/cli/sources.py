@@ -36,7 +36,7 @@ Nulls: TypeAlias = Literal["auto", "skip", "empty", "error", "delete"]
 
 @dataclass(frozen=True)
 class TextOptions:
-    """The options for text files."""
+    """The options that apply only to text files."""
 
     delimiter: str | None = None
     quote: str | None = None
@@ -63,10 +63,10 @@ def opened(
     dry_run: bool = False,
     templates: Sequence[str] = (),
 ) -> Iterator[Any]:
-    """Open the source of a command line, and close it afterwards.
+    """Open the source of a command line for the block.
 
-    A dry run writes no file of bad rows. The templates decide the format of files without a known
-    extension.
+    In a dry run, no file of bad rows is written. If the extension of a file is unknown, the
+    templates determine the format.
     """
     where = standard_input() if source == "-" else source
     if format is None and templates:
@@ -106,12 +106,12 @@ def opened(
 
 
 def _names(text: str | None) -> list[str] | None:
-    """Split the comma-separated value of an option."""
+    """Split the comma-separated names in an option's value; None if the option is not given."""
     return None if text is None else next(csv.reader([text]), [])
 
 
 def standard_input() -> IO[bytes]:
-    """Return standard input, unbuffered: Ctrl-C can't end a read that holds a buffer's lock."""
+    """Return standard input without a buffer, since Ctrl-C can't end a buffered read."""
     try:
         if sys.stdin is None:
             raise ValueError("standard input is closed; use the path of a file")
@@ -121,7 +121,7 @@ def standard_input() -> IO[bytes]:
 
 
 def template_for(source: Any, texts: Sequence[str]) -> Template | None:
-    """Return the template, which all sources need, except RESP files and rejects files."""
+    """Parse the template; return None for RESP files and rejects files, which need none."""
     if isinstance(source, (RespFile, RejectsFile)):
         if texts:
             raise TypeError(f"{source.name} contains whole commands; leave out the template")
@@ -134,7 +134,10 @@ def template_for(source: Any, texts: Sequence[str]) -> Template | None:
 
 
 def check_templates(texts: Sequence[str]) -> None:
-    """Refuse a template that is a file name: it would be sent as a command for each row."""
+    """Refuse a template that is the name of an existing file.
+
+    Otherwise, the name would be sent as a command for each row.
+    """
     for text in texts:
         if os.path.exists(text):
             raise ValueError(
@@ -145,7 +148,7 @@ def check_templates(texts: Sequence[str]) -> None:
 
 @contextmanager
 def counted_bad_rows(data: Any, end: Ending) -> Iterator[None]:
-    """Report the number of skipped rows at the end."""
+    """After the block, set ``end.bad_rows`` to the number of skipped bad rows."""
     try:
         yield
     finally:
@@ -155,7 +158,7 @@ def counted_bad_rows(data: Any, end: Ending) -> Iterator[None]:
 
 @contextmanager
 def retried(source: str, beyond: Sequence[object], limit: int | None) -> Iterator[RejectsFile]:
-    """Open a rejects file as a source."""
+    """Open a rejects file as a source; refuse the options in ``beyond``, which do not apply."""
     if source == "-":
         raise ValueError("--from-rejects reads its source twice; give the path of a file")
     if any(option is not None for option in beyond):

@@ -153,7 +153,7 @@ def unload(
 
 
 def _split(names: Sequence[str], option: str) -> list[str]:
-    """Return the names in the values of an option.
+    """Return the comma-separated names in the values of an option.
 
     Raises:
         ValueError: a name is empty, or a value is not valid CSV.
@@ -164,7 +164,7 @@ def _split(names: Sequence[str], option: str) -> list[str]:
             line = next(csv.reader([text], skipinitialspace=True, strict=True)) or [""]
         except csv.Error as error:
             raise ValueError(f"{option} is not valid CSV: {error}; check its quotes") from error
-        # Spaces belong to a name only if the value has quotes.
+        # Spaces around a name belong to the name only if the value contains quotes.
         fields += line if '"' in text else map(str.strip, line)
     if not all(fields):
         raise ValueError(f"{option} has an empty name; write {option} name,email")
@@ -172,7 +172,7 @@ def _split(names: Sequence[str], option: str) -> list[str]:
 
 
 def _kind(path: Path | None, kind: str | None) -> str:
-    """Return the output format.
+    """Return the output format: the requested format, or the format of the file's extension.
 
     Raises:
         ValueError: the format is unknown, or is Parquet without an output file.
@@ -191,7 +191,7 @@ def _kind(path: Path | None, kind: str | None) -> str:
 
 
 def _written(rows: Hashes | Entries, file: IO[bytes], kind: str, shown: bool) -> Generator[None]:
-    """Write all batches, and yield after each batch."""
+    """Write all batches to a file, and yield after each batch."""
     imported("pyarrow")
     import pyarrow as pa
 
@@ -207,7 +207,7 @@ def _written(rows: Hashes | Entries, file: IO[bytes], kind: str, shown: bool) ->
 
 @contextmanager
 def _opened(path: Path | None) -> Iterator[IO[bytes]]:
-    """Open standard output, or a file that replaces ``path`` once it is complete."""
+    """Open standard output, or a new file that replaces ``path`` when it is complete."""
     if path is None:
         file = standard_output()
         yield file

@@ -134,7 +134,7 @@ def verify_command(
 def verified(
     data: Any, template: Template | None, nulls: Nulls, how: How, end: Ending
 ) -> VerifyReport:
-    """Verify a source, and pass the report to ``end``."""
+    """Verify a source; pass the report to ``end``, and return it."""
     differences: Differences = how.differences
     logged = end.log and end.log.verifying()
     try:
@@ -168,7 +168,7 @@ def _written(difference: Difference) -> None:
 
 
 def _seconds(since: str | None) -> float | None:
-    """Return a time in seconds since 1970.
+    """Parse a time, and return it in seconds since 1970.
 
     Raises:
         ValueError: ``since`` is neither a number nor a time.

@@ -59,14 +59,14 @@ class Diagnosis:
     """The doctor's results.
 
     Attributes:
-        facts: the settings and state that the server reported; for a cluster, the node that was
-            passed.
-        measured: the measurements; None if the server was only watched, or for a cluster.
+        facts: the settings and state that the server reported. In a cluster, the facts about the
+            node that was passed.
+        measured: the measurements; None if the server was only watched, or is a cluster.
         use: how clients used the server, since it started or while it was watched; None if the
-            server refuses INFO, or for a cluster.
-        verdicts: the findings, largest gain first, notes last. For a cluster, they name the nodes.
-        cluster: slots and unusable nodes of a cluster; None for a single server.
-        nodes: the results for each primary of the cluster, by host and port.
+            server refuses INFO, or is a cluster.
+        verdicts: the findings, largest gain first, notes last. In a cluster, they name the nodes.
+        cluster: the slots and the unusable nodes of a cluster; None for a single server.
+        nodes: the Diagnosis of each primary in a cluster, by host and port.
     """
 
     facts: Facts
@@ -78,7 +78,7 @@ class Diagnosis:
 
     @property
     def worst(self) -> Grade | None:
-        """The worst grade of the verdicts."""
+        """The worst grade of the verdicts; None if there are no verdicts."""
         return worst(self.verdicts)
 
     def to_dict(self) -> dict[str, Any]:
@@ -97,7 +97,7 @@ class Diagnosis:
         }
 
     def _fields(self) -> dict[str, Any]:
-        """Return all fields except the verdicts."""
+        """Return the fields that servers and nodes share, for JSON."""
         facts = self.facts
         return {
             "server": facts.place,
@@ -134,7 +134,7 @@ def doctor(server: ServerLike = None, announce: Announce = lambda text: None) ->
             info = questions.info()
             facts = read_facts(where, questions, info, questions.slow_log())
             cluster = read_cluster(where, questions, info)
-        # The connection for questions is closed now; only connections that measure are open.
+        # The connection for questions is closed now, so that only measuring connections are open.
         if cluster is not None:
             return _diagnose_all(facts, examine(cluster, announce))
         measured = measure(where, facts, announce)

@@ -29,7 +29,8 @@ NAGLE = (
 )
 ERRORS = "Redis documentation, INFO: https://redis.io/docs/latest/commands/info/"
 
-# For redis-py without and with a pipeline. Source: BOOK, a table of symptoms from 2013.
+# Expected gains with redis-py: from reusing connections, and from pipelines. Source: BOOK, a table
+# from 2013.
 RECONNECTING_GAIN = 2.0
 PIPELINE_GAIN = 5.0
 # Speed-up for SET and GET; 2.7 for LRANGE of 10 items, 16 for 100. Source: hiredis-py's README.
@@ -37,25 +38,27 @@ HIREDIS_GAIN = 1.1
 # A smaller gain from a unix socket does not justify a change.
 UNIX_GAIN = 1.1
 
-# Closed connections that occupy a local port: a program that reuses connections has only a few.
+# Minimum number of closed connections that still occupy a local port, to conclude that connections
+# are not reused.
 WAITING = 1_000
-# With fewer commands per connection, connections are not reused.
+# Connections count as not reused below this number of commands per connection.
 PER_CONNECTION = 10
 CONNECTIONS = 20
 CONNECTIONS_A_SECOND = 2.0
-# Minimum commands to judge how they are sent.
+# Minimum number of commands to judge how commands are sent.
 COMMANDS = 100
-# Minimum share of time that the busiest connection waits for replies; less leaves little to gain.
+# Minimum share of time that the busiest connection waits for replies. Below it, pipelines gain
+# little.
 WAITS = 0.3
-# A connection can't wait for more than 100% of the time. A PING may be slower than the client's
-# commands (4 times, measured on a busy machine); if it is even slower, the client is closer to the
-# server than the doctor.
+# Maximum estimate of the share of time that a connection waits. It may exceed 1, since a PING may
+# take 4 times as long as a client's command (measured on a busy machine). If the estimate is even
+# higher, the client is closer to the server than the doctor.
 NEARER = 5.0
 PER_READ = 1.5
-# Maximum commands per read if commands, smaller than the read buffer (16 KiB), arrive in pieces.
+# Below this number of commands per read, small commands arrive in pieces.
 PIECES_PER_READ = 0.75
 SMALL_BYTES = 4096
-# Linux delays acknowledgements by 40 ms: 25 commands per second, instead of one per round trip.
+# Linux delays acknowledgements by 40 ms, so about 25 commands per second are sent.
 DELAYED_A_SECOND = (15, 27)
 NAGLE_GAIN = 40.0
 ERROR_SHARE = 0.01
@@ -164,7 +167,7 @@ def pipelining(found: Findings) -> Verdict | None:
 
 
 def _busiest(use: Use) -> int:
-    """Return the commands of the busiest connection; if unknown, the average per connection.
+    """Return the number of commands of the busiest connection; if unknown, the average.
 
     Blocking commands, and connections blocked in such a command, are excluded.
     """
@@ -184,7 +187,7 @@ def _in_pieces(use: Use) -> bool:
 def pieces(found: Findings) -> Verdict | None:
     """Check whether small commands take several reads, because clients write them in parts."""
     use = found.use
-    # Clients that reconnect for each command cause other reads.
+    # If clients reconnect for each command, many reads are not of commands.
     if use is None or not use.watched or not _in_pieces(use) or _reconnects(use):
         return None
     assert use.commands_per_read is not None and use.bytes_per_command is not None
@@ -227,7 +230,7 @@ def nagle(found: Findings) -> Verdict | None:
 
 
 def unix_socket(found: Findings) -> Verdict | None:
-    """Check whether TCP is used to a server on this machine that has a unix socket."""
+    """Check whether the server is on this machine and has a unix socket, but TCP is used."""
     facts, measured = found.facts, found.measured
     if facts.way == "unix" or not facts.unix_socket:
         return None
@@ -259,7 +262,7 @@ def unix_socket(found: Findings) -> Verdict | None:
 
 
 def errors(found: Findings) -> Verdict | None:
-    """Check for error replies."""
+    """Check whether the server returned error replies to clients."""
     use = found.use
     if use is None or use.errors is None or use.errors < ERRORS_SEEN:
         return None
@@ -312,7 +315,7 @@ def writes_refused(found: Findings) -> Verdict | None:
 
 
 def pipelines_pay(found: Findings) -> Verdict | None:
-    """Report the gain from pipelines, even for a healthy server."""
+    """Report how much pipelines gain, even if there is no problem."""
     measured = found.measured
     gain = measured and gain_of(measured.pipeline, measured.redis_py)
     if not measured or not gain or pipelining(found) is not None:

@@ -15,13 +15,13 @@ __all__ = ["REACH_S", "Cluster", "Primary", "open_slots", "read_cluster"]
 
 # Seconds for a node to accept a connection, and to answer each question.
 REACH_S = 3.0
-# In CLUSTER NODES: a slot that is being moved to or from another node.
+# A slot that is being moved to or from another node, in CLUSTER NODES.
 OPEN_SLOT = re.compile(r"\[(\d+)-[<>]-\w+\]")
 
 
 @dataclass(frozen=True, eq=False)
 class Primary:
-    """A node of a cluster that serves slots.
+    """A cluster node that serves slots.
 
     Attributes:
         server: the settings of the node, with the announced address.
@@ -61,8 +61,8 @@ def read_cluster(server: Server, questions: Questions, info: Mapping[str, str]) 
 
     Args:
         server: a node of the cluster.
-        questions: questions over a connection to the node.
-        info: the INFO of the node.
+        questions: asks the node, over an open connection.
+        info: the fields of the node's INFO.
 
     Returns:
         The cluster; None if the server is not a cluster node, has no slots yet, or refuses CLUSTER
@@ -86,7 +86,7 @@ def read_cluster(server: Server, questions: Questions, info: Mapping[str, str]) 
 
 
 def open_slots(questions: Questions) -> list[int]:
-    """Return the slots that a node reports as being moved to or from the node."""
+    """Return the slots that are being moved to or from a node, as the node reports."""
     reply = questions.ask("CLUSTER", "NODES")
     lines = text_of(reply or b"").splitlines()
     own = next((line for line in lines if "myself" in line), "")

@@ -23,10 +23,10 @@ TUTORIAL = (
     "Redis documentation, scaling with a cluster: "
     "https://redis.io/docs/latest/operate/oss_and_stack/management/scaling/"
 )
-# A node with at least this multiple of the average counts as uneven.
+# A node is uneven if it has at least this multiple of the average.
 UNEVEN_SLOTS = 1.5
 UNEVEN = 2.0
-# Minimum data or commands to judge.
+# Minimum amount of data, and number of commands, to judge whether they are uneven.
 UNEVEN_BYTES = 64 << 20
 UNEVEN_COMMANDS = 1_000
 # Settings that should be equal on all nodes.
@@ -37,7 +37,7 @@ ClusterRule: TypeAlias = Callable[[Cluster, Mapping[str, Findings]], Verdict | N
 
 
 def names(places: Sequence[str], most: int = NAMED) -> str:
-    """Return the names of nodes as text; only the first names if there are many."""
+    """Return the names of nodes as text; if there are many, only the first names."""
     more = len(places) - most
     if more <= 1:
         return ", ".join(places)
@@ -45,9 +45,10 @@ def names(places: Sequence[str], most: int = NAMED) -> str:
 
 
 def grouped(verdicts: Mapping[str, Sequence[Verdict]]) -> Iterable[Verdict]:
-    """Combine the same finding about several nodes into one verdict, which names the nodes.
+    """Combine equal findings about several nodes into one verdict that names the nodes.
 
-    If the figures differ, the verdict has the figure with the largest gain, and its node's name.
+    If the figures differ, the verdict has the figure and the name of the node with the largest
+    gain.
 
     Args:
         verdicts: the verdicts of each node, by host and port.
@@ -97,7 +98,7 @@ def unreachable(cluster: Cluster, nodes: Mapping[str, Findings]) -> Verdict | No
 
 
 def without_replica(cluster: Cluster, nodes: Mapping[str, Findings]) -> Verdict | None:
-    """Check whether each primary has a replica; if no primary has any, this may be intended."""
+    """Check whether some primaries lack a replica. A cluster without replicas may be intended."""
     alone = tuple(each.place for each in cluster.primaries if not each.replicas)
     if not alone:
         return None
@@ -114,7 +115,7 @@ def without_replica(cluster: Cluster, nodes: Mapping[str, Findings]) -> Verdict 
 
 
 def moving(cluster: Cluster, nodes: Mapping[str, Findings]) -> Verdict | None:
-    """Check for slots that are being moved, which may be left from an interrupted move."""
+    """Check for slots that are being moved, perhaps by a move that was interrupted."""
     slots = sorted({slot for each in cluster.moving.values() for slot in each})
     if not slots:
         return None
@@ -174,7 +175,7 @@ def _uneven(
     shown: Callable[[float], str],
     advice: str,
 ) -> Verdict | None:
-    """Return a verdict if a node has more than ``most`` times the average."""
+    """Return a verdict if the largest value is at least ``most`` times the average."""
     if len(values) < 2 or not sum(values.values()):
         return None
     place = max(values, key=lambda each: values[each])

@@ -1,4 +1,4 @@
-"""Examine the primaries of a cluster: read or watch them in parallel, measure them in turn."""
+"""Examine the primaries of a cluster: read or watch them in parallel, and measure them in turn."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Examined: TypeAlias = tuple[Cluster, Mapping[str, Findings]]
 
 
 class Seen(NamedTuple):
-    """A node's answers about itself, and its slots that are being moved."""
+    """What was read from a node: facts, use, and the slots that are being moved."""
 
     facts: Facts
     use: Use | None
@@ -37,7 +37,7 @@ def examine(cluster: Cluster, announce: Announce) -> Examined:
     """Read the state of all primaries, and measure as many as time allows.
 
     Returns:
-        The cluster, with its unusable nodes; and the findings about all other nodes.
+        The cluster, in which unusable nodes are noted; and the findings about all other nodes.
 
     Raises:
         TransportError: a connection was lost during measurements.
@@ -67,7 +67,7 @@ def watch_all(cluster: Cluster, seconds: float, announce: Announce) -> Examined:
         As for ``examine()``.
 
     Raises:
-        FastrespError: the counters of a node were reset meanwhile.
+        FastrespError: the counters of a node were reset during the watch.
         TransportError: a node was restarted, or its connection was lost.
     """
     opened: list[Questions] = []
@@ -105,7 +105,7 @@ def watch_all(cluster: Cluster, seconds: float, announce: Announce) -> Examined:
 
 
 def _of_all(cluster: Cluster, function: Callable[[Primary], T]) -> tuple[Cluster, dict[Primary, T]]:
-    """Call a function for all primaries, and note where it raises TransportError."""
+    """Call a function for all primaries; if it raises TransportError, note an unusable node."""
     results = in_parallel(cluster.primaries, function)
     good: dict[Primary, T] = {}
     bad: dict[str, str] = {}
@@ -137,7 +137,7 @@ def _of_node(facts: Facts) -> Facts:
 
 
 def _questions(primary: Primary) -> Questions:
-    """Return questions for a new connection to a node.
+    """Connect to a node, and return a Questions object that uses the connection.
 
     Raises:
         TransportError: the node can't be reached.

@@ -33,7 +33,7 @@ __all__ = [
     "usable_socket",
 ]
 
-# The settings used by the rules. Servers before 7.0 accept only one setting per CONFIG GET.
+# The settings that the rules use. Servers before 7.0 accept only one setting per CONFIG GET.
 PARAMETERS = (
     "appendfsync", "client-output-buffer-limit", "io-threads", "repl-disable-tcp-nodelay",
     "save", "unixsocket",
@@ -44,25 +44,26 @@ TIME_WAIT = "06"
 
 @dataclass(frozen=True)
 class Facts:
-    """A server's settings and state, and its connection.
+    """A server's settings and state, and the connection to the server.
 
     Attributes:
         place: the server's address, without a password.
         way: the kind of connection: ``"unix"``, ``"tcp"`` or ``"tls"``.
         local: whether the server is on this machine.
         hiredis: whether redis-py parses replies with hiredis.
-        nodelay: TCP_NODELAY of redis-py's connection; None for a unix socket.
+        nodelay: whether redis-py's connection has TCP_NODELAY; None for a unix socket.
         info: the fields of INFO.
         now: when INFO was read, in seconds since 1970.
         config: the settings in PARAMETERS that CONFIG GET returned.
-        latency: the longest spike of each event in the last day, in milliseconds.
-        slow: commands of non-constant cost in the slow log of the last day.
+        latency: the longest latency spike of each event in the last day, in milliseconds.
+        slow: commands in the slow log of the last day, except cheap commands.
         cores: number of CPU cores that the server may use; None if it is not on this machine.
         swapped: bytes of the server's memory in swap; None if unknown.
-        unix_socket: the path of the server's unix socket if the socket is reachable; else empty.
-        time_wait: closed connections to the server that still occupy a local port.
-        local_ports: number of local ports.
-        unread: refused commands, with the server's error replies.
+        unix_socket: the path of the server's unix socket, if it is on this machine and usable; else
+            empty.
+        time_wait: number of closed connections to the server that still occupy a local port.
+        local_ports: number of local ports for outgoing connections.
+        unread: the server's error replies to refused commands, by the first word of the command.
     """
 
     place: str
@@ -109,13 +110,13 @@ class Facts:
 
     @property
     def save_points(self) -> list[tuple[int, int]]:
-        """The ``save`` setting: seconds since the last save, and changes; empty if unknown."""
+        """The ``save`` setting: pairs of seconds and number of changes; empty if unknown."""
         numbers = [int(each) for each in self.config.get("save", "").split()]
         return list(zip(numbers[::2], numbers[1::2], strict=True))
 
     @property
     def expiring(self) -> float | None:
-        """The share of keys with an expiry, in all databases; None if unknown or without keys."""
+        """The share of keys with an expiry, in all databases; None if there are no keys."""
         keys = expiring = 0
         for name, text in self.info.items():
             if name.startswith("db") and name[2:].isdigit():
@@ -126,7 +127,7 @@ class Facts:
 
     @property
     def memory_left(self) -> float | None:
-        """Bytes left below maxmemory; None if unknown or if there is no limit."""
+        """Number of bytes left below maxmemory; None if unknown, or if there is no limit."""
         most, used = self.number("maxmemory"), self.number("used_memory")
         if not most or used is None:
             return None
@@ -136,13 +137,13 @@ class Facts:
 def read_facts(
     server: Server, questions: Questions, info: Mapping[str, str], log: Sequence[Any]
 ) -> Facts:
-    """Collect the facts.
+    """Read the facts from a server and this machine.
 
     Args:
         server: the server.
-        questions: questions over a connection to the server.
+        questions: asks the server, over an open connection.
         info: the fields of INFO.
-        log: the entries of the slow log to use.
+        log: the slow log's entries to consider.
     """
     from redis.connection import DefaultParser
 
@@ -178,7 +179,7 @@ def read_facts(
 
 
 def _now(info: Mapping[str, str]) -> float:
-    """Return the time of the server's clock, which its logs use; before 6.2, our clock's time."""
+    """Return the time by the server's clock, as in its logs; before 6.2, by our clock."""
     return int(info.get("server_time_usec", 0)) / 1e6 or time.time()
 
 
@@ -198,7 +199,7 @@ def _nodelay(raw: socket.socket) -> bool | None:
 def _server_pid(info: Mapping[str, str]) -> int | None:
     """Return the server's process ID; None if no server has this ID on this machine.
 
-    For example, a server in a container reports the ID that it has in the container.
+    For example, a server in a container reports its ID inside the container.
     """
     pid = info.get("process_id", "")
     try:
@@ -228,7 +229,7 @@ def _cores(pid: int | None) -> int | None:
 
 
 def unix_server(server: Server, path: str) -> Server:
-    """Return the same server, with the same user, over its unix socket."""
+    """Return a Server that connects to a server's unix socket as the same user."""
     import redis
 
     names = ("db", "username", "password", "credential_provider")
@@ -240,10 +241,11 @@ def unix_server(server: Server, path: str) -> Server:
 
 
 def usable_socket(server: Server, info: Mapping[str, str], path: str) -> str:
-    """Return the path if this server listens there and accepts our login; else empty.
+    """Return the path if the server listens on this unix socket and accepts our login; else "".
 
-    The result is empty if the connection already uses a unix socket. The password is sent only to
-    the process ID that the server reports: behind a tunnel, another server may own this path.
+    The result is empty if the connection already uses a unix socket. The password is sent only if
+    the listening process has the ID that the server reports: if the server is behind a tunnel,
+    another server may own this path.
     """
     if not path or "path" in server.settings:
         return ""
@@ -252,7 +254,7 @@ def usable_socket(server: Server, info: Mapping[str, str], path: str) -> str:
             return ""
         other = unix_server(server, path)
         connection = other.connect(SOCKET_TIMEOUT_S)
-    except OSError:  # a TransportError is one
+    except OSError:  # base class of TransportError
         return ""
     try:
         reply = Questions(other, connection).ask("INFO", "server")
@@ -267,7 +269,7 @@ def _listener(path: str) -> str:
     """Return the ID of the process that listens on a unix socket; empty if unknown.
 
     Raises:
-        OSError: no process listens there.
+        OSError: no process listens on the path.
     """
     if not stat.S_ISSOCK(os.stat(path).st_mode) or not hasattr(socket, "SO_PEERCRED"):
         return ""
@@ -279,7 +281,7 @@ def _listener(path: str) -> str:
 
 
 def _time_wait(raw: socket.socket) -> int:
-    """Count the connections to the same address and port that are in TIME_WAIT (one minute)."""
+    """Count the closed connections to the same address and port, in state TIME_WAIT (1 minute)."""
     if raw.family == socket.AF_UNIX:
         return 0
     peer = raw.getpeername()

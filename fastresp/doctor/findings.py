@@ -1,4 +1,4 @@
-"""The input of the rules: everything that the doctor knows about a server."""
+"""The input of the rules."""
 
 from __future__ import annotations
 
@@ -34,5 +34,5 @@ Rule: TypeAlias = Callable[[Findings], Verdict | None]
 
 
 def gain_of(rate: float | None, other: float | None) -> float | None:
-    """Return one rate divided by the other; None if either was not measured."""
+    """Return ``rate`` divided by ``other``; None if one of them was not measured."""
     return rate / other if rate and other else None

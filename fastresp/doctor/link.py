@@ -1,4 +1,4 @@
-"""Send pre-encoded commands over a redis-py connection, to measure a loop without a client."""
+"""Measure commands without a client: send encoded bytes over a redis-py connection."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["PING", "BoundedSocket", "Link", "rate_of"]
 PING = pack("PING")
 PAUSE_S = 0.001
 ROUNDS = 3
-# Replies are a status or an error.
+# Maximum bytes of a reply, which is a status or an error.
 REPLY_BYTES = 65536
 # Maximum bytes that redis-py reads over one connection; the lists have at most 2.3 MB.
 CLIENT_BYTES = 3 << 20
@@ -27,13 +27,13 @@ CLIENT_S = 30.0
 
 
 def rate_of(step: Callable[[], object], count: int, *, seconds: float, most: int) -> float:
-    """Return commands per second, the best of three rounds, since noise only slows a round.
+    """Measure commands per second in three rounds; return the fastest round.
 
     Args:
         step: runs ``count`` commands.
         count: commands per step.
-        seconds: the time for all rounds; the last step may exceed it.
-        most: stop a round after a third of this many commands.
+        seconds: stop after this time, divided by the rounds; the last step may exceed it.
+        most: stop after this many commands, divided by the rounds.
     """
     best = 0.0
     for _ in range(ROUNDS):
@@ -47,10 +47,9 @@ def rate_of(step: Callable[[], object], count: int, *, seconds: float, most: int
 
 
 class Link:
-    """The socket of a redis-py connection: sends encoded commands and counts one-line replies.
+    """Sends encoded commands over the socket of a redis-py connection, and counts the replies.
 
-    Like redis-benchmark, a Link sends pre-encoded commands and builds no objects from replies, but
-    in a Python loop.
+    This is what redis-benchmark does, but in a Python loop. Each reply is one line.
     """
 
     def __init__(self, server: Server, connection: Any) -> None:
@@ -85,7 +84,7 @@ class Link:
         return received
 
     def round_trips(self, *, seconds: float, most: int) -> list[float]:
-        """Return the round trips of PINGs sent one at a time, in seconds, sorted."""
+        """Send PINGs one at a time; return the times of their round trips in seconds, sorted."""
         taken: list[float] = []
         end = time.perf_counter() + seconds
         while not taken or (len(taken) < most and time.perf_counter() < end):
@@ -95,7 +94,7 @@ class Link:
         return sorted(taken)
 
     def split_round_trip(self, times: int) -> float:
-        """Return the median seconds of a PING written in two parts, as a careless client does."""
+        """Return the median round trip, in seconds, of a PING that is written in two parts."""
         taken = []
         for _ in range(times):
             begin = time.perf_counter()
@@ -107,10 +106,9 @@ class Link:
 
 
 class BoundedSocket:
-    """A socket for redis-py with a limit on bytes and time.
+    """A socket for redis-py that limits the bytes and the time of all reads.
 
-    redis-py's parser has no limits. Our bounded parser can't be used here, since the speed of
-    redis-py is measured.
+    redis-py's own parser has no limits, and is used here because redis-py's speed is measured.
     """
 
     def __init__(self, raw: socket.socket) -> None:

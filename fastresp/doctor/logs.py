@@ -15,26 +15,27 @@ __all__ = ["SCRATCH", "Slow", "latency_spikes", "new_entries", "slow_commands"]
 SCRATCH = "fastresp:doctor:"
 # Older entries are ignored.
 AGE_S = 24 * 3600
-# Commands that only read the server's state, including the doctor's own. If such a command is slow,
-# the machine is the cause.
+# Commands that read the server's state, as the doctor does. If such a command is slow, the cause is
+# the machine.
 QUESTIONS = frozenset((
     "ACL", "AUTH", "CLIENT", "COMMAND", "CONFIG", "ECHO", "EXEC", "HELLO", "INFO", "LATENCY",
     "MEMORY", "MULTI", "PING", "PSYNC", "REPLCONF", "SELECT", "SLOWLOG", "SYNC",
 ))  # fmt: skip
-# Commands of constant cost that lack the "fast" flag; servers before 7.0 report no complexity.
+# Commands of constant cost without the flag "fast". Servers before 7.0 do not report a command's
+# complexity.
 CONSTANT = frozenset(("SET", "SETEX", "PSETEX", "GETSET", "APPEND", "UNLINK"))
 
 
 @dataclass(frozen=True)
 class Slow:
-    """The entries of one command in the slow log.
+    """A summary of one command's entries in the slow log.
 
     Attributes:
         name: name of the command, without its arguments, which may be private.
         times: number of entries.
-        longest_ms: the longest entry.
-        total_ms: the sum of all entries.
-        complexity: as COMMAND DOCS describes it; empty if not available.
+        longest_ms: duration of the longest entry, in milliseconds.
+        total_ms: total duration of all entries, in milliseconds.
+        complexity: the complexity from COMMAND DOCS, such as ``O(N)``; empty if unknown.
         client: the name or address of the client with the longest entry.
     """
 
@@ -52,7 +53,10 @@ def new_entries(log: Sequence[Any], after: int) -> list[Any]:
 
 
 def slow_commands(questions: Questions, log: Sequence[Any], now: float) -> list[Slow]:
-    """Summarise the last day of a slow log by command, without commands of constant cost."""
+    """Summarise the last day of a slow log by command.
+
+    Commands of constant or logarithmic cost are omitted.
+    """
     found: dict[str, list[Any]] = defaultdict(list)
     for entry in log:
         name, *arguments = [text_of(each) for each in entry[3]]
@@ -72,13 +76,13 @@ def slow_commands(questions: Questions, log: Sequence[Any], now: float) -> list[
 
 
 def _cost(questions: Questions, name: str) -> tuple[bool, str]:
-    """Return whether a command's cost is constant, and its complexity in the server's words."""
+    """Return whether a command's cost is constant or logarithmic, and the reported complexity."""
     if name in CONSTANT:
         return True, ""
     known = dict(questions.unread)
     docs = questions.ask("COMMAND", "DOCS", name)  # server 7.0 and later
     described = _pairs(_pairs(docs).get(name.lower()))
-    # The part after a comma states assumptions.
+    # Text after a comma states assumptions.
     complexity = str(described.get("complexity", "")).partition(",")[0].rstrip(".")
     if complexity:
         return complexity.startswith(("O(1)", "O(log")), complexity
@@ -97,9 +101,9 @@ def _pairs(reply: Any) -> dict[str, Any]:
 
 
 def latency_spikes(questions: Questions, now: float) -> dict[str, float]:
-    """Return the longest spike of each event in the last day, in milliseconds.
+    """Return the longest latency spike of each event in the last day, in milliseconds.
 
-    The server keeps the last 160 spikes of each event, and the longest since the server started.
+    A server keeps the last 160 spikes of each event, and the longest spike since its start.
     """
     found = {}
     for event in questions.ask("LATENCY", "LATEST") or []:

@@ -6,14 +6,15 @@ from .facts import Facts
 
 __all__ = ["SMALL_BYTES", "WRITES", "WRITING_S", "is_full", "no_writing"]
 
-# Maximum changes of the doctor, including DEL, and their maximum time in seconds.
+# Maximum number of changes that the doctor makes, including DEL, and their maximum time.
 WRITES = 8_500
 WRITING_S = 30.0
 # Write nothing to a server with more than LARGE_BYTES of data. With less than SMALL_BYTES, a save
 # is fast and harmless.
 LARGE_BYTES = 4 << 30
 SMALL_BYTES = 256 << 20
-# Write nothing with less memory than this below maxmemory: a write could evict keys or be refused.
+# Write nothing if less memory than this is left below maxmemory: a write could evict keys, or be
+# refused.
 ROOM_BYTES = 8 << 20
 ROOM_SHARE = 0.1
 
@@ -35,10 +36,10 @@ def no_writing(facts: Facts) -> str:
 
 
 def _saving(facts: Facts) -> str:
-    """Return the save point that the doctor's writes would reach; empty if none or unknown.
+    """Return a message if the doctor's writes would trigger a save; else empty.
 
-    Saving little data is harmless: by default, a server saves 5 minutes after 100 changes. If other
-    changes have reached a save point, it triggers a save even without the doctor.
+    A save of little data is harmless: by default, a server saves 5 minutes after 100 changes. If
+    other changes have already reached a save point, the server saves even without the doctor.
     Source: redis.conf, and serverCron() of Redis.
     """
     changes, last = facts.number("rdb_changes_since_last_save"), facts.number("rdb_last_save_time")
@@ -55,6 +56,9 @@ def _saving(facts: Facts) -> str:
 
 
 def is_full(facts: Facts) -> bool:
-    """Return whether a write, or even a connection's buffers, could evict keys or be refused."""
+    """Return whether so little memory is left that a write could evict keys, or be refused.
+
+    Even the buffers of a connection could evict keys.
+    """
     left, most = facts.memory_left, facts.number("maxmemory")
     return left is not None and most is not None and left < max(ROOM_BYTES, most * ROOM_SHARE)

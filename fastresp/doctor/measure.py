@@ -37,7 +37,7 @@ VALUE = "x" * 100
 EXPIRY_S = 60
 STEP_S = 0.2
 STEP_COMMANDS = 5_000
-# Fewer writes, since they reach replicas and the append-only file, and count toward the next save.
+# Writes are fewer, since they reach replicas and the append-only file, and may trigger a save.
 STEP_WRITES = 600
 REMOVALS = 10
 REMOVAL_PAUSE_S = 0.02
@@ -50,7 +50,7 @@ UNIX_DEPTH = 100
 RECONNECTIONS = 50
 TIMEOUT_S = 5.0
 SLOTS_TRIED = 64
-# Error replies of a cluster node to a key in a slot that it does not serve.
+# Error codes of a cluster node that does not serve the slot of a key.
 OTHER_SLOT = frozenset(("MOVED", "ASK", "CLUSTERDOWN"))
 ROWS = 20_000
 
@@ -74,29 +74,29 @@ points, the writes may trigger a save."""
 
 @dataclass
 class Measured:
-    """The measurements. Rates are commands per second; None if not measured.
+    """The measurements. Rates are in commands per second. A value is None if not measured.
 
     Attributes:
         full: whether memory is so close to maxmemory that even a reply could evict keys.
         command: the command of all measurements except ``depths``: ``"SET"``, or ``"PING"`` if the
             doctor may not write.
         reading_only: why nothing was written; empty if writes were measured.
-        refused: the measurements that the server refused, with the error replies.
-        round_trip_ms: median of a PING, in milliseconds.
-        round_trip_p99_ms: 99th percentile of a PING, in milliseconds.
-        depths: pre-encoded PINGs, by the number in flight.
-        ready: pre-encoded commands, one at a time, in a Python loop; ``redis-benchmark -c 1``
-            measures the same in C.
-        redis_py: redis-py, one command at a time over one connection.
-        reconnecting: redis-py, with a new connection for each command.
-        pipeline: redis-py, in pipelines of PIPELINE commands.
+        refused: the server's error reply to each measurement that it refused, by name.
+        round_trip_ms: median round trip of a PING, in milliseconds.
+        round_trip_p99_ms: 99th percentile of the round trips, in milliseconds.
+        depths: the rates of encoded PINGs, by the number of PINGs in flight.
+        ready: the rate of encoded commands that are sent one at a time, in a Python loop;
+            ``redis-benchmark -c 1`` measures the same in C.
+        redis_py: the rate of redis-py, one command at a time over one connection.
+        reconnecting: the rate of redis-py with a new connection for each command.
+        pipeline: the rate of redis-py in pipelines of PIPELINE commands.
         encoder_ns: nanoseconds to encode a command on this machine.
-        read_items: list items per second that redis-py reads.
-        load: ``mass_insert()``.
-        unix: as ``depths``, over the server's unix socket, with one PING in flight.
+        read_items: how many list items per second redis-py reads.
+        load: the rate of ``mass_insert()``.
+        unix: the rate of PINGs over the server's unix socket, with one PING in flight.
         unix_deep: as ``unix``, with UNIX_DEPTH PINGs in flight.
-        split_ms: milliseconds for a PING written in two parts, if TCP_NODELAY is off.
-        leftover: why the keys could not be removed; empty if they were removed.
+        split_ms: milliseconds for a PING that is written in two parts; None if TCP_NODELAY is on.
+        leftover: why the doctor's keys could not be removed; empty if they were removed.
     """
 
     full: bool = False
@@ -128,14 +128,15 @@ def measure(
         server: the server.
         facts: the server's settings and state.
         announce: called with the name of each step as it starts.
-        slots: slots of a cluster node, for the doctor's keys; empty if unknown.
+        slots: the slots of a cluster node, one of which the doctor's keys must have; empty for a
+            single server.
 
     Raises:
         TransportError: the connection was lost.
     """
     measured = Measured(reading_only=no_writing(facts), full=is_full(facts))
     _encoder(measured)
-    # Delay signals while a write is in flight: a SET that runs after the DEL would leave its key.
+    # Delay signals while a write is in flight. If a SET ran after the DEL, its key would remain.
     undisturbed = Undisturbed()
     with _link(server) as link, undisturbed:
         scratch = Scratch(link, slots)
@@ -144,7 +145,7 @@ def measure(
                 measured.reading_only = scratch.refusal()
             _traffic(server, facts, scratch, measured, announce, undisturbed)
         finally:
-            with Undisturbed():  # an interruption ends ``undisturbed``
+            with Undisturbed():  # because an interruption has ended ``undisturbed``
                 measured.leftover = scratch.remove(server)
     return measured
 
@@ -168,7 +169,7 @@ class Scratch:
                 break
 
     def refusal(self) -> str:
-        """Return why the server refuses writes; empty if it accepts them."""
+        """Try a write; return why the server refuses it, or an empty string."""
         self.used = True  # even if this fails, the SET may have run
         for _ in range(SLOTS_TRIED):
             try:
@@ -193,7 +194,7 @@ class Scratch:
         return f"{self.prefix}list"
 
     def fill_list(self, connection: Any) -> None:
-        """Create the list with an expiry in one transaction, so it expires if we are killed."""
+        """Create the list and its expiry in one transaction, so that it can't remain forever."""
         for command in (
             ("MULTI",),
             ("RPUSH", self.list_key, *[VALUE] * LIST_ITEMS),
@@ -204,7 +205,7 @@ class Scratch:
             connection.read_response()
 
     def remove(self, server: Server) -> str:
-        """Delete all keys over a new connection; return the error, or an empty string."""
+        """Delete all keys over a new connection; return an error message, or an empty string."""
         import redis
 
         if not (self.used and is_own(self)):
@@ -218,7 +219,7 @@ class Scratch:
                     if not link.connection.read_response():
                         break
                     time.sleep(REMOVAL_PAUSE_S)
-        except (redis.RedisError, OSError) as error:  # a TransportError is one
+        except (redis.RedisError, OSError) as error:  # includes TransportError
             return f"the keys under {self.prefix} expire by themselves in {EXPIRY_S} s: {error}"
         return ""
 
@@ -240,7 +241,7 @@ def _traffic(
     measured.command = name
 
     def allowed(what: str, step: Callable[[], T]) -> T | None:
-        with undisturbed.lifted:  # a signal that arrived during the last measurement is raised here
+        with undisturbed.lifted:  # raises a signal that arrived during the last measurement
             announce(what)
         return _allowed(server, measured, what, step)
 
@@ -273,7 +274,7 @@ def _traffic(
 
 
 def _allowed(server: Server, measured: Measured, what: str, step: Callable[[], T]) -> T | None:
-    """Run one measurement; if the server refuses a command, keep the error reply.
+    """Run one measurement; if the server refuses a command, note the error and return None.
 
     Raises:
         TransportError: the connection was lost.
@@ -312,7 +313,7 @@ def _pings(link: Link, depth: int) -> float:
 
 
 def _unix(server: Server, facts: Facts, link: Link, measured: Measured) -> None:
-    """Measure PINGs over the unix socket and TCP alternately, since the machine's load changes."""
+    """Measure PINGs over the unix socket and TCP in turn, so that both see the same load."""
     with suppress(FastrespError), _link(unix_server(server, facts.unix_socket)) as other:
         for depth in (1,) if measured.full else (1, UNIX_DEPTH):
             rate = _pings(other, depth)
@@ -338,16 +339,16 @@ def _reconnect(server: Server, command: tuple[str, ...]) -> None:
 
 
 def _read_list(server: Server, scratch: Scratch) -> float:
-    """Return the list items per second that redis-py reads."""
+    """Return how many list items per second redis-py reads."""
     with _link(server) as link, _client(server) as client:
         scratch.fill_list(link.connection)
         lines = ("LRANGE", scratch.list_key, 0, -1)
-        # With redis-py's own client, since our connections have another parser.
+        # With redis-py's own client, since our connections do not have redis-py's parser.
         return _repeated(lambda: client.execute_command(*lines), LIST_ITEMS, 20_000)
 
 
 def _load(server: Any, scratch: Scratch) -> float:
-    """Return the rate of a short ``mass_insert()``.
+    """Run a short ``mass_insert()``, and return commands per second.
 
     Raises:
         CommandError: the server refused a command of the load.
@@ -371,7 +372,7 @@ def _repeated(step: Callable[[], object], count: int, most: int) -> float:
 
 
 def _encoder(measured: Measured) -> None:
-    """Measure encoding, the best of three rounds, since noise only slows a round."""
+    """Measure the encoder in three rounds, and keep the fastest round."""
     rows = [(f"key:{i}", VALUE) for i in range(ROWS)]
     taken = []
     for _ in range(3):

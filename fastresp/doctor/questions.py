@@ -1,4 +1,4 @@
-"""Send commands that read a server's state, and note refused commands."""
+"""Read a server's state, and note which commands the server refuses."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ SLOWLOG_ENTRIES = 128
 
 
 class Questions:
-    """Sends commands that read a server's state over a redis-py connection, and notes refusals.
+    """Sends commands that read a server's state, over one redis-py connection.
 
     Attributes:
-        unread: the first word of each refused command, and the server's error reply.
+        unread: the server's error replies to refused commands, by the first word of the command.
     """
 
     def __init__(self, server: Server, connection: Any) -> None:
@@ -29,7 +29,7 @@ class Questions:
         self.unread: dict[str, str] = {}
 
     def ask(self, *command: str) -> Any:
-        """Return the reply; None if the server refuses the command.
+        """Send a command, and return the reply; None if the server refuses the command.
 
         Raises:
             TransportError: the connection was lost.
@@ -59,7 +59,7 @@ def text_of(value: Any) -> str:
 
 @contextmanager
 def understanding(server: Server) -> Iterator[None]:
-    """Convert exceptions from parsing replies to a TransportError.
+    """If the block raises because it can't parse a reply, raise a TransportError instead.
 
     Raises:
         TransportError: a reply can't be parsed.

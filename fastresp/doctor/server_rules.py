@@ -29,27 +29,29 @@ RELEASES = {
     ),
 }
 
-# Shares of maxmemory in use with which a large load may reach the limit, and almost any load will.
+# Shares of maxmemory in use. Above the first, a large load may reach the limit. Above the second,
+# almost any load does.
 MEMORY_HIGH, MEMORY_NEAR = 0.75, 0.9
-# With a smaller share of keys with an expiry, a volatile-* policy soon has no key to evict.
+# If fewer keys than this share have an expiry, a volatile-* policy soon has no key to evict.
 EXPIRING_FEW = 0.1
-# Evictions per command; a cache that mostly answers reads has fewer evictions.
+# Minimum evictions per command for a problem. A cache that mostly answers reads has fewer.
 EVICTED_SHARE = 0.1
-# Below this, code and buffers make the fragmentation ratio meaningless.
+# With less memory in use, code and buffers make the fragmentation ratio meaningless.
 SWAP_MEMORY_BYTES = 64 << 20
 SWAP_RATIO = 0.9
 SWAPPED_BYTES = 1 << 20
-# Share of the process's memory in swap. A kernel may swap out a smaller share that is never used.
+# Minimum share of the process's memory in swap for a problem: a kernel may swap out a small part
+# that is never used.
 SWAPPED_SHARE = 0.05
-# The default of min-replicas-max-lag, and the soft limit of client-output-buffer-limit for
-# replicas: the server disconnects a replica that exceeds it for a minute. Source: redis.conf.
+# The default of min-replicas-max-lag; and the default soft limit of client-output-buffer-limit for
+# replicas. A replica that exceeds this limit for a minute is disconnected. Source: redis.conf.
 LAG_S = 10
 BEHIND_BYTES = 64 << 20
 # Bytes sent to a replica for one SET of the doctor.
 REPLICATED_BYTES = 200
 SPIKE_MS = 20
 SLOW_MS, SLOW_TIMES, SLOW_TOTAL_MS = 100, 3, 30
-# Share of the watched time.
+# Minimum share of the watched time that slow commands take, for a problem.
 SLOW_SHARE = 0.1
 INSTEAD = {
     "KEYS": "SCAN instead of KEYS: it iterates in small steps",
@@ -94,7 +96,7 @@ def aof_always(found: Findings) -> Verdict | None:
 
 
 def memory(found: Findings) -> Verdict | None:
-    """Check how close the server is to maxmemory, and what it does when it reaches the limit."""
+    """Check whether memory is close to maxmemory, and what happens when it is full."""
     facts = found.facts
     most, left = facts.number("maxmemory"), facts.memory_left
     if not most or left is None:
@@ -135,7 +137,7 @@ def memory(found: Findings) -> Verdict | None:
 
 
 def evicted(found: Findings) -> Verdict | None:
-    """Check whether keys are being evicted; earlier evictions may be irrelevant."""
+    """Check whether keys are evicted. Evictions before the watch may be irrelevant."""
     use = found.use
     if use is None or not use.watched or not use.evicted:
         return None
@@ -152,7 +154,7 @@ def evicted(found: Findings) -> Verdict | None:
 
 
 def swap(found: Findings) -> Verdict | None:
-    """Check for swapped memory, reported by the kernel, or suggested by the server's INFO."""
+    """Check whether server memory is in swap: the kernel reports this, or INFO suggests it."""
     facts = found.facts
     advice = (
         "Free memory on the server's machine, or lower maxmemory below its RAM: reading a page "
@@ -176,7 +178,7 @@ def swap(found: Findings) -> Verdict | None:
     if ratio is None or used is None or used < SWAP_MEMORY_BYTES or not 0 < ratio < SWAP_RATIO:
         return None
     if facts.swapped is not None:
-        return None  # the kernel knows better: pages may never have been used
+        return None  # the kernel's figure shows no swap, whatever the ratio suggests
     return Verdict(
         "swap", "advice", "A part of the server's memory may be in swap",
         f"mem_fragmentation_ratio {ratio:.2f}: less memory is resident than in use "
@@ -187,7 +189,7 @@ def swap(found: Findings) -> Verdict | None:
 
 
 def io_threads(found: Findings) -> Verdict | None:
-    """Check for more I/O threads than cores, or one busy thread and idle cores."""
+    """Check whether there are too many I/O threads, or too few while the only thread is busy."""
     facts, use = found.facts, found.use
     threads = int(facts.config.get("io-threads", 0) or 0)
     if not threads or not facts.cores:
@@ -212,7 +214,7 @@ def io_threads(found: Findings) -> Verdict | None:
 
 
 def replicas(found: Findings) -> Verdict | None:
-    """Report replicas, to which each write is sent, and check whether they keep up."""
+    """Report the replicas, and check whether they keep up with the writes."""
     facts = found.facts
     count = int(facts.number("connected_slaves") or 0)
     if not count:
@@ -255,7 +257,7 @@ def replicas(found: Findings) -> Verdict | None:
 
 
 def _replica_limit(facts: Facts) -> float:
-    """Return the maximum bytes that a replica may be behind: the soft or else the hard limit."""
+    """Return how many bytes a replica may be behind: the soft limit or, if 0, the hard limit."""
     text = facts.config.get("client-output-buffer-limit", "")
     limits = re.search(r"(?:slave|replica) (\d+) (\d+)", text)
     if limits is None:
@@ -289,7 +291,7 @@ def replica_nagle(found: Findings) -> Verdict | None:
 
 
 def replica(found: Findings) -> Verdict | None:
-    """Check whether the server is a replica; this is only a note if the server is watched."""
+    """Check whether the server is a replica. If it is only watched, this is just a note."""
     facts, watched = found.facts, found.measured is None
     if not facts.replica:
         return None
@@ -305,7 +307,7 @@ def replica(found: Findings) -> Verdict | None:
 
 
 def slow_commands(found: Findings) -> Verdict | None:
-    """Check for slow commands of non-constant cost, which block all other commands."""
+    """Check the slow log for expensive commands, which block all other commands."""
     rows = [
         row for row in found.facts.slow
         if row.longest_ms >= SLOW_MS
@@ -328,7 +330,7 @@ def slow_commands(found: Findings) -> Verdict | None:
         figure += (
             f"; {share:.1%} of the {'watched time' if watched else 'time since the server started'}"
         )
-        # Without watching, the slow commands may be old, or from an otherwise idle server.
+        # Unless the server was watched, the entries may be old, or the server mostly idle.
         if watched and share >= SLOW_SHARE:
             grade, gain = "problem", 1 / (1 - min(0.9, share))
     advice = "; ".join(dict.fromkeys(map(_instead, rows[:4])))
@@ -343,7 +345,7 @@ def slow_commands(found: Findings) -> Verdict | None:
 
 
 def _instead(row: Slow) -> str:
-    """Return advice on a slow command."""
+    """Return advice about a slow command."""
     if row.name in INSTEAD:
         return f"use {INSTEAD[row.name]}"
     if row.complexity.startswith("O("):
@@ -352,16 +354,16 @@ def _instead(row: Slow) -> str:
 
 
 def _share(use: Use | None, names: set[str]) -> float | None:
-    """Return the share of time spent in these commands; None if INFO does not report it."""
+    """Return the share of time that these commands took; None if INFO does not report it."""
     if use is None or not use.calls:
         return None
-    # A subcommand is counted as command|subcommand.
+    # INFO counts a subcommand as command|subcommand.
     taken = sum(u for name, (_, u) in use.calls.items() if name.partition("|")[0] in names)
     return taken / (use.seconds * 1e6)
 
 
 def spikes(found: Findings) -> Verdict | None:
-    """Check for latency spikes in the server's monitor, except slow commands."""
+    """Check the server's latency monitor for spikes that were not caused by commands."""
     events = {
         name: ms for name, ms in found.facts.latency.items()
         if ms >= SPIKE_MS and not name.endswith("command")
@@ -380,7 +382,7 @@ def spikes(found: Findings) -> Verdict | None:
 
 
 def old_version(found: Findings) -> Verdict | None:
-    """Check for an old, slower version."""
+    """Check whether the server's version lacks known improvements of throughput."""
     facts: Facts = found.facts
     numbers = facts.version_numbers
     if not numbers or numbers >= OLD[facts.product]:

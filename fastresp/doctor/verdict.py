@@ -1,4 +1,4 @@
-"""A verdict: a limit of the throughput, with evidence, advice, and the source of the rule."""
+"""A verdict: a finding with evidence, advice, and the source of the rule."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ class Verdict:
         gain: the expected throughput, as a multiple of the current throughput; None if the finding
             is not about speed, or the gain is unknown.
         expected: the gain in words.
-        source: the source of the rule.
-        nodes: the affected nodes of a cluster; empty for a single server, or the whole cluster.
+        source: the publication that supports the rule.
+        nodes: the affected nodes of a cluster; empty if the finding is about a single server, or
+            about the whole cluster.
     """
 
     code: str
@@ -42,7 +43,7 @@ class Verdict:
 
 
 def in_order(verdicts: Iterable[Verdict]) -> list[Verdict]:
-    """Sort by gain, largest first, with data at risk before speed, and notes last."""
+    """Sort verdicts: data at risk first, then by gain, largest first, and notes last."""
     return sorted(verdicts, key=_place)
 
 

@@ -1,4 +1,7 @@
-"""How clients use a server: differences of its counters, without the doctor's own commands."""
+"""Find out how clients use a server, from changes of its counters.
+
+A Look is the counters at one moment; a Use is the difference between two looks.
+"""
 
 from __future__ import annotations
 
@@ -31,23 +34,24 @@ __all__ = [
 
 # Commands that set up a connection.
 SETUP = frozenset(("client", "hello", "auth", "select", "quit", "reset", "readonly"))
-# redis-py sends CLIENT SETINFO twice, an error before server version 7.2. Since 8.0, it also sends
-# CLIENT MAINT_NOTIFICATIONS over TCP, which only Redis Enterprise knows.
+# Error replies per connection of redis-py. It sends CLIENT SETINFO twice, which servers before 7.2
+# refuse. Since redis-py 8.0, it also sends CLIENT MAINT_NOTIFICATIONS over TCP, which only Redis
+# Enterprise accepts.
 SETINFO_ERRORS = 2
 MAINTENANCE_ERRORS = 1
 SETINFO_VERSION = (7, 2)
 COUNTS_NO_REFUSED = (7, 0)
-# With more clients, CLIENT LIST would block the server for too long.
+# Maximum number of clients for CLIENT LIST, which would block the server for too long.
 CLIENTS_LISTED = 5_000
 BEAT_S = 0.2
 PINGS, PINGS_S, PAUSE_S = 20, 0.2, 0.002
-# A client blocked in one of these commands waits for other clients, not for a reply. XREAD is
-# included, although not every XREAD blocks, since INFO does not distinguish the two kinds.
+# A client in one of these commands waits for other clients, not for the server. XREAD is included,
+# although it need not block, since INFO does not show which XREADs block.
 BLOCKING = frozenset((
     "blmove", "blmpop", "blpop", "brpop", "brpoplpush", "bzmpop", "bzpopmax", "bzpopmin", "wait",
     "waitaof", "xread", "xreadgroup",
 ))  # fmt: skip
-# A proxy or firewall may close a connection that is silent for longer.
+# Maximum seconds of silence: a proxy or firewall may close a silent connection.
 SILENCE_S = 30.0
 
 
@@ -59,7 +63,7 @@ class Look:
         seconds: the time, from a monotonic clock.
         info: the fields of INFO.
         clients: the lines of CLIENT LIST, by client ID; None if not requested, or refused.
-        own: number of the doctor's own commands since the previous look, and their bytes.
+        own: numbers of the doctor's own commands and of their bytes since the previous look.
     """
 
     seconds: float
@@ -70,28 +74,29 @@ class Look:
 
 @dataclass(frozen=True)
 class Use:
-    """How a server was used for some time. Fields are None if the server does not report them.
+    """How a server was used in a period. A field is None if the server does not report it.
 
     Attributes:
-        watched: True if the doctor watched for these seconds; False for the time since the start.
-        seconds: length of the time.
-        commands: commands that ran, except for connection setup.
-        connections: connections opened.
-        reads: reads from sockets.
-        bytes: bytes received.
-        errors: error replies, except for connection setup.
+        watched: whether the doctor watched the server; if not, the period is the time since the
+            server's start.
+        seconds: length of the period.
+        commands: number of commands that ran, except for connection setup.
+        connections: number of connections opened.
+        reads: number of reads from sockets.
+        bytes: number of bytes received.
+        errors: number of error replies, except for connection setup.
         error_codes: number of error replies of each code.
-        calls: number of calls of each command, and their total microseconds.
+        calls: for each command, the number of calls and their total microseconds.
         cpu: CPU seconds of the server.
-        clients: connections open at the end.
-        active: connections that sent commands.
-        senders: active connections whose last command is not in BLOCKING.
-        busiest: commands of the busiest sender.
+        clients: number of connections at the end of the period.
+        active: number of connections that sent commands.
+        senders: number of active connections whose last command is not in BLOCKING.
+        busiest: number of commands of the busiest sender.
         busiest_name: the name or address of the busiest sender.
-        round_trip_s: seconds of a PING of the doctor; None if not watched.
-        evicted: keys evicted.
-        rejected: connections refused.
-        replicated: bytes of writes sent to each replica.
+        round_trip_s: median round trip of the doctor's PINGs in seconds; None if not watched.
+        evicted: number of evicted keys.
+        rejected: number of refused connections.
+        replicated: number of bytes sent to each replica.
     """
 
     watched: bool
@@ -128,14 +133,14 @@ class Use:
 
     @property
     def error_share(self) -> float | None:
-        """Errors divided by commands, including refused and unknown commands."""
+        """Share of commands that got an error; refused and unknown commands count as commands."""
         if self.errors is None or not self.commands + self.errors:
             return None
         return min(1.0, self.errors / max(self.commands, self.errors))
 
     @property
     def blocking(self) -> int:
-        """Number of commands in BLOCKING."""
+        """Number of calls of commands in BLOCKING."""
         return sum(count for name, (count, _) in self.calls.items() if name in BLOCKING)
 
     def per_second(self, count: float) -> float:
@@ -147,16 +152,16 @@ class Watching:
 
     Args:
         server: the server.
-        questions: questions over a connection to the server.
+        questions: asks the server, over an open connection.
     """
 
     def __init__(self, server: Server, questions: Questions) -> None:
         self._server = server
         self._questions = questions
-        self._own, self._own_bytes = 0, 0  # the doctor's commands since the first look
+        self._own, self._own_bytes = 0, 0  # counts of the doctor's commands since the first look
 
     def begin(self) -> None:
-        """Read the counters.
+        """Read the counters at the start.
 
         Raises:
             TransportError: the server refuses INFO, or the connection was lost.
@@ -168,7 +173,7 @@ class Watching:
         self._silence = _silence(questions)
         self._round_trip = _round_trip(questions)
         self._first = look(questions, clients)
-        self._say_info("all")  # the look's own INFO
+        self._say_info("all")  # the INFO of the first look, which the second look counts
         if "total_commands_processed" not in self._first.info:
             words = questions.unread.get("INFO", "it has no total_commands_processed")
             raise TransportError(
@@ -177,7 +182,7 @@ class Watching:
             )
 
     def beat(self) -> None:
-        """Keep the connection open: the server, or a firewall, may close a silent connection."""
+        """Send a command if the connection was silent for long, so that it is not closed."""
         if time.monotonic() - self._spoken > self._silence:
             self._questions.ask("INFO", "server")
             self._say_info("server")
@@ -188,10 +193,10 @@ class Watching:
         self._spoken = time.monotonic()
 
     def end(self) -> tuple[Facts, Use]:
-        """Read the counters again.
+        """Read the counters at the end; return the server's facts, and how it was used.
 
         Raises:
-            FastrespError: the counters were reset meanwhile.
+            FastrespError: the counters were reset during the watch.
             TransportError: the server was restarted, or the connection was lost.
         """
         questions, first = self._questions, self._first
@@ -208,7 +213,7 @@ class Watching:
 def watch_server(
     server: Server, questions: Questions, seconds: float, announce: Announce
 ) -> tuple[Facts, Use]:
-    """Read the counters, wait, and read them again; raises as ``Watching`` does."""
+    """Watch a server for some seconds; return and raise as ``Watching`` does."""
     watching = Watching(server, questions)
     watching.begin()
     wait([watching], seconds, announce)
@@ -216,17 +221,17 @@ def watch_server(
 
 
 def _silence(questions: Questions) -> float:
-    """Return how long to stay silent: less than the server's idle ``timeout``."""
+    """Return the maximum seconds of silence: less than the server's idle ``timeout``."""
     reply = questions.ask("CONFIG", "GET", "timeout")
     most = int(reply[1]) if reply else 0
     return min(SILENCE_S, most / 2) if most else SILENCE_S
 
 
 def _round_trip(questions: Questions) -> float:
-    """Return the median seconds of a PING, which takes the same time if the server refuses it.
+    """Return the median round trip of a PING in seconds, even if the server refuses PING.
 
-    Each PING follows a pause. Without the pause, a PING took 12-35 us where a client needed 55 us
-    for a command: the client's own work, which a pipeline also saves, would be missing.
+    Each PING follows a pause. Without it, a PING took 12-35 us when a client needed 55 us for a
+    command: the time would exclude the client's own work, which a pipeline also saves.
     """
     known, taken = dict(questions.unread), list[float]()
     while not taken or (len(taken) < PINGS and sum(taken) < PINGS_S):
@@ -239,7 +244,7 @@ def _round_trip(questions: Questions) -> float:
 
 
 def wait(servers: Sequence[Watching], seconds: float, announce: Announce) -> None:
-    """Wait while servers are watched."""
+    """Wait while servers are watched, and keep their connections open."""
     begin = time.monotonic()
     while (left := begin + seconds - time.monotonic()) > 0:
         announce(f"watching, {left:.0f} s more")
@@ -254,7 +259,10 @@ def look(questions: Questions, clients: Mapping[str, Mapping[str, str]] | None =
 
 
 def _clients(questions: Questions, own_id: int | None) -> dict[str, dict[str, str]] | None:
-    """Return CLIENT LIST by client ID, without our connection; None if refused or too long."""
+    """Return the fields of CLIENT LIST by client ID, without our own connection.
+
+    None if the server refuses it, or has too many clients.
+    """
     if own_id is None:
         return None
     counts = parse_info(questions.ask("INFO", "clients"))
@@ -343,7 +351,7 @@ def _use(
 
 
 def _cpu(info: Mapping[str, str]) -> float:
-    """Return the CPU seconds of the thread that runs commands, or else of the process."""
+    """Return the CPU seconds of the thread that runs commands; if unknown, of the process."""
     for suffix in ("_main_thread", ""):
         if f"used_cpu_sys{suffix}" in info:
             return float(info[f"used_cpu_sys{suffix}"]) + float(info[f"used_cpu_user{suffix}"])
@@ -375,11 +383,11 @@ def _error_codes(a: Mapping[str, str], b: Mapping[str, str]) -> dict[str, int]:
 
 
 def _connections(first: Look, second: Look) -> dict[str, Any]:
-    """Return the active connections and the busiest connection, as fields of Use."""
+    """Return fields of Use: the numbers of active connections and senders, and the busiest."""
     if first.clients is None or second.clients is None:
         return {}
     window = second.seconds - first.seconds
-    # Replicas and primaries are not clients; connections idle for the whole time sent nothing.
+    # Replicas and primaries are not clients. Connections that were idle all the time sent nothing.
     clients = [each for each in second.clients.values() if not set("SM") & set(each["flags"])]
     active = [each for each in clients if _within(each.get("idle", "0"), window)]
     senders = [each for each in active if each.get("cmd") not in BLOCKING]
@@ -387,7 +395,7 @@ def _connections(first: Look, second: Look) -> dict[str, Any]:
         (int(each["tot-cmds"]) - int(first.clients.get(each["id"], {}).get("tot-cmds", 0)), each)
         for each in senders
         if each.get("tot-cmds", "").isdigit()
-        # An older connection that the first list lacks may have sent its commands earlier.
+        # If an older connection is missing in the first list, its commands may be older.
         and (each["id"] in first.clients or _within(each.get("age", "0"), window))
     ]
     found = {"active": len(active), "senders": len(senders)}
@@ -398,8 +406,8 @@ def _connections(first: Look, second: Look) -> dict[str, Any]:
 
 
 def _within(seconds: str, window: float) -> bool:
-    """Return whether ``idle`` or ``age`` of CLIENT LIST may be within the last ``window`` seconds.
+    """Return whether ``seconds``, from CLIENT LIST, may be less than ``window``.
 
-    The server counts whole seconds, so 0.1 s across a full second is reported as 1.
+    The server counts changes of the clock's second, so it may report 0.1 s as 1.
     """
     return int(seconds) - 1 < window

@@ -44,7 +44,7 @@ class Consumer:
         return math.ceil(1000 * self.settings.lease)
 
     def new_name(self) -> str:
-        """Return a unique name. The prefix tells ``recover()`` at which end to put items back."""
+        """Return a unique name. The prefix shows ``recover()`` at which end to put items back."""
         return f"{self.settings.order}-{uuid.uuid4().hex}"
 
     def joining(self, name: str) -> Sequence[Command]:

@@ -9,12 +9,12 @@ from typing import Any
 
 __all__ = ["Displayed", "as_html"]
 
-# Maximum lines of a list or dict in a cell.
+# Maximum number of items of a list or dict that are shown in a table cell.
 LINES_SHOWN = 10
 
 
 class Displayed:
-    """A dataclass that is displayed as text, and in a notebook as a table of its counts."""
+    """A base class for dataclasses: shows text at a prompt, and a table in a notebook."""
 
     def __repr__(self) -> str:
         return f"<fastresp.{type(self).__name__}: {self}>"
@@ -45,7 +45,7 @@ def as_html(name: str, title: str, pairs: Iterable[tuple[str, Any]]) -> str:
 
 
 def _cell(value: Any) -> str:
-    """Return a value as HTML: one line for each item of a list or dict."""
+    """Return a value as HTML, with a line for each item of a list or dict."""
     if isinstance(value, dict):
         lines = [f"{key}: {_text(each)}" for key, each in value.items()]
     elif isinstance(value, (list, tuple)):

@@ -17,30 +17,30 @@ __all__ = ["CommandError", "FastrespError"]
 class FastrespError(Exception):
     """Base class of all exceptions of this package."""
 
-    __repr__ = Exception.__repr__  # redis-py's returns "server:CommandError", without the text
+    __repr__ = Exception.__repr__  # redis-py's __repr__ omits the text
 
     def __str__(self) -> str:
         return visible(super().__str__())
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle all attributes, independent of the arguments of ``__init__`` and of ``args``."""
+        """Pickle all attributes, whatever the arguments of ``__init__`` are."""
         return _made, (type(self), self.args), vars(self)
 
     @property
     def message(self) -> str:
-        """The text: a Message if it names options."""
+        """The text of the exception; a Message if the text names options."""
         first = self.args[0] if self.args else None
         return first if isinstance(first, Message) else str(self)
 
     @property
     def hints(self) -> list[Hint]:
-        """The options that the message names, with the values it recommends."""
+        """The options that the message names, with the recommended values."""
         message = self.message
         return message.hints if isinstance(message, Message) else []
 
 
 def _made(kind: type[FastrespError], args: tuple[Any, ...]) -> FastrespError:
-    """Return an exception without calling ``__init__``."""
+    """Create an exception without calling ``__init__``."""
     error = kind.__new__(kind, *args)
     error.args = args
     return error
@@ -54,20 +54,19 @@ class CommandError(Placed, FastrespError, redis_errors.ResponseError):
         code: the first word of the text, such as ``WRONGTYPE``, ``OOM``, ``ERR``.
         index: index of the command in the load, counted from 0; None if unknown, as with
             ``redis-cli --pipe``.
-        row: index of the source row in the whole load, counted from 0, or None.
+        row: index of the source row in the whole load, counted from 0; None if unknown.
         file: the file of the row, if the source is files; else None.
-        row_in_file: the row's index in its file, counted from 0; else None.
+        row_in_file: the row's index in the file, counted from 0; None if ``file`` is None.
         line: the physical line of the file in which the row begins, counted from 1. It is found at
-            the end of the load, if the file is text and has not changed; else None.
-        row_key: the placeholder in the command's key, with its value, such as ``id=17``, shortened
-            to 40 characters; it may be from another command of the row. Empty if no key has exactly
-            one placeholder.
+            the end of the load, if the file is text and has not changed. Otherwise None.
+        row_key: the placeholder in a key of the row, and the placeholder's value, such as
+            ``id=17``, shortened to 40 characters. Empty if no key has exactly one placeholder.
         arguments: the command as it was sent, as a tuple of bytes; None if unknown, or once the
             arguments of earlier errors exceed 8 MiB. Possible passwords, such as in AUTH or CONFIG
             SET requirepass, are replaced by ``(redacted)``, as in SLOWLOG.
         redacted: whether an argument was replaced.
         node: host and port of the cluster node that replied; None for a single server.
-        nested: whether the error is nested in a reply, such as EXEC's.
+        nested: whether the error is an element of a reply, such as the reply to EXEC.
     """
 
     redacted = False

@@ -26,12 +26,12 @@ __all__ = [
     "TransportTimeout",
 ]
 
-# Maximum characters of the message of a TemplateError.
+# Maximum characters in the message of a TemplateError.
 MOST_WORDS = 1000
 
 
 def with_line(text: str, error: Placed) -> str:
-    """Insert the line into a text, after the file and the row at its start."""
+    """Insert the line of an error into a text that starts with the file and the row."""
     words = str(error.file)
     if error.line is None or not text.startswith(words):
         return text
@@ -50,8 +50,7 @@ class EncodeError(Placed, FastrespError, TypeError, ValueError):
 
     Attributes:
         command: index of the command, counted from 0; None outside a load.
-        row: index of the source row in the whole load, counted from 0; None if commands are passed
-            one by one.
+        row: index of the source row in the whole load, counted from 0; None outside a load.
         file, row_in_file, line: as in CommandError.
         argument: index of the argument in its command, where 0 is the command's name; None if the
             error is about the whole command.
@@ -75,7 +74,7 @@ class EncodeError(Placed, FastrespError, TypeError, ValueError):
 
     @property
     def message(self) -> str:
-        """The text, including the known details of the row's location."""
+        """The text, with the known details of the row's location."""
         text: str = self.args[0] if self.args else ""
         index = "" if self.row is None else f"row {self.row:,}"
         if index and text.startswith(index):
@@ -88,7 +87,7 @@ class EncodeError(Placed, FastrespError, TypeError, ValueError):
 
 
 class TemplateError(Placed, FastrespError, ValueError):
-    """A command template is invalid, or names a field that a row does not have.
+    """A command template is invalid, or names a field that is missing in a row.
 
     Attributes:
         template: the text of the template.
@@ -112,7 +111,7 @@ class TemplateError(Placed, FastrespError, ValueError):
         start = self.template.rfind("\n", 0, self.position) + 1
         end = self.template.find("\n", start)
         end = len(self.template) if end < 0 else end
-        # Of a long line, show the part around the position.
+        # If the line is long, show only the part around the position.
         first = max(start, min(self.position - LINE_SHOWN // 2, end - LINE_SHOWN))
         line = self.template[first : min(end, first + LINE_SHOWN)].replace("\t", " ")
         cut, more = "..." * (first > start), "..." * (end > first + LINE_SHOWN)
@@ -125,10 +124,10 @@ class SourceError(Placed, FastrespError, ValueError):
     """The source of a load can't be read.
 
     Attributes:
-        row_in_file: index in its file, counted from 0, of a row with the wrong number of fields or
-            invalid JSON; else None.
-        file: the file of this row, or of an unclosed quote; else None.
-        line: the physical line of the row or quote, as in CommandError.
+        row_in_file: index in the file, counted from 0, of a row with the wrong number of fields or
+            invalid JSON; None for other errors.
+        file: the file of this row, or of an unclosed quote; None for other errors.
+        line: the physical line of the row or the quote, as in CommandError.
     """
 
     def __init__(
@@ -147,7 +146,7 @@ class SourceError(Placed, FastrespError, ValueError):
 
     @property
     def message(self) -> str:
-        """The text, with the line if known."""
+        """The text, with the line if it is known."""
         text: str = self.args[0] if self.args else ""
         return with_line(text, self)
 
@@ -156,8 +155,8 @@ class DecodeError(FastrespError, ValueError):
     """A value from the server is not valid UTF-8, but text was requested.
 
     Attributes:
-        key: the key of the value; empty for a reply.
-        column: the column of the value; empty for a reply.
+        key: the key of the value; empty if the value is a reply.
+        column: the column of the value; empty if the value is a reply.
     """
 
     def __init__(self, message: str, *, key: bytes = b"", column: str = "") -> None:
@@ -167,14 +166,14 @@ class DecodeError(FastrespError, ValueError):
 
 
 class CheckpointError(FastrespError, ValueError):
-    """A load can't start or resume with its checkpoint.
+    """A load can't start, resume or continue with its checkpoint.
 
-    Nothing was sent, unless this happened during the load: another loader took over, the checkpoint
-    was deleted, or a server was restarted.
+    Nothing was sent, except if another loader took over, the checkpoint was deleted, or a server
+    was restarted during the load.
 
     Attributes:
-        again: whether the load can be resumed later, with ``resume``, because another loader is
-            active, or a server was restarted or replaced.
+        again: whether the load can be resumed later, with ``resume``. This is possible if another
+            loader is active, or a server was restarted or replaced.
     """
 
     again = False
@@ -184,8 +183,9 @@ class ProtocolError(FastrespError, ValueError):
     """The input is not valid RESP.
 
     Attributes:
-        offset: byte position in the stream, counted from 0; None for a reply outside a stream.
-        before: a description of the whole commands before this position; empty if unknown.
+        offset: byte position of the error in the stream, counted from 0; None if there is no
+            stream.
+        before: a description of the whole commands that precede this position; empty if unknown.
     """
 
     def __init__(self, message: str, offset: int | None, before: str = "") -> None:
@@ -224,4 +224,4 @@ class TransportTimeout(TransportError, redis_errors.TimeoutError, TimeoutError):
 
 
 class LeaseError(FastrespError):
-    """A consumer did not renew its lease in time, so another consumer put the items back."""
+    """The lease of this consumer expired, and another consumer has put the items back."""

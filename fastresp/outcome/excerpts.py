@@ -17,11 +17,11 @@ __all__ = [
 ]
 
 BYTES_SHOWN = 48
-# Maximum characters of a server's message; the errors of Redis itself have about 100.
+# Maximum characters shown of a server's message; errors of Redis itself have about 100.
 WORDS_SHOWN = 500
-# Maximum characters of a template or a query.
+# Maximum characters shown of a template or a query.
 LINE_SHOWN = 200
-# The escapes of redis-cli in double quotes; other bytes that are not printable ASCII become \xHH.
+# Escapes as in redis-cli's output. Other bytes that are not printable ASCII become \xHH.
 ESCAPES = {
     ord("\\"): "\\\\",
     ord('"'): '\\"',
@@ -32,7 +32,7 @@ ESCAPES = {
     ord("\b"): "\\b",
 }
 
-# A server's text is untrusted: terminal escape sequences in it are shown as \x1b.
+# Replacements of control characters, since a server's text may contain terminal sequences.
 CONTROL_CHARACTERS = {
     code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n"
 }
@@ -42,8 +42,8 @@ def shown_argument(text: bytes, size: int | None = None) -> str:
     """Show an argument in quotes, cut to BYTES_SHOWN bytes.
 
     Args:
-        text: the argument, or its beginning.
-        size: its size, if ``text`` is only its beginning.
+        text: the argument, or the first bytes of a longer argument.
+        size: the size of the argument in bytes; None if ``text`` is the whole argument.
     """
     size = len(text) if size is None else size
     text = text[:BYTES_SHOWN]
@@ -54,7 +54,7 @@ def shown_argument(text: bytes, size: int | None = None) -> str:
 
 
 def shown_reply(reply: Any) -> str:
-    """Show a reply, cut to BYTES_SHOWN; show a list by its length."""
+    """Show a reply, cut to BYTES_SHOWN. For a list, show only its length."""
     if isinstance(reply, Exception):
         return shortened(str(reply))
     if isinstance(reply, list):

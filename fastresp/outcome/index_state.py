@@ -18,11 +18,11 @@ class IndexState(Displayed):
         name: name of the index.
         documents: number of indexed documents.
         waiting: approximate number of documents not indexed yet; 0 if the index is up to date.
-        failures: writes since the start of the load, including other clients' writes, that could
-            not be indexed, such as a vector of another length. Searches do not find these
+        failures: number of writes since the start of the load, by any client, that could not be
+            indexed, for example because a vector has the wrong length. Searches do not find these
             documents.
         last_error: the server's message about the last failure; empty if there were no failures.
-        last_error_key: the key of the document that last failed.
+        last_error_key: the key of the document that failed last.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Messages that name options, in the words of Python or of the command line."""
+"""Messages that name options, as Python arguments or as command-line options."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class Hint:
 
     Attributes:
         option: the name of the argument, such as ``"nulls"``.
-        value: the recommended value, such as ``"skip"``; ``...`` for any value; None if the message
-            is about the option itself.
-        preposition: the word before an option with several values.
+        value: the recommended value, such as ``"skip"``; ``...`` if the user must choose a value;
+            None to name only the option.
+        preposition: a word before an option that has several values.
     """
 
     option: str
@@ -45,7 +45,7 @@ class Hint:
 
 @dataclass(frozen=True)
 class InPython:
-    """Text that applies only to calls from Python."""
+    """A part of a message that only Python callers see."""
 
     words: str
 
@@ -54,12 +54,12 @@ class InPython:
 
 
 class Message(str):
-    """A text for Python that keeps its parts, so that another interface can rename the options.
+    """A text for Python, made of parts, in which another interface can rename the options.
 
-    Text from a server or a user is a plain str part, and is never changed.
+    Text from a server or a user must be a str part, which is never changed.
 
     Args:
-        parts: texts: str, Hint, InPython, or Message.
+        parts: the parts: str, Hint, InPython, or Message.
     """
 
     _parts: tuple[str | Hint | InPython, ...]
@@ -84,7 +84,7 @@ class Message(str):
         return found
 
     def worded(self, option_words: Callable[[Hint], str]) -> str:
-        """Return the text with other names of options, and without the InPython parts."""
+        """Return the text with options as ``option_words`` names them, without InPython parts."""
         texts = []
         for part in self._parts:
             if isinstance(part, Message):
@@ -108,19 +108,19 @@ WITHOUT_NULLS = Message(
 
 
 def above_zero(option: str, unit: str, value: object) -> Message:
-    """Return the message that an option must be a number above 0 or, in Python, None."""
+    """Return a message: an option must be a number above 0 or, in Python, None."""
     words = f" must be a number of {unit} above 0"
     return Message(Hint(option), words, InPython(", or None"), f", not {value!r}")
 
 
 def message_of(error: BaseException) -> str:
-    """Return the text of an exception: a Message if it names options."""
+    """Return the text of an exception; a Message if the text names options."""
     message = getattr(error, "message", error.args[0] if error.args else None)
     return message if isinstance(message, Message) else str(error)
 
 
 def begun(message: str, words: str, size: int) -> str:
-    """Replace the first ``size`` characters of a message."""
+    """Replace the first ``size`` characters of a message by ``words``."""
     if not isinstance(message, Message):
         return words + message[size:]
     first, *others = message._parts
@@ -131,19 +131,19 @@ def begun(message: str, words: str, size: int) -> str:
 
 
 def with_advice(message: str, advice: str) -> str:
-    """Replace the advice of a message that names options, for a call without these options."""
+    """If a message names options, replace the advice after the last semicolon."""
     named = isinstance(message, Message) and message.hints
     return f"{message.rpartition('; ')[0]}; {advice}" if named else message
 
 
 def without_nulls_option(message: str) -> str:
-    """Replace advice that names the option ``nulls=``, since ``pack()`` lacks this option."""
+    """If a message names the option ``nulls=``, replace its advice: ``pack()`` lacks the option."""
     named = isinstance(message, Message) and any(each.option == "nulls" for each in message.hints)
     return with_advice(message, "leave it out, or send an empty string") if named else message
 
 
 def iterator_of(data: Any, name: str, items: str) -> Iterator[Any]:
-    """Return an iterator over an argument of a public function.
+    """Return an iterator over an argument (``data``) of a public function.
 
     Args:
         name: name of the argument.

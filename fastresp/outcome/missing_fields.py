@@ -1,4 +1,4 @@
-"""Messages about a missing field: the existing fields, and a suggestion."""
+"""Texts for messages about a missing field: the existing fields, and a suggestion."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ from collections.abc import Sequence
 __all__ = ["is_format", "listed", "meant", "spelled"]
 
 NAMES_SHOWN = 20
-# A format specification, as after the colon in Python's f-strings.
+# A format specification, such as ``05d`` in the f-string ``f"{id:05d}"``.
 FORMAT = re.compile(r"(.?[<>=^])?[-+ ]?#?0?[0-9]*[,_]?(\.[0-9]+)?[bcdeEfFgGnosxX%]?")
 
 
 def spelled(name: str) -> str:
-    """Return a name as written in a placeholder; in quotes if it would be ambiguous."""
+    """Return a field name as written in a placeholder: in quotes if necessary."""
     plain = name and name == name.strip() and not set(name).intersection('{}!,"')
     return name if plain and name[0] != "*" else f'"{name}"'
 
 
 def listed(names: Sequence[str]) -> str:
-    """List the first names, and the number of other names."""
+    """Return the first names as text, with the number of other names."""
     text = ", ".join([spelled(name) for name in names[:NAMES_SHOWN]])
     more = len(names) - NAMES_SHOWN
     return f"{text} and {more} more" if more > 0 else text
 
 
 def is_format(name: str, names: Sequence[object]) -> bool:
-    """Return whether a name is one of ``names`` followed by a format, such as ``id:05d``."""
+    """Return whether ``name`` is one of ``names``, a colon and a format, such as ``id:05d``."""
     field, colon, form = name.rpartition(":")
     return bool(colon and field in names and FORMAT.fullmatch(form))
 
 
 def meant(path: Sequence[str], depth: int, names: Sequence[str]) -> str:
-    """Suggest a correct placeholder; empty if no name is similar.
+    """Return a suggestion, to end a message about a wrong placeholder; empty if there is none.
 
     Args:
         path: the names in the placeholder.

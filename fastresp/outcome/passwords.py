@@ -17,13 +17,14 @@ __all__ = [
     "without_passwords",
 ]
 
-# Replaces an argument, as in SLOWLOG and MONITOR.
+# The text that replaces an argument, as in SLOWLOG and MONITOR.
 REDACTED = b"(redacted)"
 NAMES = frozenset((b"AUTH", b"ACL", b"CONFIG", b"HELLO", b"MIGRATE", b"SENTINEL"))
 # Suffixes of secret settings: requirepass, masterauth, primaryuser, tls-key-file-pass,
 # sentinel-pass. Source: SENSITIVE_CONFIG in config.c of Redis and of Valkey.
 SETTINGS = (b"pass", b"password", b"auth", b"user", b"secret")
-# Error replies that quote a possible password, which may contain quotes or be cut off.
+# The start of error replies that quote a possible password, and a pattern of what follows. The
+# password may contain quotes, or be cut off.
 # Source: acl.c, server.c, sentinel.c of Redis 7.0, and config.c of Redis 6.2.
 QUOTED = {
     "ACL SETUSER modifier '": re.compile(r"(?s)().*(?=': )|.+"),
@@ -37,35 +38,36 @@ QUOTED = {
     ),
 }
 
-# Replaces credentials in a text.
+# The text that replaces credentials.
 MASK = "***"
-# The part of a URL after its scheme. The pattern starts with a literal, so that a search takes
-# linear time. A password, but not a port, may contain quotes and spaces.
+# The part of a URL after the scheme. The pattern starts with a literal, so that a search takes
+# linear time. A password may contain quotes and spaces, a port may not.
 URL = re.compile(r"://(?:[^\s/?#@:'\"\[]*:\d*[^\s\d/?#,;:)\]}'\"][^\n@]{0,200}@)?[^\s'\"<>\\]*")
 SCHEME = re.compile(r"[A-Za-z0-9+.-]*$")
 SCHEME_CHARACTERS = 20
-# A URL whose "user" is a container: abfs://container@account.dfs.core.windows.net/path.
+# Schemes of URLs in which a container, not a user, precedes the "@":
+# abfs://container@account.dfs.core.windows.net/path.
 CONTAINERS = ("abfs", "wasb")
-# The punctuation of a sentence after a URL.
+# Punctuation after a URL that belongs to the sentence.
 PUNCTUATION = ",;:)]}"
-# The suffix of the name of a secret setting, such as x_password, X-Amz-Signature and apiKey.
+# The end of the names of secret settings, such as x_password, X-Amz-Signature and apiKey.
 NAME = (
     r"(?:password|passwd|passphrase|pwd|secret|token|signature|credentials?|authorization|"
     r"(?:api|access|account|private|encryption)[_-]?key(?:[_-]?id)?|key_id|connection_string|"
     r"(?<![a-z])(?:pass|sig))"
 )
-# URL parameters with credentials; long values of other parameters are also masked.
+# Names of URL parameters with credentials. Long values of other parameters are also masked.
 SECRET_PARAMETER = re.compile(rf"(?i)^x-(?:amz|goog)-|(?:{NAME}|key|auth|policy)$")
 PARAMETER = re.compile(r"(?P<name>[^#&=]*=)?(?P<value>[^#&]+)")
 SHOWN_VALUE = re.compile(r"[\w.,:+%/ -]{1,20}")
 STRING = r"""(?:\bE'(?:[^'\\]|\\.|'')*'|(?<!\w)'(?:[^']|'')*'|"(?:[^"]|"")*"|\$\$.*?\$\$)"""
 VALUE = rf"(?:{STRING}|(?:(?:basic|bearer)\s+)?[^\s,;)}}\]'\"]+)"
-# Nested quoted texts are searched to this depth; deeper texts are masked.
+# Quoted texts in quoted texts are searched up to this depth; deeper texts are masked.
 MOST_QUOTES = 8
 # Columns of a schema, such as "id: int64, token: string", are not settings.
 TYPE = r"(?:string|large_string|varchar|text|u?int\d*|bigint|binary|bytes|str|null|none)\b"
-# A setting, or a quoted text, which may contain settings. Matched from left to right, so that a
-# closing quote is not mistaken for an opening one.
+# A setting, or a quoted text, which may contain settings. Matching both from left to right avoids
+# mistaking a closing quote for an opening quote.
 SETTING = re.compile(
     rf"(?is)(?P<name>(?<!\w)(?P<quote>['\"])[\w.-]{{0,40}}{NAME}(?P=quote)\s*(?:=|:)\s*|"
     rf"{NAME}(?:\s*(?::=|=[=>]?(?![=>])|:(?![:=/]|\s*{TYPE}))\s*|\s*(?={STRING})))"
@@ -76,8 +78,8 @@ SETTING = re.compile(
 def masked(text: str) -> str:
     """Replace the credentials in a text by ``***``.
 
-    Credentials are the user and the password of a URL, secret or long values in its query, and the
-    values of settings such as ``password=``. Messages name a remote file by its masked URL.
+    Credentials are the user and the password of a URL, secret or long values in the query of a URL,
+    and the values of settings such as ``password=``.
     """
     return _masked_settings(URL.sub(_masked_in_text, text))
 
@@ -100,10 +102,11 @@ def _masked_in_text(url: re.Match[str]) -> str:
 
 
 def cause_shown(error: BaseException) -> BaseException:
-    """Return an exception that is safe to show as the cause of another exception.
+    """Return an exception without credentials, to show it as the cause of another exception.
 
-    If the text, notes or causes of ``error`` have credentials, return a copy without credentials.
-    The copy has the same type, or a base class if the type can't be created from one text.
+    If the text, notes or causes of ``error`` contain credentials, return a copy in which they are
+    masked. The type of the copy is the same, or a base class if an exception of this type can't
+    be created from only a text.
     """
     inner = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     cause = inner and cause_shown(inner)
@@ -119,7 +122,7 @@ def cause_shown(error: BaseException) -> BaseException:
 
 
 def _made(kind: type, text: str) -> BaseException | None:
-    """Return an exception of a type with this text; None if the type changes the text."""
+    """Create an exception of a type with this text; None if the type does not keep the text."""
     try:
         made = kind(text)
         return made if str(made) == text else None
@@ -134,11 +137,11 @@ def masked_url(url: str) -> str:
 
 
 def _without_credentials(scheme: str, rest: str) -> str:
-    """Mask the part of a URL after ``://``."""
+    """Mask the credentials in the part of a URL after ``://``."""
     scheme = scheme.lower()
     end = re.search("[/?#]", rest)
     host = rest[: end.start()] if end else rest
-    # A "/", "?" or "#" in a password ends the apparent host.
+    # If the password contains "/", "?" or "#", what looks like the host ends there.
     in_password = re.search(r":\D", host) or scheme.startswith(("redis", "valkey"))
     user, at, _ = (rest if in_password and "@" not in host else host).rpartition("@")
     if at and (":" in user or not scheme.startswith(CONTAINERS)):
@@ -150,7 +153,7 @@ def _without_credentials(scheme: str, rest: str) -> str:
 
 
 def _masked_query(rest: str) -> str:
-    """Mask the query or fragment of a URL, up to the punctuation after it."""
+    """Mask the query or fragment of a URL, except for punctuation at the end."""
     bare = rest.rstrip(PUNCTUATION)
     start = re.search("[?#]", bare)
     if not start:
@@ -166,7 +169,7 @@ def _masked_parameter(parameter: re.Match[str]) -> str:
 
 
 def is_secret(name: str) -> bool:
-    """Return whether a URL parameter with this name is a credential."""
+    """Return whether a URL parameter with this name may contain a credential."""
     return SECRET_PARAMETER.search(name) is not None
 
 
@@ -186,7 +189,7 @@ def hidden_arguments(words: Sequence[bytes]) -> list[int]:
     if name == b"ACL":
         return list(after[1:]) if second == b"SETUSER" else []
     if name in (b"CONFIG", b"SENTINEL"):
-        # SENTINEL SET has the master's name before the settings, SENTINEL CONFIG has the word SET.
+        # Settings follow the master's name in SENTINEL SET, and the word SET in SENTINEL CONFIG.
         shift = {b"SET": 2, b"CONFIG": 3}.get(second, len(words)) if name == b"SENTINEL" else 2
         shift += name == b"SENTINEL" and second == b"SET"
         return [i + 1 for i in range(shift, len(words) - 1, 2) if _is_secret(words[i])]
@@ -203,7 +206,7 @@ def hidden_arguments(words: Sequence[bytes]) -> list[int]:
 
 
 def redacted(words: tuple[bytes, ...]) -> tuple[bytes, ...]:
-    """Replace passwords by ``(redacted)``; return the same tuple if it has no passwords."""
+    """Replace possible passwords in a command by ``(redacted)``."""
     hidden = hidden_arguments(words)
     if not hidden:
         return words
@@ -211,12 +214,12 @@ def redacted(words: tuple[bytes, ...]) -> tuple[bytes, ...]:
 
 
 def without_passwords(text: str, words: Sequence[bytes] = ()) -> str:
-    """Remove passwords that the server quotes in an error reply.
+    """Mask passwords that an error reply quotes.
 
     Args:
         text: the error reply.
-        words: the failed command; in a transaction, EXEC; empty if unknown, as with redis-cli.
-            Error replies that are known to quote passwords are masked for any command.
+        words: the arguments of the failed command, or of EXEC; empty if unknown, as with
+            redis-cli. Error replies that are known to quote passwords are masked in any case.
     """
     for i in hidden_arguments(words):
         text = text.replace(f"'{words[i].decode(errors='backslashreplace')}'", "'(redacted)'")

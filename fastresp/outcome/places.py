@@ -7,7 +7,8 @@ from typing import TypeAlias
 
 __all__ = ["Place", "Placed", "place_text"]
 
-# Maps the index of a row in a source of files to the row's file, and its index in that file.
+# If the source is files: receives the index of a row in the whole source; returns the row's file,
+# and the index of the row in this file.
 Place: TypeAlias = Callable[[int], tuple[str, int]]
 
 
@@ -15,14 +16,14 @@ class Placed:
     """The location of the row that an exception is about.
 
     Attributes:
-        row: index of the source row in the whole load, counted from 0, or None.
+        row: index of the source row in the whole load, counted from 0; None if unknown.
         file: the file of the row, if the source is files; else None.
-        row_in_file: the row's index in its file, counted from 0; else None.
+        row_in_file: the row's index in the file, counted from 0; None if ``file`` is None.
         line: the physical line in which the row begins, counted from 1, in the uncompressed text of
             the file; None if unknown.
-        row_key: the placeholder in the command's key, with its value, such as ``id=17`` or
-            ``{0}=17``, shortened to 40 characters; it may be from another command of the row. Empty
-            if no key has exactly one placeholder.
+        row_key: the placeholder in a key of the row, and the placeholder's value, such as
+            ``id=17`` or ``{0}=17``, shortened to 40 characters. Empty if no key has exactly one
+            placeholder.
     """
 
     row: int | None = None
@@ -40,7 +41,7 @@ class Placed:
         self.line = line
 
     def key_is(self, row_key: str) -> None:
-        """Set the placeholder in the key, and the value of the placeholder."""
+        """Set ``row_key``."""
         self.row_key = row_key
 
     @property
@@ -53,7 +54,7 @@ class Placed:
 
 
 def place_text(row: int, file: str | None, line: int | None, key: str = "") -> str:
-    """Describe the location of a row; with a file, ``row`` is the row's index in the file."""
+    """Describe the location of a row. If ``file`` is set, ``row`` is the index in this file."""
     where = f"row {row:,} ({key})" if key else f"row {row:,}"
     if line is not None:
         where += f", line {line:,}"

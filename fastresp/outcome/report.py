@@ -14,13 +14,13 @@ from .passwords import without_passwords
 
 __all__ = ["ERRORS_KEPT", "LoadErrors", "PushError", "Report", "counted", "size_text"]
 
-# Maximum error replies kept with their text; all are counted.
+# Maximum number of error replies that are kept with their text; all are counted.
 ERRORS_KEPT = 100
 KINDS_SHOWN = 5
-# Maximum codes counted separately, in case a server invents them; a code is one word.
+# Maximum number of codes that are counted separately, in case a server sends endless new codes.
 CODES_KEPT = 100
 CODE_CHARACTERS = 40
-# Maximum characters of the example of each code.
+# Maximum characters of the example error that is kept for each code.
 EXAMPLE_CHARACTERS = 200
 OTHER_CODES = "(other)"
 # The report names a node if the load waited for that node for at least this share of wall time.
@@ -35,34 +35,37 @@ class Report(Displayed):
         transport: ``"redis-cli"`` or ``"socket"``.
         program: the path of the redis-cli that was used; empty for a socket.
         connections: number of connections.
-        rows: source rows whose commands were sent or skipped, including commands to be resent.
-        commands: whole commands sent. A command that was resent, for example after NOSCRIPT or
-            MOVED, counts once.
-        replies: commands whose replies, including error replies, were received. The reply to a
-            merged command counts for each command in it.
-        durable: answered commands that are confirmed to be on disk or on replicas, as requested by
-            ``durable=`` or ``wait_replicas=``. ``replies`` then counts only confirmed commands.
-            None if neither option was given.
-        failed: commands answered with an error, or with a reply that contains one, such as EXEC's.
+        rows: number of source rows whose commands were sent or skipped, including commands to be
+            resent.
+        commands: number of whole commands sent. A command that was resent, for example after
+            NOSCRIPT or MOVED, counts once.
+        replies: number of commands whose replies, including error replies, were received. A reply
+            to merged commands counts for each of these commands.
+        durable: number of answered commands that are confirmed to be on disk or on replicas, as
+            requested by ``durable=`` or ``wait_replicas=``. ``replies`` then counts only confirmed
+            commands. None if neither option was given.
+        failed: number of commands that were answered with an error, or with a reply that contains
+            an error, such as the reply to EXEC.
         errors: the first 100 errors.
         errors_by_code: number of errors of each code, such as ``{"WRONGTYPE": 5}``; errors nested
             in a reply are counted individually. After 100 codes, new codes count as ``"(other)"``.
-        skipped: commands that were not sent because of a null in a key or value
+        skipped: number of commands that were not sent because of a null in a key or value
             (``nulls="skip"``), or because they had no data: no list item, or only null fields.
             After a complete load, ``commands`` is ``rows`` times the template's commands,
             minus ``skipped``, plus the HDEL commands of ``nulls="delete"``.
-        nulls_skipped: null fields, and null list items, omitted from commands that were sent. Keys
-            missing from a dict or JSON object do not count.
-        existing: commands for existing keys, which were kept (``exists="skip"``).
-        unsent: commands that were encoded but not sent, for example because the load failed.
-        rows_in_doubt: rows of commands that lost their connection before their reply and were not
-            resent (``retry``), in a load that continued; at most the first 1,000,000.
+        nulls_skipped: number of null fields, and null list items, omitted from commands that were
+            sent. Keys that are missing from a dict or JSON object do not count.
+        existing: number of commands that were refused because their key exists (``exists="skip"``).
+        unsent: number of commands that were encoded but not sent, for example because the load
+            failed.
+        rows_in_doubt: the rows of commands in doubt, if the load continued: the connection was lost
+            before the reply, and the commands were not resent (``retry``). At most 1,000,000.
         restarts: descriptions of servers that were restarted or replaced during the load, and may
             have lost acknowledged commands.
-        waited_for: seconds that the load waited for each node of a cluster because the node's share
-            of the commands in flight was full.
+        waited_for: for each node of a cluster, the seconds that the load waited because the node
+            had too many commands in flight.
         resumed_at: number of rows loaded by earlier loads with the same checkpoint.
-        failed_before: commands that failed in earlier loads, if their replies were received.
+        failed_before: number of commands that failed in earlier loads with this checkpoint.
         errors_unknown: (start, stop) of the rows that may have run in earlier loads, but whose
             replies were lost, so that no report counts their errors; None if there are no such
             rows.
@@ -70,7 +73,7 @@ class Report(Displayed):
             empty.
         stopped: why the load was stopped early; empty if it was not.
         indexes: the state of each search index that covers keys of the load.
-        bytes_sent: bytes of RESP sent.
+        bytes_sent: number of bytes of RESP sent.
         seconds: wall time from the first byte sent to the last reply.
     """
 
@@ -104,31 +107,31 @@ class Report(Displayed):
 
     @property
     def acknowledged(self) -> int:
-        """Commands that the server has answered, including with errors."""
+        """Number of commands that the server has answered, including with errors."""
         return self.replies
 
     @property
     def in_doubt(self) -> int:
-        """Commands sent without a known reply: the server may or may not have run them."""
+        """Number of commands sent without a known reply: the server may have run them or not."""
         return self.commands - self.replies
 
     @property
     def index_waiting(self) -> int:
-        """Documents that the search index with the largest backlog has not indexed yet."""
+        """Number of documents not indexed yet by the search index with the largest backlog."""
         return max((index.waiting for index in self.indexes), default=0)
 
     @property
     def commands_per_second(self) -> float:
-        """Commands sent per second."""
+        """Number of commands sent per second."""
         return self.commands / self.seconds if self.seconds else 0.0
 
     @property
     def bytes_per_second(self) -> float:
-        """Bytes of RESP sent per second."""
+        """Number of bytes of RESP sent per second."""
         return self.bytes_sent / self.seconds if self.seconds else 0.0
 
     def count_error(self, text: str, count: int = 1) -> None:
-        """Count errors by their code; the start of their text is enough."""
+        """Count errors by code. ``text`` may be only the start of their text."""
         codes = self.errors_by_code
         code = text[:CODE_CHARACTERS].partition(" ")[0]
         if code not in codes:
@@ -148,7 +151,7 @@ class Report(Displayed):
             del codes[code]
 
     def raise_for_errors(self) -> None:
-        """Raise LoadErrors if the server answered any command with an error, now or earlier.
+        """Raise LoadErrors if any command failed.
 
         Raises:
             LoadErrors: commands failed in this load, or in earlier loads that it resumed.
@@ -161,7 +164,7 @@ class Report(Displayed):
 
     @property
     def message(self) -> Message:
-        """The report as text; its option names can be replaced."""
+        """The report as text, in which options can be renamed."""
         lines = [
             f"{counted(self.commands, 'command')} ({size_text(self.bytes_sent)}, "
             f"{counted(self.rows, 'row')}) "
@@ -213,10 +216,10 @@ class Report(Displayed):
         return self.transport + several
 
     def _kinds(self) -> list[str]:
-        """Describe the errors, counted by text, with the first row of each.
+        """Describe the errors: a line for each error text, with its count and its first row.
 
-        With many texts, for example because they quote arguments, or if not all texts were kept,
-        count by code.
+        There is a line for each code instead if there are many texts (for example because they
+        quote arguments), or if not all errors were kept.
         """
         if not self.errors:
             return []
@@ -250,7 +253,7 @@ class Report(Displayed):
         return lines
 
     def _words_of(self, code: str, kept: list[str]) -> str:
-        """Return the text of a code's errors if all kept texts are equal; if not, an example."""
+        """Return the text of the errors with a code if all are equal; else the code, an example."""
         if len(set(kept)) == 1 and (len(kept) > 1 or self.errors_by_code[code] == 1):
             return kept[0]
         example = kept[0] if kept else self._examples.get(code, "")
@@ -278,7 +281,7 @@ class LoadErrors(FastrespError):
         return f"{self.report}\n{self._hint}".rstrip()
 
     def __repr__(self) -> str:
-        """Return the text, since engines log the repr, which could contain a hundred errors."""
+        """Return the text: engines log the repr, which could otherwise have a hundred errors."""
         return f"{type(self).__name__}({str(self)!r})"
 
 
@@ -286,11 +289,11 @@ class PushError(LoadErrors):
     """The server refused items of ``ListBuffer.push()``, which then stopped.
 
     Attributes:
-        items: the items that are not in the list, in order, as bytes: items of refused commands,
-            and items that were read from the source but not sent.
-        taken: number of items read from the source. All of them are in the list, except ``items``.
-        later: number of items in the list that follow a refused item in the source, because the
-            commands of these items were in flight at the first refusal.
+        items: the items that were not pushed, in order, as bytes: items of refused commands, and
+            items that were read from the source but not sent.
+        taken: number of items read from the source. All except ``items`` are in the list.
+        later: number of pushed items that follow a refused item in the source. They were in flight
+            at the first refusal.
     """
 
     def __init__(self, report: Report, items: list[bytes], taken: int, later: int) -> None:
@@ -314,12 +317,12 @@ class PushError(LoadErrors):
 
 
 def _first_row(error: CommandError | None) -> str:
-    """Describe the location of the first error, if known."""
+    """Return text for a message: the location of the first error; empty if unknown."""
     return "" if error is None or not error.place else f", first for {error.place}"
 
 
 def counted(count: int, one: str, several: str = "") -> str:
-    """Return a number with its noun, singular or plural: "1 row", "2 rows"."""
+    """Return a number with a noun, singular or plural: "1 row", "2 rows"."""
     return f"{count:,} {one if count == 1 else several or one + 's'}"
 
 

@@ -1,4 +1,4 @@
-"""Shorten tracebacks to the user's code, without the generators between that code and the fault."""
+"""Shorten tracebacks to the frames of the user's code."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["public", "shorten"]
 
 Public = TypeVar("Public", bound=Callable[..., Any])
 
-# Modules whose frames say nothing about the user's program.
+# Modules whose frames are removed, since they say nothing about the user's program.
 OURS = ("fastresp",)
 CONNECTING = ("fastresp", "redis", "valkey", "socket", "ssl", "contextlib")
 # The statement ``raise``.
@@ -24,11 +24,11 @@ RAISE = bytes([opmap["RAISE_VARARGS"]])
 
 
 def public(function: Public) -> Public:
-    """Make a public function, or the methods of a public class, raise with a short traceback.
+    """Decorate a public function or class, so that exceptions have a short traceback.
 
-    The traceback has the frames of the user and of the function itself. Generators are not wrapped,
-    nor are methods that could lose their result to a Ctrl-C in the wrapper: both call
-    ``shorten()``.
+    The traceback has the frames of the user's code and of the public function. Generators are not
+    wrapped, nor are methods that could lose their result to a Ctrl-C in the wrapper. They call
+    ``shorten()`` instead.
     """
     if isinstance(function, type):
         for name, method in list(vars(function).items()):
@@ -64,17 +64,16 @@ def public(function: Public) -> Public:
 def shorten(error: BaseException, kept: CodeType | None = None) -> None:
     """Remove internal frames from the traceback of an error that leaves a public function.
 
-    Frames of the user's code are kept, such as a generator of rows. Causes, and the error that the
-    user's code was handling, are kept without internal frames. An error that may be a bug in
-    fastresp keeps all frames except the frames of ``public()``, as does every error with
-    ``python -X dev``.
+    Frames of the user's code are kept, such as a generator of rows. Internal frames are also
+    removed from causes, and from the error that the user's code was handling. If the error may be
+    a bug in fastresp, or with ``python -X dev``, only the frames of ``public()`` are removed.
 
     Args:
-        error: a caught error, which the caller raises again by a ``raise`` without arguments.
+        error: a caught error, which the caller then raises again by ``raise`` without arguments.
         kept: the code of the public function, whose frame is kept.
     """
     error.__traceback__ = _without(error.__traceback__, __name__)
-    if error.__traceback__ is None:  # the arguments don't fit the function
+    if error.__traceback__ is None:  # wrong arguments: no frame of the function
         return
     ours = _is_raised(error)
     if sys.flags.dev_mode or not (ours or isinstance(error, FastrespError) or _is_expected(error)):
@@ -95,10 +94,11 @@ def shorten(error: BaseException, kept: CodeType | None = None) -> None:
 
 
 def _handled(error: BaseException, otherwise: BaseException | None = None) -> BaseException | None:
-    """Return the first error of the user's code that was being handled; hide all other errors.
+    """Keep only the user's error as the context of an error; return the user's error.
 
     Args:
-        otherwise: the error to return if none is known, such as a cause from another thread.
+        error: the error, which was raised while other errors were being handled.
+        otherwise: the user's error if there is no other, such as a cause from another thread.
     """
     hiding, context = error, error.__context__
     while context is not None and (_is_internal(context) or _is_replaced(context, hiding)):
@@ -117,15 +117,15 @@ def _is_internal(error: BaseException) -> bool:
 
 
 def _is_replaced(error: BaseException, by: BaseException) -> bool:
-    """Return whether fastresp caught an error and raised another error ``from None``."""
+    """Return whether fastresp caught ``error`` and raised ``by`` with ``from None``."""
     first = error.__traceback__
     return by.__suppress_context__ and first is not None and _within(first, OURS)
 
 
 def _is_raised(error: BaseException) -> bool:
-    """Return whether a ``raise`` statement of fastresp raised an error, such as a ValueError.
+    """Return whether a ``raise`` statement in fastresp raised an error.
 
-    Compiled modules don't show the statement: of their errors, only a FastrespError counts.
+    In compiled modules, the statement is unknown, so only a FastrespError counts.
     """
     entries = [*_entries(error.__traceback__)]
     if not entries or isinstance(error, AssertionError) or not _within(last := entries[-1], OURS):
@@ -135,7 +135,7 @@ def _is_raised(error: BaseException) -> bool:
 
 
 def _is_expected(error: BaseException) -> bool:
-    """Return whether an error is not a bug in fastresp."""
+    """Return whether an error does not indicate a bug in fastresp."""
     if not isinstance(error, Exception) or isinstance(error, OSError):
         return True
     *_, last = _entries(error.__traceback__)
@@ -157,7 +157,7 @@ def _within(entry: TracebackType, modules: tuple[str, ...]) -> bool:
 def _without(
     traceback: TracebackType | None, *modules: str, but: CodeType | None = None
 ) -> TracebackType | None:
-    """Return a traceback without the frames of these modules, except for one function's."""
+    """Return a traceback without the frames of these modules; keep the frame with code ``but``."""
     kept: TracebackType | None = None
     for each in reversed([*_entries(traceback)]):
         if each.tb_frame.f_code is but or not _within(each, modules):

@@ -1,4 +1,8 @@
-"""Write from engines such as Spark: their tasks push Arrow batches into a ``Sink``."""
+"""Write from engines such as Spark: their tasks push Arrow batches into a ``Sink``.
+
+An engine may run a task several times; each run is an attempt. A task that an attempt loaded
+completely is committed.
+"""
 
 from .sink import Sink
 from .task import Task

@@ -15,12 +15,12 @@ __all__ = ["check_early"]
 
 
 def check_early(sink: Sink, columns: pa.Table, of_text: str = "") -> None:
-    """Check that the template of a sink fits the columns, as far as the column types are known.
+    """Check that the template of a sink fits the columns, unless a column type is unknown.
 
     Args:
         sink: the sink.
-        columns: the columns, without rows. A column of type null may later have any type.
-        of_text: a note for the error about a text column that must have another type.
+        columns: a table without rows. The type null means that the type is unknown.
+        of_text: a note for the error if a text column has the wrong type for the template.
 
     Raises:
         TemplateError: the template does not fit.

@@ -18,13 +18,13 @@ def end_job(
     query: str | None = None,
     epoch: int | None = None,
 ) -> None:
-    """End a job, or an epoch of a stream, whose tasks have committed, and announce its totals.
+    """End a job, or an epoch of a stream, after all tasks have committed; announce the totals.
 
     Args:
         sink: the sink.
         totals: the Totals of each task.
-        address: address of the listener, if any.
-        query: for an epoch, the ID of its stream.
+        address: address of the listener; None if there is no listener.
+        query: the ID of the stream, for an epoch.
         epoch: number of the epoch; None for a job that is not part of a stream.
 
     Raises:

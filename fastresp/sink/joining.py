@@ -1,4 +1,4 @@
-"""Join the blocks of a task without changing their values."""
+"""Join the blocks of a task, without changing values."""
 
 from __future__ import annotations
 
@@ -15,16 +15,15 @@ __all__ = ["joined"]
 def joined(blocks: Iterable[pa.Table], advice: str) -> pa.Table:
     """Return blocks with the same columns as one table.
 
-    Only columns of nulls or empty lists may differ in type. If other types could differ, values
-    would depend on the joined blocks: a block of floats would turn another block's integers into
-    floats.
+    A column may differ in type only if it has only nulls or empty lists in one of the blocks.
+    Otherwise, a block of floats would turn the integers of another block into floats.
 
     Args:
         blocks: at least one.
-        advice: how to make the types of columns equal, for the message.
+        advice: how to make the column types equal, for the error message.
 
     Raises:
-        SourceError: the name or the type of a column differs.
+        SourceError: the blocks differ in the name or the type of a column.
     """
     tables = list(blocks)
     schema = tables[0].schema.remove_metadata()
@@ -35,14 +34,14 @@ def joined(blocks: Iterable[pa.Table], advice: str) -> pa.Table:
 
 
 def with_types(schema: pa.Schema, other: pa.Schema) -> pa.Schema:
-    """Return a schema whose null types are replaced by the types of another schema."""
+    """Return a schema in which types of another schema replace the type null."""
     fields = {field.name: field.type for field in other}
     kinds = [with_type(field.type, fields.get(field.name, field.type)) for field in schema]
     return pa.schema(list(zip(schema.names, kinds, strict=True)))
 
 
 def with_type(kind: pa.DataType, other: pa.DataType) -> pa.DataType:
-    """Return a type whose null types, including in lists, are replaced from another type."""
+    """Return ``other`` instead of the type null, also inside lists; else return ``kind``."""
     if pa.types.is_null(kind):
         return other
     if pa.types.is_list(kind) and pa.types.is_list(other):

@@ -1,4 +1,4 @@
-"""Pass totals to functions in the engine's driver from another process on its machine."""
+"""Call functions (listeners) in the engine's driver from another process on the same machine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .totals import Totals
 
 __all__ = ["Address", "announce", "listen"]
 
-# Seconds to wait for the driver's functions.
+# Maximum seconds to wait for a listener to return.
 TOLD_S = 60.0
 
 
@@ -29,7 +29,7 @@ class Address:
         host: host of a socket that only this machine can reach.
         port: port of the socket.
         key: secret that both sides know; never shown.
-        number: number of the function.
+        number: index of the function among the listeners of the driver.
     """
 
     host: str
@@ -38,11 +38,11 @@ class Address:
     number: int
 
     def tell(self, totals: Totals, **names: Any) -> None:
-        """Call the function with totals, unless the driver has ended.
+        """Call the listener with totals, unless the driver has ended.
 
         Args:
             totals: the totals.
-            names: keyword arguments of the function.
+            names: keyword arguments for the listener.
         """
         with suppress(OSError, EOFError), Client((self.host, self.port)) as connection:
             connection.send_bytes(self.key)
@@ -51,9 +51,9 @@ class Address:
 
 
 def announce(totals: Totals, address: Address | None, **names: Any) -> None:
-    """Write the totals of a job to the driver's log, and call the listener with the totals.
+    """Write the totals of a job to the driver's log, and pass them to the listener.
 
-    The totals of a failed job are logged as a warning.
+    If the job failed, the log entry is a warning.
 
     Args:
         totals: the totals.
@@ -67,11 +67,14 @@ def announce(totals: Totals, address: Address | None, **names: Any) -> None:
 
 
 def listen(listener: Callable[..., object]) -> Address:
-    """Register a function that is called with the totals of each ended job; return its address.
+    """Register a listener, which is called with the totals of each ended job.
 
     Args:
         listener: called in a thread with the Totals and the keyword arguments of
-            ``Address.tell()``. Its exceptions are printed, as in any thread.
+            ``Address.tell()``. Exceptions are printed, as in any thread.
+
+        Returns:
+            The address of the listener.
     """
     driver = _driver()
     driver.functions.append(listener)
@@ -92,12 +95,12 @@ class _Driver:
         while True:
             with suppress(ConnectionError):
                 connection = self.socket.accept()
-                # Each client has a thread, so a silent client blocks no other client.
+                # Each client gets a thread, so that a silent client does not block other clients.
                 Thread(target=self._pass_on, args=(connection,), daemon=True).start()
 
     def _pass_on(self, connection: Connection) -> None:
         with suppress(EOFError, OSError), connection:
-            # Data of clients without the key is not unpickled.
+            # Unpickle only data of clients that know the key.
             if not compare_digest(connection.recv_bytes(len(self.key)), self.key):
                 return
             number, totals, names = connection.recv()

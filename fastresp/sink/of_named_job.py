@@ -1,4 +1,4 @@
-"""A sink for engines that name their jobs, so that ``exactly_once`` is True or False."""
+"""A sink for engines that name their jobs."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ __all__ = ["SinkOfNamedJob"]
 
 
 class SinkOfNamedJob(Sink):
-    """A sink for a job that the engine has named.
+    """A sink for a job that the engine has named, in which ``exactly_once`` is a bool.
 
     Args:
         job: name of the job.
-        exactly_once: whether each row is loaded exactly once, even if a task runs again.
+        exactly_once: whether each row is loaded exactly once, even if the engine reruns a task.
         server, template, options: as for ``Sink``.
 
     Raises:

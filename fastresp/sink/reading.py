@@ -24,14 +24,14 @@ class Reading:
     """The hashes to read, their columns, and the number of parts.
 
     Attributes:
-        schema: the columns; each field of a hash is read as the type of its column. The placeholder
-            of the pattern is a column with that part of the key. If the pattern has no placeholder,
-            the column ``key`` is the whole key.
+        schema: the columns and their types. One column has the part of the key that the pattern's
+            placeholder matches; if the pattern has no placeholder, the column ``key`` has the whole
+            key. Each other column has the field of this name.
         pattern: as for ``fetch_hashes``, such as ``"user:{id}"`` or ``"user:*"``.
         server: a URL; None for the environment variable ``REDIS_URL`` of each task.
-        password: the server's password, instead of one in the URL.
-        partitions: number of parts, each with the keys of a range of slots. On a single server,
-            each part scans all keys.
+        password: the server's password, if it is not in the URL.
+        partitions: number of parts. Each part returns the keys of a range of slots. On a single
+            server, each part scans all keys.
         timeout: as for ``fetch_hashes``.
 
     Raises:
@@ -67,7 +67,7 @@ class Reading:
         return [range(first, end) for first, end in pairwise(ends)]
 
     def read(self, slots: range) -> Iterator[pa.RecordBatch]:
-        """Yield the hashes of a part.
+        """Yield the hashes of a part, given the part's slots.
 
         Raises:
             ValueError: a value does not fit the type of its column.

@@ -18,10 +18,10 @@ __all__ = ["RejectsOfTask", "check_folder"]
 
 
 def check_folder(folder: str) -> None:
-    """Check that rejects can be written to a folder, without connecting to it.
+    """Check that the packages to write rejects to a folder are installed; connects to nothing.
 
     Raises:
-        ImportError: the folder is a URL, and fsspec or its package for the scheme is not installed.
+        ImportError: the folder is a URL, and fsspec or the package for the scheme is not installed.
         ValueError: fsspec does not know the URL's scheme.
     """
     if "://" in folder:
@@ -41,9 +41,9 @@ def _fsspec() -> Any:
 class RejectsOfTask:
     """Writes failed commands to ``FOLDER/TASK-ATTEMPT.jsonl``, which ``read_rejects()`` reads.
 
-    The file is created for the first failed command. If the name exists, the new file gets another
-    number; the existing file is kept, since an earlier attempt may have loaded its rows. In an
-    object store, the file appears when the task has ended.
+    The file is created for the first failed command. If the name exists, the name of the new file
+    ends with a number: the existing file is kept, since an earlier attempt may have loaded the
+    rows of other commands. In an object store, the file appears when the task has ended.
 
     Args:
         folder: a path, or a URL that fsspec knows, such as ``s3://bucket/rejects``.
@@ -58,7 +58,7 @@ class RejectsOfTask:
         self._open_files = ExitStack()
 
     def __call__(self, error: CommandError) -> None:
-        """Write a command.
+        """Write a failed command.
 
         Raises:
             OSError: writing failed.
@@ -77,7 +77,7 @@ class RejectsOfTask:
             folder.mkdir(parents=True, exist_ok=True)
             for name in names:
                 with suppress(FileExistsError):
-                    # Each line is written immediately, since its row may not be loaded again.
+                    # Write each line immediately, since a later attempt may skip the row.
                     file = (folder / f"{name}.jsonl").open("x", buffering=1)
                     return self._open_files.enter_context(file)
         raise AssertionError
@@ -90,7 +90,7 @@ class RejectsOfTask:
         return self._open_files.enter_context(system.open(free, "w"))
 
     def close(self) -> None:
-        """Complete the file.
+        """Complete the file, if it was created.
 
         Raises:
             OSError: writing failed.

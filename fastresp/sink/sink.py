@@ -1,4 +1,4 @@
-"""``Sink``: the target that an engine sends to its tasks, which load their rows."""
+"""``Sink``: an engine sends it to all tasks, which use it to load their rows."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Sink"]
 
-# Options that a task sets itself or does not support.
+# Options of ``mass_insert`` that a task sets itself, or does not support.
 NOT_FOR_TASKS = frozenset((
     "checkpoint", "checkpoint_clear", "default", "metrics", "progress", "resume", "source_id",
     "take_over", "transport",
@@ -47,21 +47,21 @@ class Sink:
         server: a URL, as for ``mass_insert``, or None for the environment variable ``REDIS_URL`` of
             each task. A client can't be sent to other machines.
         template: as for ``mass_insert``.
-        exactly_once: the name of the job, so that each row is loaded exactly once, although engines
-            rerun failed tasks, sometimes in parallel. An attempt resumes where earlier attempts
-            stopped, with a checkpoint for each task, so a task must have the same rows in the same
-            order each time. Without ``exactly_once``, only idempotent commands are accepted, such
-            as SET, HSET or SADD. If a key is written twice within a task, the older row may then
-            remain, because a second attempt can end between the two writes.
-        tasks: number of tasks that load at the same time, among which ``rate_limit`` and
-            ``index_backlog`` are divided.
-        password: the server's password, instead of one in the URL.
-        split: an ID of how rows are divided between tasks, such as ``"8 partitions"``. With
-            ``exactly_once``, tasks with another split are refused before they send anything, until
-            the job has ended.
+        exactly_once: the name of the job. With a name, each row is loaded exactly once, although
+            engines rerun failed tasks, sometimes in parallel. Each task has a checkpoint, from
+            which a new attempt resumes, so a task must have the same rows in the same order each
+            time. Without a name, only idempotent commands are accepted, such as SET, HSET or SADD.
+            If a task then writes a key twice, the older row may remain, because a second attempt
+            can end between the two writes.
+        tasks: number of tasks that load at the same time. They share ``rate_limit`` and
+            ``index_backlog`` equally.
+        password: the server's password, if it is not in the URL.
+        split: a description of how rows are divided between tasks, such as ``"8 partitions"``.
+            With ``exactly_once``, tasks with a different description are refused before they send
+            anything, until the job has ended.
         rejects: a folder, or a folder's URL for fsspec. Each attempt with failed commands writes a
-            file ``TASK-ATTEMPT.jsonl`` for ``read_rejects()``; if the name exists, the file gets
-            another number.
+            file ``TASK-ATTEMPT.jsonl`` for ``read_rejects()``; if this file exists, a number is
+            added to the name.
         options: the other options of ``mass_insert`` that tasks support.
 
     Raises:
@@ -70,7 +70,7 @@ class Sink:
         TemplateError, ValueError, TypeError: an argument is invalid.
     """
 
-    # The advice for loading each row exactly once.
+    # The argument for loading each row exactly once, for messages.
     how_once = "exactly_once='NAME-OF-THE-JOB'"
 
     def __init__(
@@ -119,7 +119,7 @@ class Sink:
         return f"<fastresp.sink.Sink of {shortened(self.template.text, LINE_SHOWN)!r} to {where}>"
 
     def _check_attempts(self) -> None:
-        """Refuse commands and options that a second attempt of a task could not repeat safely."""
+        """Refuse commands and options that are not safe if a task runs a second time."""
         options = self._options
         if self.exactly_once is not None:
             if options.mode == "serialize":
@@ -147,7 +147,7 @@ class Sink:
         return is_idempotent(self.template, self._options.nulls)
 
     def check_rewrites(self) -> None:
-        """Check that each batch may write all rows again, with new values.
+        """Check that a stream may write all rows again in each batch, with new values.
 
         Raises:
             ValueError: the commands are not idempotent.
@@ -160,7 +160,11 @@ class Sink:
             )
 
     def _share(self, tasks: int | None) -> None:
-        """Divide the rate limit and the index backlog between the tasks."""
+        """Set the rate limit and the index backlog of each task to an equal share.
+
+        Raises:
+            ValueError: the number of tasks is invalid, or missing with a rate limit.
+        """
         rate, backlog = self._options.rate, self._options.index_backlog
         if tasks is not None and (not isinstance(tasks, int) or tasks < 1):
             raise ValueError(f"tasks must be a number of 1 or more, not {tasks!r}")
@@ -184,7 +188,7 @@ class Sink:
         return with_password(self._server, self._password)
 
     def part(self, *names: object) -> Sink:
-        """Return a sink with the same options for a part of the job that ends separately.
+        """Return a sink for a part of the job that ends separately; the options are the same.
 
         Args:
             names: appended to the name of the job, such as the number of an epoch.
@@ -195,7 +199,7 @@ class Sink:
         return other
 
     def epoch(self, query: str, number: int) -> Sink:
-        """Return a sink for an epoch, which a later run of the stream may end."""
+        """Return a sink for an epoch of a stream. A later run of the stream may end the epoch."""
         other = self.part(query, number)
         other.split = None
         if self.exactly_once is not None:
@@ -203,7 +207,7 @@ class Sink:
         return other
 
     def check(self, data: Any) -> None:
-        """Check that the template fits the columns of some data, without sending anything.
+        """Check that the template fits the columns of ``data``; sends nothing.
 
         Args:
             data: Arrow data as for ``Task.write()``; it may have no rows.
@@ -215,13 +219,13 @@ class Sink:
             chunks.open()
 
     def open(self, task_id: int | str, attempt: int = 0, rows: str = "") -> Task:
-        """Open a task. Nothing is sent before its first batch.
+        """Open an attempt of a task. Nothing is sent before the first batch.
 
         Args:
             task_id: number or name of the task or its partition, the same for each attempt.
             attempt: number of the attempt, for the name of a rejects file.
             rows: an ID of the task's rows. With ``exactly_once``, an attempt is refused if an
-                earlier attempt had another ID.
+                earlier attempt had a different ID.
 
         Raises:
             CheckpointError: the name has characters other than letters, digits, and ``-_.:``.
@@ -243,7 +247,7 @@ class Sink:
         return Task(Load(self.template, options, number, job, rejects))
 
     def load(self, batches: Iterable[Any], task_id: int | str, attempt: int = 0) -> Totals:
-        """Open a task, write all its batches, and commit it; return its Totals.
+        """Open a task, write all batches, and commit the task; return the Totals.
 
         Args:
             batches, task_id, attempt: as for ``Task.write()`` and ``open()``.
@@ -257,7 +261,7 @@ class Sink:
             return task.commit()
 
     def finish_epoch(self, query: str, number: int, totals: Iterable[Totals]) -> None:
-        """End the job of an epoch, and delete the job of the previous epoch, which can't run again.
+        """End an epoch, and delete the records of the previous epoch, which can't run again.
 
         Raises:
             CheckpointError: as in ``finish()``.
@@ -267,7 +271,7 @@ class Sink:
         self.epoch(query, number - 1).forget()
 
     def forget(self) -> None:
-        """Delete the hash that ``finish()`` stored, once the job can't run again.
+        """Delete the hash that ``finish()`` stored. Call it when the engine can't rerun the job.
 
         Raises:
             TransportError: the server can't be reached.
@@ -276,16 +280,16 @@ class Sink:
             self._job(self.exactly_once).forget()
 
     def load_table(self, table: pa.Table, task_id: int | str, attempt: int = 0) -> Totals:
-        """Load all rows of a task, and commit it; return its Totals.
+        """Open a task, load all rows, and commit the task; return the Totals.
 
-        With ``exactly_once``, the task is refused if an earlier attempt had other rows.
+        With ``exactly_once``, the task is refused if an earlier attempt had different rows.
 
         Args:
             table: all rows of the task.
             task_id, attempt: as for ``open()``.
 
         Raises:
-            CheckpointError: the rows differ from an earlier attempt's; nothing was sent.
+            CheckpointError: an earlier attempt had different rows; nothing was sent.
             others: as in ``Task.write()``, ``Task.commit()`` and ``open()``.
         """
         rows = "" if self.exactly_once is None else digest(table)
@@ -294,7 +298,7 @@ class Sink:
             return task.commit()
 
     def finish(self, totals: Iterable[Totals]) -> Totals:
-        """End the job when all tasks have committed; return the sum of their totals.
+        """End the job after all tasks have committed; return the sum of their totals.
 
         With ``exactly_once``, one hash ``fastresp:{JOB}:job`` replaces the tasks' checkpoints, so
         that the job can't run again.
@@ -303,8 +307,8 @@ class Sink:
             totals: the results of each task's ``commit()``.
 
         Raises:
-            CheckpointError: the server was restarted or replaced, and has lost rows of a task. Run
-                the tasks again: each loads its missing rows.
+            CheckpointError: the server was restarted or replaced, and has lost rows of a task.
+                Rerun all tasks: each task loads its missing rows.
             TransportError: the server can't be reached.
         """
         every = list(totals)
@@ -315,7 +319,7 @@ class Sink:
 
 
 def _checked(options: dict[str, Any]) -> Options:
-    """Return the options of a load.
+    """Check the options of a sink, and return them.
 
     Raises:
         TypeError: an option is unknown, or not supported for tasks.

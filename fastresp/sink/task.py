@@ -1,4 +1,4 @@
-"""A task of an engine: it pushes batches into a load that runs in a thread."""
+"""A task of an engine, which pushes batches into a load that runs in a thread."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = ["Load", "Task"]
 
 # Seconds between checks whether another attempt of the task is active.
 LOOK_S = 0.5
-# Seconds to wait for an aborted load to end; the load may be waiting for a server.
+# Maximum seconds to wait for an aborted load to end; the load may be waiting for a server.
 ABORT_S = 10.0
 
 
@@ -42,7 +42,7 @@ class Aborted(FastrespError):
 
 
 class Ended(Exception):
-    """The job has ended, and included this task."""
+    """The job has already ended, and this task was part of it."""
 
     def __init__(self, part: Part) -> None:
         super().__init__(part)
@@ -54,8 +54,8 @@ class Task:
     """One attempt of a task, opened by ``Sink.open()``. Use it in a ``with`` statement.
 
     The load runs in a thread: while the engine computes a batch, the previous batch is encoded and
-    sent, and replies are read. Leaving the ``with`` statement without ``commit()`` aborts the task,
-    as does dropping the task or ending the program.
+    sent, and replies are read. The task is aborted if it was not committed when the ``with``
+    statement or the program ends, or when the last reference to the task is dropped.
 
     Only one thread at a time may use a task. After a fork, only the parent can use it.
 
@@ -73,12 +73,12 @@ class Task:
     def write(self, batch: Any) -> None:
         """Load a batch after the previous batches.
 
-        Returns when no earlier batch waits to be encoded, so at most two batches are in memory.
+        Waits until all earlier batches are encoded, so at most two batches are in memory.
 
         Args:
             batch: Arrow data: an object with ``__arrow_c_array__`` or ``__arrow_c_stream__``, such
-                as a pyarrow RecordBatch or Table, or a polars or pandas DataFrame. It is read after
-                this method returns, so do not change it.
+                as a pyarrow RecordBatch or Table, or a polars or pandas DataFrame. Do not change
+                the batch later, since it is read after this method returns.
 
         Raises:
             TypeError: the batch is not Arrow data.
@@ -95,7 +95,7 @@ class Task:
             self._load.check()
 
     def commit(self) -> Totals:
-        """Load the remaining batches, wait for all replies, and return the task's Totals.
+        """Finish loading, wait for all replies, and return the task's Totals.
 
         Raises:
             CheckpointError: an earlier attempt had more rows.
@@ -121,8 +121,8 @@ class Task:
     def abort(self) -> None:
         """Stop loading, and close the connections. Does nothing after ``commit()``.
 
-        Written batches may or may not be loaded. Waits up to 10 s for a server that does not
-        answer.
+        The last written batches may or may not be loaded. Waits up to 10 s for a server that does
+        not answer.
         """
         if is_own(self):
             self._aborting()
@@ -142,18 +142,20 @@ class Task:
 
 
 class Load:
-    """The load of a task, in its own thread; has no reference to the task, which may be dropped.
+    """The load of a task, which runs in a thread.
+
+    It does not refer to the Task, so that the Task can be dropped.
 
     Args:
         number: number of the task.
-        job: job of the task, with ``exactly_once``.
-        rejects: the rejects file, closed at the end; None if the task has no folder for rejects.
+        job: the job of the task; None without ``exactly_once``.
+        rejects: the rejects file, which the load closes at the end; None to write no rejects.
 
     Attributes:
-        pushed: the source.
-        totals: the outcome.
+        pushed: the source, to which the task adds batches.
+        totals: the outcome; complete after the load.
         begun: whether the load has started.
-        of_ended: whether the job had already ended, so that nothing was loaded.
+        of_ended: whether the job had already ended, so that this attempt loaded nothing.
     """
 
     def __init__(
@@ -176,7 +178,7 @@ class Load:
         self._error: BaseException | None = None
 
     def begin(self) -> None:
-        """Start the load in a thread, unless it has started."""
+        """Start the load in a thread, unless it has already started."""
         if not self.begun:
             self.begun = True
             own(self)
@@ -201,16 +203,16 @@ class Load:
         Args:
             seconds: maximum seconds; None for no limit.
         """
-        # The ident is missing if starting the thread was interrupted.
+        # Starting the thread may have been interrupted; the thread then has no ident.
         if self._thread is None or self._thread.ident is None:
             return
         until = inf if seconds is None else time.monotonic() + seconds
-        # After an interrupted join(), Python 3.11 reports a thread as ended.
+        # Not join(): after an interrupted join(), Python 3.11 reports the thread as ended.
         while (left := until - time.monotonic()) > 0 and not self._ended.wait(min(left, TICK_S)):
             pass
 
     def run(self) -> None:
-        """Load all batches."""
+        """Load all batches, and store the outcome or the exception."""
         try:
             with nullcontext() if self._rejects is None else closing(self._rejects):
                 self._run()
@@ -222,7 +224,7 @@ class Load:
             self._ended.set()
 
     def abort(self) -> None:
-        """End the load at its next wait."""
+        """Make the load end when it next waits."""
         self._aborted.set()
         self.pushed.end(Aborted("the task was aborted"))
 
@@ -233,12 +235,12 @@ class Load:
         self.pushed.waiting()
 
     def check(self) -> None:
-        """Raise the error that ended the load, if any."""
+        """If an exception has ended the load, raise the exception."""
         if self._error is not None:
             raise self._error
 
     def check_empty(self) -> None:
-        """Check that no earlier attempt of a task without batches had rows.
+        """If the task has no batches, check that earlier attempts had no rows.
 
         Raises:
             CheckpointError: an earlier attempt had rows.
@@ -248,18 +250,18 @@ class Load:
             self._job.check_empty(self.totals.task)
 
     def _run(self) -> None:
-        """Load all batches, once no other attempt is active."""
+        """Load all batches after waiting until no other attempt of the task is active."""
         if self._job is not None:
             self._job.begin()
         while not self._aborted.is_set():
             chunks = Chunks(self.pushed, self._template, self._options)
             try:
-                # Before the claim, which would create a new checkpoint.
+                # Before ``loading()`` claims the checkpoint, which would create a new one.
                 self._check_ended()
                 report = run(loading(chunks, self._choose), waiting=self._waiting)
             except AtWork:
-                # If this attempt took over, the first attempt would fail, and the engine would
-                # restart it. An attempt that hangs does not renew its lease.
+                # Do not take over from the active attempt: it would fail, and the engine would
+                # restart it. If it hangs, its lease will expire.
                 self._aborted.wait(LOOK_S)
             except Ended as ended:
                 self.of_ended = True
@@ -271,11 +273,12 @@ class Load:
                 return
 
     def _check_ended(self) -> None:
-        """End the load if the job has ended.
+        """Check that the job has not ended.
 
         Raises:
             Ended: the job has ended.
-            CheckpointError: the job has ended without this task, or a later epoch has ended.
+            CheckpointError: the job has ended, and this task was not part of it; or a later epoch
+                of the stream has ended.
         """
         part = None if self._job is None else self._job.part(self.totals.task)
         if part is not None:
@@ -285,7 +288,7 @@ class Load:
         """Compute the totals.
 
         Raises:
-            LoadErrors: an earlier attempt had errors, or the load was stopped before its end.
+            LoadErrors: commands of an earlier attempt failed, or the load was stopped early.
         """
         self.totals = Totals.of(self.totals.task, rows, report)
         if report.stopped:
@@ -296,17 +299,17 @@ class Load:
     def _choose(
         self, options: Options, server: Server, policy: ErrorPolicy, resending: Resending | None
     ) -> SocketTransport:
-        """Return the transport, unless the job has ended since the claim."""
+        """Return the transport; raise if the job has ended since ``_run()`` checked it."""
         self._check_ended()
         return SocketTransport(options, server=server, policy=policy, resending=resending)
 
 
-# Loads in threads. If the program ends while such a thread is inside Arrow, the program crashes.
+# All loads in threads. If the program ends while a thread is inside Arrow, the program crashes.
 running: set[Load] = set()
 
 
 def end_running() -> None:
-    """Abort all loads, and wait until they have ended, before the program ends."""
+    """At the end of the program, abort all loads, and wait until they have ended."""
     loads = [load for load in list(running) if is_own(load)]
     for load in loads:
         load.abort()

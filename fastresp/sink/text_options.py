@@ -1,4 +1,4 @@
-"""Options that an engine passes as text, with case-insensitive names."""
+"""Parse options that an engine passes as text. Names of options are case-insensitive."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .sink import OPTIONS
 
 __all__ = ["reading_options", "sink_options"]
 
-# Options that are always text.
+# Options whose values are never parsed as numbers or words.
 TEXTS = frozenset(("server", "template", "pattern", "exactly_once", "split", "rejects"))
 WORDS = {"true": True, "false": False, "none": None}
 # Options of the engine itself, and aliases of our options.
@@ -30,17 +30,18 @@ ELSEWHERE = "set REDIS_URL where the tasks run, or spark.fastresp.password"
 def sink_options(
     texts: Mapping[str, str], password: str | None = None, tasks: int | None = None
 ) -> dict[str, Any]:
-    """Return the arguments of a ``Sink`` for these options.
+    """Return the arguments of a ``Sink`` for options in text form.
 
     Args:
-        texts: values by name, such as ``rateLimit``, ``ratelimit`` or ``rate_limit``; ``command``
-            is the template.
+        texts: the options by name. ``rateLimit``, ``ratelimit`` and ``rate_limit`` are the same
+            name; so are ``command`` and ``template``.
         password: the server's password.
-        tasks: number of tasks that load at the same time, unless an option sets it.
+        tasks: number of tasks that load at the same time, if no option sets it.
 
     Raises:
-        ValueError: an option is unknown, missing, or would show a password; or with
-            ``exactly_once``, this process, which ends the job, does not know the server's URL.
+        ValueError: an option is unknown or missing, or contains a password, which the engine
+            would show. Or ``exactly_once`` is set, and this process, which must end the job, does
+            not know the server's URL.
     """
     known = ("server", "template", "exactly_once", "split", "rejects", "tasks", *OPTIONS)
     found = _options(texts, known)
@@ -51,7 +52,7 @@ def sink_options(
             "with 'exactlyOnce' the driver ends the job, so set REDIS_URL for the driver before "
             "its session begins, or name the server by the option 'server'"
         )
-    # Tasks may not know the number of partitions, so another run may divide rows differently.
+    # A new ID for each run, since another run may divide the rows differently.
     split = f"run {token_hex(4)}"
     return {"server": None, "password": password, "tasks": tasks, "split": split} | found
 
@@ -59,7 +60,7 @@ def sink_options(
 def reading_options(
     texts: Mapping[str, str], password: str | None = None, tasks: int | None = None
 ) -> dict[str, Any]:
-    """Return the arguments of a ``Reading`` for these options; see ``sink_options()``."""
+    """Return the arguments of a ``Reading`` for options in text form; see ``sink_options()``."""
     hidden = ("schema", "password")
     found = _options(texts, [each.name for each in fields(Reading) if each.name not in hidden])
     if "pattern" not in found:
@@ -98,7 +99,7 @@ def _options(texts: Mapping[str, str], known: Iterable[str]) -> dict[str, Any]:
 
 
 def _value(text: str) -> Any:
-    """Parse a number, True, False or None; return any other text unchanged."""
+    """Parse a number, ``true``, ``false`` or ``none``; return any other text unchanged."""
     if text.lower() in WORDS:
         return WORDS[text.lower()]
     for kind in (int, float):

@@ -21,20 +21,22 @@ class Totals(Displayed):
     """The outcome of a task, or of all tasks of a job. It can be pickled.
 
     Attributes:
-        task: the task; empty for several tasks.
-        rows: rows loaded by this and earlier attempts.
-        rows_before: rows loaded by earlier attempts (``exactly_once``); included in ``rows``.
-        commands: whole commands sent by this attempt.
-        failed: commands of this and earlier attempts whose error replies were received.
-        errors_by_code: errors of this attempt by code, such as ``{"WRONGTYPE": 5}``.
-        skipped: commands not sent because of a null, or because they had no data.
-        nulls_skipped: null fields, and null list items, omitted from commands that were sent.
-        in_doubt: commands sent without a known reply.
-        bytes_sent: bytes of RESP sent.
+        task: the task's number or name; empty if the totals are of several tasks.
+        rows: number of rows loaded by this and earlier attempts.
+        rows_before: number of rows loaded by earlier attempts (``exactly_once``); included in
+            ``rows``.
+        commands: number of whole commands sent by this attempt.
+        failed: number of commands of this and earlier attempts that were answered with an error.
+        errors_by_code: number of errors of this attempt by code, such as ``{"WRONGTYPE": 5}``.
+        skipped: number of commands not sent because of a null, or because they had no data.
+        nulls_skipped: number of null fields, and null list items, omitted from commands that were
+            sent.
+        in_doubt: number of commands that were sent, but whose replies are unknown.
+        bytes_sent: number of bytes of RESP sent.
         seconds: wall time from the first byte sent to the last reply; for several tasks, the sum.
-        errors_unknown: maximum rows that earlier attempts loaded without receiving the replies; how
-            many of them failed is unknown.
-        job_failed: whether the job failed (Spark); the totals are then from the tasks that had
+        errors_unknown: maximum number of rows that earlier attempts sent without receiving the
+            replies. It is unknown how many of these rows failed.
+        job_failed: whether the job failed (Spark). If so, the totals include only tasks that had
             committed.
     """
 
@@ -54,7 +56,7 @@ class Totals(Displayed):
 
     @classmethod
     def of(cls, task: str, rows: int, report: Report) -> Self:
-        """Return the totals of a task, from its number of rows and the report of its load."""
+        """Return the totals of a task, given the number of rows and the report of the load."""
         unknown = report.errors_unknown
         return cls(
             task=task,
@@ -92,10 +94,10 @@ class Totals(Displayed):
     def log(self, name: str) -> None:
         """Write the totals to the logger ``fastresp.sink``.
 
-        Log a warning, which Python shows by default, if commands failed or may have failed.
+        If commands failed or may have failed, the level is WARNING, which Python shows by default.
 
         Args:
-            name: name of the loaded data.
+            name: name of the data, which starts the message.
         """
         warned = self.failed or self.in_doubt or self.errors_unknown
         logger.log(logging.WARNING if warned else logging.INFO, "%s: %s", name, self)

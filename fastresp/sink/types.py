@@ -11,10 +11,10 @@ __all__ = ["check_types", "in_utc", "parsed"]
 
 
 def in_utc(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Convert the timestamps of a batch from the session's time zone to UTC, at any depth.
+    """Convert the timestamps of a batch to UTC, including timestamps in nested columns.
 
-    The UTC offsets of times before time zones existed include seconds, which other programs can't
-    parse.
+    In other time zones, times before the introduction of standard time have UTC offsets with
+    seconds, which other programs can't parse.
     """
     fields = [each.with_type(_type_in_utc(each.type)) for each in batch.schema]
     wanted = pa.schema(fields, batch.schema.metadata)
@@ -56,7 +56,7 @@ def parsed(batch: pa.RecordBatch, schema: pa.Schema, key: str) -> pa.RecordBatch
     Args:
         batch: the batch.
         schema: the schema.
-        key: the column with the keys, or parts of them.
+        key: the name of the column with the keys, or with a part of each key.
 
     Raises:
         ValueError: a value can't be parsed as its type; the message names the column and the key.
@@ -89,7 +89,7 @@ def _as_type(column: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 
 def _first_refused(column: pa.Array, wanted: pa.DataType) -> int | None:
-    """Return the index of the first value that can't be converted."""
+    """Return the index of the first value that can't be converted; None if all values can."""
     for at in range(len(column)):
         try:
             _as_type(column.slice(at, 1), wanted)
@@ -99,7 +99,7 @@ def _first_refused(column: pa.Array, wanted: pa.DataType) -> int | None:
 
 
 def _times(column: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """Parse timestamps; without an offset, they are in UTC if the column has a time zone."""
+    """Parse timestamps. If the type has a time zone, texts without an offset are in UTC."""
     if wanted.tz is None:
         return column.cast(wanted)
     zoned = pc.match_substring_regex(column, r":\d\d.*(Z|[+-]\d\d(:?\d\d)?)$")

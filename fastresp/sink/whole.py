@@ -1,4 +1,4 @@
-"""Load tasks of engines that pass all rows together, without the number of the attempt."""
+"""Load a task whose engine passes all rows together, but no number of the attempt."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ __all__ = ["load_whole"]
 
 
 def load_whole(sink: Sink, table: pa.Table, task_id: int) -> Totals:
-    """Load all rows of a task, and commit it; return its Totals.
+    """Open a task, load all rows, and commit the task; return the Totals.
 
     Args:
         sink: the sink.
-        table: the rows. The columns of a table without rows are ignored, since their types may be
+        table: the rows. If there are no rows, the columns are ignored, since their types may be
             unknown.
         task_id: as for ``Sink.open()``.
 
     Raises:
-        CheckpointError: with ``exactly_once``, an earlier attempt had other rows.
+        CheckpointError: with ``exactly_once``, an earlier attempt had different rows.
         others: as in ``Sink.load_table()``.
     """
     if not table.num_rows:

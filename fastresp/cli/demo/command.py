@@ -166,7 +166,7 @@ def _print_table(title: str, comparison: Comparison, notes: list[str]) -> None:
 
 
 def _shown(method: str, client: Client) -> str:
-    """Return the name of a method with its client, marked if the client is slow."""
+    """Return the name of a method with its client. A ``*`` marks a client from a wheel."""
     name = f"{client.name}{'*' if client.from_wheel else ''}"
     if method in HOW:
         return f"{name}, {HOW[method]}"
@@ -175,7 +175,7 @@ def _shown(method: str, client: Client) -> str:
 
 @contextmanager
 def _status() -> Iterator[Announce]:
-    """Show progress on stderr between the timed parts, so that printing does not slow them."""
+    """Yield a function that shows progress on stderr; call it only between timed parts."""
     console = Console(stderr=True)
     with Live(console=console, auto_refresh=False, transient=True) as live:
         yield lambda text: live.update(Spinner("dots", escape(text)), refresh=True)
@@ -186,7 +186,7 @@ def _failures_as_sentences() -> Iterator[None]:
     with ending():
         try:
             yield
-        except FastrespError:  # may also be a redis.RedisError
+        except FastrespError:  # before redis.RedisError, which it may also be
             raise
         except redis.RedisError as error:
             raise FastrespError(

@@ -39,14 +39,14 @@ PIPELINE = "redis-py pipeline"
 BY_CLI = "fastresp, redis-cli"
 BY_SOCKET = "fastresp, socket"
 BY_COLUMNS = "fastresp, columns"
-# Rows of the Arrow array that is repeated.
+# Number of rows in the Arrow array that is repeated.
 COLUMN_ROWS = 10_000
 PIPELINE_COMMANDS = 1_000
 KEY = "demo"
 LRANGE_VALUES = 10_000
 NO_DATA = "0" * 40
-# Loads of a second vary by 10%, so the demo shows medians. It should end within a minute, even on
-# a slow machine.
+# The demo shows medians, since the time of a load varies by 10%. It must end within a minute, even
+# on a slow machine.
 ROUNDS = 3
 BUDGET_S = 45.0
 
@@ -95,25 +95,26 @@ def compare_rows(
 ) -> Comparison:
     """Load rows with a template by each method.
 
-    Only fastresp fills in the template while it is timed: other methods get lists of arguments.
+    Only for fastresp, the time includes filling in the template: other methods get lists of
+    arguments.
 
     Args:
         rows: the rows to load.
         template: the commands of each row.
-        announce: called with the progress, between the timed parts.
+        announce: called with the progress, between timed parts.
         rounds: maximum number of rounds; the first round always runs.
-        budget_s: maximum seconds; a round that would exceed the maximum is not started.
+        budget_s: maximum seconds; no round is started that would exceed them.
 
     Raises:
         EncodeError, TemplateError: a row lacks a field of the template, or has no value for it.
-        FastrespError: as ``compare_push``; or the server refused a command.
+        FastrespError: as in ``compare_push()``, or the server refused a command.
     """
     announce("filling in the template for the other methods")
     commands = list(_expanded(rows, template))
     with Workbench.open(need_cli=False) as workbench:
         announce("writing the ready-made file")
         dump(rows, template, workbench.ready_file)
-        # redis-py runs first, because it reports an error reply more clearly than redis-cli.
+        # redis-py is first, since it reports error replies more clearly than redis-cli.
         methods: Methods = {PIPELINE: lambda: _load_by_pipeline(workbench.client, commands)}
         methods |= workbench.plain_methods(lambda: commands)
         methods |= _fastresp(workbench, lambda: rows, template)
@@ -135,7 +136,7 @@ def compare_rows(
 
 
 def _fastresp(workbench: Workbench, rows: Callable[[], Any], template: Template | None) -> Methods:
-    """Return fastresp's methods for rows."""
+    """Return the methods that load rows with fastresp."""
     methods: Methods = {}
     if workbench.cli:
         methods[BY_CLI] = lambda: _load(rows(), template, workbench.url, "redis-cli")
@@ -149,7 +150,7 @@ def _load(
 
 
 def _payload_column(rows: int) -> Any:
-    """Return a table with the payload in each row; None if pyarrow is not installed."""
+    """Return a table of ``rows`` rows with the payload; None if pyarrow is not installed."""
     try:
         import pyarrow as pa
     except ImportError:
@@ -169,7 +170,7 @@ def _columns_of(rows: list[dict[str, Any]]) -> Any:
 
 
 def _binary_format(path: Path) -> str | None:
-    """Return the format of a binary file; None for text and for a pipe, which is read only once."""
+    """Return the format of a binary file; None for text, and for a pipe."""
     if not path.is_file():
         return None
     with open(path, "rb") as file:
@@ -215,7 +216,7 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 
 
 def _expanded(rows: Iterable[Any], template: Template) -> Iterator[list[str]]:
-    """Yield the arguments of the template's commands, parsed from its RESP."""
+    """Encode rows with a template, and yield the arguments of each command."""
     import hiredis
 
     reader = hiredis.Reader(encoding="utf-8")
@@ -260,7 +261,11 @@ def _digest(client: Any) -> str:
 
 
 def _check_list(client: Any, commands: int, method: str) -> None:
-    """Raise unless the list contains exactly the values sent."""
+    """Check that the list in the server contains exactly the values that were sent.
+
+    Raises:
+        FastrespError: the list differs.
+    """
     held = client.llen(KEY)
     expected = [PAYLOAD.encode()] * LRANGE_VALUES
     for first in range(0, max(held, commands), LRANGE_VALUES):

@@ -1,9 +1,9 @@
-"""The three pure-Python RESP generators of the 2018 benchmark report, corrected, for comparison.
+"""RESP generators in pure Python, to compare with: the three of the 2018 report, corrected.
 
-The report's listings count characters where RESP counts bytes, accept at most three arguments, and
-the ``%`` listing omits the ``*`` and ``$``. The generators here accept any text and any number of
-arguments. For three arguments, as in the report, each generator is the fastest form of its style
-that we know; the slower forms of the report follow, corrected.
+The report's code counts characters where RESP counts bytes, and accepts at most three arguments;
+the code with ``%`` omits the ``*`` and ``$``. The generators here accept any text and any number of
+arguments. For three arguments, as in the report, each generator is the fastest form that we know.
+The slower forms of the report follow, corrected.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PAYLOAD = (
     '"redis@tshark_save:53619abd-a27c-432c-8f8d-1d059aab5f24", "size": 54, "redirect": true}'
 )
 CHUNK_BYTES = 1 << 20
-# Enough to estimate the size of a command.
+# Number of commands to estimate the size of a command.
 FIRST_COMMANDS = 64
 
 FORMAT_3 = "*3\r\n${}\r\n{}\r\n${}\r\n{}\r\n${}\r\n{}\r\n"
@@ -57,7 +57,7 @@ def by_format(command: Sequence[str]) -> str:
             value,
         )
     count = len(command)
-    # Assigning lengths and arguments by slices takes two thirds of the time of a loop.
+    # Assigning lengths and arguments by slices takes two thirds as long as a loop.
     values: list[Any] = [count] * (2 * count + 1)
     values[1::2] = [len(arg) if arg.isascii() else len(arg.encode()) for arg in command]
     values[2::2] = command
@@ -148,8 +148,8 @@ AS_LISTED: dict[str, Generator] = {
 def chunks(generate: Callable[[Any], Any], commands: Iterable[Any]) -> Iterator[bytes]:
     """Join the RESP of a generator into chunks of about 1 MiB.
 
-    The number of commands per chunk follows from the size of the previous chunk; adding up bytes
-    would cost 30 ns per command.
+    The size of the previous chunk determines the number of commands in the next chunk. Adding up
+    bytes instead would take 30 ns per command.
     """
     made = map(generate, commands)
     count = FIRST_COMMANDS

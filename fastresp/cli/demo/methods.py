@@ -1,4 +1,4 @@
-"""Compare methods of loading, with a temporary server, a plain redis-cli and checks."""
+"""Time methods of loading with a temporary server."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ __all__ = [
 
 READY_FILE = "no generation"
 FASTRESP = "fastresp"
-# Longer than any load or check takes.
+# Seconds after which a load or a check counts as stuck.
 STUCK_S = 300.0
 
 Announce: TypeAlias = Callable[[str], object]
@@ -54,9 +54,9 @@ class Timing:
     """The times of one load.
 
     Attributes:
-        seconds: wall time, from the start of the client to the last reply.
+        seconds: wall time from the start of the client to the last reply.
         server_seconds: CPU time of the server during the load, user and system.
-        client_seconds: CPU time of this process and its finished children.
+        client_seconds: CPU time of this process and its finished children during the load.
     """
 
     seconds: float
@@ -70,8 +70,8 @@ class Client:
 
     Attributes:
         name: ``redis-cli`` or ``valkey-cli``.
-        version: such as ``7.0.15``; empty if unknown.
-        from_wheel: whether the program is from a wheel, because PATH has no redis-cli.
+        version: the version, such as ``7.0.15``; empty if unknown.
+        from_wheel: whether the program is from a wheel, which happens if PATH has no redis-cli.
     """
 
     name: str
@@ -81,13 +81,13 @@ class Client:
 
 @dataclass
 class Comparison:
-    """The timings of all methods; in each round, each method runs one load.
+    """The timings of all methods. Each method runs one load per round.
 
     Attributes:
         server: name and version of the server.
-        commands: commands in each load.
-        timings: the timings of each method, one per round.
-        client: the program that ``PlainCli`` runs; None if no such program is installed.
+        commands: number of commands in each load.
+        timings: for each method, one timing per round.
+        client: the program that ``PlainCli`` runs; None if it is not installed.
     """
 
     server: str
@@ -112,13 +112,13 @@ class Comparison:
         return median(timing.client_seconds for timing in self.timings[method])
 
     def ratios(self, method: str, base: str = READY_FILE) -> list[float]:
-        """Return the speed of a method relative to ``base``, round by round."""
+        """Return the speed of a method relative to ``base``, for each round."""
         pairs = zip(self.timings[base], self.timings[method], strict=False)
         return [ours.seconds / theirs.seconds for ours, theirs in pairs]
 
 
 class PlainCli:
-    """A plain ``redis-cli --pipe``, as a script would run it.
+    """Runs ``redis-cli --pipe`` as a script would.
 
     Raises:
         TransportError: redis-cli was not found or failed, or the server replied with errors.
@@ -130,7 +130,7 @@ class PlainCli:
         if port is not None:
             where = ["-h", "127.0.0.1", "-p", str(port)]
         self.command = [self.program, *where, "--pipe"]
-        # A file, because many error replies would fill a pipe and block redis-cli.
+        # Not a pipe, which many error replies would fill, so that redis-cli would block.
         self.output = server.folder / "redis-cli-output"
 
     def identity(self) -> Client:
@@ -154,7 +154,7 @@ class PlainCli:
 
     @contextmanager
     def _running(self, stdin: int | IO[bytes]) -> Iterator[subprocess.Popen[bytes]]:
-        """Run redis-cli during the block, then wait for its end; kill it if that takes too long."""
+        """Run redis-cli during the block, then wait until it ends; kill it after STUCK_S."""
         with (
             needed_for(f"{self.program} can't be started"),
             open(self.output, "wb") as output,
@@ -186,7 +186,7 @@ class Workbench:
 
     Attributes:
         url: the server's unix socket, or its TCP port.
-        cli: the plain redis-cli; None if it is missing and not needed.
+        cli: the plain redis-cli; None if it is not installed and not needed.
     """
 
     def __init__(
@@ -203,11 +203,11 @@ class Workbench:
     @classmethod
     @contextmanager
     def open(cls, *, tcp: bool = False, need_cli: bool = True) -> Iterator[Workbench]:
-        """Start the server; end it and remove its folder afterwards.
+        """Start the server for the block; then end it, and remove its folder.
 
         Args:
-            tcp: use TCP, on a free port of the loopback, instead of a unix socket.
-            need_cli: raise an error if redis-cli is missing.
+            tcp: whether to use TCP, on a free port of the loopback, instead of a unix socket.
+            need_cli: whether to raise an error if redis-cli is missing.
 
         Raises:
             TransportError: the server or redis-cli is missing, or the server did not start.
@@ -218,13 +218,13 @@ class Workbench:
         listening = [] if port is None else ["--port", str(port)]
         with (
             LocalServer(*listening, *debug_options()) as server,
-            # DEBUG DIGEST of much data is slow.
+            # DEBUG DIGEST is slow if there is much data.
             redis.Redis.from_url(server.url, socket_timeout=STUCK_S) as client,
         ):
             yield cls(server, client, port, need_cli=need_cli)
 
     def plain_methods(self, commands: Callable[[], Iterable[Sequence[str]]]) -> Methods:
-        """Return the methods of redis-cli: fed by each generator, and with the ready-made file."""
+        """Return the methods that use redis-cli: with each generator, and with a RESP file."""
         cli = self.cli
         if cli is None:
             return {}
@@ -247,17 +247,17 @@ class Workbench:
         budget_s: float = float("inf"),
         warm_up: str | None = None,
     ) -> Comparison:
-        """Time the methods in turn, in rounds, each into an empty server.
+        """Time the methods in turn, in several rounds. Each load starts with an empty server.
 
         Args:
             methods: functions that load the data, by name.
-            commands: commands in each load.
+            commands: number of commands in each load.
             rounds: maximum number of rounds; the first round always runs.
-            before: called before each load, with the server empty.
+            before: called before each load, after the server was emptied.
             check: called with the method's name after each load, to check the data.
-            announce: called with the progress, between the timed parts.
-            budget_s: maximum seconds; a round that would exceed the maximum is not started.
-            warm_up: the method to run first, untimed; None for the first method.
+            announce: called with the progress, between timed parts.
+            budget_s: maximum seconds; no round is started that would exceed them.
+            warm_up: the method to run before the first round, untimed; None for the first method.
         """
         comparison = Comparison(self._server_name(), commands)
         comparison.client = self.cli.identity() if self.cli else None
@@ -280,13 +280,13 @@ class Workbench:
     def timed(
         self, load: Callable[[], object], before: Callable[[], object] = lambda: None
     ) -> Timing:
-        """Empty the server, and time a load.
+        """Empty the server, then time a load.
 
         Args:
-            load: the function to time; may return the wall time in seconds, as a float.
+            load: the function to time. If it returns a float, this is the wall time in seconds.
             before: called before the load, untimed.
         """
-        # SYNC, because otherwise Valkey frees the old data in a thread during the load.
+        # Without SYNC, Valkey would free the old data in a thread during the load.
         self.client.execute_command("FLUSHALL", "SYNC")
         before()
         server_seconds, client_seconds = self._server_seconds(), _client_seconds()
@@ -322,7 +322,7 @@ def _free_port() -> int:
 
 
 def debug_options() -> list[str]:
-    """Return the options that enable DEBUG, which Redis 7.0 and later need."""
+    """Return the server's options that enable DEBUG; empty before 7.0, which needs none."""
     program = find_program("server", "FASTRESP_SERVER")
     if program is None:
         return []  # LocalServer raises a clearer error
