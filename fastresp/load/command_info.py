@@ -104,9 +104,9 @@ def _are_words(value: Any) -> bool:
 
 
 def deleting(names: Iterable[str], server: ServerLike, *, timeout: float | None) -> list[str]:
-    """Return the names of commands that delete data, change the server, or are @dangerous.
+    """Return the names of the commands that delete data, or that change the server itself.
 
-    The server says which commands are in its ACL category @dangerous.
+    Commands in the server's ACL category @dangerous are included.
 
     Raises:
         TransportError: the server can't be used.

@@ -40,7 +40,7 @@ def check_connection_state(
 ) -> None:
     """Refuse commands that change connection state, if a lost connection may be replaced.
 
-    Accept all commands for a cluster: such a command is refused when its row is sent.
+    In a cluster, such a command is refused later, when its row is sent.
 
     Raises:
         ValueError: the load has a command that changes connection state, or its command names

@@ -85,7 +85,7 @@ class Node:
 
     Attributes:
         server: host and port.
-        inquiry: the node's answers about the sample commands that are routed to it.
+        inquiry: the node's answers about the sample commands that are routed to the node.
         share: share of the load's commands, from 0 to 1.
         memory: bytes that the node's part of the load needs; see DryRun.estimate.
     """
@@ -107,7 +107,7 @@ class DryRun:
             memory that the sample needs.
         problems: the problems found, one sentence each.
         nodes: the primaries of a cluster; empty for a single server.
-        refused_rows: rows of the sample that can't be sent to a cluster.
+        refused_rows: number of rows of the sample that can't be sent to a cluster.
     """
 
     sample: Sample

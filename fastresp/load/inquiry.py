@@ -47,7 +47,7 @@ class Inquiry:
         unreachable: why the server could not be asked; empty if it answered.
         used_memory: the memory that the server uses, in bytes; None if unknown.
         maxmemory: the server's memory limit, in bytes; 0 means no limit, None means unknown.
-        policy: the server's maxmemory-policy.
+        policy: the server's maxmemory-policy; None if unknown.
         limits: limits of the compact encodings; see memory_estimate.LIMITS.
         user: the ACL user of the load; None if unknown.
         allowed: whether the ACL allows that user to run the commands; None if unknown.

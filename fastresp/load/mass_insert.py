@@ -100,7 +100,7 @@ def mass_insert(
             EXEC's. A reply such as OOM, BUSY or READONLY always stops a load to a single server,
             unless ``retry`` or ``max_errors`` is given.
         max_errors: stop when more commands than this have failed: a number, or a percentage of
-            the replies such as ``"1%"`` (checked from the 100th reply on).
+            the replies such as ``"1%"`` (checked once there are 100 replies).
         rejects: where to write failed commands during the load: the path of a JSON Lines file,
             which ``read_rejects()`` reads, or a callable that receives each CommandError.
         rate_limit: maximum rate of all connections together: commands per second, or bytes per

@@ -58,7 +58,7 @@ def sds_size(size: int) -> int:
 
 
 def string_size(value: bytes) -> int:
-    """Return the memory of a string value: its robj, and its sds if it is a separate one."""
+    """Return the memory of a string value: the robj, and the sds if it is not in the robj."""
     if INTEGER.fullmatch(value):
         return ROBJ
     if len(value) <= EMBSTR_BYTES:
@@ -67,7 +67,7 @@ def string_size(value: bytes) -> int:
 
 
 def entry_size(value: bytes) -> int:
-    """Return the bytes of an element in a listpack."""
+    """Return the number of bytes of an element in a listpack."""
     if INTEGER.fullmatch(value):
         number = int(value)
         for bits, size in ((12, 2), (15, 3), (23, 4), (31, 5)):
@@ -91,9 +91,9 @@ class Value:
     Attributes:
         kind: the key's type, as TYPE returns it.
         count: number of elements.
-        packed: bytes of all elements as listpack entries.
-        loose: bytes of all elements as separate strings.
-        largest: bytes of the largest string.
+        packed: number of bytes of all elements as listpack entries.
+        loose: number of bytes of all elements as separate strings.
+        largest: number of bytes of the largest string.
         integers: whether all strings are integers.
     """
 

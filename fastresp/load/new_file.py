@@ -168,7 +168,7 @@ def replacing(
 
 
 class Output:
-    """A new file, and the checksum that an RDB file of the same content has.
+    """A new file, with a checksum of the written bytes, as an RDB file needs it.
 
     Attributes:
         place: final path of the file.
@@ -206,7 +206,7 @@ class Output:
 
 @contextmanager
 def told(place: str) -> Iterator[None]:
-    """Say in an OSError that no file was written, and set its path."""
+    """Reword an OSError: name the file's path, and say that no file was written."""
     try:
         yield
     except OSError as error:
@@ -217,7 +217,7 @@ def told(place: str) -> Iterator[None]:
 
 
 def _sync_folder(folder: str) -> None:
-    """Sync the folder's entries to disk; some file systems do not support it."""
+    """Sync the folder's entries to disk, if the file system supports that."""
     with suppress(OSError):
         number = os.open(folder, os.O_RDONLY)
         try:

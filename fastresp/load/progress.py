@@ -29,7 +29,8 @@ def reporting(progress: Progress, data: Any) -> Iterator[Callable[[Report], obje
     Args:
         progress: True for a bar on the terminal, or a callable that is called with the Report.
         data: the source. The share done and the time left are computed from the acknowledged rows
-            and the source's ``rows`` or length; if neither is known, from its ``fraction(rows)``.
+            and from the source's ``rows`` or length; if neither is known, from
+            ``data.fraction(rows)``.
     """
     if not progress or isinstance(progress, Observer):
         yield None
@@ -42,7 +43,11 @@ def reporting(progress: Progress, data: Any) -> Iterator[Callable[[Report], obje
 
 @contextmanager
 def counting(shown: bool) -> Iterator[Callable[[int, int], object]]:
-    """Yield a function that shows the numbers of rows and bytes, or nothing if not ``shown``."""
+    """Yield a function that shows the numbers of rows and bytes.
+
+    Args:
+        shown: whether the function shows anything.
+    """
     if not shown:
         yield lambda rows, size: None
         return
@@ -71,7 +76,7 @@ def fraction_read(data: Any) -> float | None:
 
 
 def fraction_done(data: Any, total: int | None, report: Report) -> float | None:
-    """Return the share of a source that the server has answered, from 0 to 1; None if unknown.
+    """Return the share of a source's rows that were acknowledged, from 0 to 1; None if unknown.
 
     The share read or sent would be too high: a source is read megabytes ahead. The rows that a
     resumed load skips count as done.

@@ -63,7 +63,7 @@ def write_rdb(
         source: the source.
         path: path of the file; see ``new_file()``.
         rdb_version: a key of RDB_VERSIONS.
-        row_keys: keys of the source's rows.
+        row_keys: finds the keys of rows, for errors.
 
     Raises:
         EncodeError: a command does not create a value, or rows that are not adjacent create the
@@ -94,7 +94,7 @@ def _add(output: Output, records: Iterable[Buffer], error: BaseException | None)
 
 
 def _header(rdb_version: int) -> bytes:
-    """Return the header up to the number of keys: version, auxiliary fields and database."""
+    """Return the bytes before the number of keys: version, auxiliary fields and database."""
     facts = {"redis-ver": RDB_VERSIONS[rdb_version], "redis-bits": "64", "ctime": int(time.time())}
     fields = [_text(text) for fact in facts.items() for text in fact]
     pairs = zip(fields[::2], fields[1::2], strict=True)
@@ -148,7 +148,7 @@ class KeyLog:
             self._file.close()
 
     def check(self) -> None:
-        """Check all keys, if some were spilled; keys in memory were checked when added.
+        """Check that all keys are unique, if keys were spilled; other keys were checked when added.
 
         Raises:
             EncodeError: two rows create the same key.

@@ -58,7 +58,7 @@ class Resuming:
     A marker is a key that stores how many rows have run; see checkpoint/markers.py.
 
     Args:
-        chunks: the source; Resuming sets its first row to the stored row.
+        chunks: the source; Resuming sets its ``start_row`` to the stored row.
 
     Attributes:
         ended: whether the whole source was loaded earlier.
@@ -262,7 +262,7 @@ class Resuming:
 
     @property
     def _repeatable_row(self) -> int | None:
-        """The row to store in the marker at the end; None if transactions have set it."""
+        """The row to store in the marker at the end; None if the marker is set in other ways."""
         if self._batched or self._carrier is None or self._carrier.lanes is None:
             return None
         return self._row if self._one_lane else None
@@ -281,9 +281,9 @@ class Resuming:
         """Mark the checkpoint as complete, if the whole source was loaded.
 
         Raises:
-            CheckpointError: the source has fewer rows than an earlier run loaded, or another
+            CheckpointError: the source has fewer rows than earlier loads have loaded, or another
                 loader has taken over.
-            TransportTimeout: rows of an earlier run are not durable.
+            TransportTimeout: rows of earlier loads are not durable.
         """
         if self._checkpoint is None:
             return

@@ -17,8 +17,8 @@ from .source import row_writer
 
 __all__ = ["AsyncChunks"]
 
-# Number of rows of an async source to gather before encoding: a call of the encoder costs as much
-# as a few rows.
+# Number of rows of an async source to gather before encoding: a call of the encoder takes as long
+# as encoding a few rows.
 GATHERED_ROWS = 32
 
 
@@ -54,7 +54,7 @@ class AsyncChunks(Chunks):
         return self._give()
 
     async def _gather(self, source: AsyncIterator[Any]) -> None:
-        """Take rows until a chunk is ready or CHUNK_SECONDS have passed."""
+        """Read and encode rows until a chunk is ready, or CHUNK_SECONDS have passed."""
         deadline = time.monotonic() + CHUNK_SECONDS
         late = False
         while self._more and not self._ready and not self._failed and not late:
@@ -67,7 +67,7 @@ class AsyncChunks(Chunks):
                 else:
                     self._more = False
             except Exception:
-                self._encode()  # raises the error of a gathered row before the source's
+                self._encode()  # the error of a gathered row, if any, is raised instead
                 self._cut()
                 self._raise_refused()
                 raise

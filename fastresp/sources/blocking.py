@@ -28,7 +28,7 @@ def write_all(file: Any, data: Buffer) -> None:
         data: bytes, or a contiguous buffer.
 
     Raises:
-        OSError: the file can't be written; BlockingIOError if it is non-blocking and can't be
+        OSError: the file can't be written; BlockingIOError if the file is non-blocking and can't be
             polled.
     """
     rest = memoryview(data).cast("B")
@@ -60,7 +60,8 @@ def read_some(file: Any, size: int) -> bytes:
         file: a file object open for reading bytes.
 
     Raises:
-        OSError: the file can't be read; BlockingIOError if it is non-blocking and can't be polled.
+        OSError: the file can't be read; BlockingIOError if the file is non-blocking and can't be
+            polled.
     """
     while (piece := read_now(file, size)) is None:
         wait_until(file, POLLIN)
@@ -75,7 +76,7 @@ def read_now(file: Any, size: int) -> bytes | None:
     """
     try:
         if isinstance(file, (io.BufferedReader, io.BufferedRWPair)) and not file.seekable():
-            # Only readinto1() reads once and distinguishes missing data from the end of the file.
+            # Only readinto1() makes one read and distinguishes missing data from the end.
             block = bytearray(size)
             count = file.readinto1(block)
             return None if count is None else bytes(memoryview(block)[:count])
@@ -131,7 +132,7 @@ class Output(io.BufferedIOBase):
 
 
 def blocking_text(stream: TextIO) -> TextIO:
-    """Return a text stream to the same file that writes all data."""
+    """Return a text stream that writes all data to the same file."""
     try:
         number = stream.fileno()
     except (AttributeError, OSError):  # not a file

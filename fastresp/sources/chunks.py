@@ -47,8 +47,8 @@ ROUTED_BYTES = CHUNK_BYTES
 LEAST_ROUTED_BYTES = 1 << 16
 # The maximum time for which commands are gathered before they are sent.
 GATHERED_S = 1.0
-# With a rate limit, a merged command contains at most the commands of this many seconds: it is sent
-# as a whole.
+# With a rate limit, a merged command contains at most as many commands as the limit allows in this
+# many seconds, because it is sent as a whole.
 LIMITED_S = 0.01
 # Commands with several keys: not all servers have MSETEX, and users may lack permission.
 OVER_ANY_KEYS = frozenset(("MSET", "MSETEX", "DEL", "UNLINK"))
@@ -66,8 +66,7 @@ class Chunks:
         writer: the encoder, once the source is open.
         start_row: the first row of the source to load.
         batcher: puts the commands into transactions; None to send them without transactions.
-        ran: for each marker of the checkpoint, a key that stores how many rows have run: this
-            number of rows.
+        ran: the number of rows that have run, for each marker of the checkpoint: see markers.py.
         most_merged: the maximum number of items of a merged command, whatever ``merge_items`` is.
         in_order: whether replies are wanted in the order of the source. If so, no command waits
             for a larger chunk while later commands are sent to other nodes.
@@ -130,7 +129,7 @@ class Chunks:
 
     @property
     def waits(self) -> bool:
-        """Whether the next chunk can't be made before the previous chunk is answered."""
+        """Whether the next chunk can be made only after the previous chunk was answered."""
         return self._serializer is not None and self._serializer.waits
 
     def next(self) -> Chunk | None:
@@ -295,7 +294,7 @@ class Chunks:
             del self._ready[0]
 
     def _end(self, serializer: Serializer) -> None:
-        """At the end of the source, finish the last key; raise the error of a row, if any."""
+        """At the end of the source, finish the last key; raise the error of a refused row."""
         if not self._more and not serializer.waits:
             self._ready.extend(self._spread(map(call, (serializer.finish,))))
         if not self._ready:

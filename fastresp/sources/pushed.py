@@ -13,7 +13,7 @@ __all__ = ["TICK_S", "Pushed", "check_batch"]
 
 # A thread that passes nothing on for this many seconds has paused.
 PAUSE_S = 0.02
-# The longest wait of a thread: once polars is imported, Ctrl-C does not end an unlimited wait.
+# Maximum seconds of one wait: once polars is imported, Ctrl-C does not end an unlimited wait.
 TICK_S = 0.2
 # The pause in seconds after which gathered commands of transactions are sent.
 LONG_PAUSE_S = 1.1
@@ -41,7 +41,7 @@ class Pushed(Frames):
     Attributes:
         paused: whether no batch was passed on for a moment, so that the next batch may take long.
         pausing: called by the reader while there is nothing to read.
-        waiting: called by the reader's driver while the connections have no room for more.
+        waiting: called while the load waits because its connections are full.
     """
 
     noun = "batch"
@@ -58,7 +58,7 @@ class Pushed(Frames):
         self._dropped = False
 
     def put(self, batch: Any) -> bool:
-        """Pass a batch on, and wait until its predecessor is taken.
+        """Wait until the previous batch was taken, and pass a batch on.
 
         Args:
             batch: an object with ``__arrow_c_stream__`` or ``__arrow_c_array__``.

@@ -158,7 +158,7 @@ class Frames(Described):
 
 
 def reader_of(frame: Any) -> tuple[Any, Mapping[str, str]]:
-    """Return a pyarrow reader of a table, and why columns can't be sent, by name of the column."""
+    """Return a pyarrow reader of a table; and, by column name, why a column can't be sent."""
     import pyarrow as pa
 
     frame, unknown, _ = exported(frame)
@@ -201,7 +201,7 @@ def check_columns(
 def may_be(kind: Any, wanted: Any) -> bool:
     """Return whether the Arrow type ``wanted`` represents all values of ``kind`` unchanged.
 
-    A column of only nulls, or of lists without elements, may have any type.
+    The type of a column with only nulls, or with only empty lists, fits every type.
     """
     if all(str(each).startswith("list<") for each in (kind, wanted)):
         inner, other = kind.value_type, wanted.value_type

@@ -91,7 +91,7 @@ class Encoder(Protocol):
 def as_source(data: Any, template: Template | None) -> Any:
     """Turn paths or a query into a Table, and several tables into one stream of columns.
 
-    Any other source is returned unchanged; from an open file of lines, line ends are removed.
+    An open file becomes its lines, without line ends. Any other source is returned unchanged.
 
     Args:
         template: decides the format of files with unknown extensions.
@@ -154,8 +154,8 @@ def encoding(
         start_row: the first row to encode.
 
     Raises:
-        TypeError: the source is not an iterable of rows; or a template is passed for commands, or
-            default= for columns or RESP.
+        TypeError: the source is not an iterable of rows; a template was passed for commands; or
+            ``default=`` was passed for columns or RESP.
         TemplateError: the columns do not fit the template.
         ProtocolError, EncodeError: the source is a RESP file that can't be sent.
     """
@@ -205,7 +205,8 @@ def template_for(template: TemplateLike, options: Options) -> Template | None:
 def _chunk_bytes(rate: Rate | None) -> int:
     """Return the size of a chunk in bytes; with a rate limit, the bytes of a tenth of a second.
 
-    A whole chunk is still sent after Ctrl-C, and progress is reported once per chunk.
+    A slow load needs small chunks: a whole chunk is still sent after Ctrl-C, and progress is
+    reported once per chunk.
     """
     if rate is None:
         return CHUNK_BYTES

@@ -51,7 +51,7 @@ class Description:
         self._links: Links | None = None
         self.markers: Markers
         self._connections: Sequence[tuple[str, int]] = ()
-        # The run IDs of the servers at the start.
+        # The run IDs of the servers at the start of this load.
         self._runs: frozenset[str] = frozenset()
         # Whether scripts fence off the previous loader: see fencing.py.
         self.fenced = False

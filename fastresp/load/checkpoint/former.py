@@ -120,7 +120,7 @@ def _by_link(links: Links, clients: str) -> Iterator[tuple[Link, list[int], bool
 
     The third value is whether the server certainly has not restarted. Servers that have restarted
     are omitted. So are unreachable nodes that are no longer primaries: other nodes own their slots,
-    so writes to them are discarded.
+    so writes to the unreachable nodes are discarded.
     """
     for address, run, numbers in json.loads(clients or "[]"):
         for link in links.at(address, run):

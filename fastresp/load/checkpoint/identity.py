@@ -19,9 +19,9 @@ from ...sources.source import encoding, released
 
 __all__ = ["check_same", "identity"]
 
-# Bytes read from the start and from the end of a file.
+# Number of bytes read from the start and from the end of a file.
 SAMPLE_BYTES = 1 << 20
-# Rows read from the start and from the end of a sequence or columns.
+# Number of rows read from the start and from the end of a sequence or table.
 SAMPLE_ROWS = 100
 NULLS: tuple[Nulls, ...] = ("skip", "empty")
 
@@ -111,9 +111,9 @@ def commands_of(sample: Any, template: Template | None, options: Options) -> byt
 
 
 def file_of(path: str) -> str:
-    """Return a text with a file's size, mtime, and digest of its start and end.
+    """Return a text that identifies a file: its size, mtime, and a digest of its start and end.
 
-    A remote file has an ID and a version instead of the mtime and the digest.
+    For a remote file, return its URL, size and version.
     """
     if isinstance(path, RemotePath):
         return f"{path.identity}, {path.state.size} bytes, {path.state.version}"

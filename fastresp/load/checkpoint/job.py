@@ -106,7 +106,7 @@ class Job:
         check_name(self.checkpoint(task), "task_id")
 
     def begin(self) -> None:
-        """Store the split; if it is stored already, check that it is the same.
+        """Store ``split``; if a split is stored already, check that it is the same.
 
         Raises:
             CheckpointError: the job was started with another split, so rows may have moved from one
@@ -132,7 +132,7 @@ class Job:
 
         Raises:
             CheckpointError: the job has ended without this task or with a different template, or
-                its epoch is known to have ended, but its hash was deleted.
+                the job's epoch has ended, and the job's hash was deleted.
             TransportError: the server can't be reached.
         """
         with self._home() as home:
@@ -276,7 +276,12 @@ class Job:
                 links.close()
 
     def _checkpoint_of(self, task: str, links: Links | None = None) -> Checkpoint:
-        """Return a task's checkpoint, connected by ``links``, or by new connections if None."""
+        """Return a task's connected checkpoint.
+
+        Args:
+            task: name of the task.
+            links: connections to use; None to open new connections.
+        """
         options = self._options
         checkpoint = Checkpoint(self._server, self.checkpoint(task), options.timeout)
         batched = not is_idempotent(self._template, options.nulls)

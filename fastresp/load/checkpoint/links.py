@@ -53,7 +53,7 @@ def until_freed(write: Callable[[], object]) -> None:
     """Call ``write``, and retry for half a second if the server refuses the write.
 
     When a full server has ended a load, the buffers of the load's connections use memory until the
-    server notices that they are closed.
+    server notices that the connections are closed.
     """
     end = time.monotonic() + FREED_S
     while True:

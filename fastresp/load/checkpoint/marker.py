@@ -42,12 +42,13 @@ class Checkpoint(Description):
     ) -> Done:
         """Become the owner of the checkpoint, and return its progress.
 
-        The previous loader's connections are closed, or its scripts are fenced off, before the
-        markers are read: none of its commands can run after that.
+        Before the markers are read, the previous loader's connections are closed, or its scripts
+        are made to do nothing. So none of that loader's commands can run afterwards.
 
         Args:
-            identity: properties of the source and options; they must match the checkpoint's.
-            resume: whether to resume an existing checkpoint; if False, its existence is an error.
+            identity: properties of the source and options, which must equal the stored properties.
+            resume: whether to resume an existing checkpoint; if False, an existing checkpoint is an
+                error.
             take_over: whether to resume even if another loader is active.
             clear: whether to delete an existing checkpoint.
             attempts: whether the loads are attempts at one task. If so, a previous loader with an
@@ -257,7 +258,7 @@ class Checkpoint(Description):
         """
         assert self._links is not None
         until = time.monotonic() + (self._timeout or math.inf)
-        # WAIT covers all writes of the server up to the last write of its own connection, so write.
+        # WAIT covers the server's writes up to the last write of this connection, so write first.
         if self.markers.several:
             self.markers.level(rows)
         else:

@@ -93,7 +93,7 @@ class Markers:
         return [("SET", key, self.prefix + str(row).encode()) for key in self.keys]
 
     def fencing(self, words: Sequence[Any]) -> tuple[Any, ...]:
-        """Return the command that fences off the scripts of the previous loader.
+        """Return the command that makes the scripts of the previous loader do nothing.
 
         Args:
             words: fields and values to set in the description.
@@ -135,7 +135,7 @@ class Markers:
         raise self._damaged(numbers[found.index(None)], "is missing or belongs to another load")
 
     def _may_lack(self, link: Link) -> bool:
-        """Return whether a server may never have got the initial markers, or lost all its data."""
+        """Return whether a server may lack markers: never got them, or has lost all its data."""
         if not self.complete:
             return True
         if self.links.topology is None:  # a single server would also lack the description
@@ -155,7 +155,7 @@ class Markers:
     def _row(self, number: int, value: Any) -> int | None:
         """Return the number of rows in a marker's value.
 
-        None if the marker is missing or belongs to another load.
+        None if the marker is missing or has a different generation.
         """
         if isinstance(value, Exception):
             if str(value).startswith("WRONGTYPE"):
@@ -178,7 +178,7 @@ class Markers:
         )
 
     def level(self, row: int) -> bool:
-        """Set all markers to ``row``, since all rows before it have run.
+        """Set all markers to ``row``; all rows before ``row`` must have run.
 
         A marker that was higher when the load started keeps its value. If a marker can't be set, a
         resumed load starts at an earlier row.
@@ -213,7 +213,7 @@ class Markers:
                 link.together(*[("DEL", self.keys[number]) for number in numbers])
 
     def _by_link(self) -> Sequence[tuple[Link, list[int]]]:
-        """Return the connection to each server, and the numbers of the server's markers."""
+        """Return the connection to each server, with the indexes of the server's markers."""
         topology = self.links.topology
         if topology is None:
             return [(self.links.home, [*range(len(self.keys))])]

@@ -76,7 +76,7 @@ cdef class Comparison(Incoming):
         return self.cut or self.left > 0
 
     def feed(self, data):
-        """Compare the next bytes, split at any position.
+        """Compare the next bytes of the replies, split at any position.
 
         Raises:
             ProtocolError: the bytes are not replies to the reads; all later calls also raise it.
@@ -345,7 +345,7 @@ cdef class Comparison(Incoming):
         return self.end_element()
 
     cdef int take_time(self, const Ask *ask, long long found) except -1:
-        """Compare a time to live in ms; -2 means that the key does not exist, -1 no expiry."""
+        """Compare a time to live in ms; -2 means that there is no key, -1 that it has no expiry."""
         cdef Statement *s = &self.source.statement
         cdef double now = time() * 1000, ends = s.time
         cdef Item item

@@ -1,4 +1,4 @@
-"""Find the JSON documents that differ and of which a later row writes a part."""
+"""Find stored differences in JSON documents of which a later row writes a part."""
 
 from __future__ import annotations
 

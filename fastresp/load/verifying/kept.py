@@ -225,7 +225,7 @@ class Kept:
         self._types[key] = name
 
     def known(self, key: bytes) -> int:
-        """Return how many items of a key the source has named; -1 if the key has no others."""
+        """Return how many items of a key the source has named, if the key has more; else -1."""
         found = self._open.get(key)
         return -1 if found is None else found[1]
 
@@ -238,7 +238,10 @@ class Kept:
         self._open.pop(key, None)
 
     def forget_counts(self) -> None:
-        """Forget which keys have more items than the source has named: not all rows were read."""
+        """Forget which keys have more items than the source has named.
+
+        Called if not all rows were compared.
+        """
         self._open.clear()
 
     def candidates(self) -> list[Candidate]:

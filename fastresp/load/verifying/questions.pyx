@@ -163,7 +163,7 @@ cdef class Questions:
         return self.out.take() if self.out.commands else None
 
     cdef bint is_moot(self, const Statement *s, const Cursor *next, Chunk chunk) noexcept:
-        """Return whether a command needs no read, because the next command overwrites its key."""
+        """Return whether a command needs no read, because the next command overwrites the key."""
         cdef Statement after
         if s.form == NOTHING:
             return True
@@ -200,7 +200,11 @@ cdef class Questions:
         return 0
 
     cdef bint place(self, Statement *s, Chunk chunk, Py_ssize_t i) except -1:
-        """Store in ``s.time`` the list index where a push starts; return False to refuse it."""
+        """For RPUSH and LPUSH, store in ``s.time`` the list index at which the items start.
+
+        Returns:
+            False if the command was refused.
+        """
         cdef Entry *entry
         if is_list(s.form):
             if self.repair:
@@ -423,7 +427,7 @@ cdef class Questions:
         return 0
 
     cdef int look_up_time(self, Statement *s, Py_ssize_t i) except -1:
-        """Read the time to live."""
+        """Read the time to live of a command's key."""
         cdef Ask *ask = self.asks.add(NUMBER, LIFE, i)
         ask.items = 0
         self.header(2)

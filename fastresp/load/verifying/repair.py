@@ -40,7 +40,7 @@ def independent(differing: Sequence[Candidate]) -> list[Candidate]:
 
 
 def _can_be_written(each: Candidate) -> bool:
-    """Return whether a command can repair a difference, or it needs no repair."""
+    """Return whether a difference can be repaired by a command, or needs no repair."""
     if each.group == "count":  # not a value of the source
         return True
     return each.repairing() is not None and (each.kind != "type" or each.group == "value")

@@ -46,7 +46,7 @@ class Difference:
             source's items exist. None if the value must not exist.
         found: the value in the server, in the same form; at most the first 65,536 bytes. If the key
             has the wrong type: that type, such as ``b"list"``.
-        found_bytes: the size of the found value.
+        found_bytes: the size of the found value in bytes.
         changed: whether another client changed the found value before the recheck.
         repaired: whether ``repair`` has corrected the value.
         file: the path of the row's file; None if the source is not files.

@@ -77,7 +77,7 @@ cdef const Verb *find_verb(const char *name, long long size, LastVerb *last) noe
     last.size = size
     last.verb = NULL
     for i in range(VERBS_SIZE):
-        # is_word() ignores the bit that distinguishes lower case, so the point is compared exactly.
+        # is_word() ignores the bit that distinguishes lower case, so compare the dot exactly.
         if VERBS[i].size != size:
             continue
         if VERBS[i].form == DOCUMENT:

@@ -158,7 +158,7 @@ def verify(
             reached, so a source that writes many keys repeatedly may need a higher limit.
         since: when the load began, in seconds since 1970, as returned by ``time.time()``. Keys may
             then have expired, and a time to live must not be shorter than the source's time to live
-            minus the time since the load began. By default, it must only not be longer.
+            minus the time since the load began. By default, it only must not be longer than that.
         progress: True for a progress bar on the terminal, or a callable that receives the live
             VerifyReport.
         max_reply_bytes: maximum bytes of a reply, which has up to 1,000 values; a larger reply ends
@@ -170,7 +170,7 @@ def verify(
 
     Raises:
         EncodeError, TemplateError: as in ``mass_insert``, or a command can't be verified.
-        CommandError: the server refuses a read, other than for the type of a key.
+        CommandError: the server refuses a read for a reason other than the type of a key.
         TypeError: ``differences`` is neither a path nor a plain function.
         ValueError: an option is invalid, or ``repair`` was used with lists.
         TransportError, TransportTimeout: as in ``mass_insert``.

@@ -122,7 +122,7 @@ cdef class Watch:
         return 0
 
     cdef int find(self, const Item *item) except -1:
-        """Note an item of the source that exists."""
+        """Note an item of the source that exists in the server."""
         if item.name is not NULL:
             self.found.append(hashed(item.name, item.name_size))
         return 0

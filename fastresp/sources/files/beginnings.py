@@ -41,7 +41,7 @@ def binary_format(head: bytes) -> str | None:
 
 
 def check_text(head: bytes, kind: str) -> None:
-    """Refuse a text file that is not in the expected format.
+    """Refuse a text file whose first bytes show that it is not in the expected format.
 
     Args:
         head: the first bytes of the file, decompressed.

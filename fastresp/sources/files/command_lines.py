@@ -68,7 +68,7 @@ def lines_of_resp(path: str, rows: Sequence[int], stopped: Watch) -> list[int]:
 
 
 def _starts(path: str, rows: Sequence[int], stopped: Watch) -> list[int]:
-    """Return the offset in the file at which each command begins."""
+    """Return the offset in the file at which each of the wanted commands begins."""
     found: list[int] = []
     splitter = CommandSplitter(only_look=True)
     with open(path, "rb") as file:

@@ -18,7 +18,7 @@ AS_BYTES = {
 
 
 def checked(batch: pa.RecordBatch, rows: int) -> pa.RecordBatch:
-    """Return the batch if all its offsets, lengths and indices are within its memory.
+    """Return the batch if no offset, length or index points outside the batch's memory.
 
     Arrow does not check them when it reads IPC or Parquet files. The check takes 1.2 ms for
     1,000,000 rows of two columns of strings.
@@ -27,7 +27,7 @@ def checked(batch: pa.RecordBatch, rows: int) -> pa.RecordBatch:
         rows: number of rows before the batch, for the error.
 
     Raises:
-        SourceError: an offset, length or index is outside the memory.
+        SourceError: an offset, length or index points outside the batch's memory.
     """
     for index, field in enumerate(batch.schema):
         kind = as_bytes(field.type)
@@ -44,7 +44,7 @@ def checked(batch: pa.RecordBatch, rows: int) -> pa.RecordBatch:
 
 
 def as_bytes(kind: pa.DataType) -> pa.DataType:
-    """Return the type with text replaced by bytes, without the metadata of its fields."""
+    """Return the type with text replaced by bytes, without the metadata of nested fields."""
     if kind in AS_BYTES:
         return AS_BYTES[kind]
     if pa.types.is_struct(kind):

@@ -23,7 +23,7 @@ from .reading import BLOCK_BYTES, Batches, Converted, FileOptions, Reading
 
 __all__ = ["OTHER_DELIMITERS", "checked_text", "header_of", "open_delimited"]
 
-# Other common delimiters.
+# Common delimiters other than the comma.
 OTHER_DELIMITERS = ";\t|"
 HEADER = rb'[\r\n]*(?=((?:[^"\r\n]+|"[^"]*")*))\1(?:\r\n|\n|\r(?!$))'
 PLAIN_HEADER = rb"[\r\n]*([^\r\n]*)(?:\r\n|\n|\r(?!$))"
@@ -194,7 +194,7 @@ def _conversion(names: Sequence[str], null_values: Sequence[str]) -> arrow_csv.C
 class _Rows:
     """The rows of a file as batches of columns.
 
-    If ``CheckedText`` has ended the text at a faulty quote, surplus fields are added to the last
+    If ``CheckedText`` has ended the text after a faulty field, surplus fields are added to the last
     row, so that Arrow reports that row as an error, after it has read all earlier rows.
 
     Args:
@@ -260,7 +260,7 @@ class _Rows:
 
     @contextmanager
     def _errors_located(self, rows: int) -> Iterator[None]:
-        """Turn an Arrow error into an error with its position and advice."""
+        """Turn an Arrow error into a SourceError that names the row, with advice."""
         try:
             yield
         except pa.ArrowException as error:

@@ -57,7 +57,9 @@ def parquet_select(files: Sequence[str], schema: pa.Schema, pattern: str | None)
 
 
 def check_distinct(names: Sequence[str]) -> None:
-    """Refuse names that DuckDB would change silently; it ignores the case of ASCII letters.
+    """Refuse column names that DuckDB would change silently.
+
+    DuckDB ignores the case of ASCII letters.
 
     Raises:
         SourceError: a name is empty, or two names differ only in case.

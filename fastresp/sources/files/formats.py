@@ -43,8 +43,8 @@ __all__ = [
 ]
 
 BATCH_ROWS = 16384
-# Number of positions in a file where lines are measured to estimate their number: the length of
-# lines may change along the file.
+# Number of positions in a file at which lines are counted, to estimate the number of all lines:
+# the length of lines may change along the file.
 PLACES = 32
 PLACE_BYTES = 1 << 16
 
@@ -59,8 +59,8 @@ class OpenFile:
 
     Attributes:
         name: the path, or the name of the file object.
-        schema: the columns of its batches.
-        batches: its batches.
+        schema: the columns of the batches.
+        batches: the batches of the file.
         rows: number of rows from the file's metadata; None if unknown.
         input: reads the bytes of the file from start to end; None if the file is read in parts.
         close: closes the file; called in the thread that reads the batches.
@@ -186,7 +186,7 @@ def open_text(source: Any, kind: str | None, reading: Reading) -> Iterator[Input
 
 
 def schema_of(path: str, kind: str, reading: Reading) -> pa.Schema | None:
-    """Return the columns of a file from its metadata; None if they can't be found there.
+    """Return the columns of a file from its metadata; None if the file has no such metadata.
 
     Raises:
         SourceError: the file can't be read.
@@ -366,7 +366,7 @@ def _checked_batches(
 
 @contextmanager
 def _errors_converted(name: str, kind: str | None, rows: int = 0) -> Iterator[None]:
-    """Turn an Arrow error into a SourceError with its position and advice.
+    """Turn an Arrow error into a SourceError that names the file and the row, with advice.
 
     Args:
         name: the name of the file.

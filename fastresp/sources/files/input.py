@@ -45,7 +45,8 @@ class Watch(threading.Event):
 
     Attributes:
         first: the input that reads the file itself; other inputs decompress or convert its bytes.
-        marks: for each block that Arrow read ahead, how many bytes of the file had been read then.
+        marks: for each block that Arrow read ahead, how many bytes of the file were read up to the
+            end of the block.
     """
 
     def __init__(self) -> None:
@@ -125,7 +126,7 @@ class Input:
             self._poll.register(self._file, POLLIN)
 
     def peek(self) -> bytes:
-        """Return the next bytes without consuming them: at least MAGIC_BYTES, if not at the end."""
+        """Return the next bytes without consuming them: MAGIC_BYTES or more, fewer at the end."""
         head = self._head
         while len(head) < MAGIC_BYTES and (piece := self.take(TAKEN_BYTES)):
             head += piece
@@ -349,7 +350,7 @@ def from_start(source: Any, start: int | None) -> Iterator[int]:
         start: the result of ``start_of()``; if None, nothing is moved.
 
     Yields:
-        The number of line ends before ``start``; 0 if it is None.
+        The number of line ends before ``start``; 0 if ``start`` is None.
     """
     if start is None:
         yield 0

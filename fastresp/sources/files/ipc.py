@@ -26,7 +26,7 @@ class IpcFile:
         path: the path of the file.
 
     Attributes:
-        schema: the columns of its batches.
+        schema: the columns of the batches.
         rows: number of rows.
 
     Raises:
@@ -55,7 +55,7 @@ class IpcFile:
             yield self._reader.get_batch(index)
 
     def close(self) -> None:
-        """Close the file once Arrow's threads, which read its index, have released it."""
+        """Close the file once Arrow's threads, which read the index, have released the file."""
         self._reader = None
         try:
             self._lent.wait()

@@ -40,7 +40,7 @@ SHOWN_DIGITS = 40
 
 
 class TypedRows(Rows):
-    """Turn blocks of lines into batches of columns with the types of the first block.
+    """Turns blocks of lines into batches of columns with the types of the first block.
 
     Args:
         schema: the columns; None to take them from the first block.
@@ -113,7 +113,7 @@ def _sample(block: bytes, reading: Reading) -> pa.Table | None:
     found_types = pa.schema([])
     for schema in found:
         if isinstance(schema, pa.Schema):
-            with suppress(pa.ArrowException):  # an error: these are the bad rows
+            with suppress(pa.ArrowException):  # an error means that these rows are bad
                 found_types = pa.unify_schemas([found_types, schema], promote_options="permissive")
     read = tried(block, lambda lines: read_marked(_marked(lines), options_of(found_types, "error")))
     tables = [table for table in read if isinstance(table, pa.Table)]

@@ -1,5 +1,5 @@
 # cython: language_level=3, cdivision=True, boundscheck=False, wraparound=False
-"""Read strings, objects and lists of JSON, and write them as text in one form."""
+"""Read strings, objects and lists of JSON, and write them as text in a uniform form."""
 
 from libc.stdlib cimport realloc
 from libc.string cimport memcpy

@@ -1,4 +1,4 @@
-"""Shared by all readers of JSON lines: turn a block into a batch, and find bad lines."""
+"""Turn blocks of JSON lines into batches, and find bad lines; shared by all readers of JSON."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ __all__ = [
     "tried",
 ]
 
-# As in DuckDB and RedisJSON. Arrow's parser overflows its stack somewhere below 20,000.
+# Maximum nesting, as in DuckDB and RedisJSON. Arrow's parser overflows its stack below 20,000.
 MOST_DEPTH = 128
 # The column with the whole rows, used only by {*!json}.
 DOCUMENT = pa.field("document", pa.binary(), metadata={"ARROW:extension:name": "fastresp.document"})
@@ -189,7 +189,7 @@ def options_of(schema: pa.Schema, other: str) -> json.ParseOptions:
 
 
 def parsed(kind: pa.DataType) -> pa.DataType:
-    """Return the type for parsing a column: text, unless it has booleans, objects or lists.
+    """Return the type for parsing a column: text, unless the column has booleans or is nested.
 
     A column with only nulls is parsed as text: later values are probably strings.
     """

@@ -71,8 +71,8 @@ cdef class Split:
         most_depth: maximum nesting of objects and arrays, less than 256.
         known: the names of the known columns.
         nested: the names of the columns whose values are returned by ``nested_lines()``.
-        only: whether to leave out unknown columns. Unless ``documents`` is set, their names may
-            then be duplicate keys.
+        only: whether to leave out unknown columns. In that case, unless ``documents`` is set, the
+            keys of unknown columns may be duplicated.
         every: whether ``names`` includes unknown columns.
         fields: whether all values, including nested values, are wanted as fields of rows.
         documents: whether there is a column of whole rows.

@@ -89,7 +89,7 @@ def _of_array(data: Input, items: Sequence[int]) -> list[int]:
 
 
 def _item(text: bytes, at: int, items: int) -> re.Match[bytes] | None:
-    """Find the beginning of an item of a text, after position ``at`` and ``items`` other items."""
+    """Find the beginning of the item that follows ``items`` items after the position ``at``."""
     if text.count(b"\n", at) < items:
         return None
     for _ in range(items):

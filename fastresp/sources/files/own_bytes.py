@@ -62,7 +62,7 @@ class OwnBytes(KeptOpen):
             lent.add(self)
 
     def opened(self) -> None:
-        """Stop tracking objects: Arrow will only read in the thread that requests a batch."""
+        """Stop tracking objects: Arrow now reads only in the thread that requests a batch."""
         self._lent = None
 
     def read(self, size: int = -1) -> bytes | Block | mmap.mmap:
@@ -102,7 +102,7 @@ class OwnBytes(KeptOpen):
 class NotRead(OwnBytes):
     """A file of which only the metadata is needed.
 
-    The start of a large batch is read, which contains the metadata; zeros replace the rest.
+    Only the start of a large batch, which contains the metadata, is read; zeros replace the rest.
     """
 
     def _mapped(self, size: int) -> mmap.mmap:

@@ -14,9 +14,10 @@ __all__ = ["has_checksums", "open_parquet"]
 
 # Measured with 5,000,000 rows of 10 columns in row groups of 1,000,000, in a process that needs 62
 # MiB after importing pyarrow: with this buffer, reading batches of a ParquetFile peaks at 138 MiB,
-# at 5.4 M rows/s. Peaks without it 238 MiB, with pre_buffer 383 MiB, mapped into memory 385 MiB,
-# with a dataset.Scanner 426 MiB (622 MiB with pre_buffer); none is faster. jemalloc and the
-# system's malloc need only 11 MiB less, so the memory pool is left as it is.
+# at 5.4 M rows/s. The peak is 238 MiB without the buffer, 383 MiB with pre_buffer, 385 MiB with the
+# file mapped into memory, and 426 MiB with a dataset.Scanner (622 MiB with pre_buffer); none of
+# these is faster. jemalloc and the system's malloc need only 11 MiB less, so the memory pool is not
+# changed.
 BUFFER_BYTES = 256 << 10
 # The header of the next field of a Thrift struct, if the field is a 32-bit integer.
 INTEGER = b"\x15"

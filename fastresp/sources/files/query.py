@@ -140,13 +140,13 @@ class Query:
         return None
 
     def place(self, row: int) -> tuple[str, int]:
-        """Return the row's index in the result; the name of the file is empty."""
+        """Return an empty file name, and ``row``, which is an index in the result."""
         if not 0 <= row < self._rows:
             raise LookupError(f"row {row:,} has not been read")
         return "", row
 
     def _name_sources(self) -> None:
-        """Define the tables of the query that are files."""
+        """Define the tables that the query reads from files."""
         if self._sources:
             self._name_source()
         self._name_files()
@@ -166,7 +166,7 @@ class Query:
         self._connection.execute(f"CREATE VIEW source AS {union}")
 
     def _parquet_named(self, name: str, files: list[str], options: FileOptions) -> bool:
-        """Define a table of Parquet files that DuckDB reads; return False if it can't read them."""
+        """Define a table of Parquet files that DuckDB reads; return False if DuckDB can't."""
         if not all(map(_readable, files)):
             return False
         columns = columns_of_all(files)
@@ -188,7 +188,7 @@ class Query:
                 files = files_of(name)
                 kinds = list(map(format_of, files))
             except (OSError, ValueError):
-                continue  # DuckDB knows it, or reports it
+                continue  # DuckDB knows the name, or reports it
             if set(kinds) <= READ_HERE:
                 options = replace(AS_IT_IS, pattern=pattern_of(name, files))
                 if set(kinds) != {"parquet"} or not self._parquet_named(name, files, options):
@@ -260,7 +260,7 @@ class Query:
 
     @contextmanager
     def _errors_converted(self) -> Iterator[None]:
-        """Turn a DuckDB error into a SourceError; if the source failed, raise its own error."""
+        """Turn a DuckDB error into a SourceError; if a source failed, raise that source's error."""
         try:
             yield
         except (duckdb.Error, pa.ArrowException, OSError) as error:

@@ -54,9 +54,9 @@ def tables_of(sql: str) -> list[str]:
 
 
 def with_aliases(sql: str, files: Sequence[str]) -> str:
-    """Add the aliases to a query that DuckDB assigns to files: ``a`` for ``'folder/a.csv'``.
+    """Return a query with the aliases that DuckDB assigns to files: ``a`` for ``'folder/a.csv'``.
 
-    DuckDB does not assign them to our tables, which are registered under the names of files.
+    DuckDB assigns no aliases to our tables, which are registered under the names of files.
     """
     stems = {file: os.path.basename(file).partition(".")[0] for file in files}
     places = {

@@ -121,7 +121,7 @@ cdef class Quotes:
         return b"".join(pieces)
 
     def finish(self):
-        """End the text, and return the byte that was kept back; if a quote, it closes a field."""
+        """End the text, and return the byte that was kept back, if any; a quote closes a field."""
         held, self._held = self._held, b""
         if held == bytes([self._quote]):
             self.opened = 0

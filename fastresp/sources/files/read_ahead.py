@@ -15,10 +15,10 @@ from ...server.threads import in_thread
 
 __all__ = ["ReadAhead", "Run"]
 
-# Bytes read and not yet consumed: some blocks of CSV, or batches of Parquet (1.3 MB for 16,384 rows
-# of 10 columns). A larger batch is read alone.
+# Maximum bytes read and not yet consumed: some blocks of CSV, or batches of Parquet (1.3 MB for
+# 16,384 rows of 10 columns). A larger batch is read alone.
 AHEAD_BYTES = 4 << 20
-# The time that close() waits for a stuck thread, for example in the user's file object.
+# How many seconds close() waits for a stuck thread, for example in the user's file object.
 CLOSE_SECONDS = 2.0
 CLOSED = "the table was closed while it was read"
 
@@ -36,7 +36,7 @@ class Run(Protocol):
         """End the thread's current wait; called by other threads."""
 
     def fraction(self, rows: int | None = None) -> float | None:
-        """Return the share of the source that the first rows are, from 0 to 1; None if unknown.
+        """Return the share of the source in the first rows, from 0 to 1; None if unknown.
 
         Args:
             rows: number of rows; None for all rows read so far.
@@ -112,11 +112,11 @@ class ReadAhead:
 
     @property
     def over(self) -> bool:
-        """Whether the thread has closed its source."""
+        """Whether the thread has closed the source."""
         return is_own(self) and self._reading.done()
 
     def close(self) -> None:
-        """Stop the thread, and wait until it has closed its source."""
+        """Stop the thread, and wait until the thread has closed the source."""
         if not is_own(self):
             return
         with self._changed:

@@ -150,7 +150,7 @@ class Wanted:
         columns: the names of the columns; None for all.
         vectors: the names of the vector columns.
         document: whether the template needs the whole row as JSON.
-        named: the names of all columns named by placeholders.
+        named: the names of all columns in placeholders.
         structured: columns of which the template needs fields or items.
         needs: the needed values in ``structured`` columns.
         keys: the whole text of each path, which may also be the name of a column.

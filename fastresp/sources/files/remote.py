@@ -125,7 +125,7 @@ def remote_files(url: str) -> list[RemotePath]:
 
 
 def current(source: Any) -> Any:
-    """Return a remote file with its current state; any other source unchanged.
+    """Return a remote file with its current state; return any other source unchanged.
 
     Raises:
         SourceError: the file can't be requested.
@@ -244,7 +244,7 @@ class RemoteFile:
 
     Attributes:
         name: the URL without secrets.
-        total: the size of the file; None if it is not a stream, or its size is unknown.
+        total: the size of the file; None if the file is not a stream, or the size is unknown.
     """
 
     def __init__(self, path: RemotePath, file: Any, total: int | None, *, seekable: bool) -> None:

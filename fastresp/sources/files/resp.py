@@ -120,7 +120,7 @@ class RespFile:
 
     @property
     def rows(self) -> int | None:
-        """The number of commands to send; None if the file was not checked before it is sent."""
+        """The number of commands to send; None if unknown, as for a pipe."""
         return self._summary.commands if self._summary and self._start is not None else None
 
     def place(self, row: int) -> tuple[str, int]:

@@ -12,7 +12,7 @@ cdef enum State:
     FIELD       # before the first byte of a later field
     TEXT        # within a field
     QUOTED      # within the quotes of a field
-    QUOTE       # after a quote within the quotes: the next byte decides whether it closes the field
+    QUOTE       # after a quote within the quotes: the next byte decides whether the field is closed
 
 
 cdef class RowLines:

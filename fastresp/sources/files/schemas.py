@@ -49,10 +49,10 @@ def one_schema(
 
 
 def same_schema(wanted: tuple[str, pa.Schema], found: tuple[str, pa.Schema]) -> pa.Schema:
-    """Return the columns of the first of two files, if its types can represent the other's values.
+    """Return the columns of the first file, if they can represent the values of the second file.
 
     Raises:
-        SourceError: a type can't represent the other file's values.
+        SourceError: a column of the first file can't represent the second file's values.
     """
     for field, wider in zip(wanted[1], one_schema((wanted, found)), strict=True):
         if wider.type != field.type:

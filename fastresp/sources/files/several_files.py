@@ -110,7 +110,7 @@ class SeveralFiles:
         return replace(wanted, columns=None) if len(set(self._kinds)) > 1 else wanted
 
     def open(self) -> pa.Schema:
-        """Open the first file, and check each other file whose beginning shows its columns.
+        """Open the first file, and check the columns of other files, if their beginnings show them.
 
         Returns:
             The columns of the first batch.
@@ -131,7 +131,7 @@ class SeveralFiles:
             rows = rows_of(path, kind) if kind == "parquet" and isinstance(path, str) else None
             if rows is None or self._rows + rows > self._reading.start_row:
                 break
-            # All files have the columns of the first, even if none of its rows is wanted.
+            # All files have the columns of the first file, even if no row of that file is wanted.
             self._look_at(self._index)
             self._firsts.append(self._rows)
             self._names.append(path)
@@ -156,7 +156,7 @@ class SeveralFiles:
         return first
 
     def _look_at(self, index: int) -> None:
-        """Check the columns of a file if its beginning shows the columns.
+        """Check the columns of a file, if the beginning of the file shows them.
 
         Raises:
             SourceError: the columns differ from the columns of the first file.
@@ -250,7 +250,7 @@ class SeveralFiles:
         return self._reading.bad.count
 
     def fraction(self, rows: int | None = None) -> float | None:
-        """Return the share of the files that the first rows are, from 0 to 1; None if unknown.
+        """Return the share of the files in the first rows, from 0 to 1; None if unknown.
 
         The share is measured in bytes of the files, or in rows if the number of rows is known.
 

@@ -112,8 +112,8 @@ class _Sent(FilesSource):
     """The columns of files with types that DuckDB stores unchanged.
 
     Attributes:
-        allow: called with the mean number of bytes of the rows of a batch, if it is the highest so
-            far.
+        allow: called with the mean number of bytes of the rows of a batch, if that is the highest
+            number so far.
     """
 
     allow: Callable[[float], None]
@@ -151,7 +151,7 @@ def _plain(field: pa.Field) -> pa.Field:
 
 
 def _stored(field: pa.Field) -> pa.DataType:
-    """Return a type that DuckDB stores unchanged, with the order and memory layout of the field's.
+    """Return a type that DuckDB stores unchanged, with the same order and memory layout.
 
     Text becomes bytes, since it need not be UTF-8. Times and durations become integers: DuckDB
     truncates some times to microseconds, and can't sort durations.

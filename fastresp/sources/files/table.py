@@ -132,11 +132,11 @@ class Table:
         return NotImplemented if rows is None else rows
 
     def fraction(self, rows: int | None = None) -> float | None:
-        """Return the share of the files that the first rows are, from 0 to 1; None if unknown.
+        """Return the share of the files in the first rows, from 0 to 1; None if unknown.
 
         Args:
             rows: number of rows, which must not decrease from call to call; None for all rows
-                read, which is ahead of the rows consumed.
+                read, which are more than the rows consumed.
         """
         if self._run is None:
             return None
