@@ -53,7 +53,7 @@ class Formatter(click.HelpFormatter):
 
 
 def plain(text: str) -> str:
-    """Remove the marks of code from a help text."""
+    """Remove the backticks, which mark code, from a help text."""
     return text.replace("`", "")
 
 
@@ -71,8 +71,8 @@ class Option(click.Option):
     """An option with a section of the help.
 
     Attributes:
-        marked: the help with marks of code.
-        marked_default: the default with marks of code; empty if the help shows no default.
+        marked: the help text, with backticks around code.
+        marked_default: the default, with backticks around code; empty if the help shows none.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class Argument(click.Argument):
     """An argument with a help text.
 
     Attributes:
-        marked: the help with marks of code.
+        marked: the help text, with backticks around code.
     """
 
     section = ARGUMENTS
@@ -129,7 +129,7 @@ class Command(click.Command):
     """A command whose help lists its arguments, and its options by section.
 
     Attributes:
-        marked: the help with marks of code.
+        marked: the help text, with backticks around code.
     """
 
     context_class = _Context

@@ -21,7 +21,7 @@ ARGUMENTS = "{*arguments}"
 
 
 def deletes(data: Any, template: Template | None, server: str | None, timeout: float | None) -> str:
-    """Describe commands to confirm, which delete data or have unknown names; "" if none do."""
+    """Describe commands that may delete data, and need a confirmation; "" if there are none."""
     names = command_names(data, template)
     if names is None and isinstance(data, RespFile):
         return ""  # the data can be read only once

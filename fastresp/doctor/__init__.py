@@ -117,8 +117,8 @@ class Diagnosis:
 def doctor(server: ServerLike = None, announce: Announce = lambda text: None) -> Diagnosis:
     """Measure a server with harmless commands on the doctor's own keys, and find what limits it.
 
-    Takes 1 to 5 seconds, or up to 25 seconds for a cluster. PLAN lists every command that it sends;
-    CLUSTER_PLAN adds the commands for a cluster.
+    Takes 1 to 5 seconds, or up to 25 seconds for a cluster. PLAN lists all commands that the doctor
+    sends; CLUSTER_PLAN adds the commands for a cluster.
 
     Args:
         server: as for ``mass_insert``. All primaries of a cluster are examined.

@@ -33,7 +33,8 @@ ERRORS = "Redis documentation, INFO: https://redis.io/docs/latest/commands/info/
 # from 2013.
 RECONNECTING_GAIN = 2.0
 PIPELINE_GAIN = 5.0
-# Speed-up for SET and GET; 2.7 for LRANGE of 10 items, 16 for 100. Source: hiredis-py's README.
+# Expected gain from hiredis for SET and GET. It is 2.7 for LRANGE of 10 items, and 16 for LRANGE of
+# 100 items. Source: hiredis-py's README.
 HIREDIS_GAIN = 1.1
 # A smaller gain from a unix socket does not justify a change.
 UNIX_GAIN = 1.1

@@ -98,7 +98,7 @@ def unreachable(cluster: Cluster, nodes: Mapping[str, Findings]) -> Verdict | No
 
 
 def without_replica(cluster: Cluster, nodes: Mapping[str, Findings]) -> Verdict | None:
-    """Check whether some primaries lack a replica. A cluster without replicas may be intended."""
+    """Check whether each primary has a replica. It is only a note if no primary has one."""
     alone = tuple(each.place for each in cluster.primaries if not each.replicas)
     if not alone:
         return None

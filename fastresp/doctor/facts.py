@@ -56,7 +56,8 @@ class Facts:
         now: when INFO was read, in seconds since 1970.
         config: the settings in PARAMETERS that CONFIG GET returned.
         latency: the longest latency spike of each event in the last day, in milliseconds.
-        slow: commands in the slow log of the last day, except cheap commands.
+        slow: commands in the slow log of the last day, except commands of constant or logarithmic
+            cost.
         cores: number of CPU cores that the server may use; None if it is not on this machine.
         swapped: bytes of the server's memory in swap; None if unknown.
         unix_socket: the path of the server's unix socket, if it is on this machine and usable; else
@@ -116,7 +117,7 @@ class Facts:
 
     @property
     def expiring(self) -> float | None:
-        """The share of keys with an expiry, in all databases; None if there are no keys."""
+        """The share of keys with an expiry, in all databases; None if no keys are known."""
         keys = expiring = 0
         for name, text in self.info.items():
             if name.startswith("db") and name[2:].isdigit():

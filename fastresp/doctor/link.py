@@ -32,8 +32,8 @@ def rate_of(step: Callable[[], object], count: int, *, seconds: float, most: int
     Args:
         step: runs ``count`` commands.
         count: commands per step.
-        seconds: stop after this time, divided by the rounds; the last step may exceed it.
-        most: stop after this many commands, divided by the rounds.
+        seconds: total time of the rounds; the last step of a round may exceed it.
+        most: maximum number of commands in all rounds.
     """
     best = 0.0
     for _ in range(ROUNDS):

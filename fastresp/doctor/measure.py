@@ -81,7 +81,7 @@ class Measured:
         command: the command of all measurements except ``depths``: ``"SET"``, or ``"PING"`` if the
             doctor may not write.
         reading_only: why nothing was written; empty if writes were measured.
-        refused: the server's error reply to each measurement that it refused, by name.
+        refused: the error replies of the server, by the name of the refused measurement.
         round_trip_ms: median round trip of a PING, in milliseconds.
         round_trip_p99_ms: 99th percentile of the round trips, in milliseconds.
         depths: the rates of encoded PINGs, by the number of PINGs in flight.
@@ -128,8 +128,8 @@ def measure(
         server: the server.
         facts: the server's settings and state.
         announce: called with the name of each step as it starts.
-        slots: the slots of a cluster node, one of which the doctor's keys must have; empty for a
-            single server.
+        slots: the slots of a cluster node, for the doctor's keys; empty for a single server, or if
+            unknown.
 
     Raises:
         TransportError: the connection was lost.

@@ -170,7 +170,7 @@ class Calls:
         self.items.attached()
 
     def _loss(self) -> Steps[TransportError]:
-        """Return the exception for a lost connection. May test a new connection, for seconds."""
+        """Return the exception for a lost connection. May take seconds to test a new connection."""
         try:
             loss: TransportError = yield Blocking(self.connection.core.loss)
             return loss
@@ -191,7 +191,7 @@ class Calls:
         """Put back items that were not returned or not acknowledged, and close the connection.
 
         Args:
-            after: the exception that ends the ``with`` block; errors become notes of it.
+            after: the exception that ends the ``with`` block, to which errors are added as notes.
 
         Raises:
             RuntimeError: another call is running.

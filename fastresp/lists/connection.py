@@ -42,8 +42,8 @@ class ListConnection:
         is_open: whether a connection is open.
         in_cluster: whether the server is a node of a cluster.
         most_bytes: the maximum size of a reply.
-        waits: whether a call waits for its source or a pause; if so, an exception leaves the
-            replies in step with the requests.
+        waits: whether the current call waits for the source or for time to pass. If so, an
+            exception leaves the replies in step with the requests.
     """
 
     def __init__(self, settings: Settings, closed: Callable[[], object]) -> None:
@@ -135,7 +135,7 @@ class ListConnection:
             self._core.add(chunk)
 
     def until(self, reached: Callable[[], bool]) -> Steps[None]:
-        """Send and receive until ``reached()`` returns True; it must call ``take()``.
+        """Send and receive until ``reached()``, which must call ``take()``, returns True.
 
         Raises:
             LostConnection: the connection was lost first.
@@ -179,7 +179,7 @@ class ListConnection:
         """Send commands, and return their replies.
 
         Raises:
-            CommandError: a reply is an error, and ``errors`` is False; if True, it is returned.
+            CommandError: a reply is an error. If ``errors`` is True, errors are returned instead.
             SlotMoved: a reply redirects the commands; none of them was run.
         """
         try:

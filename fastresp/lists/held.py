@@ -85,7 +85,7 @@ class Held:
         return column
 
     def take_back(self, items: list[bytes] | StringColumn) -> None:
-        """Hold items again that the caller did not get, before all other items."""
+        """Put items back at the front, since the caller did not get them."""
         self.given -= len(items)
         if isinstance(items, StringColumn):
             assert self.column is None

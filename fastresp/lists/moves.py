@@ -1,4 +1,4 @@
-"""Errors of cluster nodes that do not serve the list's slot, or no longer."""
+"""Errors of cluster nodes that do not, or no longer, serve the slot of the list."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DOWN_PAUSE_S = 0.1
 
 
 class SlotMoved(CommandError):
-    """A cluster node did not run a command, since the slot is on another node, or moving there."""
+    """A cluster node did not run a command: the slot is on another node, moving, or unserved."""
 
     @property
     def elsewhere(self) -> bool:
@@ -30,7 +30,7 @@ class SlotMoved(CommandError):
         return self.code == "CLUSTERDOWN"
 
     def pause(self, *, first: bool) -> float:
-        """Return how many seconds to wait before resending; ``first`` is ``Patience.check()``'s."""
+        """Return the seconds to wait before resending; ``first`` is from ``Patience.check()``."""
         if self.down:
             return DOWN_PAUSE_S
         return 0.0 if first and self.elsewhere else PAUSE_S

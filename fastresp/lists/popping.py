@@ -243,7 +243,7 @@ class Popping:
         """Wait for the items in flight, send commands, and return their replies.
 
         Raises:
-            CommandError: a reply is an error, and ``errors`` is False; if True, it is returned.
+            CommandError: a reply is an error. If ``errors`` is True, errors are returned instead.
             SlotMoved: a reply redirects the commands; none of them was run.
         """
         yield from self.settling()

@@ -295,7 +295,7 @@ class Push:
         return self._over[0]
 
     def add_report_to(self, error: BaseException) -> None:
-        """Add the report, and refused items, to an exception that does not have this report."""
+        """Add the report and the refused items to an exception, unless it has this report."""
         if getattr(error, "report", None) is not self.report:
             add_report(error, self.current_report(), str(self.current_report()))
             if self.over:
@@ -304,7 +304,7 @@ class Push:
                     error.add_note("fastresp: its attribute 'items' has the refused items")
 
     def give_up(self) -> None:
-        """Stop resending. Call it once all sent commands are answered; then see ``outcome()``."""
+        """Give up refused and unsent rows. Call it once all sent commands are answered."""
         self.current_report()
         self._held_back += len(self._rows_sent.refused) * self._per_row
         self._rows_sent.give_up()

@@ -50,7 +50,8 @@ class EncodeError(Placed, FastrespError, TypeError, ValueError):
 
     Attributes:
         command: index of the command, counted from 0; None outside a load.
-        row: index of the source row in the whole load, counted from 0; None outside a load.
+        row: index of the source row in the whole load, counted from 0; None if the command is not
+            from a row, as in ``pack()``.
         file, row_in_file, line: as in CommandError.
         argument: index of the argument in its command, where 0 is the command's name; None if the
             error is about the whole command.

@@ -253,7 +253,7 @@ class Report(Displayed):
         return lines
 
     def _words_of(self, code: str, kept: list[str]) -> str:
-        """Return the text of the errors with a code if all are equal; else the code, an example."""
+        """Return the text of the errors with a code; if texts differ, the code and an example."""
         if len(set(kept)) == 1 and (len(kept) > 1 or self.errors_by_code[code] == 1):
             return kept[0]
         example = kept[0] if kept else self._examples.get(code, "")

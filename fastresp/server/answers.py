@@ -217,8 +217,8 @@ def _info(
 def _clustered(connection: Any, info: dict[str, str] | None, *, asks: bool = True) -> bool:
     """Return whether a server is a cluster node, by INFO or, if INFO is refused, by HELLO.
 
-    No ACL can forbid HELLO. If this were not known, the keys of one node would be mistaken for all
-    keys of the cluster.
+    No ACL can forbid HELLO. Without this check, the keys of one node could be mistaken for all keys
+    of the cluster.
     """
     import redis
 
@@ -276,7 +276,7 @@ def check_alive(connection: Any, place: str) -> None:
     """Check that the server answers PING; a permission error is also an answer."""
     import redis
 
-    # An ACL may allow little more than the load.
+    # An ACL may allow only the commands of the load.
     with suppress(redis.exceptions.NoPermissionError):
         _expect(b"PONG", _call(connection, "PING"), "PING", place)
 
@@ -374,7 +374,7 @@ def _refused(refused: Refused, place: str) -> FastrespError:
 def _refusal(error: Exception, script: bytes) -> CommandError:
     """Return the exception for a script that the server does not load."""
     words = str(error)
-    # redis-py removes only this error code.
+    # redis-py removes the error code ERR, but no other.
     text = words if words.partition(" ")[0].isupper() else f"ERR {words}"
     refusal = CommandError(text, arguments=(b"SCRIPT", b"LOAD", script))
     refusal.add_note("fastresp: the server refuses the script; no command was sent")

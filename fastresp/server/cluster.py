@@ -41,11 +41,11 @@ ADDRESS = re.compile(rb"([0-9A-Za-z_.:%-]{1,253}):(\d{1,5})(?=[@,]|$)")
 
 @dataclass
 class Topology:
-    """The primaries of a cluster.
+    """The nodes of a cluster, and their slots.
 
     Attributes:
-        nodes: the reachable host and port of each node.
-        slots: the index of each slot's node; -1 if no node serves it.
+        nodes: the reachable host and port of each primary.
+        slots: for each slot, the index in ``nodes`` of its primary; -1 if no node serves the slot.
         replicas: the host and port of each replica.
     """
 
@@ -195,7 +195,7 @@ class Held(NamedTuple):
 
 
 def held_of(reply: Any, remap: Remap = None) -> Held:
-    """Return the slots whose keys a node may have, from its own reply to CLUSTER NODES.
+    """Return the slots whose keys a node may have, from the node's reply to CLUSTER NODES.
 
     Args:
         reply: the reply.

@@ -100,7 +100,7 @@ def failure(
             hint += f"; {ANNOUNCED}"
     else:
         hint = "check that it is running, and that the address is right"
-        if announced and "Connection refused" in words:  # a host that answers
+        if announced and "Connection refused" in words:  # so the host is reachable
             hint = (
                 "check that this node is running; the cluster announces this address, which an "
                 "address_remap can translate"

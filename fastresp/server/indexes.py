@@ -55,7 +55,7 @@ class Index:
 
         Args:
             keys_before: number of keys at the start of the scan, or the earliest known number. Keys
-                written later are indexed at once, although the scan also sees them.
+                written later are indexed immediately, although the scan also sees them.
         """
         if not self.scanning:
             return self.queued
@@ -94,7 +94,7 @@ def read_index(name: bytes, reply: Any, keys: int = 0) -> Index | None:
 
 
 class Indexes:
-    """Asks a server about its indexes, over its own connections.
+    """Asks a server about search indexes, over separate connections.
 
     In a cluster, all primaries are asked. If the cluster has a coordinator, each node lists all
     indexes with the same state, so the first answer counts. Otherwise, a node lists only its own

@@ -128,7 +128,7 @@ def _pool_of_cluster(client: Any) -> Any:
     for name in ("redis_connection", "valkey_connection"):
         if hasattr(node, name):
             return getattr(client.get_default_node(), name).connection_pool
-    return node  # of asyncio
+    return node  # an asyncio client's
 
 
 class _Translated:

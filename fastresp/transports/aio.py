@@ -16,7 +16,7 @@ __all__ = ["answer", "run", "stream", "wait_for"]
 
 T = TypeVar("T")
 
-# A source idle this long counts as paused.
+# Seconds after which an idle source counts as paused.
 PAUSE_SECONDS = 0.02
 
 
@@ -50,7 +50,7 @@ class Core(Generic[T]):
                         self.returned = caught.value
                         return None
                     if isinstance(caught, GeneratorExit):
-                        shorten(caught)  # its frames would keep the source alive
+                        shorten(caught)  # frames in its traceback would keep the source alive
                     raise
                 self._answer, self.error = None, caught
 
@@ -119,7 +119,7 @@ async def _tended(awaited: Awaitable[Any], meanwhile: Callable[[], bool]) -> Any
         try:
             result = await awaited
         except (Exception, asyncio.CancelledError):
-            # Ignore the exception if ``pauses`` cancelled the source, and nobody else did.
+            # Ignore a cancellation that only ``pauses`` has requested.
             if not pauses.stopped or task.cancelling() > cancellations + 1:
                 raise
             result = None
@@ -131,7 +131,7 @@ async def _tended(awaited: Awaitable[Any], meanwhile: Callable[[], bool]) -> Any
 
 
 class Pauses:
-    """Calls a function whenever the source that a task waits for pauses.
+    """While a task waits for a source, calls a function every ``PAUSE_SECONDS``.
 
     Attributes:
         stopped: whether the task was cancelled because the function returned False or raised.
@@ -146,7 +146,7 @@ class Pauses:
         self._begin()
 
     def end(self) -> None:
-        """Stop the calls, and undo our cancellation, even if the source ignored it."""
+        """Stop the calls, and withdraw the cancellation, even if the source ignored it."""
         self._timer.cancel()
         self.failure = None  # its traceback refers back to this object
         if self.stopped:
@@ -179,7 +179,7 @@ async def _in_thread(wanted: Blocking) -> Any:
         return await (asyncio.shield(waited) if wanted.late is None else waited)
     except asyncio.CancelledError:
         if wanted.late is not None:
-            future.add_done_callback(wanted.late)  # in its thread: the event loop may end first
+            future.add_done_callback(wanted.late)  # runs in the thread, even after the event loop
             raise
         if wanted.interrupt is not None:
             wanted.interrupt()
@@ -190,7 +190,7 @@ async def _in_thread(wanted: Blocking) -> Any:
 
 async def wait_for(waits: Waits) -> None:
     """Wait until any of the connections is ready."""
-    # Only a fork loses a stream here, and no loop runs in the child: the next step raises.
+    # The next step reports a lost stream, or reads the input that OpenSSL has buffered.
     if any(stream.lost or (wait.read and stream.has_input) for stream, wait in waits):
         await asyncio.sleep(0)
         return

@@ -23,7 +23,7 @@ from .retries import Retries
 
 __all__ = ["Transport", "add_report"]
 
-# Exceptions that end a task or a coroutine, which can't await anything after them.
+# Exceptions after which a task or a coroutine can't await anything.
 UNAWAITED = (CancelledError, GeneratorExit)
 
 
@@ -73,11 +73,12 @@ class Transport:
             run(self.ending_after(error))
 
     def write(self, data: bytes | bytearray | memoryview | Chunk) -> None:
-        """Send RESP. If bytes end inside a command, hold that command back until it is whole.
+        """Send RESP. If the bytes end inside a command, send the command with the next bytes.
 
         Raises:
             ProtocolError: the bytes are not RESP commands; earlier commands were sent.
-            EncodeError: a command changes the reply stream; earlier commands were sent.
+            EncodeError: a command, such as SUBSCRIBE, does not get exactly one reply; earlier
+                commands were sent.
             TransportError: the connection was lost.
             TransportTimeout: no progress for ``timeout`` seconds.
         """
@@ -199,11 +200,11 @@ class Transport:
     def _writing_rest(
         self, error: BaseException, rest: Callable[[int], Iterable[Chunk]]
     ) -> Steps[None]:
-        """Send the chunks that the source produced before an error; note why if that fails."""
+        """Send the chunks from before a source's error; if that fails, add a note to the error."""
         try:
             self.flush()
             yield from self.settling()
-            while chunks := list(rest(self.made)):  # the rest of a large key needs earlier replies
+            while chunks := list(rest(self.made)):  # the rest of a large key waits for replies
                 made = self.made
                 for chunk in chunks:
                     if self.retries:
@@ -224,7 +225,7 @@ class Transport:
 
     @property
     def so_far(self) -> Report:
-        """The live report, whose counters may lag; other fields, such as ``stopped``, do not."""
+        """The live report, without updating the counters."""
         return self.report
 
     @property
@@ -256,7 +257,7 @@ class Transport:
         return False
 
     def set_aside(self, chunk: Chunk) -> None:
-        """Defer commands that must follow commands to resend."""
+        """Queue a chunk behind the commands that must be resent."""
         raise NotImplementedError
 
     def moving(self, made: Iterable[Chunk]) -> list[int]:

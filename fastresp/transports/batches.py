@@ -83,7 +83,7 @@ class BatchedWindow(ResendingWindow):
         return True
 
     def _named(self, index: int, words: bytes, nested: int) -> tuple[int, bytes, int]:
-        """Return an error, in which an HSET has the name of the command that it replaced."""
+        """Return an error; if an HSET replaced the failed command, name the original command."""
         parts = self.failing(index, nested) if nested and words == FAILED % b"hset" else ()
         for part in parts[:1]:
             held, at = self.locate(index)

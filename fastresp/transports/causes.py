@@ -30,7 +30,7 @@ ABORTED = b"EXECABORT Transaction discarded because of: "
 
 # The server's 'timeout' setting is in whole seconds.
 LEAST_IDLE_S = 1.0
-# Causes of a connection that the server closed without an error reply.
+# Likely causes if the server closed a connection without an error reply.
 LIKELY_CAUSES = (
     "the server was stopped or killed, or the connection was ended by CLIENT KILL or an output or "
     "query buffer limit"
@@ -77,9 +77,9 @@ class NotMarked(Exception):
 
 
 def idle_cause(seconds: float) -> str:
-    """Return text for a message: after ``seconds`` without traffic, the server's timeout is likely.
+    """Return a likely cause of a lost connection: the server's idle timeout.
 
-    Empty if it was less than a second.
+    Empty if the time without traffic, in seconds, is less than a second.
     """
     if seconds < LEAST_IDLE_S:
         return ""
@@ -90,7 +90,7 @@ def idle_cause(seconds: float) -> str:
 
 
 def with_second_look(message: str, server: Server, timeout: float | None) -> str:
-    """Return the message, with whether a new connection works. May take seconds."""
+    """Try a new connection, and append the result to the message. May take seconds."""
     try:
         server.ask(timeout)
     except TransportError as error:

@@ -42,7 +42,7 @@ def _knows_tls(program: str) -> bool:
 
 
 def cli_options(server: Server, answers: Answers, user: str | None) -> list[str]:
-    """Return redis-cli's options for a server. The password goes in the environment instead."""
+    """Return redis-cli's options for a server, except the password (see REDISCLI_AUTH)."""
     settings = server.settings
     if "path" in settings:
         options = ["-s", str(settings["path"])]

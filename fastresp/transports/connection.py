@@ -28,7 +28,7 @@ __all__ = ["LostConnection", "Connection"]
 READ_EVERY_S = 0.003
 # The next chunk is encoded if at most this many bytes are unsent.
 AHEAD_BYTES = (1 << 20) + (1 << 17)
-# With a rate limit, the next chunk is encoded if the unsent bytes take at most this time.
+# With a rate limit, the next chunk is encoded if the unsent bytes may be sent within this time.
 AHEAD_LIMITED_S = 0.1
 # Rounds of reads on a lost connection: at least 16 MiB, more than the 6 MB of buffers between two
 # processes.
@@ -147,7 +147,7 @@ class Connection:
 
     @property
     def finished(self) -> bool:
-        """Whether all commands were sent and answered; after ``stop()``, no more are sent."""
+        """Whether nothing is left to send or to receive."""
         sent = self.window.sent
         last = self.window.made if self.end is None else self.end
         return sent >= last and self.window.acknowledged >= sent
@@ -249,7 +249,7 @@ class Connection:
         return stream.send(self.window, room, self.room_bytes() if self.end is None else None)
 
     def room(self) -> int | None:
-        """Return the number of replies, in total, whose commands may be sent now; None for all."""
+        """Return the number of replies up to which commands may be sent; None for no limit."""
         return None
 
     def room_bytes(self) -> int | None:
@@ -263,7 +263,7 @@ class Connection:
         return timeout if late else None
 
     def loss(self) -> TransportError:
-        """Return the exception for a lost connection. May test a new connection, for seconds."""
+        """Return the exception for a lost connection. May take seconds to test a new connection."""
         report = self.report
         cause = self.stream.lost if self.stream is not None else None
         idle = "" if self.window.in_doubt else idle_cause(self._pause)

@@ -54,7 +54,7 @@ class Asking(NamedTuple):
     Attributes:
         function: called without arguments; the core gets the result or the exception.
         blocks: whether the function may block for any length of time. If so, asyncio runs it in a
-            thread. Only the end of the event loop waits for this thread, a cancellation does not.
+            thread. After a cancellation, only the end of the event loop waits for this thread.
         meanwhile: called periodically while the function's result is awaited. If ``meanwhile``
             returns False, the await is cancelled, and the core gets None. If it raises, the core
             gets the exception.
@@ -118,7 +118,7 @@ def stream(
 ) -> Generator[Any, None, T]:
     """Run a core, yield its items, and return its result.
 
-    An exception during a wait, such as KeyboardInterrupt, is raised in the core where it waits.
+    An exception during a wait, such as KeyboardInterrupt, is raised in the core at this point.
     Closing this generator closes the core.
 
     Args:
@@ -218,7 +218,7 @@ def next_chunk(source: Source, carrier: Carrier | None = None) -> Steps[Chunk | 
 
 
 def _send_gathered(source: Source, carrier: Carrier) -> bool:
-    """While the source pauses, send its earlier rows; return False if the load has stopped."""
+    """Send the rows from before a pause of the source; return False if the load has stopped."""
     gathered = source.gathered()
     while gathered and carrier.has_room:
         carrier.add(gathered.popleft())

@@ -40,8 +40,8 @@ class ErrorPolicy:
     """Decides what happens to error replies.
 
     Args:
-        on_error: ``"stop"`` stops at the first error; ``"raise"`` and ``"collect"`` continue.
-            ``"collect"`` does not raise the errors at the end.
+        on_error: ``"stop"`` stops at the first error. ``"raise"`` continues, and ``judged()``
+            raises the errors. ``"collect"`` continues, and raises nothing.
         max_errors: stop if more commands than this fail: a number, or text such as ``"1%"`` for a
             share of the received replies (after the first 100).
         rejects: the path of a JSON Lines file for failed commands, or a callable that receives
@@ -113,7 +113,7 @@ class ErrorPolicy:
 
         Raises:
             OSError: the rejects can't be written.
-            Exception: exceptions of the callable ``rejects``.
+            Exception: any exception of the callable ``rejects``.
         """
         done = 0
         try:

@@ -120,7 +120,7 @@ class Lane(Connection):
         return paced if gate is None else min(gate, gate if paced is None else paced)
 
     def _paced(self) -> int | None:
-        """Return the number of replies, in total, whose commands the rate limit allows now.
+        """Return the total number of replies up to which the rate limit allows commands now.
 
         None if the limit counts bytes, or does not apply.
         """
@@ -173,7 +173,8 @@ class Lane(Connection):
             self._count()
             if self._skips:
                 scanner.errors[:] = [each for each in scanner.errors if not is_of_existing(each[1])]
-            # Before ``acknowledge()`` releases the commands, so that the next step can continue.
+            # Before ``acknowledge()``, which releases the commands: after an exception, the next
+            # step processes the remaining errors.
             self._load.policy.take(scanner.errors, window, self._load.so_far)
         window.acknowledge(min(scanner.replies, sent))
         if self.end is None:

@@ -47,8 +47,8 @@ SERVED = 4
 class Lanes:
     """The connections of a load: chooses a connection for each chunk, and keeps a common report.
 
-    The generators are cores (see ``driver``): they yield the waits of all connections whenever no
-    connection can send or receive.
+    Methods that return ``Steps`` are cores (see ``driver``): they yield the waits of all
+    connections whenever no connection can send or receive.
 
     Args:
         server: the server of all connections.
@@ -81,7 +81,7 @@ class Lanes:
         # Number and bytes of the chunks added since all lanes were served, and the free bytes then.
         self._turn = self._added = self._free = 0
         self.after = Position()  # the position in the source after the deferred commands
-        self.look_at = 0.0  # when to look for other nodes again
+        self.look_at = 0.0  # when to refresh the topology again
 
     def begin_at(self, row: int, *, batched: bool) -> None:
         """Start at a later row of the source; call it before ``attach()``."""
@@ -339,7 +339,7 @@ class Lanes:
         return lane
 
     def _goes_on(self, lane: Lane, chunk: Chunk) -> bool:
-        """If it suffices to serve the lane of a chunk, serve it; return whether it suffices.
+        """Serve only the lane of a chunk, if all other lanes can wait; return whether they can.
 
         Serving 100 lanes takes ten times as long as encoding a chunk.
         """
@@ -442,7 +442,7 @@ class Lanes:
         return True
 
     def _waits_for_another(self, lane: Lane) -> bool:
-        """Keep the commands of a lost lane for a new connection; return False if it can't help."""
+        """Keep the commands of a lost lane for a new connection; return False if that is wrong."""
         assert lane.stream is not None
         cause = lane.stream.lost
         if self.retries is None or self.resumable or isinstance(cause, FINAL):

@@ -251,7 +251,7 @@ class Nodes:
         self._nodes.append(node)
 
     def _check_fruitful(self, node: tuple[str, int], former: int) -> float:
-        """Count connections lost without a reply; return how many seconds to wait before the next.
+        """Count connections lost without a reply; return the seconds to wait before reconnecting.
 
         Raises:
             TransportError: the node was lost repeatedly without replying.
@@ -279,7 +279,7 @@ class Nodes:
         return min(LOOK_S * 2.0 ** (tries - 4), LOOK_S * 8)
 
     def set_aside(self, chunk: Chunk) -> None:
-        """Defer commands that must follow commands to resend."""
+        """Queue a chunk behind the commands that must be resent."""
         lanes, retries = self._lanes, self._retries
         held = Sending(chunk, None, lanes.position)
         entries: dict[tuple[int, int], Unit | Lost] = {
@@ -292,7 +292,7 @@ class Nodes:
     def moving(self, made: Iterable[Chunk]) -> list[int]:
         """Close the lanes of replaced nodes, and resend commands after ``preparing()``.
 
-        At this point, every sent command is answered, except for commands waiting in lost lanes.
+        Before the call, every sent command must be answered, except for commands in lost lanes.
 
         Args:
             made: encoded chunks that were routed to the old lanes; they are resent.
@@ -353,10 +353,10 @@ class Nodes:
         return self._nodes[self._lanes.lanes.index(lane) // self._options.connections]
 
     def _check_lost(self) -> None:
-        """Check that no connection was lost longer than ``timeout`` seconds ago.
+        """Check that no connection was lost more than ``timeout`` seconds ago.
 
         Raises:
-            TransportError: a connection was lost earlier; the message names the lane's slots.
+            TransportError: a connection was lost earlier, and was not replaced.
         """
         timeout = self._options.timeout
         for lane in self._lanes.lost:
@@ -393,7 +393,7 @@ class Nodes:
         """Check for progress, even if connections are reopened again and again.
 
         Raises:
-            TransportError: no reply arrived for ``timeout`` seconds, without time in the source.
+            TransportError: no reply arrived for ``timeout`` seconds, apart from time in the source.
         """
         timeout, replies = self._options.timeout, self._lanes.report.replies
         self._stuck += time.monotonic() - began

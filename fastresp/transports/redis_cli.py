@@ -338,7 +338,7 @@ class RedisCli(Transport):
         return refused and silent >= enough and not unread(self._input)
 
     def _echo_is_refused(self) -> bool:
-        """Ask the server; return whether it refuses ECHO, and redis-cli stayed silent meanwhile."""
+        """Return whether the server refuses ECHO, and redis-cli got no reply during this check."""
         errors = self._errors
         try:
             refused = self.server.ask(self.timeout).echo_refused

@@ -124,7 +124,7 @@ class ResendingWindow(Window):
         self._confirm()
 
     def repeat(self, units: Sequence[tuple[tuple[int, int], Unit]], start: Position) -> None:
-        """Move units, with their keys in ``retries``, from there to this window."""
+        """Move units, given with their keys, from ``retries`` to this window."""
         assert self.retries is not None
         for portion in portions(units):
             keys, again = zip(*portion, strict=True)
@@ -156,7 +156,7 @@ class ResendingWindow(Window):
             self._confirm()
 
     def confirmed_by(self, reply: int, number: int) -> None:
-        """Check the first number in a reply: the confirmation needs at least ``least``."""
+        """Check the first number in the reply to the pending confirmation; see Confirmation."""
         if self.confirmation is not None and self.question is not None:
             if self.question[0] == reply and number < self.confirmation.least:
                 self._leave_unconfirmed(f"the reply was {number}")
@@ -196,13 +196,13 @@ class ResendingWindow(Window):
             errors[:] = [each for each in errors if each[2] or not self.take(each[0], each[1])]
 
     def _put_aside(self, index: int, words: bytes, nested: int) -> bool:
-        """Return whether an error is of fastresp's own command, or of a command to resend."""
+        """Process an error of fastresp's own command or a command to resend; False for others."""
         if self._has_own and self._take_own(index, words, nested):
             return True
         return self.retries is not None and not nested and self._refuse(index, words)
 
     def _refuse(self, index: int, words: bytes) -> bool:
-        """If an error means that its commands did not run, defer them; return whether it does."""
+        """Return whether an error is a temporary refusal; if so, defer the commands in question."""
         retries = self.retries
         assert retries is not None
         aborted = bool(self._aborted) and words.startswith(b"EXECABORT")
@@ -331,7 +331,7 @@ class ResendingWindow(Window):
         """Yield the chunk, the reply indexes and the Unit of each unanswered unit.
 
         Args:
-            ran: whether to yield units that were sent whole and may have run, or all other units.
+            ran: True to yield units that were sent whole, and may have run; False for the others.
         """
         assert self.retries is not None
         for held in self._held:
@@ -415,7 +415,7 @@ class ResendingWindow(Window):
         return True
 
     def take(self, index: int, words: str | bytes, window: Window | None = None) -> bool:
-        """If an error reply allows it, plan to resend the command; return whether it does.
+        """Return whether a command must be resent after this error reply; if so, plan it.
 
         Args:
             index: index of the reply in the window of the command.

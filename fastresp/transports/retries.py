@@ -75,12 +75,12 @@ class Lost(NamedTuple):
 
 
 class Repeated(Sending):
-    """A chunk of resent commands, or of fastresp's own commands, but of no new commands.
+    """A chunk without new commands: commands to resend, and fastresp's own commands.
 
     Args:
         pieces: the pieces, each of which gets a reply.
         last: the previous chunk on the same connection, or None.
-        start: the position of all connections in the source.
+        start: the load's position in the source.
         rows: for each command, how many rows were first sent with the chunk's commands up to this
             command; empty if there are no such rows.
         fence: as in Unit.
@@ -197,9 +197,10 @@ class Retries:
         return True
 
     def waits_for(self, words: bytes, held: Sending, at: int) -> bool:
-        """Return whether to resend a command that the server refuses because of its state.
+        """Return whether to resend a command that was refused because of the server's state.
 
-        A script may have run partially, unless the server is busy with another script.
+        A script is resent only if the server was busy with another script. Otherwise, the script
+        may have run partially.
         """
         parts = held.chunk.parts(at)
         if not (self._waits and may_pass(words) and parts):

@@ -89,8 +89,8 @@ class SocketTransport(Transport):
         if topology is not None:
             servers = self.server.nodes_of(topology.nodes, options.connections)
         retry = options.retry or ("never" if topology is None else "idempotent")
-        # In a checkpoint with transactions, only the marker shows whether a lost or refused
-        # transaction has run.
+        # Transactions of a checkpoint are not resent by default, since only the marker shows
+        # whether a lost or refused transaction has run.
         if (topology is not None and not self.lanes.batched) or retry != "never":
             self.retries = Retries(
                 options.timeout,

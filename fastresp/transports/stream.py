@@ -30,7 +30,7 @@ WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 class Wait(NamedTuple):
-    """What a connection waits for: input, room for output, or the end of some seconds."""
+    """What a connection waits for: input, or room for output, for at most some seconds."""
 
     read: bool
     write: bool
@@ -92,7 +92,7 @@ class Stream:
         self.sink = sink
 
     def give_up(self, cause: Exception) -> None:
-        """Mark the connection as lost, after invalid replies."""
+        """Mark the connection as lost for a reason."""
         self.lost = cause
 
     def fileno(self) -> int:

@@ -357,7 +357,7 @@ class Window:
         raise LookupError(f"reply {index:,} answers nothing in flight")
 
     def note_error(self, index: int, *, existed: bool) -> None:
-        """Note an error reply in its chunk, if the source waits for this reply.
+        """If the source waits for a reply that is an error, note the error in the chunk.
 
         Args:
             index: index of the reply.

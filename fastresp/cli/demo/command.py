@@ -33,7 +33,7 @@ from .methods import READY_FILE, Announce, Client, Comparison
 
 __all__ = ["demo"]
 
-# Shorter loads are dominated by the start of redis-cli and connecting, about 5 ms.
+# In shorter loads, starting redis-cli and connecting (about 5 ms) distorts the comparison.
 SHORT_S = 0.1
 OURS = (BY_CLI, BY_SOCKET, BY_COLUMNS)
 # The source of redis-cli's RESP: Python code, or a file written beforehand.

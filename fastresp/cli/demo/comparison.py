@@ -95,8 +95,7 @@ def compare_rows(
 ) -> Comparison:
     """Load rows with a template by each method.
 
-    Only for fastresp, the time includes filling in the template: other methods get lists of
-    arguments.
+    Only fastresp's time includes filling in the template: other methods get lists of arguments.
 
     Args:
         rows: the rows to load.

@@ -1,4 +1,4 @@
-"""RESP generators in pure Python, to compare with: the three of the 2018 report, corrected.
+"""The three RESP generators in pure Python from the 2018 benchmark report, corrected.
 
 The report's code counts characters where RESP counts bytes, and accepts at most three arguments;
 the code with ``%`` omits the ``*`` and ``$``. The generators here accept any text and any number of
