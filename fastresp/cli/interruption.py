@@ -23,7 +23,7 @@ _received: list[int] = []
 
 
 def end_at_once() -> None:
-    """From now on, exit immediately on a signal, unless the process was started to ignore it."""
+    """From now on, exit immediately on a signal, except on signals that are already ignored."""
     for number in SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _end)

@@ -57,7 +57,7 @@ class Held:
         self.singly.extend(batch)
 
     def take(self, n: int | None) -> list[bytes]:
-        """Remove and return the first n items, or all."""
+        """Remove and return the first n items, or all items if n is None."""
         in_a_batch = self.column is None and not self.singly
         if in_a_batch and (n is None or n >= len(self.batch)):
             items, self.batch = self.batch, []
@@ -72,13 +72,13 @@ class Held:
         return items
 
     def give(self, n: int | None = None) -> list[bytes]:
-        """Remove and return the first n items, or all; count them as the caller's."""
+        """Remove and return the first n items, or all if n is None; add the number to ``given``."""
         items = self.take(n)
         self.given += len(items)
         return items
 
     def give_column(self) -> StringColumn:
-        """Remove and return the column; count its items as the caller's."""
+        """Remove and return the column; add the number of its items to ``given``."""
         column, self.column = self.column, None
         assert column is not None
         self.given += len(column)

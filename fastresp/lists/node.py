@@ -61,7 +61,7 @@ class Node:
         raise failed
 
     def suspect(self) -> None:
-        """Ask the first node last from now on, since the connection to it was lost."""
+        """Move the first known node to the end, since the connection to this node was lost."""
         first, *others = self._known
         self._known = [*others, first]
 

@@ -33,8 +33,8 @@ WAIT_S = 10.0
 class Popping:
     """Pops items. The subclasses AtMostOnce and AtLeastOnce implement the delivery.
 
-    The methods are generators, or return generators, that run over the open connection. Popped
-    items are stored in ``held``.
+    The methods are generators, or return generator functions, and run over the open connection.
+    Popped items are stored in ``held``.
 
     Args:
         connection: the connection to the server of the list.
@@ -81,7 +81,7 @@ class Popping:
         raise NotImplementedError
 
     def acknowledging(self, n: int | None) -> Callable[[], Steps[int]]:
-        """Return a generator that acknowledges the first n returned items, or all.
+        """Return a generator function that acknowledges the first n returned items, or all.
 
         The generator returns the number of unacknowledged items. It raises ValueError if n is out
         of range, and LeaseError if the ``recover()`` of another consumer has put the items back.
@@ -167,7 +167,7 @@ class Popping:
         return True
 
     def finding(self, most: int | None, seconds: float) -> Callable[[], Steps[bool]]:
-        """Return a generator that pops some items; if the list is empty, it waits for an item.
+        """Return a generator function that pops some items, or waits for one if the list is empty.
 
         The generator returns False if no item arrived within ``seconds``. If the call is repeated,
         it waits for the remaining time.
@@ -207,7 +207,7 @@ class Popping:
         return int(length) + len(self.held)
 
     def recovering(self) -> Callable[[], Steps[int]]:
-        """Return a generator that puts back the items of consumers with an expired lease.
+        """Return a generator function that puts back the items of consumers with an expired lease.
 
         The generator returns the number of items, even if the call was repeated.
         """

@@ -214,7 +214,7 @@ class Push:
             report.errors.append(CommandError(error.text, index=at, row=at))
 
     def _count(self, size: int, row: list[Any]) -> None:
-        """Count a row of ``size`` items, and read the length of the list from the replies."""
+        """Count a pushed row of ``size`` items; read the length of the list from the replies."""
         self.report.rows += size
         if self.over:
             self._later += size
@@ -258,7 +258,7 @@ class Push:
             raise moved
 
     def lose(self) -> None:
-        """After the connection was lost, keep the unsent commands. No command may be in doubt."""
+        """Keep the unsent commands after the connection was lost. No command may be in doubt."""
         self.moved = None
         self._replies.clear()
         self._rows_sent.lose()

@@ -15,7 +15,7 @@ __all__ = ["SentRows"]
 
 
 class SentRows:
-    """Matches replies with rows, and keeps the commands of rows that are not in the list.
+    """Matches replies with rows, and keeps the commands of rows that were not pushed.
 
     Args:
         per_row: number of commands per row.

@@ -102,7 +102,7 @@ class Options:
 
     @property
     def durability(self) -> str | int:
-        """When commands count as acknowledged: "acknowledged", "fsync", or a number of replicas."""
+        """What ``durable=`` and ``wait_replicas=`` require: a word, or a number of replicas."""
         return self.wait_replicas or self.durable
 
     def _check_durability(self) -> None:

@@ -45,7 +45,7 @@ SERVED = 4
 
 
 class Lanes:
-    """The connections of a load: chooses a connection for each chunk, and keeps a common report.
+    """The connections of a load. Chooses a connection for each chunk, and keeps one report.
 
     Methods that return ``Steps`` are cores (see ``driver``): they yield the waits of all
     connections whenever no connection can send or receive.
@@ -84,7 +84,10 @@ class Lanes:
         self.look_at = 0.0  # when to refresh the topology again
 
     def begin_at(self, row: int, *, batched: bool) -> None:
-        """Start at a later row of the source; call it before ``attach()``."""
+        """Set the row of the source at which the load starts. Call it before ``attach()``.
+
+        ``batched`` is whether commands are sent in transactions that set a marker.
+        """
         self.after = Position(row=row)
         self.batched, self.resumable = batched, True
         self._make_lanes([self.server] * self._options.connections)
@@ -286,7 +289,7 @@ class Lanes:
         """Send and receive without waiting, while the core waits for a source.
 
         Raises:
-            LostConnection: ``losing()`` turns it into a TransportError.
+            LostConnection: the connection is lost; see ``losing()``.
             TransportTimeout: no progress for ``timeout`` seconds.
         """
         for lane in self._open:
@@ -317,10 +320,7 @@ class Lanes:
         return any(lane.has_room for lane in lanes)
 
     def add(self, chunk: Chunk) -> Lane:
-        """Add a chunk to the lane that it was routed to, or else to the least busy lane.
-
-        Return the lane.
-        """
+        """Add a chunk to its lane, or to the least busy lane if it has no lane; return the lane."""
         if chunk.lane < 0:
             lanes = self._open or self.lost
             ready = [lane for lane in lanes if lane.has_room]
@@ -378,7 +378,7 @@ class Lanes:
         """Add a chunk, then send and receive until there is room for the next chunk.
 
         Raises:
-            LostConnection: ``losing()`` turns it into a TransportError.
+            LostConnection: the connection is lost; see ``losing()``.
             TransportTimeout: no progress for ``timeout`` seconds.
         """
         if not self._goes_on(self.add(chunk), chunk):

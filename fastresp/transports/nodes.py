@@ -114,7 +114,7 @@ class Nodes:
             raise
 
     def _preparing(self) -> Steps[bool]:
-        """Do the same as ``preparing()``, but leave replies unread after a TransportError."""
+        """Do what ``preparing()`` does, but leave replies unread after a TransportError."""
         lanes, retries = self._lanes, self._retries
         entered = time.monotonic()
         if retries:
@@ -330,7 +330,7 @@ class Nodes:
         return next((slot for slot in map(self._rules.slot, commands) if slot >= 0), -1)
 
     def _lane_of(self, slot: int, unit: Unit) -> int:
-        """Return the lane for a unit."""
+        """Return the number of the lane for a unit; ``slot`` is -1 if the unit has no key."""
         if unit.node is not None and unit.node in self._nodes:
             count = self._options.connections
             return self._nodes.index(unit.node) * count + slot % count

@@ -55,7 +55,7 @@ class Pace:
         return sending.whole_piece(most_bytes, replies)
 
     def _replies(self, sending: Sending) -> int:
-        """Return the number of replies up to which the rate allows a chunk to be sent now."""
+        """Return how many of the chunk's replies the rate limit allows by now, in total."""
         _, commands, size = sending.totals()
         sent = size if self.in_bytes else commands
         left = self.allowed(sent) - sent

@@ -180,7 +180,7 @@ def unit_of(
     lane: int,
     node: tuple[str, int] | None = None,
 ) -> Unit:
-    """Return a unit of a chunk.
+    """Return the Unit for some replies of a chunk.
 
     Args:
         held: the chunk.

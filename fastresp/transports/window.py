@@ -406,8 +406,8 @@ class Window:
     def command(self, index: int) -> tuple[range, bytes]:
         """Return the source rows and the bytes of a command in flight.
 
-        The command must not be merged. The rows are a range, as in windows in which a command can
-        carry several rows.
+        The command must not be merged. The rows are a range, as in ``NodeWindow``, in which a
+        command can carry several rows.
 
         Raises:
             LookupError: as for ``locate()``.

@@ -71,7 +71,7 @@ class Client:
     Attributes:
         name: ``redis-cli`` or ``valkey-cli``.
         version: the version, such as ``7.0.15``; empty if unknown.
-        from_wheel: whether the program is from a wheel, which happens if PATH has no redis-cli.
+        from_wheel: whether the program is from a wheel, since PATH has no such program.
     """
 
     name: str
