@@ -58,10 +58,11 @@ class Facts:
         latency: the longest latency spike of each event in the last day, in milliseconds.
         slow: commands in the slow log of the last day, except commands of constant or logarithmic
             cost.
-        cores: number of CPU cores that the server may use; None if it is not on this machine.
+        cores: number of CPU cores that the server may use; None if the server is on another
+            machine.
         swapped: bytes of the server's memory in swap; None if unknown.
-        unix_socket: the path of the server's unix socket, if it is on this machine and usable; else
-            empty.
+        unix_socket: the path of the server's unix socket; empty if the socket can't be used from
+            here.
         time_wait: number of closed connections to the server that still occupy a local port.
         local_ports: number of local ports for outgoing connections.
         unread: the server's error replies to refused commands, by the first word of the command.

@@ -291,7 +291,7 @@ def replica_nagle(found: Findings) -> Verdict | None:
 
 
 def replica(found: Findings) -> Verdict | None:
-    """Check whether the server is a replica; the verdict is only a note if it is watched."""
+    """Check whether the server is a replica. If a replica is only watched, this is a note."""
     facts, watched = found.facts, found.measured is None
     if not facts.replica:
         return None

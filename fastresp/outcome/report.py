@@ -69,8 +69,8 @@ class Report(Displayed):
         errors_unknown: (start, stop) of the rows that may have run in earlier loads, but whose
             replies were lost, so that no report counts their errors; None if there are no such
             rows.
-        ended_before: when an earlier load completed the source, so that nothing was sent; else
-            empty.
+        ended_before: the time when an earlier load with this checkpoint completed the source, so
+            that nothing was sent; empty otherwise.
         stopped: why the load was stopped early; empty if it was not.
         indexes: the state of each search index that covers keys of the load.
         bytes_sent: number of bytes of RESP sent.

@@ -52,7 +52,7 @@ class ResendingWindow(Window):
         self._seen = 0, 0
         # The commands to resend, by number, until they are in a chunk.
         self._refused: dict[int, Refused] = {}
-        # Collects the commands to resend over any connection; None if there are no such commands.
+        # Collects the commands to resend over any connection; None if this never happens.
         self.retries: Retries | None = None
         # Parses redirects of the lane's server; and the number of the lane.
         self.redirect: Callable[[str], Redirect | None] = partial(redirect_of, host="")

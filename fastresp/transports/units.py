@@ -226,10 +226,7 @@ def replaces(held: Sending, at: int) -> bool:
 
 
 def fence_in(held: Sending, replies: range) -> Chunk | None:
-    """Return the chunk if the source waits for its last reply, which ``replies`` include.
-
-    Otherwise, return None.
-    """
+    """Return the value of ``Unit.fence`` for the unit with these replies."""
     chunk = held.chunk
     if not chunk.fence or replies[-1] != len(chunk.ends) - 1:
         return None
