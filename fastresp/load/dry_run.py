@@ -302,7 +302,7 @@ def _count_on(chunks: Iterable[Chunk], encoder: Encoder, data: Any) -> int | Non
 
 
 def _take_chunk(chunk: Chunk, sample: Sample) -> None:
-    """Add the commands of a chunk to the sample until it is large enough."""
+    """Add the commands of a chunk to the sample until the sample is large enough."""
     for index, row in enumerate(chunk.rows):
         if row >= SAMPLE_ROWS or sample.size >= SAMPLE_BYTES:
             sample.whole, sample.rows = False, row

@@ -254,7 +254,7 @@ class _Gate:
 
 
 def _may_have_indexes(answers: Answers | None) -> bool:
-    """Return whether the server may have indexes; in a cluster, any other node may have them."""
+    """Return whether indexes may exist on the server or, in a cluster, on any node."""
     if answers is None:
         return False
     return answers.searches and (bool(answers.indexes) or answers.topology is not None)

@@ -27,7 +27,7 @@ def observers(chunks: Chunks) -> list[Observer]:
         from .metrics import Metrics
 
         found.append(Metrics(options, files_of(chunks.data)))
-    # Programs that configure tracing import this module, and so does redis-py if it is installed.
+    # Imported by programs that configure tracing, and by redis-py if OpenTelemetry is installed.
     trace: Any = sys.modules.get("opentelemetry.trace")
     # OpenTelemetry may be misconfigured, or only partly imported.
     with suppress(Exception):

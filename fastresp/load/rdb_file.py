@@ -127,7 +127,7 @@ class KeyLog:
     """Finds duplicate keys in bounded memory; keys that do not fit are spilled to a file.
 
     Args:
-        place: path of the RDB file; the log is an unnamed file in its folder.
+        place: path of the RDB file; the log is an unnamed file in the same folder.
 
     Attributes:
         keys: the set to which the caller adds keys.

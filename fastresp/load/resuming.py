@@ -177,9 +177,10 @@ class Resuming:
 
     @property
     def keeps(self) -> Callable[[dict[str, Any]], bool] | None:
-        """A function that returns whether to keep a reject, since its row is not loaded again.
+        """A function that returns whether a command stays in the rejects file.
 
-        None if there are no earlier loads, so that no rejects are kept.
+        It stays if its row is not loaded again. None if no command stays, because there are no
+        earlier loads.
         """
         if not self._done.resumed:
             return None

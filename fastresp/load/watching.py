@@ -76,7 +76,7 @@ class Watch:
         return wrap(steps, self._end, self._waiting)
 
     def _waiting(self, wanted: Wanted) -> Steps[Any]:
-        """Call the observers that are due, then wait."""
+        """Call the observers whose interval has passed, then wait."""
         for work in self._due():
             yield Blocking(work)
         return (yield self._meanwhile(wanted))
@@ -97,7 +97,7 @@ class Watch:
         return ()
 
     def _due(self) -> Iterator[Callable[[], object]]:
-        """Call the observers that are due; yield their work that may block."""
+        """Call the observers whose interval has passed; yield their work that may block."""
         now = time.monotonic()
         for number, (observer, last) in enumerate(self._begun):
             if now >= last + observer.every_s and is_own(self):

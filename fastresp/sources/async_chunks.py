@@ -1,4 +1,4 @@
-"""The chunks of an async source: gather its rows, and send them while it pauses."""
+"""The chunks of an async source: gather rows, and send them while the source pauses."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def frames_of(data: Any) -> Any:
 
     Raises:
         ImportError: pyarrow, which joins several tables, is not installed.
-        SourceError: this version of polars can't stream a LazyFrame; or there are several
+        SourceError: this version of polars can't stream a LazyFrame; a list or tuple contains
             LazyFrames; or a Dataset would change values.
     """
     if hasattr(data, "to_reader") and not is_table(data):  # a Scanner

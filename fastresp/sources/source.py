@@ -214,7 +214,7 @@ def _chunk_bytes(rate: Rate | None) -> int:
 
 
 def _check(data: Any) -> None:
-    """Refuse iterables that can't be iterables of rows."""
+    """Refuse bytes and mappings, which can be iterated, but are not iterables of rows."""
     if isinstance(data, (bytes, bytearray)):
         raise TypeError(
             f"data must be an iterable of rows or commands, not one {type(data).__name__}"
@@ -362,7 +362,7 @@ def release(source: Any) -> None:
 
 
 def files_of(data: Any) -> list[str]:
-    """Return the names of a source's files, if known."""
+    """Return the names of a source's files; empty if unknown."""
     if isinstance(data, Table):
         return data.files
     return [data.name] if isinstance(data, (RespFile, RejectsFile)) else []

@@ -67,7 +67,7 @@ class Done:
 
 
 def damaged_field(found: Mapping[str, str]) -> str:
-    """Return the name of a missing or invalid field of a description; empty if all are valid."""
+    """Return the first missing or invalid field of a description; empty if all fields are valid."""
     for name, check in FIELDS.items():
         if name not in found and name not in NEEDED:
             continue

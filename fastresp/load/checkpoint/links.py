@@ -312,6 +312,9 @@ class Links:
     def clients(self, connections: Iterable[tuple[str, int]]) -> str:
         """Return the connections of the load and of the checkpoint, as JSON.
 
+        Args:
+            connections: the load's connections, as for ``check_places()``.
+
         Raises:
             CheckpointError: the checkpoint has no connection to one of the load's servers.
         """

@@ -79,7 +79,8 @@ cdef class Comparison(Incoming):
         """Compare the next bytes of the replies, split at any position.
 
         Raises:
-            ProtocolError: the bytes are not replies to the reads; all later calls also raise it.
+            ProtocolError: the bytes are not replies to the reads. All later calls raise the same
+                error.
         """
         self.take_piece(data)
 
@@ -218,7 +219,7 @@ cdef class Comparison(Incoming):
         return self.end_reply() if self.left == 0 else 0
 
     cdef int end_reply(self) except -1:
-        """End the current reply; if a list is too short, store its other items as missing."""
+        """End the current reply; if a list is too short, store the absent items as missing."""
         cdef Py_ssize_t i
         if self.asks.asks[self.at].kind == RANGE:
             for i in range(self.size, self.source.count):

@@ -71,8 +71,8 @@ class Difference:
     def as_json(self) -> dict[str, Any]:
         """Return the difference as a dict for JSON.
 
-        A value that is not UTF-8 is an object such as ``{"base64": "/w=="}``. A value is cut after
-        4,096 bytes; ``wanted_bytes`` or ``found_bytes`` is then its size.
+        A value that is not UTF-8 is an object such as ``{"base64": "/w=="}``. A longer value is cut
+        after 4,096 bytes, and ``wanted_bytes`` or ``found_bytes`` is the original size.
         """
         found = self.found
         line: dict[str, Any] = {"row": self.row}

@@ -95,5 +95,5 @@ cdef inline bint is_absolute(Clock clock) noexcept nogil:
 
 
 cdef inline bint makes_key(const Statement *s) noexcept nogil:
-    """Return whether a command replaces the whole key; it may keep the time to live."""
+    """Return whether a command replaces the whole key, even if the time to live is kept."""
     return s.form == TEXT or s.form == TEXTS or s.form == GONE or s.form == DOCUMENT and s.time == 0

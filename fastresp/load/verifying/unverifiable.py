@@ -38,7 +38,7 @@ def grows_at_both_ends(command: bytes, row: int, place: int) -> EncodeError:
 
 
 def not_repeatable(command: bytes, row: int, place: int) -> EncodeError:
-    """Return the error for repairing a list."""
+    """Return the error for repairing a list: writing the items again would duplicate them."""
     words = f"{shown_command(command)} can't be repaired: its items would be duplicated; delete "
     return _error(f"{words}the lists that differ, and load them again", row, place)
 
@@ -82,7 +82,7 @@ def check_template(template: Template | None) -> None:
 
 
 def _check_times(template: Template) -> None:
-    """Refuse a time to live before the commands that create the key."""
+    """Refuse a template that sets a time to live before another command creates the key."""
     early: dict[object, str] = {}
     made: set[object] = set()
     for command in template.commands:

@@ -158,7 +158,8 @@ def verify(
             reached, so a source that writes many keys repeatedly may need a higher limit.
         since: when the load began, in seconds since 1970, as returned by ``time.time()``. Keys may
             then have expired, and a time to live must not be shorter than the source's time to live
-            minus the time since the load began. By default, it only must not be longer than that.
+            minus the time since the load began. By default, a time to live may be shorter, but not
+            longer than the source's.
         progress: True for a progress bar on the terminal, or a callable that receives the live
             VerifyReport.
         max_reply_bytes: maximum bytes of a reply, which has up to 1,000 values; a larger reply ends

@@ -86,7 +86,13 @@ def _starts(path: str, rows: Sequence[int], stopped: Watch) -> list[int]:
 
 
 def _start(path: str, offset: int, command: int) -> int:
-    """Return the number of bytes between the offset and the start of a command."""
+    """Return the number of bytes between ``offset`` and the start of a command.
+
+    Args:
+        path: the path of the file.
+        offset: the start of a command.
+        command: how many commands after ``offset`` to skip.
+    """
     splitter = CommandSplitter(limit=command + 1, only_look=True)
     with open(path, "rb") as file:
         file.seek(offset)

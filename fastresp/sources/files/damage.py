@@ -20,8 +20,8 @@ AS_BYTES = {
 def checked(batch: pa.RecordBatch, rows: int) -> pa.RecordBatch:
     """Return the batch if no offset, length or index points outside the batch's memory.
 
-    Arrow does not check them when it reads IPC or Parquet files. The check takes 1.2 ms for
-    1,000,000 rows of two columns of strings.
+    Arrow does not check these numbers when it reads IPC or Parquet files. The check takes 1.2 ms
+    for 1,000,000 rows of two columns of strings.
 
     Args:
         rows: number of rows before the batch, for the error.

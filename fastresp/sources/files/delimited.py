@@ -142,7 +142,7 @@ def _fields(line: str, dialect: Dialect) -> list[str | None]:
 
 
 def _numbered(text: CheckedText, options: FileOptions) -> Sequence[str | None]:
-    """Return the user's column names, or None for each field of the first row."""
+    """Return the user's column names; if not given, None for each field of the first row."""
     head = text.file.read(BLOCK_BYTES)
     text.file.put_back(head)
     if not head:

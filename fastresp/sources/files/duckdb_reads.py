@@ -155,7 +155,7 @@ def changed_columns(columns: pa.Schema) -> dict[str, str]:
 
 
 def partitions(sources: Sequence[str], pattern: str | None) -> list[str] | None:
-    """Return the names of columns from folders such as ``name=value``, for Parquet files.
+    """Return the names of the columns that folders such as ``name=value`` add to Parquet files.
 
     None if DuckDB would find different columns: DuckDB uses all folders of a path, prefers a
     folder's value to the file's own column, ignores case, and splits some folder names differently.

@@ -9,7 +9,7 @@ cdef enum:
 
 
 cdef struct Value:
-    const char *text            # NULL if it is null
+    const char *text            # NULL if the value is null
     uint32_t size
     uint32_t column             # number of the column; MARK_BIT is set unless the value is a string
 

@@ -151,7 +151,7 @@ cdef class Split:
         return [name for i, name in enumerate(self.names, 1) if self.columns[i].row >= 0]
 
     def others(self, Py_ssize_t most):
-        """Return the names of the first unknown columns, at most ``most``."""
+        """Return the names of the first ``most`` unknown columns."""
         cdef Py_ssize_t i, first = self.n_known + 1
         return [self.name(i) for i in range(first, min(first + most, self.n_columns))]
 

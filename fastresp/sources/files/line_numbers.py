@@ -72,7 +72,7 @@ def _of_json(data: Input, options: FileOptions, items: Sequence[int]) -> list[in
 
 
 def _of_array(data: Input, items: Sequence[int]) -> list[int]:
-    """Return the lines in which items of a JSON array begin."""
+    """Return the numbers of the lines in which items of a JSON array begin."""
     found: list[int] = []
     array, item, line = ArrayLines(), 0, 1
     while block := data.read(BLOCK_BYTES):

@@ -44,10 +44,10 @@ class KeptOpen:
 class OwnBytes(KeptOpen):
     """A binary file for Arrow IPC; its reads return copies that no other process can change.
 
-    The file itself is not mapped into memory: if another process truncated it, SIGBUS would kill
-    this process, and if another process changed it, unchecked bytes would be used. Large reads,
-    such as a file with a single batch, are copied to a temporary file and mapped, so that the
-    system can page them out.
+    The file itself is not mapped into memory: if another process truncated the file, SIGBUS would
+    kill this process, and if another process changed the file, unchecked bytes would be used. Large
+    reads, such as of a file with a single batch, are copied to a temporary file, which is mapped,
+    so that the system can page the bytes out.
 
     Args:
         file: a file object whose ``read()`` returns fewer bytes only at the end of the file.

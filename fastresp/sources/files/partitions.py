@@ -28,7 +28,7 @@ EMPTY = r"^\{\s*\}$"
 
 
 def folders_of(path: str) -> list[str]:
-    """Return the names of all folders above a file, even if its path is relative."""
+    """Return the names of all folders above a file, even if the path is relative."""
     path = path_of(path)
     return (path if is_remote(path) else os.path.abspath(path)).split("/")[:-1]
 

@@ -63,7 +63,8 @@ def files_of(source: Source) -> list[Any]:
     """Return the paths of a source, or its file object, as a list.
 
     Raises:
-        OSError: a file does not exist.
+        OSError: a local file does not exist.
+        SourceError: a URL can't be read.
         TypeError: a file object is open for text.
         ValueError: the list of paths is empty, or contains a pattern for URLs.
     """

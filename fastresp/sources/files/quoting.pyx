@@ -24,8 +24,8 @@ cdef class Quotes:
     Args:
         delimiter: the byte between fields.
         quote: the byte that opens and closes a field.
-        escape: the byte before a quote that is text within a quoted field; if it is the quote
-            itself, or empty, quotes are only doubled.
+        escape: the byte before a quote that is text within a quoted field. If ``escape`` is empty
+            or the same as ``quote``, such quotes are doubled.
         returns: whether a carriage return without a newline ends a line.
 
     Attributes:

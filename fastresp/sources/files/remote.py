@@ -106,7 +106,9 @@ def path_of(source: str) -> str:
 
 
 def remote_files(url: str) -> list[RemotePath]:
-    """Return the files of a URL or a pattern with ``*``. One request is sent for each file.
+    """Return the file of a URL, or the files that match a URL with ``*``.
+
+    One request is sent for each file.
 
     Raises:
         SourceError: no file exists, or a file can't be requested.

@@ -141,8 +141,7 @@ class RespFile:
         """Return the share of the commands to send that has been read, from 0 to 1.
 
         Args:
-            rows: a number of commands. If given and the total is known, return the share of this
-                number in the total instead.
+            rows: a number of commands. If the total number is known, return rows / total instead.
 
         Returns:
             The share; None if unknown.

@@ -27,7 +27,8 @@ cdef class RowLines:
         returns: whether a carriage return without a newline ends a line, as on an old Mac.
 
     Attributes:
-        found: for each row of ``rows`` found so far, the line in which it begins, counted from 1.
+        found: for each row of ``rows`` found so far, the line in which the row begins, counted from
+            1.
     """
 
     cdef unsigned char _delimiter, _quote, _last
@@ -81,7 +82,7 @@ cdef class RowLines:
         return 0
 
     cdef Py_ssize_t _passed(self, const unsigned char *text, Py_ssize_t size) noexcept nogil:
-        """Skip bytes up to the end of the wanted row, and return their number."""
+        """Skip bytes up to the end of the wanted row; return the number of skipped bytes."""
         cdef Py_ssize_t place = 0
         cdef unsigned char byte, last = self._last
         cdef State state = self._state

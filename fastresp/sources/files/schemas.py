@@ -28,7 +28,7 @@ def one_schema(
             not an error. None if all columns are used.
 
     Raises:
-        SourceError: a column's types have no common type, such as numbers and text.
+        SourceError: the types of a column have no common type, as with numbers and text.
     """
     (first, wanted), *others = files
     if all(schema == wanted for _, schema in others):
@@ -101,7 +101,7 @@ def one_type(kind: pa.DataType, other: pa.DataType) -> pa.DataType | None:
 
 
 def one_integer(kind: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    """Return the wider of two integer types; None if it can't represent all values of both."""
+    """Return the wider of two integer types; None if that type can't represent both types."""
     narrow, wide = sorted((kind, other), key=lambda each: each.bit_width)
     if types.is_signed_integer(narrow) == types.is_signed_integer(wide):
         return wide

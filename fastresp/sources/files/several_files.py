@@ -110,7 +110,9 @@ class SeveralFiles:
         return replace(wanted, columns=None) if len(set(self._kinds)) > 1 else wanted
 
     def open(self) -> pa.Schema:
-        """Open the first file, and check the columns of other files, if their beginnings show them.
+        """Open the first file, and check the columns of all other files that can be checked now.
+
+        The columns of a file can be checked if the beginning of the file shows the columns.
 
         Returns:
             The columns of the first batch.
@@ -156,7 +158,7 @@ class SeveralFiles:
         return first
 
     def _look_at(self, index: int) -> None:
-        """Check the columns of a file, if the beginning of the file shows them.
+        """Check the columns of a file; do nothing if its beginning does not show the columns.
 
         Raises:
             SourceError: the columns differ from the columns of the first file.

@@ -188,7 +188,7 @@ def _bare(array: pa.Array) -> pa.Array:
 
 
 def _as(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return an array of a stored type with its original type."""
+    """Convert an array from the type returned by ``_stored()`` back to the original type."""
     if isinstance(kind, pa.BaseExtensionType):
         return pa.ExtensionArray.from_storage(kind, array.view(kind.storage_type))
     return array.view(kind)

@@ -165,7 +165,7 @@ class Table:
     def line_numbers(self, rows: Iterable[int], stopped: Watch) -> dict[int, int]:
         """Return for each row the number of its line in its file, counted from 1.
 
-        A current read is stopped first, since it may share a file object. Rows whose line is
+        The current read is stopped first, since it may use the same file object. Rows whose line is
         unknown are left out: rows of queries, sorted rows, and rows of Parquet and Arrow, of pipes
         and URLs, of file objects that are neither files nor BytesIO, and of files that have changed
         since they were read.
@@ -388,7 +388,7 @@ class Parts:
         return None if held is None else self.stream(held.schema, held)
 
     def next(self, schema: Any) -> Any:
-        """Return the next batch; None if it has a different schema, or at the end."""
+        """Return the next batch; None at the end, or if that batch has a different schema."""
         batch = next(self._ahead, None)
         if batch is None or batch.schema.equals(schema, check_metadata=True):
             return batch

@@ -37,8 +37,8 @@ ESCAPED = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"b": b"\b", b"a": b"\a"}
 class CommandsFile(RespFile):
     """A file with one command per line, quoted as for redis-cli, which is sent as RESP.
 
-    The lines are converted to RESP while they are read; otherwise, this is a RespFile. Empty lines
-    are left out.
+    The lines are converted to RESP while they are read, and empty lines are left out. In all other
+    respects, this is a RespFile.
 
     Raises:
         SourceError: later, when the file is read: a line has unbalanced quotes; the message names
