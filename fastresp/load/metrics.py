@@ -69,7 +69,7 @@ class Metrics(Observer):
         except ImportError as error:
             words = f" needs {PACKAGE}, which is not installed: pip install '{EXTRA}'"
             raise ImportError(Message(Hint("metrics"), words)) from error
-        # A collector that reads the metrics files of two loads needs different labels in them.
+        # A collector that reads the files of two loads needs different labels in the two files.
         self._labels = {} if name is None else {"load": name}
         self._began = time.time()
         self._warned = False

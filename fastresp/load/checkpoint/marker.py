@@ -154,7 +154,7 @@ class Checkpoint(Description):
         self.markers.begin(generation, fence)
         if fresh:
             # Delete the markers for every number of connections: otherwise, scripts of a loader
-            # with more connections could find the value that they expect.
+            # with a different number could find the value that they expect.
             commands = [("DEL", self._hash, *self.markers.of_all), *commands]
             if not self.of_slots:
                 commands += self.markers.setting(0)
