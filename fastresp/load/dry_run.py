@@ -344,7 +344,7 @@ def _problems(
     nodes: list[Node],
     parts: Spread | None,
 ) -> list[str]:
-    """Describe the problems found, one sentence each."""
+    """Return the problems found, each described in one sentence."""
     problems = [sample.fault] if sample.fault else []
     if parts is not None and parts.refused_rows:
         problems.append(

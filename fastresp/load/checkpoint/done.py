@@ -62,7 +62,7 @@ class Done:
 
     @property
     def seen_now(self) -> int:
-        """The value of ``seen`` for a resumed load: ``rows`` if a server has lost rows."""
+        """The value of ``seen`` for a resumed load; if a server has lost rows, ``rows`` instead."""
         return self.rows if max(self.ran) < self.seen else self.seen
 
 

@@ -36,8 +36,8 @@ __all__ = [
     "tried",
 ]
 
-# Maximum nesting, as in DuckDB and RedisJSON. Arrow's parser overflows its stack at some depth below
-# 20,000.
+# Maximum nesting, as in DuckDB and RedisJSON. Arrow's parser overflows its stack at a depth of less
+# than 20,000.
 MOST_DEPTH = 128
 # The column with the whole rows, used only by {*!json}.
 DOCUMENT = pa.field("document", pa.binary(), metadata={"ARROW:extension:name": "fastresp.document"})

@@ -77,7 +77,7 @@ class Partitions:
             )
 
     def schema(self, own: pa.Schema) -> pa.Schema:
-        """Return the columns of the file followed by the columns of its folders."""
+        """Return the columns of the file, followed by the columns of the file's folders."""
         import pyarrow as pa
 
         if not own.names:
@@ -88,7 +88,7 @@ class Partitions:
         return own
 
     def batch(self, own: pa.RecordBatch) -> pa.RecordBatch:
-        """Return a batch of the file with the columns of its folders.
+        """Return a batch of the file with the columns of the file's folders.
 
         Raises:
             SourceError: the batch has a column of the same name with a different value.

@@ -79,7 +79,7 @@ def differing(
 
 
 def one_type(kind: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    """Return a type that represents all values of two types unchanged; None if impossible."""
+    """Return a type that represents all values of two types; None if there is no such type."""
     if kind == other or types.is_null(other):
         return kind
     if types.is_null(kind):

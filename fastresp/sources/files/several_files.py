@@ -174,7 +174,7 @@ class SeveralFiles:
             )
 
     def _noted(self, name: str, own: pa.Schema, index: int) -> pa.Schema:
-        """Return a file's columns in the order of the first file, and remember their types."""
+        """Return a file's columns in the order of the first file; remember the columns' types."""
         schema = self._partitions[index].schema(own)
         if self._columns is None and not self._is_any(name):
             self._columns, self._columns_of = schema.names, name
