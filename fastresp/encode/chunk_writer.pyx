@@ -12,7 +12,7 @@ cdef Py_ssize_t SLACK_BYTES = 64 * 1024
 
 
 cdef class ChunkWriter:
-    """Turn a source into chunks of whole commands; subclasses encode the source.
+    """Turns a source into chunks of whole commands; subclasses encode the source.
 
     Args:
         chunk_bytes: a chunk ends with the row that reaches this size.
@@ -45,7 +45,7 @@ cdef class ChunkWriter:
 
     @property
     def nulls_skipped(self):
-        """The number of nulls left out so far as field-value pairs or list items of commands."""
+        """The number of field-value pairs and list items left out so far because of a null."""
         return self.buffer.nulls_left_out
 
     @property
@@ -89,7 +89,7 @@ cdef class ChunkWriter:
             return self.buffer.take() if self.buffer.commands else None
 
     cdef int begin(self) except -1:
-        """Record that fill() is running; the caller must set ``busy`` to False when it ends."""
+        """Record that fill() is running; at its end, fill() must set ``busy`` to False."""
         with cython.critical_section(self):
             self.check_free()
             self.busy = True

@@ -215,7 +215,7 @@ cdef class Rows:
         """Return the error for a missing field, with the row's fields and the closest name.
 
         Args:
-            left_out: whether the field is one that a {**-name} leaves out, and the first row lacks.
+            left_out: whether a {**-name} names the field, which the first row lacks.
         """
         kind = type(row).__name__
         words = f"the row has no field {{{field.key}}}"

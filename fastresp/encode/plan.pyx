@@ -106,7 +106,7 @@ cdef Py_ssize_t n_deletes(Plan plan) except -1:
 cdef int put_command(
     Plan plan, Program program, Buffer b, object row, Nulls nulls, object default
 ) except -1:
-    """Write one command; return 1, or 0 if a null or empty lists mean to leave it out."""
+    """Write one command; return 0 if a null or empty lists leave out the command, otherwise 1."""
     cdef Py_ssize_t i, n, arguments = 0, start = own_size(&b.out), left_out = b.nulls_left_out
     cdef Py_ssize_t listed = 0
     cdef bint needed = program.alone
@@ -169,7 +169,7 @@ cdef Py_ssize_t put_composed(
 cdef int put_joined(
     Plan plan, Buffer b, Op op, object row, Nulls nulls, object default
 ) except -1:
-    """Write one argument of several parts; return 1, or 0 if a null means to leave it out."""
+    """Write one argument of several parts; return 0 if a null leaves out the argument, else 1."""
     cdef Py_ssize_t start = own_size(&b.out)
     cdef int digits = op.digits
     cdef PyObject *borrowed

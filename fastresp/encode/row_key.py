@@ -78,7 +78,7 @@ class RowKeys:
     ) -> str:
         """Return the key of a command's row in the form of ``key_text()``; empty if unknown.
 
-        The key is from the command itself or, if it has no key, from the row's other commands.
+        If the command has no key, the row's other commands are searched for a key.
 
         Args:
             at: the index of the command.

@@ -28,8 +28,8 @@ from ..resp.split import arguments
 from .chunk_writer import CHUNK_BYTES
 from .row_key import key_probe, key_text
 
-# A chunk ends after this time even if it is not full: a slow source's rows are sent while the
-# source makes its next rows, and an event loop is never blocked for longer.
+# Even a chunk that is not full ends after this time: a slow source's rows are sent while the source
+# makes the next rows, and an event loop is never blocked for longer.
 CHUNK_SECONDS = 0.002
 # Reading the clock costs as much as a row, so it is read once per this many rows.
 cdef Py_ssize_t CLOCK_ROWS = 64
@@ -46,8 +46,7 @@ cdef class Writer(ChunkWriter):
         nulls: how to handle None: ``"auto"`` (leave out a field-value pair; an error elsewhere),
             ``"skip"`` (leave out the command, field-value pair or item), ``"empty"`` (send an empty
             string) or ``"error"``.
-        default: a function that converts objects of other types to str, bytes, int or float, as
-            for ``pack``.
+        default: as for ``pack``.
         chunk_bytes: a chunk ends with the row that reaches this size.
         chunk_seconds: a chunk also ends with the first row after this time.
 

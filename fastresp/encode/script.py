@@ -47,7 +47,7 @@ class Script:
     lost or run twice. The NOSCRIPT reply and the resent command are not counted, but the resent
     bytes are. A resent command runs after the commands that were sent behind it, even commands of
     the same row; ``iter_replies`` sends nothing more until the resent command has run. The script
-    must not return the error ``NOSCRIPT No matching script``, which means that it has not run.
+    must not return the error ``NOSCRIPT No matching script``: it means that no script has run.
 
     The user needs permission for EVALSHA, EVAL (for resent commands) and SCRIPT LOAD.
 
@@ -77,7 +77,7 @@ class Script:
     def command(self, keys: str = "", arguments: str = "") -> Template:
         """Return a template with the command that runs the script for a row.
 
-        Use it wherever a template is accepted, including a list of templates, but not together with
+        Use the result wherever a template is accepted, including a list of templates, but not with
         MULTI: in a transaction, a missing script is reported only after other commands have run.
         ``dump`` writes EVAL with the whole script, since a loader of the file can't resend.
         ``Writer`` writes EVALSHA and does not load the script.

@@ -29,7 +29,7 @@ __all__ = ["NO_SCRIPTS", "Scripts", "Template", "TemplateLike", "as_template", "
 Scripts: TypeAlias = Mapping[bytes, bytes]
 NO_SCRIPTS: Scripts = MappingProxyType({})
 
-# Larger texts are data: a template is parsed in Python.
+# A larger text is data, not a template: parsing it in Python would take too long.
 MOST_CHARACTERS = 1 << 20
 VECTORS = ("f16", "f32", "f64")
 CONVERSIONS = ("json", *VECTORS)
@@ -387,7 +387,7 @@ class _Parser:
         return mark[1:]
 
     def check(self, command: list[tuple[bytes | Field, ...]], start: int) -> None:
-        """Refuse a command if the text shows that it would change the reply stream."""
+        """Refuse a command if the text shows that the command would change the reply stream."""
         literal = [b"".join(p for p in parts if isinstance(p, bytes)) for parts in command]
         at = len(self.text) - len(self.text[start:].lstrip(BLANKS))
         if all(isinstance(part, bytes) for part in command[0]):

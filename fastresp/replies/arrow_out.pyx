@@ -94,7 +94,7 @@ cdef class StringColumn:
         return made
 
     def __iter__(self):
-        # For pandas.Series(column).
+        # Used by pandas.Series(column).
         values = self.to_bytes()
         if self.values.text:
             values = [None if value is None else value.decode() for value in values]

@@ -146,7 +146,7 @@ class ClusterCore:
         return held < WINDOW_BYTES
 
     def add(self, chunk: Chunk) -> None:
-        """Pass the next chunk to its node."""
+        """Pass the next chunk to the node of the chunk's lane."""
         node = self._nodes[max(chunk.lane, 0)]
         if node.finished:
             node.touch()
@@ -244,7 +244,7 @@ class ClusterCore:
         """Send chunks, and yield their replies.
 
         Returns:
-            The exception of the source that ended the chunks, or None.
+            The source's exception; None if the source raised no exception.
 
         Raises:
             LostConnection, TransportTimeout: as ``step()`` and ``wait()`` of a connection.
@@ -321,7 +321,7 @@ class ClusterCore:
         return 0 in unsent and sum(unsent) < AHEAD_BYTES
 
     def _add_next(self, chunks: Chunks, *, ready: bool = False) -> Steps[Exception | None]:
-        """Add the next chunks; if the source raises an exception, add the last chunks.
+        """Add the next chunks; if the source raises an exception, add the chunks of earlier rows.
 
         Rows can have chunks for several nodes. All of these are added together, since a node's
         replies may wait for the reply to an earlier command of another node.
@@ -330,7 +330,7 @@ class ClusterCore:
             ready: whether to add only finished chunks.
 
         Returns:
-            The exception of the source, or None.
+            The source's exception; None if the source raised no exception.
         """
         failure = None
         try:
@@ -366,7 +366,7 @@ class ClusterCore:
             yield from sleeping(PAUSE_S)
 
     def _open_one(self, node: NodeCore) -> Steps[None]:
-        # A frozen node never answers, but another node could run its commands.
+        # A frozen node never answers, but a different node may be able to run the commands.
         timeout = (
             self.timeout if self.postponed.hold is None else min(self.timeout or REOPEN_S, REOPEN_S)
         )
@@ -445,10 +445,10 @@ class ClusterCore:
             yield [(node.stream, wait) for node, wait in waits.items() if node.stream is not None]
 
     def _refresh(self, chunks: Chunks) -> Steps[Exception | None]:
-        """Add the finished chunks; once all commands are answered, use the cluster's new topology.
+        """Add the finished chunks; once all commands are answered, query and use the new topology.
 
         Returns:
-            The exception of the source, or None.
+            The source's exception; None if the source raised no exception.
         """
         failure = yield from self._add_next(chunks, ready=True)
         if self.ended or not self._drained:

@@ -48,7 +48,7 @@ class Columns(ABC):
         return schema(self.names, self._text)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """Return the batches as an Arrow stream, which connects when its first batch is used."""
+        """Return the batches as an Arrow stream; the first batch opens the connection."""
         return arrow_stream(self.names, self._text, self.batches())
 
     def __iter__(self) -> Iterator[dict[str, Any]]:

@@ -74,7 +74,7 @@ def fetch_hashes(
     not at all. If a node is lost, its slots are scanned again, and keys may be returned twice.
 
     Returns:
-        The rows. No connection is opened until they are read.
+        The rows. No connection is opened until the rows are read.
 
     Raises:
         ValueError, TypeError: an argument is invalid.

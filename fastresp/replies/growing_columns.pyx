@@ -189,7 +189,7 @@ cdef void *shrunk(void *memory, int64_t size) noexcept:
 
 
 cdef int64_t first_invalid(GrowingColumn *column) noexcept nogil:
-    """Return the index of the first value that is not UTF-8, or -1; skip checked values."""
+    """Check new values; return the index of the first value that is not UTF-8, or -1."""
     cdef int64_t start = column.offsets[column.checked], i
     cdef int64_t end = column.offsets[column.length]
     cdef int64_t first = column.checked

@@ -178,11 +178,11 @@ def _one(key: Any) -> Any:
 
 
 def iter_of(keys: Any) -> Any:
-    """Return an iterator over the keys; None if they are not iterable."""
+    """Return an iterator over the keys; None if the keys are not iterable."""
     return iter(keys) if hasattr(type(keys), "__iter__") else None
 
 
 def _quoted(text: str) -> str:
-    """Quote a text for a template, so that it is one literal argument."""
+    """Return a text as a quoted, literal argument of a template."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return '"' + escaped.replace("{", "{{").replace("}", "}}") + '"'

@@ -36,7 +36,7 @@ class HashFields:
         self.found = False
 
     def taken(self, columns: ReplyColumns, *, rest: bool = False) -> Iterator[StringBatch]:
-        """Remove and yield the full batches; if ``rest`` is True, all rows."""
+        """Remove and yield full batches of rows; if ``rest`` is True, remove and yield all rows."""
         while rest or columns.rows >= self.batch_rows or columns.nbytes >= BATCH_BYTES:
             batch = columns.take(self.batch_rows)
             if batch is None:
@@ -64,7 +64,7 @@ def key_of(core: ReplyCore, index: int) -> bytes:
 
 @contextmanager
 def advising() -> Iterator[None]:
-    """Replace an error's advice to use options that exist only for loads."""
+    """In an EncodeError, replace advice that is useful only for loads."""
     try:
         yield
     except EncodeError as error:

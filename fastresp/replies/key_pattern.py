@@ -31,7 +31,7 @@ class Pattern:
     Attributes:
         glob: the pattern for SCAN; the key if ``single`` is set.
         column: the name of the column.
-        head, tail: the number of bytes of a key before and after the column's part.
+        head, tail: the number of bytes before and after the part of a key that becomes the column.
         single: whether this is a single key, not a pattern.
     """
 

@@ -78,7 +78,7 @@ class Rest:
     def of_set(self, key: bytes, cursor: bytes, entries: list[bytes]) -> Iterator[list[bytes]]:
         """Yield all entries of a set or sorted set, in parts.
 
-        If the key moves to another node while it is read, or its node is lost, entries may be
+        If the key moves to a different node while it is read, or the node is lost, entries may be
         yielded twice: a cursor is valid on one node only, so the key is read again from the start.
 
         Args:
@@ -100,7 +100,7 @@ class Rest:
             yield entries
 
     def of_list(self, key: bytes, items: list[bytes]) -> Iterator[list[bytes]]:
-        """Yield the items of a list that follow its first ``items``, in parts."""
+        """Yield, in parts, the items of a list that follow ``items``, the first part."""
         start, count = 0, 0
         while items and len(items) >= count:
             start, count = start + len(items), _next_count(items)
@@ -108,11 +108,11 @@ class Rest:
             yield items
 
     def _asked(self, key: bytes, *arguments: Any) -> tuple[Any, Any]:
-        """Send a request to the node of a key; return the reply, and the connection of the reply.
+        """Send a request to the node of a key; return the reply, and the connection to this node.
 
         Raises:
             CommandError: the server refuses the request.
-            TransportError: the server can't be used; in a cluster, no node ran it in time.
+            TransportError: the server can't be used; in a cluster, no node ran the request in time.
         """
         from redis import RedisError
         from redis.crc import key_slot
@@ -185,7 +185,7 @@ class Rest:
             raise server.failure(error) from error
 
     def _connected(self, node: Node) -> tuple[Server, Any]:
-        """Return a node, and a connection to it."""
+        """Return the Server of a node, and a connection to the node."""
         if node not in self._opened:
             server = self._server if node is None else self._server.nodes_of([node], 1)[0]
             connection = server.connect(self._timeout)
@@ -201,6 +201,6 @@ class Rest:
 
 
 def _next_count(entries: list[bytes]) -> int:
-    """Return the number of entries to request next, given entries of a typical size."""
+    """Return the number of entries to request next, from the average size of ``entries``."""
     size = sum(map(len, entries)) / max(len(entries), 1)
     return max(1, min(MOST_ENTRIES, int(MORE_BYTES / max(size, 1))))

@@ -79,7 +79,7 @@ class NodeWindow(Window):
                     yield Refused(held.row(at), place, held.command(at, at), tries)
 
     def abandon(self) -> None:
-        """Count all commands as sent and answered, because other connections will resend them."""
+        """Count all commands as sent and answered: other connections will resend these commands."""
         for held in self._held:
             rest = held.size - held.at
             self.unwritten += rest
@@ -87,7 +87,7 @@ class NodeWindow(Window):
         self.acknowledge(self.made)
 
     def before(self, place: int) -> int:
-        """Return how many commands of this connection, since it opened, precede a source index."""
+        """Return how many commands added to this window so far precede a source index."""
         for held in self._held:
             places = places_of(held, 0, len(held.chunk.ends))
             if places[-1] >= place:
@@ -165,7 +165,7 @@ class NodeCore(ReplyCore):
 
     @property
     def is_full(self) -> bool:
-        """Whether the replies that wait for other nodes reach the limit, so that reading stops."""
+        """Whether replies that wait for earlier replies exceed the limit, so that reading stops."""
         return self.held_bytes > self.reply_bytes
 
     def room(self) -> int:
@@ -204,7 +204,7 @@ class NodeCore(ReplyCore):
         return True
 
     def renew(self, reader: Any) -> None:
-        """Close the connection, and forget its commands; a new connection may be opened.
+        """Close the connection, and forget the commands; a new connection may be opened.
 
         Args:
             reader: the reader for the new connection.
@@ -318,7 +318,7 @@ class NodeCore(ReplyCore):
             self._nodes.waiting[place] = reply
 
     def release(self, place: int) -> None:
-        """Stop counting the replies to commands before a source index: they are yielded."""
+        """Stop counting replies to commands before a source index: these replies are yielded."""
         arrived = self._arrived
         while arrived and arrived[0].last < place:
             gone = arrived.popleft()

@@ -59,7 +59,7 @@ class Postponed:
 
     @property
     def hold(self) -> int | None:
-        """The source index of the first unanswered command that was postponed, or None."""
+        """The source index of the first unanswered postponed command; None if all are answered."""
         places = self._places
         while places and places[0] not in self._keys:
             heapq.heappop(places)
@@ -129,10 +129,10 @@ class Postponed:
         """Remove and return the commands that a later command has overtaken.
 
         Returns:
-            Tuples of the slot, the command and its error reply.
+            Tuples of the slot, the command, and the command's error reply.
 
         Raises:
-            TransportError: an overtaken command has no error reply, because its node was lost.
+            TransportError: an overtaken command has no error reply, because a node was lost.
         """
         found = []
         for slot, waiting in [*self._waiting.items()]:
@@ -151,7 +151,7 @@ class Postponed:
         return found
 
     def resume(self) -> None:
-        """Don't count the time until now as waiting time, since the caller spent it."""
+        """Don't count the time until now as waiting time, since the caller spent this time."""
         self._resumed = time.monotonic()
 
     def pause(self) -> float:

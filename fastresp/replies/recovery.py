@@ -34,7 +34,7 @@ class Recovery:
     """Resends the commands that nodes temporarily refused, and the commands of lost nodes.
 
     Args:
-        core: a ReplyCore with the server that the user named, and the keys of rows.
+        core: a ReplyCore, for the server that the user named and for the keys of rows.
         answers: what the server replied about itself and the cluster.
         redirects: the redirected commands.
         replies: received replies, by the source index of their commands.
@@ -66,7 +66,7 @@ class Recovery:
         self._known = list(dict.fromkeys(known))[:MOST_KNOWN]
 
     def postpone(self, command: Refused, words: str) -> None:
-        """Postpone an unanswered command; ``words`` says why it was not answered."""
+        """Postpone a command; ``words`` says why the command was not answered."""
         slot = max(self._rules.slot(command.command), -1)
         self._redirects.postpone(command, slot, words)
 
@@ -115,8 +115,8 @@ class Recovery:
         """Pause, and send postponed commands to the current owners of their slots.
 
         Args:
-            nodes: all nodes. All commands in flight must be answered, though a full node may have
-                unread replies.
+            nodes: all nodes. No reply may be due, except at nodes that stopped reading
+                (``is_full``).
 
         Raises:
             TransportError: commands have waited too long, or can't be sent in order.
@@ -147,7 +147,7 @@ class Recovery:
             self._redirects.send(command, slot, owner)
 
     def checking(self, waits: Mapping[NodeCore, Any], nodes: Iterable[NodeCore]) -> Steps[bool]:
-        """Give up silent nodes that own no slots now; return whether the topology was queried.
+        """Give up silent nodes that no longer own slots; return whether the topology was queried.
 
         Args:
             waits: the nodes whose replies are due.

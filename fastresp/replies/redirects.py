@@ -48,7 +48,7 @@ class RedirectWindow(NodeWindow):
 
 
 class RedirectCore(NodeCore):
-    """A separate connection for redirected commands, so they don't wait for a node's own commands.
+    """A separate connection to a node, so that redirected commands don't wait for other commands.
 
     Attributes:
         expected: the slots of unanswered commands, by source index.
@@ -78,7 +78,7 @@ class RedirectCore(NodeCore):
         return self.window.begun if self._behind else self.window.acknowledged + self._most
 
     def put(self, command: Refused, slot: int, *, asks: bool) -> None:
-        """Queue a command; ``flush()`` passes queued commands on.
+        """Queue a command until ``flush()`` is called.
 
         Args:
             command: the command.
@@ -158,7 +158,7 @@ class Redirects:
 
     Args:
         timeout: seconds for which a command may be redirected repeatedly; None for 30.
-        connect: returns the connection for redirected commands to an address.
+        connect: a function that receives an address, and returns a RedirectCore for this node.
 
     Attributes:
         nodes: the connections, by address.

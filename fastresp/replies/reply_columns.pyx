@@ -111,7 +111,7 @@ cdef class ReplyColumns(Incoming):
         return self.cut or self.left > 0
 
     def feed(self, data):
-        """Parse the next bytes, split anywhere; return the number of replies that became complete.
+        """Parse the next bytes of a stream; return the number of replies that they complete.
 
         Raises:
             ProtocolError: the bytes are not valid replies. Every later call raises the same error.

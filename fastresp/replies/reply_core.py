@@ -38,8 +38,8 @@ REPLY_BYTES = 4 << 20
 FIRST_IN_FLIGHT = 4
 # Each received reply allows this many more commands in flight: first 4, then 64, then 1024.
 MORE_IN_FLIGHT = 15
-# The maximum number of commands in flight, since large replies may follow small ones: enough for 1
-# M/s at a round trip of 1 ms.
+# The maximum number of commands in flight, since large replies may follow small replies. It allows
+# a million commands per second at a round trip of 1 ms.
 MOST_IN_FLIGHT = 1024
 
 
@@ -49,7 +49,7 @@ class ReplyCore(Connection):
     Args:
         server, timeout: as for Connection.
         decode: the encoding of replies, or None for bytes.
-        on_error: ``"raise"`` or ``"collect"`` error replies.
+        on_error: ``"raise"`` to raise error replies, ``"collect"`` to yield them.
         resending: the policy for resending refused commands, such as commands of scripts.
         max_reply_bytes: a larger reply closes the connection; None for 512 MiB.
         keys: finds the keys of rows, for errors.
@@ -100,7 +100,7 @@ class ReplyCore(Connection):
 
     @property
     def received(self) -> int:
-        """The number of bytes of replies to the source's commands received."""
+        """The number of bytes received in replies to the source's commands."""
         asked = 0 if self._sizes is None else self._sizes.received
         return 0 if self.stream is None else self.stream.received - asked
 
@@ -141,7 +141,7 @@ class ReplyCore(Connection):
         """Send chunks, and yield their replies.
 
         Returns:
-            The exception of the source that ended the chunks, or None.
+            The source's exception; None if the source raised no exception.
 
         Raises:
             LostConnection, TransportTimeout: as ``step()`` and ``wait()``.
@@ -173,10 +173,10 @@ class ReplyCore(Connection):
         return self.window.acknowledged + len(self._behind) + self._again.acknowledged
 
     def _add_next(self, chunks: Chunks) -> Steps[Exception | None]:
-        """Add the next chunk; if the source raises an exception, add its last chunks.
+        """Add the next chunk; if the source raises an exception, add the chunks of earlier rows.
 
         Returns:
-            The exception of the source, or None.
+            The source's exception; None if the source raised no exception.
         """
         failure = None
         try:
@@ -240,7 +240,10 @@ class ReplyCore(Connection):
         return iter(self.reader.take())
 
     def _in_order(self) -> Iterator[Any]:
-        """Yield replies in order; replies after a refused command wait until it is answered."""
+        """Yield replies in order.
+
+        If a command is refused, later replies wait until the command is resent and answered.
+        """
         again = self._again
         window: Window = self.window
         first = window.acknowledged + len(self._behind)
@@ -288,7 +291,7 @@ class ReplyCore(Connection):
     def _take_last_words(self, reply: Any) -> None:
         """Give up the connection, since there are more replies than commands.
 
-        The extra reply may be the server's error for a command that it received only in part.
+        The extra reply may be an error about a command that arrived only in part.
 
         Raises:
             LostConnection: always.
@@ -302,7 +305,7 @@ class ReplyCore(Connection):
         raise LostConnection
 
     def misunderstood(self, question: str, reply: Any) -> NoReturn:
-        """Give up the connection, since a reply has a form that its command never returns.
+        """Give up the connection, since a reply has a form that the command can't have.
 
         Raises:
             LostConnection: always.

@@ -83,7 +83,7 @@ class ReplySizes:
         return self._first + max(bisect_right(ends, before + self._most_bytes), at + 1)
 
     def step(self, window: Window, stream: Stream, sink: Sink) -> bool:
-        """Send queries if needed, or read their replies; return whether bytes were sent.
+        """Send queries if needed, or read replies to queries; return whether bytes were sent.
 
         Args:
             window: the window of the commands.
@@ -120,7 +120,7 @@ class ReplySizes:
             stream.feed(self._reader)
 
     def _read(self, stream: Stream, sink: Sink) -> None:
-        """Read the received replies to queries; use them when all have arrived."""
+        """Read replies to queries; use the replies when all have arrived."""
         self._answers += self._reader.take()
         window, count = self._window, len(self._answers)
         due = window.made - window.acknowledged

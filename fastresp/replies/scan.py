@@ -35,7 +35,7 @@ class Part(NamedTuple):
     Attributes:
         server: the server.
         connection: the connection to the server.
-        slots: the slots of a cluster node to scan; None if the server is not a cluster.
+        slots: the slots to scan on a cluster node; None if the server is not a cluster.
         wanted: for each slot, whether to return its keys; None to return all keys.
         pages: yields pages of keys.
         restarts: the number of times that the slots were scanned again from the start.
@@ -162,7 +162,7 @@ class Scan:
     def _again(
         self, part: Part, failed: TransportError, opened: Callable[[], list[Part]]
     ) -> list[Part]:
-        """Retry to open the scans that replace a scan; return them.
+        """Open the scans that replace a scan, retrying until the timeout; return the new scans.
 
         Args:
             part: the scan to replace.
@@ -231,10 +231,10 @@ class Scan:
         return self._again(moving, failed, partial(self._followed, moving, glob, kind))
 
     def _followed(self, part: Part, glob: str, kind: str | None) -> list[Part]:
-        """Query all nodes for the slots of a scan, and return a scan for each node that has some.
+        """Query all nodes for the slots of a scan; return scans on the nodes that have the slots.
 
         Raises:
-            TransportError: no node has some of the slots.
+            TransportError: some slots are on no node.
         """
         assert part.slots is not None
         left, parts = set(part.slots), []
@@ -264,7 +264,7 @@ class Scan:
         self, part: Part, server: Server, connection: Any, slots: frozenset[int], glob: str,
         kind: str | None,
     ) -> Part:  # fmt: skip
-        """Return a scan of ``server`` that replaces ``part`` for some of its slots."""
+        """Return a scan of ``server`` that replaces the scan ``part`` for some slots."""
         found = scan(connection, glob, kind)
         return Part(server, connection, slots, mask_of(slots), found, part.restarts + 1)
 
@@ -290,7 +290,7 @@ class Scan:
         del self._connections[first:]
 
     def disconnect(self) -> None:
-        """Interrupt a SCAN that another thread waits for, so that it raises an error."""
+        """Interrupt a SCAN that another thread waits for; that thread gets an exception."""
         self._stopped = True
         for connection in filter(is_own, self._connections):
             with suppress(OSError, AttributeError):  # the connection may be closed

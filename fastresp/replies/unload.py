@@ -76,11 +76,12 @@ def unload(
             per value: ``"string"`` and ``"json"`` with a column ``value``, ``"set"`` with
             ``member``, ``"zset"`` with ``member`` and ``score``, ``"list"`` with ``item``. None for
             the type of a single key, or for the hashes of a pattern. In the latter case, unless you
-            name ``fields``, the logger ``fastresp`` warns how many keys of other types are skipped.
+            name ``fields``, the logger ``fastresp`` warns how many keys were skipped because they
+            are not hashes.
         fields: the fields of hashes; None for all fields, after a first pass that reads only their
             names.
-        server: as for ``fetch_hashes``; if it is a node of a cluster, the keys of all nodes are
-            read.
+        server: as for ``fetch_hashes``; if the server is a node of a cluster, the keys of all nodes
+            are read.
         binary: as for ``fetch_hashes``.
         timeout: give up after this many seconds without progress; None to wait forever.
 
@@ -134,8 +135,8 @@ def all_fields(
     Args:
         target: the pattern, or the single key.
         server, timeout: as for ``unload()``.
-        only_hashes: whether to search only for hashes; if False, the number of keys of other types
-            is logged as a warning.
+        only_hashes: whether to search only for hashes; if False, all keys are searched, and the
+            number of keys that are not hashes is logged as a warning.
 
     Raises:
         SourceError: there are no hashes or too many fields, or a field can't be the name of a

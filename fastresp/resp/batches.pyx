@@ -60,8 +60,8 @@ cdef class BatchedChunk(Chunk):
         execs: array of int64, for each transaction the index of the reply to EXEC.
         waits: array of int64, the indices of the replies to those EXECs that must be sent after all
             earlier replies have arrived, since the previous transaction sets the same marker.
-        firsts: array of int64, for each transaction the index of its first reply in ``inner``; then
-            the number of replies of ``inner``.
+        firsts: array of int64, for each transaction the index of the transaction's first reply in
+            ``inner``. The last element is the number of replies in ``inner``.
         opening: the number of commands between MULTI and the source's commands.
         lacking: as for Batcher.
     """
@@ -298,7 +298,7 @@ cdef class Batcher:
         return append_bulk(self.out, value, end - value)
 
     cdef int finish(self, Py_ssize_t marker, Py_ssize_t row) except -1:
-        """Set the marker of a transaction to ``row``, the new number of rows, and end it."""
+        """End a transaction with a SET of the marker to ``row``, the new number of rows."""
         cdef bytes key = self.markers[marker]
         if self.script is not None:
             self.append_value(row)

@@ -99,7 +99,7 @@ cdef inline int append_bulk(Buffer b, const char *data, Py_ssize_t n) except -1:
 
 
 cdef inline int open_header(Buffer b, int digits) except -1:
-    """Leave room for a header whose number is not known yet; ``digits`` is its guessed length."""
+    """Leave room for a header with a number that is not known yet, of about ``digits`` digits."""
     b.out.p = make_room(b, digits + 3) + digits + 3
     return 0
 

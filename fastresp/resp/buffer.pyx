@@ -58,7 +58,7 @@ cdef char *no_memory(Buffer b, Py_ssize_t n) except NULL:
 
 
 cdef int append_reference(Buffer b, object owner, const char *data, Py_ssize_t n) except -1:
-    """Append one argument without copying it; the owner must be immutable."""
+    """Append one argument without copying it; ``owner``, which owns the data, must be immutable."""
     if n > b.out.most:
         refuse(b, n)
     cdef char *p = put_reference(&b.out, b.out.p, data, n)
@@ -92,7 +92,7 @@ cdef int put_with_large(
 
 
 cdef class Spare:
-    """Keeps the memory of used chunks: fresh memory would cost half as much as the encoding.
+    """Keeps the memory of used chunks: fresh memory would cost half of the encoding's time.
 
     A chunk returns its memory in the thread that releases the chunk.
     """
@@ -200,7 +200,7 @@ cdef class Chunk:
         return b"".join(pieces)
 
     def piece(self, Py_ssize_t start, Py_ssize_t end):
-        """Return bytes from ``start`` to ``end``, or to where a large argument starts or ends.
+        """Return bytes from ``start`` to ``end`` or, if earlier, a large argument's start or end.
 
         Returns:
             A memoryview; empty only if ``start`` equals ``end``.
@@ -326,7 +326,7 @@ cdef class Buffer:
         return 0
 
     cdef int own(self, object owner) noexcept:
-        """Set the owner of the references added since the last call, and keep it alive."""
+        """Set the owner of the references added since the last call, and keep the owner alive."""
         while self.owned < self.out.n_references:
             Py_INCREF(owner)
             self.out.references[self.owned].owner = <PyObject *>owner
@@ -345,7 +345,7 @@ cdef class Buffer:
         return self.take_as(Chunk())
 
     cdef Chunk take_as(self, Chunk chunk):
-        """Move the whole commands into a new chunk, and empty the buffer; return the chunk."""
+        """Move the whole commands into ``chunk``, empty the buffer, and return ``chunk``."""
         cdef Out *out = &self.out
         cdef bint usual = capacity(out) == self.start_capacity
         resize(self.ends, self.commands)

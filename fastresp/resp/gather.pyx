@@ -96,7 +96,7 @@ cdef class Gatherer:
         return self.batcher.batch(chunk, ends, numbers, first)
 
     cdef list order(self, list chunks):
-        """Put the commands of a lane that have not run into new chunks, sorted by marker.
+        """Copy a lane's commands to new chunks, sorted by marker; skip commands that have run.
 
         Returns:
             Tuples of the arguments of ``finished()``.
@@ -149,7 +149,7 @@ cdef class Gatherer:
         return found
 
     cdef Py_ssize_t find(self, list chunks, Place *places) except -1:
-        """Store the commands that have not run yet in ``places``; return their number."""
+        """Fill ``places`` with the commands that have not run; return the number of commands."""
         cdef Py_ssize_t number, i, extra, found = 0, markers = len(self.rows)
         cdef Chunk chunk
         cdef const Reference *large
@@ -208,7 +208,7 @@ cdef long long row_of(list chunks, const Place *place):
 
 
 cdef Py_ssize_t rows_of(Chunk chunk, Py_ssize_t index) noexcept:
-    """Return the number of rows that a command covers in addition to its predecessors."""
+    """Return the number of rows that a command covers but earlier commands do not."""
     cdef long long *done
     if chunk.done is None:
         return 1

@@ -68,7 +68,7 @@ cdef inline Py_ssize_t longest_line(char kind) noexcept nogil:
 
 
 cdef inline const char *line_end(const char *p, const char *end) noexcept nogil:
-    """Return the position after the next CRLF, or NULL. A lone CR or LF is part of the line."""
+    """Return the position after the next CRLF, or NULL; a lone CR or LF is part of the line."""
     while True:
         p = <const char *>memchr(p, c'\r', end - p)
         if p is NULL or end - p < 2:
@@ -116,7 +116,7 @@ cdef inline const char *length_end(const char *p, const char *end, long long *n)
 
 
 cdef inline const char *known_length_end(const char *p, long long *n) noexcept nogil:
-    """Read a length as length_end() does, if the whole command is known to be valid."""
+    """Do the same as length_end(), but faster, in a command that is known to be valid."""
     n[0] = p[0] - 48
     p += 1
     while p[0] != c'\r':
@@ -126,7 +126,7 @@ cdef inline const char *known_length_end(const char *p, long long *n) noexcept n
 
 
 cdef inline const char *integer_end(const char *p, const char *end) noexcept nogil:
-    """Return the position after the line of the integer at p; NULL if it is incomplete or long."""
+    """Return the position after the line of an integer; NULL if the line is incomplete or long."""
     if end - p > 20:
         end = p + 20
     if p < end and p[0] == c'-':
@@ -170,7 +170,7 @@ cdef inline const char *pass_crlf(
     """Skip the received part of the CRLF after a payload; stop at any other byte.
 
     Args:
-        missing: the number of bytes of payload and CRLF that have not arrived; reduced.
+        missing: the number of missing bytes of payload and CRLF; reduced by the skipped bytes.
     """
     while 0 < missing[0] <= 2 and p < end:
         if p[0] != (c'\r' if missing[0] == 2 else c'\n'):
@@ -181,7 +181,7 @@ cdef inline const char *pass_crlf(
 
 
 cdef inline long long reply_limit(object most) except -1:
-    """Return the limit for one reply in bytes: ``most``, or 512 MiB if it is None."""
+    """Return the limit for one reply in bytes: ``most``, or 512 MiB if ``most`` is None."""
     if most is None:
         return BULK_BYTES
     if not isinstance(most, int) or isinstance(most, bool) or most < 1:

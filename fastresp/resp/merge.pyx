@@ -276,7 +276,7 @@ cdef class Merger:
             memcpy(o.tail, c.tail, o.tail_size)
 
     cdef void look_at(self, const Verb *verb) noexcept nogil:
-        """Record whether a transaction is open after this verb; its commands are not merged."""
+        """Record whether a transaction is open after a verb."""
         if verb is not NULL and verb.check >= OPENS:
             self.in_multi = verb.check == OPENS
 
@@ -320,7 +320,7 @@ cdef class Merger:
         return end
 
     cdef char *put_keys(self, Open *o, char *p, Py_ssize_t next, long long *starts) noexcept nogil:
-        """Write the number of keys of MSETEX before its first key; return the end of the items."""
+        """Write the number of keys of MSETEX before the first key; return the end of the items."""
         cdef Py_ssize_t count = o.item_words // 2
         cdef int wanted = digits(count)
         cdef Py_ssize_t by = wanted - self.key_digits

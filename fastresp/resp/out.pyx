@@ -49,7 +49,7 @@ cdef char *put_reference(Out *out, char *p, const char *data, Py_ssize_t n) noex
 
 
 cdef Py_ssize_t offset_of(Out *out, Py_ssize_t place) noexcept nogil:
-    """Convert a stream offset into an offset in the Out's memory, without large values."""
+    """Convert a stream offset into an offset in the Out's memory, which has no large values."""
     cdef Py_ssize_t i
     for i in range(out.n_references):
         if out.references[i].offset >= place:
@@ -59,7 +59,7 @@ cdef Py_ssize_t offset_of(Out *out, Py_ssize_t place) noexcept nogil:
 
 
 cdef void move_references(Out *out, Py_ssize_t start, Py_ssize_t by) noexcept nogil:
-    """Adjust the references after the offset ``start``, whose bytes were moved."""
+    """Adjust the references after the offset ``start``, because the bytes there were moved."""
     cdef Py_ssize_t i
     for i in range(out.n_references):
         if out.references[i].offset > start:

@@ -16,7 +16,7 @@ from ..outcome.errors import CommandError
 
 
 cdef class RawReplies(Incoming):
-    """Split replies as their bytes arrive.
+    """Splits a stream of replies into one bytes object per reply, as the bytes arrive.
 
     Args:
         max_reply_bytes: larger replies are an error; None for 512 MiB. Each array element counts
@@ -28,8 +28,8 @@ cdef class RawReplies(Incoming):
 
     cdef list ready             # whole replies that are ready to take
     cdef bytearray parts        # bytes of the current reply from earlier pieces
-    cdef long long left         # missing elements of the current reply
-    cdef long long missing      # missing bytes of the current bulk string and its CRLF
+    cdef long long left         # number of missing elements of the current reply
+    cdef long long missing      # number of missing bytes of the bulk string and its CRLF
     cdef long long size         # known size of the current reply
     cdef bint whole             # whether the current element is the whole reply
     cdef object words           # the text of the current reply if it is an error, otherwise None
@@ -55,7 +55,7 @@ cdef class RawReplies(Incoming):
         return self.left > 0
 
     def feed(self, data):
-        """Read the next bytes, split at any position.
+        """Read the next bytes of a stream of replies.
 
         Raises:
             ProtocolError: the bytes are not RESP2. Every later call raises the same error.
@@ -115,7 +115,7 @@ cdef class RawReplies(Incoming):
         return p
 
     cdef int understand(self, const char *p, const char *end) except -1:
-        """Handle a line: complete an element, or begin the string or array of a header."""
+        """Handle a line: an element, or the header of a string or an array."""
         cdef long long n
         cdef bint whole = self.whole
         self.whole = False

@@ -33,7 +33,7 @@ cdef Py_ssize_t FIRST_BYTES = 1 << 20
 
 
 cdef class ReplyReader(Incoming):
-    """Build Python objects from replies as their bytes arrive.
+    """Builds Python objects from a stream of replies, as the bytes arrive.
 
     Args:
         encoding: decode strings to str with this encoding; None for bytes.
@@ -54,11 +54,11 @@ cdef class ReplyReader(Incoming):
     cdef bint utf8
     cdef list ready             # whole replies that are ready to take
     cdef list inner             # the array being filled; None outside arrays
-    cdef long long left         # missing elements of the inner array
-    cdef list outer             # the enclosing arrays, each with its missing elements
+    cdef long long left         # number of missing elements of the inner array
+    cdef list outer             # the enclosing arrays, each with its number of missing elements
     cdef bytes payload          # a partly received bulk string, with room for more
     cdef long long promised     # the string's final size in bytes
-    cdef long long missing      # missing bytes of the string and its CRLF
+    cdef long long missing      # number of missing bytes of the string and its CRLF
     cdef long long size         # known size of the current reply
 
     def __cinit__(self, encoding=None, *, max_reply_bytes=None):
@@ -83,7 +83,7 @@ cdef class ReplyReader(Incoming):
         return self.cut or self.inner is not None or self.payload is not None
 
     def feed(self, data):
-        """Read the next bytes, split at any position.
+        """Read the next bytes of a stream of replies.
 
         Raises:
             ProtocolError: the bytes are not RESP2. Every later call raises the same error.
@@ -145,7 +145,7 @@ cdef class ReplyReader(Incoming):
         return 0
 
     cdef int understand(self, const char *p, const char *end) except -1:
-        """Handle a line: add its value, or begin the string or array of a header."""
+        """Handle a line: a value, or the header of a string or an array."""
         cdef long long n
         if self.kind == c'+':
             self.grow(end - p)

@@ -126,8 +126,8 @@ def look_at(command: bytes) -> tuple[str, tuple[bytes, ...], list[bytes]]:
     """Examine one command.
 
     Returns:
-        A tuple of three. First, the command's kind in ``NAMES``; empty if it is not idempotent.
-        Second, the command's name and conditions. Third, its keys.
+        A tuple of three. First, the command's kind in ``NAMES``; empty if the command is not
+        idempotent. Second, the command's name and conditions. Third, the command's keys.
     """
     first, *rest = arguments(command)
     name = first.upper().decode(errors="replace")

@@ -102,7 +102,7 @@ cdef class Router:
 
     @property
     def failing(self):
-        """The chunk of the command with ``error``, and the command's index; None if no error."""
+        """The chunk and the index of the command with ``error``; None if there is no error."""
         if self.refused is not None:
             return self.refused_in, self.refused[1] - self.refused_in.first_command
 
@@ -409,7 +409,7 @@ cdef class Router:
         return (name[:size].upper(), word[:min(more, NAME_SHOWN)].upper()) in FOR_ALL
 
     cdef int keep_head(self, const char *p) noexcept:
-        """Store the bytes before the key, argument 1, as ``head``: most commands share them."""
+        """Store the bytes before argument 1, the key, as ``head``, which most commands share."""
         cdef const char *begin = p
         cdef long long words, size
         p = known_length_end(p + 1, &words)

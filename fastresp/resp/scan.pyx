@@ -31,13 +31,13 @@ cdef enum:
 
 
 cdef struct Frame:
-    long long left      # missing elements of an aggregate
-    long long size      # number of its elements
+    long long left      # number of missing elements of an aggregate
+    long long size      # number of all elements of the aggregate
     bint silent         # whether this is an attribute or a push message, not part of a reply
 
 
 cdef class ReplyScanner(Incoming):
-    """Count replies as bytes arrive, and keep error replies.
+    """Counts replies as bytes arrive, and keeps error replies.
 
     RESP3 attributes and push messages do not count as replies. An error within a reply (EXEC,
     scripts) is kept with the index of the array element.
@@ -53,7 +53,7 @@ cdef class ReplyScanner(Incoming):
             ``element`` is 0 if the reply is an error; otherwise the element's number, from 1.
         offset: the number of bytes parsed so far.
         asked: the index of a reply whose first number is kept; -1 to keep no number.
-        answer: this index and the number; None before the number arrives.
+        answer: the reply's index and the number; None before the number arrives.
     """
 
     cdef readonly Py_ssize_t replies
@@ -61,7 +61,7 @@ cdef class ReplyScanner(Incoming):
     cdef readonly object answer
     cdef readonly Py_ssize_t failed
     cdef readonly list errors
-    cdef long long missing      # missing bytes of the payload and its CRLF
+    cdef long long missing      # number of missing bytes of the payload and its CRLF
     cdef bytearray head         # the beginning of a payload that is an error or a verbatim string
     cdef bint marked            # whether the current reply was counted as failed
     cdef Py_ssize_t nested      # number of errors in the current reply
@@ -85,7 +85,7 @@ cdef class ReplyScanner(Incoming):
         return self.cut or self.missing > 0 or self.depth > 0
 
     def feed(self, data):
-        """Read the next bytes, split at any position; return the number of completed replies.
+        """Read the next bytes of a stream; return the number of replies that they complete.
 
         Raises:
             ProtocolError: the bytes are not RESP. Every later call raises the same error.
@@ -245,7 +245,7 @@ cdef class ReplyScanner(Incoming):
         return 0
 
     cdef inline void complete(self) noexcept:
-        """Complete an element, and the aggregates that end with it."""
+        """Complete an element, and all aggregates that end with this element."""
         cdef Frame *top
         while self.depth:
             top = &self.frames[self.depth - 1]

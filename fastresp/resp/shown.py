@@ -16,8 +16,8 @@ ARGUMENTS_SHOWN = 12
 def shown_command(resp: bytes) -> str:
     """Return a command as redis-cli would write it.
 
-    The result can be pasted into redis-cli, unless it is shortened (it shows where) or hides a
-    possible password.
+    The result can be pasted into redis-cli, unless it is shortened (it then contains "...") or
+    hides a possible password.
 
     Args:
         resp: the command as RESP; the first HEAD_BYTES are enough.

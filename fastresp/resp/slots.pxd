@@ -58,7 +58,7 @@ cdef struct Walk:
 
 
 cdef inline const char *next_argument(Walk *walk, long long *size) noexcept nogil:
-    """Return the text of the next argument, and store its size."""
+    """Return the text of the next argument, and store the size of the text."""
     cdef const char *text = known_length_end(walk.p + 1, size)
     if walk.large < walk.stop and walk.large.offset == text - walk.base:
         walk.p = text + 2

@@ -30,7 +30,7 @@ cdef int fill_crcs() noexcept:
 
 
 cdef inline unsigned int place_of(const char *name, long long size) noexcept nogil:
-    """Return the hash of a name in capitals: the index where the search for its rule starts."""
+    """Return the hash of a name in capitals; the search for the rule starts at this index."""
     cdef unsigned int place = <unsigned int>size
     cdef long long i
     for i in range(size):
@@ -129,7 +129,7 @@ cdef inline uint64_t four_bytes(const unsigned char *p) noexcept nogil:
 
 
 cdef inline uint64_t first_bytes(const unsigned char *p, Py_ssize_t size) noexcept nogil:
-    """Return 1 to 8 bytes as a big-endian number, with loads that may overlap."""
+    """Return 1 to 8 bytes as a big-endian number."""
     if size >= 4:
         return four_bytes(p) << 8 * (size - 4) | four_bytes(p + size - 4)
     if size >= 2:
@@ -214,7 +214,7 @@ cdef int slot_of(Walk *walk, LastRule *last) noexcept nogil:
 
 
 cdef long long read_count(const char *p, long long size) noexcept nogil:
-    """Parse an argument that is a number of keys; return 0 if a server would refuse it."""
+    """Parse an argument that is a number of keys; return 0 if a server would refuse the number."""
     cdef long long n = 0
     if not 0 < size < 10 or digits_end(p, p + size) != p + size:
         return 0

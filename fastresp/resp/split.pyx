@@ -251,7 +251,7 @@ cdef class CommandSplitter:
         raise self.error(f"expected '{chr(kind)}' and found {<bytes>p[:min(end - p, 12)]!r}")
 
     cdef int no_number(self, const char *p, const char *end) except -2:
-        """Refuse a header without a valid number, once it is complete or too long."""
+        """Refuse a header without a valid number, once the header is complete or too long."""
         cdef const char *stop
         if memchr(p, c'\n', end - p) is not NULL:
             stop = digits_end(p + 1, end)
@@ -266,7 +266,7 @@ cdef class CommandSplitter:
         return NOT_WHOLE
 
     cdef int check_name(self, long long number) except -1:
-        """Refuse the current argument, of ``number`` bytes, if it is the command's name."""
+        """Refuse the current argument, of ``number`` bytes, if it is the name of the command."""
         cdef long long n
         cdef const char *header = known_length_end(self.buffer.out.base + self.start + 1, &n)
         if known_length_end(header + 1, &n) == self.buffer.out.base + self.at:
@@ -275,7 +275,7 @@ cdef class CommandSplitter:
         return 0
 
     cdef int weigh(self, long long number) except -1:
-        """Record the new largest argument, of ``number`` bytes; refuse it if it is too large."""
+        """Record an argument of ``number`` bytes as the largest; refuse a too large argument."""
         cdef Buffer b = self.buffer
         if number > b.out.most:
             try:
@@ -287,7 +287,7 @@ cdef class CommandSplitter:
         return 0
 
     cdef int count(self) except -1:
-        """Count the current command by its name, which is usually the last command's name."""
+        """Count the current command by name; usually, the last command has the same name."""
         cdef long long size
         cdef const char *p = known_length_end(self.buffer.out.base + self.start + 1, &size)
         p = known_length_end(p + 1, &size)
@@ -336,7 +336,7 @@ cdef class CommandSplitter:
 
 
 def arguments(command, most=None):
-    """Return the arguments of a whole command as a tuple of bytes; at most the first ``most``."""
+    """Return the arguments of a whole command as a tuple of bytes; ``most`` limits the number."""
     _, found = beginning(command, PY_SSIZE_T_MAX if most is None else most, PY_SSIZE_T_MAX)
     return tuple([text for text, _ in found])
 

@@ -64,7 +64,7 @@ cdef char *put_time(char *p, long long value, long long per_second) noexcept nog
 
 
 cdef char *put_timestamp(char *p, long long value, long long per_second) noexcept nogil:
-    """Write a date and time, given since 1970-01-01T00:00:00, as datetime.isoformat does."""
+    """Write a date and time, given as units since 1970-01-01, as datetime.isoformat does."""
     cdef long long day = DAY_S * per_second
     cdef long long days = value // day
     cdef long long of_day = value % day
@@ -108,7 +108,7 @@ cdef char *put_duration(char *p, long long value, long long per_second) noexcept
 cdef char *put_days(
     char *p, bint negative, unsigned long long days, int seconds, int nanoseconds
 ) noexcept nogil:
-    """Write a duration as ISO 8601, given its sign, days, seconds and nanoseconds."""
+    """Write a duration as ISO 8601, given as a sign, days, seconds and nanoseconds."""
     cdef int width = 9
     if negative:
         p[0] = c'-'

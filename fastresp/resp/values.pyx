@@ -107,7 +107,7 @@ def pack(*args, default=None):
 
 
 cdef int put_arguments(Buffer b, object args, Nulls nulls, object default) except -1:
-    """Write one command from a list or tuple; return 1, or 0 if a null means to leave it out."""
+    """Write one command from a list or tuple; return 0 if a null leaves out the command, else 1."""
     cdef Py_ssize_t i, start = own_size(&b.out)
     b.argument = -1
     if not PyTuple_Check(args) and not PyList_Check(args):
@@ -277,7 +277,7 @@ cdef bint is_date(object value) except -1:
 
 
 cdef int put_array(Buffer b, object value, bint framed, object default) except -1:
-    """Write the result of default= for an array that does not contain bytes, or raise."""
+    """Write the result of default= for an array whose items are not bytes, or raise an error."""
     if default is not None or is_date(value):
         return put_default(b, value, framed, default)
     raise EncodeError(f"cannot send {shown(value)} (a {type(value).__name__}): {ARRAY_HINT}")

@@ -155,7 +155,7 @@ cdef double number(object item, Py_ssize_t i) except? -1:
 
 
 cdef double number_at(const char *p, char kind, Py_ssize_t size, bint swap) noexcept:
-    """Return the value of an item of ``size`` bytes in a buffer, given its struct format."""
+    """Return the value of an item of ``size`` bytes in a buffer; ``kind`` is the struct format."""
     cdef Raw raw
     cdef Py_ssize_t i
     for i in range(size):

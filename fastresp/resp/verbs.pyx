@@ -15,7 +15,7 @@ from .grammar cimport digits_end
 # The servers check the type of the key and everything that could be refused before they change
 # anything; tests/merge/test_verbs.py tries each verb. Source: t_list.c, t_set.c, t_hash.c,
 # t_zset.c, t_string.c, t_stream.c, geo.c and db.c of Redis 6.2 to 8.2 and of Valkey. PFADD is
-# excluded: it adds items until one meets a damaged part of the value.
+# excluded: it adds items until an item meets a damaged part of the value.
 cdef Verb[VERBS_SIZE] VERBS = [
     Verb(b"LPUSH", 5, 2, 1, ANYTHING, NULL, 0),
     Verb(b"RPUSH", 5, 2, 1, ANYTHING, NULL, 1),
@@ -55,7 +55,7 @@ cdef bint is_word(const char *text, long long size, const char *capitals) noexce
 
 
 cdef const Verb *find_verb(const char *name, long long size, Last *last) noexcept nogil:
-    """Return the verb with a name; NULL if there is no such verb."""
+    """Return the verb of a command's name; NULL if the command can't be merged."""
     cdef int i
     if size > LONGEST_NAME:
         return NULL
@@ -106,7 +106,7 @@ cdef bint is_in_range(const char *p, const char *exponent) noexcept nogil:
 
     Args:
         p: the first digit of the number.
-        exponent: the three digits of the exponent, after its sign, if any.
+        exponent: the first of the exponent's three digits.
     """
     # The largest double is 1.7976931348623157e308; numbers below 2.47e-324 are nearer to 0.
     cdef const char *most = b"17976931348623157"

@@ -11,7 +11,7 @@ from .exporting import Described, exported, names_with_nul
 
 
 cdef class Schema:
-    """The names and types of columns, and information that the C interface lacks."""
+    """The names and types of columns, and information that Arrow's C interface lacks."""
 
     def __dealloc__(self):
         if self.schema.release is not NULL:
@@ -160,7 +160,7 @@ cdef class ArrowStream:
         return not self.ended
 
     def release_columns(self):
-        """Release the source, now or as soon as no thread waits for it."""
+        """Release the source, now or as soon as no thread waits for the source."""
         self.ended = True
         self.schema = self.only = None
         if not self.waiting and self.stream.release is not NULL:

@@ -113,7 +113,7 @@ cdef int build(Cell *cell, ArrowSchema *schema, list zones) except -1:
     cell.layout = LAYOUTS.get(text.partition(":")[0] if text[:1] == "+" else text, LAYOUT_FIXED)
     if not known or not has_children(cell):
         cell.layout = LAYOUT_NONE
-        return 0        # the storage alone does not define the meaning of its values
+        return 0        # the storage alone does not define the meaning of the values
     if text[:1] == "+":
         choose_nested(cell, text)
     elif text[:1] in ("t", "d"):
@@ -145,7 +145,7 @@ cdef bint settle_json(Cell *cell) except -1:
 
 
 cdef str format_of(ArrowSchema *schema):
-    """Return a type's format string, even if its time zone is not UTF-8."""
+    """Return a type's format string, even if the name of a time zone is not UTF-8."""
     return schema.format.decode(errors="backslashreplace")
 
 
@@ -181,7 +181,7 @@ cdef bint is_known(ArrowSchema *schema, bytes extension) except -1:
 
 
 cdef bint is_fields(Cell *cell, ArrowSchema *schema) except -1:
-    """Return whether a column contains the fields of each row: a map of numbered names to JSON."""
+    """Return whether a column contains the fields of each JSON row: see FIELDS."""
     cdef Cell *pair = cell.children
     return (
         cell.form == FORM_MAP and extension_name(schema) == FIELDS

@@ -78,7 +78,7 @@ cdef Cell *culprit(Cell *cell, Py_ssize_t i) noexcept nogil:
 
 
 cdef int put_json(Out *out, Cell *cell, Py_ssize_t i, bint quoted) noexcept nogil:
-    """Write a value as JSON; if ``quoted`` is True, write numbers as strings, as in names."""
+    """Write a value as JSON; if ``quoted`` is True, as a string, as required for names."""
     cell = resolve(cell, &i)
     if cell is NULL:
         return BAD_INDEX if i < 0 else put(out, b"null", 4)

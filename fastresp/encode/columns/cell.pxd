@@ -56,7 +56,7 @@ cdef enum Form:
     FORM_LIST
     FORM_STRUCT
     FORM_MAP
-    FORM_OTHER              # a reference: the form is that of the dictionary, runs or field
+    FORM_OTHER              # a reference to the values of a dictionary, of runs or of a field
 
 
 # The memory layout of values.

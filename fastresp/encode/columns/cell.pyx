@@ -33,7 +33,7 @@ cdef void destroy(Cell *cell) noexcept:
 
 
 cdef Py_ssize_t number_in(str text) except -2:
-    """Return the number at the end of a format string; -1 if it is not a number."""
+    """Return the number at the end of a format string; -1 if there is no valid number."""
     return int(text) if re.fullmatch("[0-9]{1,9}", text) else -1
 
 

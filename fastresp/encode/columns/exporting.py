@@ -40,7 +40,7 @@ class Exported(NamedTuple):
 
     Attributes:
         data: the object.
-        unknown: by column name, why the column can't be sent, as the end of a sentence.
+        unknown: for each column that can't be sent, by name, the reason as the end of a sentence.
         single: whether structs are the values of one column, not the rows of a table.
     """
 
@@ -72,7 +72,7 @@ def exported(data: Any) -> Exported:
 
 
 def _of(data: Any, library: str, *names: str) -> bool:
-    """Return whether an object is of one of a library's classes, without importing the library."""
+    """Return whether an object is an instance of a library's classes; don't import the library."""
     module = sys.modules.get(library)
     return any(isinstance(data, getattr(module, name, ())) for name in names)
 
@@ -83,7 +83,7 @@ def names_with_nul(data: Any) -> NestedNames | None:
     The C interface ends a name at the first NUL.
 
     Args:
-        data: the object with the columns; only pyarrow objects and Described have a known schema.
+        data: the object with the columns; pyarrow and Described objects have a known schema.
     """
     schema = data.arrow_schema if isinstance(data, Described) else None
     if _of(data, "pyarrow.lib", PYARROW):
@@ -119,7 +119,7 @@ def _flat(names: NestedNames) -> Iterator[str]:
 
 
 def _of_pandas(frame: Any) -> tuple[Any, dict[str, str]]:
-    """Return a DataFrame as a pyarrow Table, and by name why columns can't be sent.
+    """Return a DataFrame as a pyarrow Table, and for each column that can't be sent the reason.
 
     Every named index becomes a column, even a RangeIndex, which pyarrow leaves out by default.
     """
@@ -156,7 +156,7 @@ def _of_pandas(frame: Any) -> tuple[Any, dict[str, str]]:
 
 
 def _objects(data: Any) -> dict[str, str]:
-    """Return why columns of Python objects can't be sent, by name.
+    """Return, by column name, why columns of Python objects can't be sent.
 
     polars would export the memory addresses of the objects.
 
@@ -182,7 +182,7 @@ def _is_of_objects(kind: Any) -> bool:
 
 
 def altered(relation: Any) -> dict[str, str]:
-    """Return why columns of a DuckDB relation can't be sent, by name.
+    """Return, by column name, why columns of a DuckDB relation can't be sent.
 
     DuckDB's export would change the values of these columns.
     """

@@ -221,7 +221,7 @@ cdef const char *text_of_large_string(Cell *cell, Py_ssize_t i, Py_ssize_t *n) n
 
 
 cdef const char *text_of_view(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
-    """Return the text of a view: up to 12 bytes are in the view, a longer text is in a buffer."""
+    """Return the text of a view: up to 12 bytes are in the view; a longer text is in a buffer."""
     cdef const uint32_t *view = <const uint32_t *>cell.values + 4 * (cell.offset + i)
     cdef int64_t size = view[0]
     n[0] = size

@@ -106,7 +106,7 @@ cdef class Columns:
         free(self.forms)
 
     cdef int bind_forms(self) except -1:
-        """Set for each form whether its values may be null in the current batch."""
+        """Set ``may_be_null`` of each form for the current batch."""
         cdef Py_ssize_t i
         cdef Cell *form
         for i in range(self.n_forms):
@@ -153,7 +153,7 @@ cdef class Columns:
         return form
 
     cdef list distinct(self, columns, field):
-        """Return the indices of columns without hidden columns; refuse duplicate names."""
+        """Return the given indices except for hidden columns; refuse duplicate names."""
         found = [i for i in columns if not self.columns[i].hidden]
         names = [self.names[i] for i in found]
         if len(set(names)) < len(names):
@@ -291,7 +291,7 @@ cdef class Columns:
         return found
 
     cdef bint is_whole(self, field) except -1:
-        """Return whether a placeholder refers to a single column of structs, or to their fields."""
+        """Return whether a placeholder means the single column of structs, or a part of it."""
         first = field if field.head is None else field.head
         return self.single and first.position == 0 and "0" not in self.places
 

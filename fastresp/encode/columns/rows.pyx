@@ -105,7 +105,7 @@ cdef int put_rows(
 
 
 cdef inline char *put_plain(Job *job, Command *command, Py_ssize_t row, char *p) noexcept nogil:
-    """Write a command that has only short values and no nulls, as most commands.
+    """Write a command that has only short values and no nulls, like most commands.
 
     There must be room for the whole command. For any other command, put_command() is called, which
     costs twice as much.

@@ -137,7 +137,7 @@ cdef uint64_t product(uint64_t a, uint64_t b) noexcept:
 
 
 def shifted(uint64_t crc, uint64_t zeros):
-    """Return the checksum of the same bytes followed by ``zeros`` zero bytes.
+    """Return the checksum after ``zeros`` zero bytes are appended to bytes with checksum ``crc``.
 
     The checksum is linear: if zeros in a file are replaced by ``bytes``, the new checksum is
     ``old ^ shifted(checksum(bytes), size of the following bytes)``.

@@ -39,7 +39,7 @@ MOST_KEYS = 1 << 20
 
 cdef enum:
     ROW_BITS = 40
-    # The number of files of a key log; the first bits of a key's hash select its file.
+    # The number of files of a key log; the first bits of a key's hash select the file of the key.
     PARTS = 64
     PART_SHIFT = 58
     # A key's table entry is prefetched this many records before its lookup.
@@ -72,7 +72,7 @@ cdef class Keys:
         return self.count >= self.most
 
     cdef int prepare(self, const char *key, Py_ssize_t size, long long row) noexcept:
-        """Hash the key that ``add()`` will add, and prefetch its table entry."""
+        """Hash the key that ``add()`` will add, and prefetch the key's table entry."""
         self.next.hashed = hashed(key, size)
         self.next.rest = (crc64(0, key, size) & ~ROW_MASK) | (<uint64_t>row + 1 & ROW_MASK)
         if self.room:
@@ -80,7 +80,7 @@ cdef class Keys:
         return 0
 
     cdef long long add(self) except -2:
-        """Add the last prepared key; return the row of an earlier equal key, otherwise -1."""
+        """Add the last prepared key; return the row of an equal key, -1 if there is no such key."""
         return self.put(self.next)
 
     cdef long long put(self, Fingerprint fingerprint) except -2:
@@ -164,7 +164,7 @@ cdef class Keys:
 
 
 def split(bytes records not None):
-    """Split records into one bytes object per file of a key log; equal keys have the same file."""
+    """Split records into one bytes object per file of a key log; keep equal keys together."""
     cdef Fingerprint *p = <Fingerprint *>PyBytes_AS_STRING(records)
     cdef Py_ssize_t count = len(records) // sizeof(Fingerprint), i, part
     cdef Py_ssize_t[PARTS] sizes

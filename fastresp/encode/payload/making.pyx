@@ -62,7 +62,7 @@ cdef void read_value_command(ValueCommand *m, const char *p, const char *end) no
 
 
 cdef str why_refused(const ValueCommand *m):
-    """Return why a server would refuse a command that creates a value; None if it is valid."""
+    """Return why a server would refuse a command that creates a value; None for a valid command."""
     cdef const char *p = m.items
     cdef const char *text
     cdef long long size
@@ -82,7 +82,7 @@ cdef str why_refused(const ValueCommand *m):
 
 
 cdef long long read_time(const char *text, Py_ssize_t size) noexcept nogil:
-    """Return a time to live; -1 if the text is not a plain number above 0."""
+    """Parse a time to live; return -1 if the text is not a plain number above 0."""
     cdef long long n = 0
     cdef Py_ssize_t i
     if not 0 < size <= TIME_DIGITS or digits_end(text, text + size) != text + size:
@@ -104,7 +104,7 @@ cdef long long time_of(const ValueCommand *m) noexcept nogil:
 
 
 cdef long long time_of_set(const ValueCommand *m, const char *p) noexcept nogil:
-    """Return the time to live in ms from SET's option EX or PX at p; -1 if it is invalid."""
+    """Return the time to live in ms from SET's option EX or PX at p; -1 for an invalid time."""
     cdef long long size, n = -1
     cdef const char *unit = next_word(&p, &size)
     cdef bint seconds = size == 2 and is_word(unit, 2, b"EX")

@@ -397,7 +397,7 @@ cdef class Serializer:
         return end_command(self.out, self.at - self.given)
 
     cdef int limit(self, long long row) except -1:
-        """If the current key is large, write it now; later commands wait for the reply."""
+        """If the current key is large, write the key now; later commands wait for the reply."""
         if not self.gathering:
             return 0
         if self.bytes < self.most_bytes:

@@ -42,7 +42,7 @@ cdef class Spreader:
         self.count = max(of_slots) + 1
 
     def spread(self, Chunk chunk not None):
-        """Split a chunk into one chunk per lane; return the chunk with the last command last."""
+        """Split a chunk into one chunk per lane; the last one returned has the last command."""
         cdef Py_ssize_t count = len(chunk.ends), i, at = 0
         cdef int lane, last = -1
         cdef SerializedChunk whole

@@ -55,7 +55,7 @@ cdef class UniqueNames:
         free(self.slots)
 
     cdef Py_ssize_t keep(self, Word *words, Py_ssize_t size, int item, int name) except -1:
-        """Keep one item per name: the last item with the name, moved to the place of the first.
+        """Keep one item per name: the name's last item, at the position of the name's first item.
 
         Args:
             words: the items.

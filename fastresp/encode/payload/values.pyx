@@ -113,7 +113,7 @@ cdef class ValueWriter:
         free(self.nodes)
 
     cdef int put(self, Buffer b, Value *value, const Word *key) except -1:
-        """Write the type of a value, the key unless it is NULL, and the value.
+        """Write the type of a value, the key (unless ``key`` is NULL) and the value.
 
         The words are reordered, and words that the server would not keep are left out.
         """
@@ -204,7 +204,7 @@ cdef class ValueWriter:
         return not self.format.newer or v.ends[0] <= self.format.set_integers
 
     cdef bint is_listpack_set(self, const Value *v, Py_ssize_t integers) noexcept:
-        """Return whether a server stores a set as a listpack, because not all members are integers.
+        """Return whether a server stores a set as a listpack; False if all members are integers.
 
         Args:
             v: the set, each member once.
@@ -230,7 +230,7 @@ cdef class ValueWriter:
         return 0
 
     cdef int put_integers(self, Buffer b, Value *v, const Word *key) except -1:
-        """Write a set of integers: the size of an integer, the number of integers, the integers."""
+        """Write a set of integers: the integers' size and number, and the sorted integers."""
         cdef Py_ssize_t i, start
         cdef char *p
         cdef uint32_t width = 2, count = <uint32_t>v.size
