@@ -369,7 +369,7 @@ def _sending(
 
 
 def _tending(carrier: Transport, resuming: Resuming) -> None:
-    """Send, receive and renew the lease while a pushed source pauses."""
+    """Send commands, receive replies and renew the lease while a Pushed source pauses."""
     # The same exception is raised again when the load continues. Raised here, it would pass through
     # Arrow, which changes its type.
     with suppress(Exception):

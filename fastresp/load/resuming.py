@@ -160,7 +160,7 @@ class Resuming:
             resume=options.resume or options.take_over,
             take_over=options.take_over,
             clear=options.checkpoint_clear,
-            # A pushed source belongs to an engine, which may repeat a task.
+            # A Pushed source belongs to a data engine, such as Spark, which may repeat a task.
             attempts=isinstance(self._chunks.data, Pushed),
         )
 
@@ -273,7 +273,7 @@ class Resuming:
         """The number of leading rows whose commands were all answered."""
         assert self._carrier is not None and self._carrier.lanes is not None
         [lane] = self._carrier.lanes.lanes
-        # For a stopped load, the window also counts answered commands that are not durable.
+        # For a stopped load, answered_row() also counts answered commands that are not durable.
         if not (self._carrier.so_far.stopped and lane.window.confirmation is not None):
             self._levelled = lane.window.answered_row(self._done.rows)
         return self._levelled

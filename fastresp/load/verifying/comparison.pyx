@@ -45,7 +45,7 @@ cdef class Comparison(Incoming):
     Args:
         kept: stores the differences; see Kept.
         exact: whether items that the source does not name are differences.
-        again: whether the commands are a recheck of differences.
+        again: whether differences that were found earlier are being rechecked.
         since: when the load began, in seconds since 1970; -1 if unknown.
 
     Attributes:

@@ -14,7 +14,7 @@ cdef class Items:
     """The items that a read covers: names and expected values, in the order of the commands.
 
     Args:
-        again: whether the commands are a recheck.
+        again: whether differences that were found earlier are being rechecked.
     """
 
     def __cinit__(self, bint again):

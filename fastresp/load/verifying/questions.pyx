@@ -83,12 +83,13 @@ cdef class Questions:
             their number.
         seed: seed of the hash; each seed selects a different sample.
         exact: whether to read the number of items of each key.
-        again: whether the commands are a recheck, which also reads the type of each key.
+        again: whether differences that were found earlier are being rechecked. If so, the type of
+            each key is also read.
         repair: whether to refuse lists, which can't be repaired.
 
     Attributes:
         over_keys: whether one command may read several keys.
-        again: whether the commands are a recheck.
+        again: as passed.
         error: why the first source command that no returned read covers can't be verified; None if
             there is no such command.
     """

@@ -162,7 +162,7 @@ cdef bint read_statement(
     """Parse the command at ``start``; return False if it can't be verified.
 
     Args:
-        again: whether the command belongs to a recheck.
+        again: whether differences that were found earlier are being rechecked.
     """
     cdef Walk walk = start[0]
     cdef Walk start_of_key

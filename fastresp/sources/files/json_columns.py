@@ -96,7 +96,7 @@ def _columns(block: bytes, reading: Reading) -> pa.Schema:
 
 
 def _sample(block: bytes, reading: Reading) -> pa.Table | None:
-    """Return the first rows, with numbers marked; None if there are no rows.
+    """Return the first rows, with marked numbers; None if there are no rows.
 
     Raises:
         SourceError: no row can be read.
