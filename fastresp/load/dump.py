@@ -92,7 +92,7 @@ def dump(
 
 
 def _check_rdb(template: Template | None, file: object, format: str, rdb_version: int) -> None:  # noqa: A002
-    """Check the options of an RDB file before opening it."""
+    """Check the options of an RDB file before the file is opened."""
     from .rdb_file import check_version
 
     if format != "rdb":

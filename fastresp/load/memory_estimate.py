@@ -114,7 +114,7 @@ class Value:
             self.integers = self.integers and INTEGER.fullmatch(part) is not None
 
     def size(self, times: float, limits: Mapping[str, int]) -> float:
-        """Return the memory of the value if its number of elements is multiplied by ``times``."""
+        """Return the memory of a value with ``times`` as many elements as this value."""
         return ROBJ + SIZES[self.kind](self, times, limits)
 
 

@@ -24,7 +24,7 @@ def scanned(dataset: Any) -> Any:
     Dataset has the types of its first file, and silently casts the columns of all other files.
 
     Raises:
-        SourceError: a cast would change values of a file, or its INT96 timestamps would wrap.
+        SourceError: a cast would change values of a file, or INT96 timestamps would wrap.
     """
     if not isinstance(dataset, ds.Dataset):
         return dataset.scanner().to_reader()

@@ -238,7 +238,7 @@ def _skip(rows: Iterator[Any], count: int) -> None:
     """Skip rows that were loaded before.
 
     Raises:
-        CheckpointError: the source has fewer rows.
+        CheckpointError: the source has fewer than ``count`` rows.
     """
     if next(islice(rows, count - 1, None), MISSING) is MISSING:
         raise CheckpointError(

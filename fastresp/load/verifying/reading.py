@@ -239,7 +239,7 @@ class ReadingCluster(ClusterCore):
 
 
 def explained(error: CommandError) -> CommandError:
-    """Add a note to an error reply that says that the server lacks PEXPIRETIME."""
+    """Add advice to the error of a server that lacks PEXPIRETIME, and return the error."""
     if "unknown command" in error.text.lower() and "PEXPIRETIME" in error.text.upper():
         error.add_note(NO_ABSOLUTE)
     return error

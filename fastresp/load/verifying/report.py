@@ -226,7 +226,7 @@ def _percent(share: float) -> str:
 
 
 def _place(difference: Difference) -> str:
-    """Name the row, key and field of a difference."""
+    """Return words that name the row, the key and the field of a difference."""
     row = difference.row if difference.row_in_file is None else difference.row_in_file
     where = f", first for {place_text(row, difference.file, difference.line)}"
     where += f": {shown_argument(difference.key, len(difference.key))}"

@@ -318,7 +318,7 @@ def _opened_file(source: str) -> Any:
 
 
 def _opened(path: str, flags: int) -> int:
-    """Open a file; open a named pipe without waiting for a writer, since poll() waits later.
+    """Open a file; open a named pipe without waiting for a writer, since later poll() waits.
 
     Without a writer, poll() reports nothing on Linux; other systems may report the end of the file.
     """

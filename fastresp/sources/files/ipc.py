@@ -75,7 +75,7 @@ class IpcFile:
 
 
 class StreamBytes(OwnBytes):
-    """The bytes of a stream.
+    """The bytes of an Arrow IPC stream.
 
     Attributes:
         short: whether the last read found the end of the file. Arrow mistakes the end of the file

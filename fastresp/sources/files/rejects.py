@@ -78,7 +78,7 @@ class RejectsFile:
         return self.name, row
 
     def line_numbers(self, rows: Iterable[int], stopped: Watch) -> dict[int, int]:
-        """Return the line of each row, as ``Table.line_numbers()``."""
+        """Return the line numbers of rows, as ``Table.line_numbers()`` does."""
         in_order = sorted(set(rows))
         lines = lines_of_commands(self.name, in_order, stopped) if self._unchanged.holds else []
         return dict(zip(in_order, lines, strict=False)) if self._unchanged.holds else {}

@@ -128,7 +128,10 @@ class RespFile:
         return self.name, row
 
     def line_numbers(self, rows: Iterable[int], stopped: Watch) -> dict[int, int]:
-        """Return the line of each row, as ``Table.line_numbers()``; empty for a pipe or URL."""
+        """Return the line numbers of rows, as ``Table.line_numbers()`` does.
+
+        The dict is empty for a pipe, a URL or a file object.
+        """
         in_order = sorted(set(rows))
         if not isinstance(self._source, str | os.PathLike) or not self._unchanged.holds:
             return {}
@@ -354,7 +357,7 @@ def _note_last(chunk: Chunk, splitter: CommandSplitter, summary: RespSummary) ->
 def _located(
     fault: Exception | None, name: str, summary: RespSummary
 ) -> ProtocolError | EncodeError | None:
-    """Add the file's name and the previous command to a fault; None if there is no fault."""
+    """Add the file's name and the last whole command to a fault; None if there is no fault."""
     if isinstance(fault, EncodeError):
         return EncodeError(f"{name}: {fault}", command=fault.command, row=fault.row)
     before = "no whole command before it"
