@@ -117,7 +117,7 @@ class _Library:
 
     @property
     def forms(self) -> list[tuple[Any, type[Any], type[Any]]]:
-        """Module, base class of connections and packing class of sync and asyncio, if imported."""
+        """For sync and for asyncio, if imported: module, connection base class, packing class."""
         found: list[tuple[Any, type[Any], type[Any]]] = []
         for name, packing in ((self.name, _Packing), (f"{self.name}.asyncio", _AsyncPacking)):
             if name in sys.modules:

@@ -34,8 +34,8 @@ def register(spark: SparkSession, listener: Callable[..., object] | None = None)
             ``epoch=``: the number of the batch in a stream; None outside a stream. If the job
             failed, ``totals.job_failed`` is True.
 
-        Raises:
-            ValueError: there is a listener, but the driver is another process (Spark Connect).
+    Raises:
+        ValueError: there is a listener, but the driver is another process (Spark Connect).
     """
     context = getattr(spark, "sparkContext", None)  # missing in Spark Connect
     if context is None and listener is not None:

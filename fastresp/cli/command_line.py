@@ -68,9 +68,10 @@ class _Context(click.Context):
 
 
 class Option(click.Option):
-    """An option with a section of the help.
+    """An option that is listed in a section of the help.
 
     Attributes:
+        section: the title of the section.
         marked: the help text, with backticks around code.
         marked_default: the default, with backticks around code; empty if the help shows none.
     """

@@ -98,7 +98,7 @@ def unreachable(cluster: Cluster, nodes: Mapping[str, Findings]) -> Verdict | No
 
 
 def without_replica(cluster: Cluster, nodes: Mapping[str, Findings]) -> Verdict | None:
-    """Check whether each primary has a replica. It is only a note if no primary has one."""
+    """Check whether each primary has a replica; only a note if no primary has a replica."""
     alone = tuple(each.place for each in cluster.primaries if not each.replicas)
     if not alone:
         return None

@@ -105,7 +105,10 @@ def watch_all(cluster: Cluster, seconds: float, announce: Announce) -> Examined:
 
 
 def _of_all(cluster: Cluster, function: Callable[[Primary], T]) -> tuple[Cluster, dict[Primary, T]]:
-    """Call a function for all primaries; if it raises TransportError, note an unusable node."""
+    """Call a function for all primaries in parallel; return its results, by primary.
+
+    If a call raises TransportError, the returned Cluster lists the primary as unreachable.
+    """
     results = in_parallel(cluster.primaries, function)
     good: dict[Primary, T] = {}
     bad: dict[str, str] = {}

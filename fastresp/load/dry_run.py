@@ -197,7 +197,7 @@ def dry_run(
 def _ask_nodes(
     server: Server, answers: Answers, parts: Spread, timeout: float | None
 ) -> list[Node]:
-    """Ask each primary about its commands; ask the first also about commands without a node."""
+    """Ask each primary about its commands, and the first primary also about refused commands."""
     assert answers.topology is not None
     servers = server.nodes_of(answers.topology.nodes, 1)
     commands = [*parts.commands]

@@ -64,8 +64,8 @@ class Indexing:
     def beginning(self, server: Server, carrier: Transport) -> Steps[None]:
         """Find the indexes that cover the keys of the load.
 
-        If neither ``wait_index`` nor ``index_backlog`` is given, a server without indexes is not
-        asked, and errors are ignored.
+        If neither ``wait_index`` nor ``index_backlog`` is given, errors are ignored, and the server
+        is only asked if it may have such indexes.
 
         Raises:
             TransportError: one of these options is given, but the indexes can't be listed, or no

@@ -24,7 +24,7 @@ __all__ = ["Metrics"]
 
 # The package that formats the text, and the extra that installs the package.
 PACKAGE, EXTRA = "prometheus_client", "fastresp[metrics]"
-# Prefixes of a metrics file.
+# An existing file is only replaced if it is empty or starts with one of these.
 BEGINNINGS = (b"# HELP fastresp_", b"# TYPE fastresp_")
 
 

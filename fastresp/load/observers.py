@@ -14,7 +14,7 @@ __all__ = ["observers"]
 
 
 def observers(chunks: Chunks) -> list[Observer]:
-    """Return the observers of a load; most loads have none.
+    """Return the observers of a load; for most loads, the list is empty.
 
     Raises:
         ImportError, TypeError, ValueError: the metrics can't be written.

@@ -179,8 +179,8 @@ class Resuming:
     def keeps(self) -> Callable[[dict[str, Any]], bool] | None:
         """A function that returns whether a command stays in the rejects file.
 
-        It stays if its row is not loaded again. None if no command stays, because there are no
-        earlier loads.
+        A command stays if its row is not loaded again. None if this load is the first, so that the
+        file has no commands to keep.
         """
         if not self._done.resumed:
             return None
@@ -263,7 +263,7 @@ class Resuming:
 
     @property
     def _repeatable_row(self) -> int | None:
-        """The row to store in the marker at the end; None if the marker is set in other ways."""
+        """The row to store in the marker at the end; None if ``renew()`` must not set markers."""
         if self._batched or self._carrier is None or self._carrier.lanes is None:
             return None
         return self._row if self._one_lane else None

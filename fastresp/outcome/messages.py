@@ -30,7 +30,7 @@ class Hint:
         option: the name of the argument, such as ``"nulls"``.
         value: the recommended value, such as ``"skip"``; ``...`` if the user must choose a value;
             None to name only the option.
-        preposition: a word before an option that has several values.
+        preposition: a word before the option, such as ``"in"``; may be empty.
     """
 
     option: str

@@ -43,7 +43,7 @@ def write_all(file: Any, data: Buffer) -> None:
 
 
 def _written(file: Any, data: memoryview) -> int | None:
-    """Call write() once; return the number of bytes written, or None if the file is full now."""
+    """Call write() once; return the number of bytes written, or None if the file would block."""
     try:
         written: int | None = file.write(data)
     except BlockingIOError as error:

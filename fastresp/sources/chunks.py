@@ -50,7 +50,8 @@ GATHERED_S = 1.0
 # With a rate limit, a merged command contains at most as many commands as the limit allows in this
 # many seconds, because it is sent as a whole.
 LIMITED_S = 0.01
-# Commands with several keys: not all servers have MSETEX, and users may lack permission.
+# Commands with several keys that are not used unless the server was asked about them: it may lack
+# MSETEX, and the user may lack permission.
 OVER_ANY_KEYS = frozenset(("MSET", "MSETEX", "DEL", "UNLINK"))
 
 
@@ -195,7 +196,7 @@ class Chunks:
         return self._ready
 
     def made(self) -> Iterator[Chunk]:
-        """Yield each finished chunk, and then remove it, so that ``next()`` does not return it."""
+        """Yield each finished chunk, and remove it afterwards: ``next()`` does not return it."""
         self._drop_given()
         if self._router is not None:
             self._flush(self._router)
@@ -369,7 +370,7 @@ def router(
     if in_order:
         return Router(lanes + 1, 1, CHUNK_BYTES, of_slots=of_slots, keyless=lanes, rules=rules)
     size = max(ROUTED_BYTES // lanes, LEAST_ROUTED_BYTES)
-    # A smaller chunk may have been cut because the source is slow.
+    # A chunk below this size may have been cut because the source is slow.
     full = CHUNK_BYTES if gathers else CHUNK_BYTES // 2
     return Router(
         lanes, size, full, make, of_slots=of_slots, rules=rules,

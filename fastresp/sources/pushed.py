@@ -39,7 +39,7 @@ class Pushed(Frames):
     another batch waits, the thread that makes batches is blocked.
 
     Attributes:
-        paused: whether no batch was passed on for a moment, so that the next batch may take long.
+        paused: whether no batch was passed on for ``PAUSE_S`` seconds; the next may take long.
         pausing: called by the reader while there is nothing to read.
         waiting: called while the load waits because its connections are full.
     """

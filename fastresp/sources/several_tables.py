@@ -92,8 +92,8 @@ class Frames(Described):
     Each table is requested when all batches of the previous table were read.
 
     Args:
-        frames: the tables; at least one. None after the first table is a pause: the earlier rows
-            are loaded without waiting for more.
+        frames: the tables; at least one. A None after the first table means a pause: the earlier
+            rows are loaded without waiting for more.
 
     Attributes:
         error: the exception that ended the stream; None if there was none. Arrow passes on only the

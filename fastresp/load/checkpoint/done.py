@@ -45,7 +45,7 @@ class Done:
 
     @property
     def most(self) -> int:
-        """The minimum number of rows that the source has, according to the markers."""
+        """The number of rows that earlier loads have reached: the source must have that many."""
         return max(self.rows, *self.ran)
 
     @property

@@ -118,10 +118,16 @@ class Checkpoint(Description):
         """Replace the previous loader as the owner.
 
         The previous loader's connections are closed before our ID replaces that loader's ID, so
-        later loaders need not know these connections. The caller's WATCH keeps the previous loader
-        from registering new connections between these two steps. With script fencing, the previous
-        loader's connections may stay open: its scripts do nothing, and it writes to the description
-        only if it is still the owner.
+        later loaders need not know these connections. If the previous loader registers a new
+        connection between these two steps, the caller's WATCH makes our transaction fail. With
+        script fencing, the previous loader's connections may stay open: its scripts do nothing, and
+        it writes to the description only if it is still the owner.
+
+        Raises:
+            AtWork: another loader is active, or the description has changed since WATCH.
+            CheckpointError: a connection or an append-only file blocks the takeover: see
+                ``close_all()`` and ``remove_halves()``.
+            TransportError: a server can't be reached.
         """
         assert self._links is not None
         if not take_over:

@@ -104,7 +104,7 @@ class Markers:
         return ("EVAL", FENCE, len(keys), *keys, self._generation, self.prefix, *words)
 
     def reached(self, row: int) -> array[int]:
-        """Return for each marker the value that ``level()`` sets."""
+        """Return for each marker the number of rows that ``level(row)`` stores in it."""
         return array("q", [max(row, ran) for ran in self._ran])
 
     def read(self) -> array[int]:
@@ -137,7 +137,7 @@ class Markers:
         raise self._damaged(numbers[found.index(None)], "is missing or belongs to another load")
 
     def _may_lack(self, link: Link) -> bool:
-        """Return whether a server may lack markers: never got them, or has lost all its data."""
+        """Return whether a server may lack markers: they were not all set, or its data is lost."""
         if not self.complete:
             return True
         if self.links.topology is None:  # a single server would also lack the description
@@ -231,7 +231,7 @@ class Markers:
 
 
 def has_run(markers: Markers, ran: array[int], fields: dict[str, Any]) -> bool:
-    """Return whether the row of a rejected command has run, so that it is not loaded again.
+    """Return whether the row of a rejected command has run, and so is not loaded again.
 
     Args:
         markers: the markers of the checkpoint.

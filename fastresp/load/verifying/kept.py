@@ -225,7 +225,10 @@ class Kept:
         self._types[key] = name
 
     def known(self, key: bytes) -> int:
-        """Return how many items of a key the source has named, if the key has more; else -1."""
+        """Return the number of a key's items that the source has named.
+
+        -1 unless ``open()`` noted that the key has more items than that.
+        """
         found = self._open.get(key)
         return -1 if found is None else found[1]
 

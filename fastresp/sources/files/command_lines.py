@@ -86,12 +86,12 @@ def _starts(path: str, rows: Sequence[int], stopped: Watch) -> list[int]:
 
 
 def _start(path: str, offset: int, command: int) -> int:
-    """Return the number of bytes between ``offset`` and the start of a command.
+    """Return the number of bytes from ``offset`` to the start of a later command.
 
     Args:
         path: the path of the file.
         offset: the start of a command.
-        command: how many commands after ``offset`` to skip.
+        command: the number of commands between ``offset`` and the later command.
     """
     splitter = CommandSplitter(limit=command + 1, only_look=True)
     with open(path, "rb") as file:

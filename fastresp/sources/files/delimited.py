@@ -63,7 +63,7 @@ def _names(text: CheckedText, kind: str, options: FileOptions) -> list[str]:
     """Return the names of the columns.
 
     Raises:
-        SourceError: there are no names, or two columns have the same name.
+        SourceError: there are no names, or two columns have the same name, unless it is empty.
     """
     names = _taken(text, kind, options)
     twice = next((name for name, count in Counter(names).items() if name and count > 1), None)
@@ -93,7 +93,7 @@ def _taken(text: CheckedText, kind: str, options: FileOptions) -> list[str]:
 
 
 def _header(text: CheckedText, kind: str, options: FileOptions) -> Sequence[str | None]:
-    """Read the line with the names of the columns; None for a name that is empty and not quoted."""
+    """Return the names in the first line; None for a name that is empty and not quoted."""
     data, quote = text.file, re.escape(text.dialect.quote.encode())
     pattern = re.compile(HEADER.replace(b'"', quote) if quote else PLAIN_HEADER)
     head = data.read(BLOCK_BYTES)
@@ -142,7 +142,11 @@ def _fields(line: str, dialect: Dialect) -> list[str | None]:
 
 
 def _numbered(text: CheckedText, options: FileOptions) -> Sequence[str | None]:
-    """Return the user's column names; if not given, None for each field of the first row."""
+    """Return the column names that the user gave; otherwise a None for each field of the first row.
+
+    Raises:
+        SourceError: the number of names is not the number of fields.
+    """
     head = text.file.read(BLOCK_BYTES)
     text.file.put_back(head)
     if not head:

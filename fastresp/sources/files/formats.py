@@ -378,7 +378,7 @@ def _errors_converted(name: str, kind: str | None, rows: int = 0) -> Iterator[No
     except SourceError as error:
         named = Message(f"{name}: ", message_of(error))
         row, line = error.row_in_file, error.line
-        file = name if row is None and line is not None else None  # else set with the row
+        file = name if row is None and line is not None else None  # else set with the row index
         raise SourceError(named, row_in_file=row, line=line, file=file) from error.__cause__
     except pa.ArrowMemoryError as error:
         words = f"{name} can't be read: out of memory ({error}); raise the limit of this process"

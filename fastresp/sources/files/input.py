@@ -59,9 +59,10 @@ class Watch(threading.Event):
         self.marks: list[int] = []
 
     def position(self, batch: int) -> int | None:
-        """Return how many bytes of the file were read up to the end of a batch.
+        """Return how many bytes of the file were read up to the end of a batch, which is a block.
 
-        Each batch is one block. None if no input has read the file.
+        If Arrow does not read ahead, return the number of all bytes read. None if no input has read
+        the file.
         """
         if self.first is None:
             return None
@@ -190,7 +191,7 @@ class Input:
 
     @property
     def given(self) -> int:
-        """The number of bytes read, without bytes that were put back."""
+        """The number of bytes consumed: read, and neither only peeked at nor put back."""
         return max(0, self.taken - len(self._head))
 
     @property
@@ -199,7 +200,11 @@ class Input:
         return self._over or self.stopped.is_set()
 
     def take(self, size: int) -> bytes:
-        """Wait for data, and read 1 to ``size`` bytes; no bytes at the end, or if stopped."""
+        """Wait for data, and read 1 to ``size`` bytes; no bytes at the end, or if stopped.
+
+        Raises:
+            SourceError: the file was truncated while it was read.
+        """
         piece: bytes | None = b"" if self._ended else None
         while piece is None:
             # Don't wait in the read() of a BufferedReader: it holds a lock, and an interpreter
@@ -318,7 +323,7 @@ def _opened_file(source: str) -> Any:
 
 
 def _opened(path: str, flags: int) -> int:
-    """Open a file; open a named pipe without waiting for a writer, since later poll() waits.
+    """Open a file; don't wait for the writer of a named pipe, since poll() waits later.
 
     Without a writer, poll() reports nothing on Linux; other systems may report the end of the file.
     """

@@ -44,8 +44,8 @@ cdef class Split:
     cdef readonly list names
     cdef readonly bint has_objects, has_lists
     cdef bytes block
-    cdef list kept              # the memory of known and nested names
-    cdef Value *nested          # names
+    cdef list kept              # keeps the names of nested and known columns in memory
+    cdef Value *nested          # the names of nested columns
     cdef Py_ssize_t n_nested, n_known
     cdef bint only, fields, documents
     cdef Py_ssize_t most

@@ -12,7 +12,8 @@ from .lent import Block, Lent
 
 __all__ = ["KeptOpen", "NotRead", "OwnBytes"]
 
-# Three batches are in memory at a time. 65,536 rows of 10 columns are 10 MB.
+# Larger reads are copied to a temporary file. A batch of 65,536 rows of 10 columns has 10 MB, and
+# three batches are in memory at a time.
 MOST_IN_MEMORY = 64 << 20
 COPIED_BYTES = 1 << 20
 

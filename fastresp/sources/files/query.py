@@ -238,7 +238,7 @@ class Query:
         return self._columns
 
     def _restored(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return a batch of DuckDB's result with the types of the columns that are yielded."""
+        """Cast a batch of DuckDB's result to the types that ``_schema()`` returned."""
         arrays = [
             array if array.type == field.type else array.cast(field.type)
             for array, field in zip(batch.columns, self._columns, strict=True)

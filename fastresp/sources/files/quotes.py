@@ -109,10 +109,11 @@ def _fits(text: str, *, whole: bool) -> bool:
 class CheckedText:
     """A delimited text with doubled instead of escaped quotes; it ends after a faulty field.
 
-    Arrow's parser accepts text after a closing quote. A field with line ends and with text after
-    its closing quote is faulty: a stray quote has opened the field, and the rows up to the next
-    quote would be lost. A field on one line may have text after its closing quote, as in Python's
-    csv module.
+    A field with text after its closing quote is faulty if it has line ends: a stray quote may have
+    opened it, and Arrow's parser would lose the rows up to the next quote. It is also faulty if a
+    backslash precedes the closing quote, unless ``dialect`` has an escape. Other fields may have
+    text after the closing quote, as in Python's csv module. A field that is never closed, or has
+    more than ``MOST_FIELD_BYTES``, is also faulty.
 
     The text ends without an exception, so that all rows before the faulty field are read first.
 

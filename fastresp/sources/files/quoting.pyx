@@ -161,6 +161,6 @@ cdef class Quotes:
 cdef Py_ssize_t _next(
     const unsigned char *text, Py_ssize_t size, Py_ssize_t place, unsigned char byte
 ) noexcept:
-    """Return the index of the next such byte; ``size`` if there is none."""
+    """Return the index of the next ``byte`` from ``place``; ``size`` if there is none."""
     cdef const void *found = memchr(text + place, byte, size - place)
     return size if found is NULL else <const unsigned char *> found - text

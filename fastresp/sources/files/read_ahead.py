@@ -36,10 +36,13 @@ class Run(Protocol):
         """End the thread's current wait; called by other threads."""
 
     def fraction(self, rows: int | None = None) -> float | None:
-        """Return the share of the source in the first rows, from 0 to 1; None if unknown.
+        """Return which share of the source the first ``rows`` rows are, from 0 to 1.
 
         Args:
             rows: number of rows; None for all rows read so far.
+
+        Returns:
+            The share; None if unknown.
         """
 
     def place(self, row: int) -> tuple[str, int]:

@@ -91,7 +91,7 @@ def unfit(kind: str, options: FileOptions) -> Message | None:
     delimited = ("csv", "tsv")
     fits = {
         "delimiter": ("csv", "lines"),
-        "columns": delimited,  # before header, which columns turn off
+        "columns": delimited,  # before "header", which ``columns`` turns off
         "header": delimited,
         "null_values": delimited,
         "quote": delimited,
@@ -153,10 +153,12 @@ class Wanted:
         named: the names of all columns in placeholders.
         structured: columns of which the template needs fields or items.
         needs: the needed values in ``structured`` columns.
-        keys: the whole text of each path, which may also be the name of a column.
+        keys: the text of each placeholder with a path, such as ``a.b``, since a column may have
+            this name.
         pairs: whether the template needs all other fields of a row as field-value pairs.
         positions: the number of leading columns needed for placeholders with a position.
-        every: whether each field must be a column.
+        every: for JSON lines, whether to read all fields of the rows as columns, not only the
+            needed fields.
     """
 
     columns: frozenset[str] | None

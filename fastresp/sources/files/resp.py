@@ -357,7 +357,13 @@ def _note_last(chunk: Chunk, splitter: CommandSplitter, summary: RespSummary) ->
 def _located(
     fault: Exception | None, name: str, summary: RespSummary
 ) -> ProtocolError | EncodeError | None:
-    """Add the file's name and the last whole command to a fault; None if there is no fault."""
+    """Return the error for a fault or a truncated file, with the file's name.
+
+    A ProtocolError also names the last whole command before the fault.
+
+    Returns:
+        The error; None if there is neither a fault nor a truncated command.
+    """
     if isinstance(fault, EncodeError):
         return EncodeError(f"{name}: {fault}", command=fault.command, row=fault.row)
     before = "no whole command before it"

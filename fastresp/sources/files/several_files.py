@@ -252,12 +252,15 @@ class SeveralFiles:
         return self._reading.bad.count
 
     def fraction(self, rows: int | None = None) -> float | None:
-        """Return the share of the files in the first rows, from 0 to 1; None if unknown.
+        """Return which share of the files the first ``rows`` rows are, from 0 to 1.
 
         The share is measured in bytes of the files, or in rows if the number of rows is known.
 
         Args:
             rows: number of rows, which must not decrease from call to call; None for all rows read.
+
+        Returns:
+            The share; None if unknown.
         """
         if rows is None:
             part = self._part

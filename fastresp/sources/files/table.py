@@ -132,11 +132,14 @@ class Table:
         return NotImplemented if rows is None else rows
 
     def fraction(self, rows: int | None = None) -> float | None:
-        """Return the share of the files in the first rows, from 0 to 1; None if unknown.
+        """Return which share of the files the first ``rows`` rows are, from 0 to 1.
 
         Args:
             rows: number of rows, which must not decrease from call to call; None for all rows
                 read, which are more than the rows consumed.
+
+        Returns:
+            The share; None if unknown.
         """
         if self._run is None:
             return None
@@ -189,7 +192,7 @@ class Table:
 
     @property
     def has_places(self) -> bool:
-        """Whether the file of a row is known: not for a query, and not for sorted rows."""
+        """Whether the file of each row is known; False for a query, and for sorted rows."""
         return self._sql is None and not self._sort_by
 
     @property
@@ -246,7 +249,7 @@ class Table:
         return self._parts.stream(ahead.schema, None, requested_schema)
 
     def following(self) -> object:
-        """Return the stream that follows the ended stream: batches whose column types differ.
+        """Return a stream of the next batches, whose column types differ from the ended stream's.
 
         None if there are no more batches.
         """
@@ -345,7 +348,7 @@ class Loaded(Described):
         return stream
 
     def following(self) -> object:
-        """Return the stream that follows the ended stream: batches whose column types differ.
+        """Return a stream of the next batches, whose column types differ from the ended stream's.
 
         None if there are no more batches.
         """
@@ -383,7 +386,7 @@ class Parts:
         return stream.__arrow_c_stream__(requested_schema)
 
     def following(self) -> object:
-        """Return the stream that follows the ended stream; None if there are no more batches."""
+        """Return a stream of the batches after the ended stream; None if there are no more."""
         held, self._held = self._held, None
         return None if held is None else self.stream(held.schema, held)
 
