@@ -96,7 +96,10 @@ cdef class ChunkWriter:
         return 0
 
     cdef int check_free(self) except -1:
-        """Raise if fill() is running: the source, default= or another thread called the writer."""
+        """Raise RuntimeError if fill() is running.
+
+        This call then comes from the source, default= or another thread.
+        """
         if self.busy:
             raise RuntimeError(
                 f"this {type(self).__name__} is encoding a row; its source, default= and other "

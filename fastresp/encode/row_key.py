@@ -107,10 +107,10 @@ class RowKeys:
         return error
 
     def of(self, arguments: Arguments) -> str:
-        """Return the placeholder and its value in the form of ``key_text()``.
+        """Return the placeholder in a command's key, with its value, in the form of ``key_text()``.
 
-        The text is empty if no key of such a command has exactly one placeholder, if the template's
-        command is unknown, or if the command may contain a password.
+        The text is empty if the placeholder can't be determined, or if the command may contain a
+        password.
         """
         found = [(str(place.field.key), place.value(arguments)) for place in self._places]
         shown = {key_text(name, value) for name, value in found if value is not None}

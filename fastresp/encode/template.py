@@ -207,7 +207,8 @@ def part_of_command(text: str) -> list[tuple[bytes | Field, ...]]:
     """Parse a part of one command; return its arguments, each as a tuple of parts.
 
     Raises:
-        TemplateError: the text can't be parsed, or ends the command.
+        TemplateError: the text can't be parsed, or has a ``;`` or a new line outside quotes, which
+            would end the command.
     """
     parser = _Parser(text, 0)
     arguments = parser.command()

@@ -26,8 +26,8 @@ __all__ = ["Command", "ListConnection"]
 
 Command: TypeAlias = tuple[Any, ...]
 
-# Maximum reply size per requested item, in addition to BULK_BYTES. With a lower limit, large items
-# would be lost. It would not stop a hostile server, which can send any number of replies.
+# Maximum reply size per requested item, in addition to BULK_BYTES. A lower limit would lose large
+# items, and would not stop a hostile server, which can send any number of replies.
 ITEM_BYTES = 1 << 20
 
 

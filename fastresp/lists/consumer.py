@@ -108,8 +108,8 @@ class Consumer:
     def clear(self) -> Sequence[Command]:
         """Return the commands that remove all items, and acknowledge the caller's items.
 
-        So the totals are correct even if the reply is lost, and no later item is deleted by
-        mistake.
+        The acknowledgement keeps the totals correct even if the reply is lost. Otherwise, later
+        items could be deleted by mistake.
         """
         both = _keys(self.settings, self.name)[:2]
         # The order matters; see scripts.

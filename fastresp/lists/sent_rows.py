@@ -60,7 +60,7 @@ class SentRows:
         self._wary = True
 
     def lose(self) -> None:
-        """Keep all rows in flight to resend them; none of them was sent."""
+        """Keep all unanswered rows, to resend them. Call this only if none of them was sent."""
         while self._in_flight:
             self._keep(self._refused)
 
@@ -92,7 +92,11 @@ class SentRows:
         return number
 
     def again(self) -> Chunk:
-        """Return a chunk of rows to resend: first one row, and all other rows in the next call."""
+        """Return a chunk of rows to resend.
+
+        If a row was refused since the last call, the chunk has only the first row to resend, since
+        the slot may still be moving. Otherwise, it has all rows to resend.
+        """
         numbers = self.refused[: 1 if self._wary else None]
         self._wary = False
         chunk = CommandSplitter().feed(b"".join(map(self._refused.pop, numbers)))

@@ -110,7 +110,7 @@ cdef class ListedStream(ArrowStream):
         return batch
 
     cdef Py_ssize_t values_in_list(self, ArrowArray *values) noexcept:
-        """Return the number of values per list; a list of average values fits ``most_bytes``."""
+        """Return the number of values per list, so that an average list fits ``most_bytes``."""
         cdef int64_t size = 0
         if values.length == 0:
             return self.most

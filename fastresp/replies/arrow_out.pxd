@@ -4,7 +4,7 @@ from ..encode.columns.arrow cimport ArrowArray, ArrowArrayStream, ArrowSchema
 
 
 cdef struct Values:
-    # The memory of a column, from malloc. The last of its holders frees it.
+    # The memory of a column, from malloc. The last holder frees the memory.
     const void *buffers[3]              # validity (NULL for no nulls), offsets, data
     int64_t length
     int64_t nulls

@@ -150,7 +150,10 @@ cdef Values *take_rows(GrowingColumn *column, int64_t rows) except NULL:
 
 
 cdef bint put_ends(GrowingColumn *rest, GrowingColumn *column, int64_t rows) noexcept nogil:
-    """Copy the ends of the values after the first ``rows``; return False if out of memory."""
+    """Copy the end offsets and nulls of the values after the first ``rows`` to ``rest``.
+
+    Return False if out of memory.
+    """
     cdef int64_t i
     for i in range(rows, column.length):
         rest.size = column.offsets[i + 1] - column.offsets[rows]
@@ -183,7 +186,7 @@ cdef void *offsets_of(GrowingColumn *column, Values *values) noexcept:
 
 
 cdef void *shrunk(void *memory, int64_t size) noexcept:
-    """Shrink memory to a size, and return the new address; if realloc fails, the old address."""
+    """Shrink memory to ``size`` bytes; return its address, which may be new."""
     cdef void *smaller = realloc(memory, max(size, 1))
     return memory if smaller is NULL else smaller
 

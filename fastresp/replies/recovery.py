@@ -34,7 +34,7 @@ class Recovery:
     """Resends the commands that nodes temporarily refused, and the commands of lost nodes.
 
     Args:
-        core: a ReplyCore, for the server that the user named and for the keys of rows.
+        core: a ReplyCore with the server that the user named, and the RowKeys.
         answers: what the server replied about itself and the cluster.
         redirects: the redirected commands.
         replies: received replies, by the source index of their commands.

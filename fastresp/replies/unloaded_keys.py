@@ -59,7 +59,7 @@ KINDS = {
 
 
 def as_reading(server: ServerLike | Server) -> Server:
-    """Return the settings of the server or cluster to read from."""
+    """Return a Server to read from; in a cluster, it connects to all primaries."""
     return server if isinstance(server, Server) else Server(server, reading=True, nodes=True)
 
 

@@ -157,7 +157,8 @@ cdef class Batcher:
 
         Args:
             inner: a chunk of commands; the new chunk refers to this chunk.
-            ends: the end of each sequence of commands with the same marker; None for one sequence.
+            ends: for each sequence of commands with the same marker, the index after the last
+                command; None for one sequence.
             numbers: the index of each sequence's marker.
             first: whether an earlier transaction may have set the marker of the first sequence.
 
@@ -291,14 +292,14 @@ cdef class Batcher:
         return append(self.out, FAILS_END, len(FAILS_END))
 
     cdef int append_value(self, Py_ssize_t row) except -1:
-        """Append the value of a marker for a number of rows."""
+        """Append the value that a marker has after ``row`` rows."""
         cdef char[VALUE_ROOM] value
         cdef char *end = put_copy(value, self.prefix, len(self.prefix))
         end = put_digits(end, row)
         return append_bulk(self.out, value, end - value)
 
     cdef int finish(self, Py_ssize_t marker, Py_ssize_t row) except -1:
-        """End a transaction with a SET of the marker to ``row``, the new number of rows."""
+        """End a transaction, which sets the marker to ``row``, the new number of rows."""
         cdef bytes key = self.markers[marker]
         if self.script is not None:
             self.append_value(row)

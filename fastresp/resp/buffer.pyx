@@ -200,7 +200,7 @@ cdef class Chunk:
         return b"".join(pieces)
 
     def piece(self, Py_ssize_t start, Py_ssize_t end):
-        """Return bytes from ``start`` to ``end`` or, if earlier, a large argument's start or end.
+        """Return the bytes from ``start`` to ``end``, or up to the next edge of a large argument.
 
         Returns:
             A memoryview; empty only if ``start`` equals ``end``.

@@ -180,7 +180,7 @@ cdef class Gatherer:
         return found
 
     cdef Chunk copy(self, list chunks, const Place *ordered, Py_ssize_t begin, Py_ssize_t end):
-        """Return a chunk of the commands from ``begin`` to ``end``."""
+        """Return a chunk of the commands ``ordered[begin:end]``."""
         cdef Buffer out = self.out
         cdef array places = clone(LONGLONGS, end - begin, False)
         cdef array done = clone(LONGLONGS, end - begin, False)

@@ -283,7 +283,7 @@ cdef class Merger:
     cdef char *widen(self, Open *o, char *p, long long *starts) noexcept nogil:
         """Rename a command for merging, and make room for a longer header; return the new end.
 
-        The buffer has room: the merged command loses more bytes than this command gains.
+        There is room: merging the next command removes more bytes than this command gains.
         """
         cdef char *name = o.start + self.digits + 3
         cdef const char *merged = b"$4\r\nMSET\r\n"

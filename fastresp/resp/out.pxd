@@ -181,7 +181,7 @@ cdef inline char *put_crlf(char *p) noexcept nogil:
 
 
 cdef inline char *put_copy(char *p, const char *data, Py_ssize_t n) noexcept nogil:
-    """Copy bytes; for short data without calling memcpy, which halves the cost for a key."""
+    """Copy bytes. Short data is copied without memcpy, which halves the cost for a key."""
     if n > COPIED_HERE:
         copy_long(p, data, n)
     elif n > 16:

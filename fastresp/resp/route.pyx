@@ -133,7 +133,7 @@ cdef class Router:
         free(self.chosen)
 
     def route(self, Chunk chunk not None):
-        """Add the commands of a chunk; return the chunks of the lanes with enough commands."""
+        """Add the commands of a chunk; return the full chunks, or all chunks if ``paused``."""
         cdef Py_ssize_t first, count
         self.paused = self.refused is not None or chunk.total() < self.full_bytes
         if self.refused is not None:
@@ -149,8 +149,9 @@ cdef class Router:
     cdef Py_ssize_t copy_alike(self, Chunk chunk) except -1:
         """Copy the leading commands that begin with ``head``; return the number of copied commands.
 
-        Each row has only one command, so refusing a later command does not withdraw any copied
-        command. This takes 8 ns less per command than ``assign()`` and ``copy()``.
+        Copy nothing unless each row made exactly one command: refusing a command also holds back
+        the earlier commands of its row, and these would already be copied. This takes 8 ns less per
+        command than ``assign()`` and ``copy()``.
         """
         cdef long long *ends = chunk.ends.data.as_longlongs
         cdef long long *rows = chunk.rows.data.as_longlongs
@@ -409,7 +410,7 @@ cdef class Router:
         return (name[:size].upper(), word[:min(more, NAME_SHOWN)].upper()) in FOR_ALL
 
     cdef int keep_head(self, const char *p) noexcept:
-        """Store the bytes before argument 1, the key, as ``head``, which most commands share."""
+        """Store the bytes before argument 1, the key, as ``head``; most commands share them."""
         cdef const char *begin = p
         cdef long long words, size
         p = known_length_end(p + 1, &words)
@@ -436,9 +437,10 @@ cdef class Router:
         return -1
 
     cdef int ahead(self, Chunk chunk, Py_ssize_t index) noexcept:
-        """Return the slot of the first key in the transaction whose MULTI is at an index.
+        """Return the slot of the first key in the transaction whose MULTI is at ``index``.
 
-        In a cluster, return OPEN if the transaction does not end in its row.
+        Return NO_KEY if there is no key; in a cluster, OPEN if the transaction does not end in its
+        row.
         """
         cdef Walk walk
         cdef const Reference *large = chunk.references

@@ -201,7 +201,10 @@ cdef bint are_fit(const Command *c) noexcept nogil:
 
 
 cdef const char *zadd_options_end(const char *p, Py_ssize_t *words) noexcept nogil:
-    """Skip the options of ZADD, except INCR, since ZADD with INCR is not merged."""
+    """Return the end of ZADD's options, and subtract their number from ``words``.
+
+    INCR is not skipped, since ZADD with INCR is not merged.
+    """
     cdef const char *text
     cdef const char *after = p
     cdef long long size

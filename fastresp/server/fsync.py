@@ -12,7 +12,7 @@ __all__ = ["check_fsync"]
 
 
 def check_fsync(connection: Any, place: str) -> None:
-    """Check that the server can confirm by WAITAOF that commands are on disk.
+    """Check that the server can confirm with WAITAOF that commands are on disk.
 
     Args:
         connection: a redis-py connection without earlier writes.

@@ -98,7 +98,7 @@ class Processes:
         return f"the server at {server} was restarted or replaced, and {state}"
 
     def keep(self, nodes: Iterable[Address]) -> None:
-        """Forget all except these nodes: a node promoted later has copied another node's data."""
+        """Forget all other nodes: if one of these is promoted later, it has copied its data."""
         self._known = {node: self._known[node] for node in nodes if node in self._known}
 
     def reopened(self, server: Reached, opening: Callable[[], list[Any]]) -> tuple[list[Any], str]:

@@ -50,12 +50,12 @@ HANDSHAKE_TIMEOUT_S = 1.0
 def as_server(
     like: ServerLike | Server, template: Template | None = None, *, nodes: bool = False
 ) -> Server:
-    """Return a Server for a URL, a client or a Server; the other arguments as for ``Server``."""
+    """Return a Server for a URL, a client or a Server; other arguments are as for ``Server``."""
     return like if isinstance(like, Server) else Server(like, template=template, nodes=nodes)
 
 
 def one_server(like: ServerLike | Server, *, reading: bool = False) -> Server:
-    """Return a Server for a URL or a client; of a cluster client, a Server for one node."""
+    """Return a Server for a URL or a client; for a cluster client, a Server for one node."""
     if isinstance(like, Server):
         return like
     return Server(like, reading=reading, nodes=True).changed(nodes=False)

@@ -1,4 +1,4 @@
-"""The end of a job in the engine's driver: announce its totals."""
+"""The end of a job in the engine's driver: announce the job's totals."""
 
 from __future__ import annotations
 

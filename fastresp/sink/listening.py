@@ -73,8 +73,8 @@ def listen(listener: Callable[..., object]) -> Address:
         listener: called in a thread with the Totals and the keyword arguments of
             ``Address.tell()``. Exceptions are printed, as in any thread.
 
-        Returns:
-            The address of the listener.
+    Returns:
+        The address of the listener.
     """
     driver = _driver()
     driver.functions.append(listener)

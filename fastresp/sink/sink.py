@@ -228,7 +228,8 @@ class Sink:
                 earlier attempt had a different ID.
 
         Raises:
-            CheckpointError: the name has characters other than letters, digits, and ``-_.:``.
+            CheckpointError: with ``exactly_once``, the name of the job or the task is too long, or
+                has characters other than letters, digits, and ``-_.:``.
         """
         number, options, job = str(task_id), replace(self._options, server=self._url), None
         if self.exactly_once is not None:
@@ -271,7 +272,7 @@ class Sink:
         self.epoch(query, number - 1).forget()
 
     def forget(self) -> None:
-        """Delete the hash that ``finish()`` stored. Call it when the engine can't rerun the job.
+        """Delete the hash that ``finish()`` stored. Call this once the engine can't rerun the job.
 
         Raises:
             TransportError: the server can't be reached.

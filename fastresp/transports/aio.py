@@ -107,9 +107,9 @@ async def answer(wanted: Wanted) -> Any:
 
 
 async def _tended(awaited: Awaitable[Any], meanwhile: Callable[[], bool]) -> Any:
-    """Wait for a source, and call ``meanwhile`` whenever the source pauses.
+    """Wait for a source, and call ``meanwhile`` every PAUSE_SECONDS until it returns False.
 
-    Return the source's result, or None if ``meanwhile`` returns False.
+    Return the source's result; None if ``meanwhile`` has returned False.
     """
     task = asyncio.current_task()
     assert task is not None
@@ -131,10 +131,12 @@ async def _tended(awaited: Awaitable[Any], meanwhile: Callable[[], bool]) -> Any
 
 
 class Pauses:
-    """While a task waits for a source, calls a function every ``PAUSE_SECONDS``.
+    """Calls a function every PAUSE_SECONDS while a task waits for a source.
+
+    If the function returns False or raises an exception, the task is cancelled.
 
     Attributes:
-        stopped: whether the task was cancelled because the function returned False or raised.
+        stopped: whether the task was cancelled.
         failure: the function's exception.
     """
 
@@ -190,7 +192,7 @@ async def _in_thread(wanted: Blocking) -> Any:
 
 async def wait_for(waits: Waits) -> None:
     """Wait until any of the connections is ready."""
-    # The next step reports a lost stream, or reads the input that OpenSSL has buffered.
+    # Don't wait if a stream is lost, or if OpenSSL has buffered input: the next step handles both.
     if any(stream.lost or (wait.read and stream.has_input) for stream, wait in waits):
         await asyncio.sleep(0)
         return

@@ -1,6 +1,6 @@
 """The base class of transports.
 
-A Chunk has encoded whole commands. A core is a generator that waits without blocking; see
+A Chunk contains encoded whole commands. A core is a generator that waits without blocking; see
 ``driver``.
 """
 
@@ -200,7 +200,7 @@ class Transport:
     def _writing_rest(
         self, error: BaseException, rest: Callable[[int], Iterable[Chunk]]
     ) -> Steps[None]:
-        """Send the chunks from before a source's error; if that fails, add a note to the error."""
+        """Send the chunks that precede a source's error; if that fails, add a note to the error."""
         try:
             self.flush()
             yield from self.settling()
@@ -244,7 +244,7 @@ class Transport:
         return False
 
     def connecting(self) -> Steps[None]:
-        """Connect, for ``opening()``, which adds the report to exceptions."""
+        """Connect; called by ``opening()``, which adds the report to exceptions."""
         raise NotImplementedError
 
     def writing(self, chunk: Chunk) -> Steps[None]:
@@ -261,7 +261,7 @@ class Transport:
         raise NotImplementedError
 
     def moving(self, made: Iterable[Chunk]) -> list[int]:
-        """Resend commands, and the chunks in ``made``; return the new connection of each slot."""
+        """Resend commands, and the chunks in ``made``; return the new lane of each slot."""
         raise NotImplementedError
 
     def draining(self) -> Steps[None]:

@@ -32,8 +32,8 @@ class BatchedWindow(ResendingWindow):
     batched = True
     # Why the load can't continue, and the index of the first reply not to acknowledge.
     refused_at = None
-    # Number of replies with errors that end the load, but without other errors; and the index of
-    # the last reply with other errors.
+    # Number of replies whose errors all end the load; and the index of the last reply with an error
+    # that does not.
     _noted = 0
     _with_others = -1
     # Number of received replies, whether or not replicas have confirmed their commands.
@@ -149,7 +149,7 @@ class BatchedWindow(ResendingWindow):
 
     @property
     def sent_commands(self) -> int:
-        """Number of whole commands sent; if a transaction was refused, only earlier commands."""
+        """Number of whole commands sent; of commands to acknowledge if the load can't continue."""
         if self.refused_at is None:
             return super().sent_commands
         return self._up_to(self.refused_at[1])[1]

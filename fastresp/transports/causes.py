@@ -77,9 +77,10 @@ class NotMarked(Exception):
 
 
 def idle_cause(seconds: float) -> str:
-    """Return a likely cause of a lost connection: the server's idle timeout.
+    """Return a likely cause of the loss of an idle connection: the server's idle timeout.
 
-    Empty if the time without traffic, in seconds, is less than a second.
+    Args:
+        seconds: the time without traffic before the loss; less than 1 returns "".
     """
     if seconds < LEAST_IDLE_S:
         return ""
@@ -99,7 +100,7 @@ def with_second_look(message: str, server: Server, timeout: float | None) -> str
 
 
 def closed_outputs(timeout: float) -> Message:
-    """Return the message for a redis-cli that keeps running without outputs."""
+    """Return the message for a redis-cli that closed its outputs, but keeps running."""
     return Message(
         f"redis-cli closed its outputs {timeout:g} s ago but kept running; it was killed (check "
         "which program FASTRESP_CLI, or redis-cli on the PATH, starts)"

@@ -15,8 +15,8 @@ class Confirmation(NamedTuple):
 
     Attributes:
         piece: the command. It waits without a limit; the load's timeout applies.
-        least: the reply confirms the commands if its first number is at least this. After CLIENT
-            UNBLOCK, the number is lower.
+        least: the reply confirms the commands only if the first number in the reply is at least
+            this number. After CLIENT UNBLOCK, the first number is lower.
         likely: the likely cause of a missing reply.
         fault: the cause of an error reply.
     """

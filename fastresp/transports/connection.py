@@ -74,7 +74,7 @@ class Connection:
         self.stream: Stream | None = None
         self.started = self.moved = self.since = self.heard = time.monotonic()
         self._pause = 0.0  # seconds without traffic before the connection was lost
-        # After ``stop()``, the number of replies up to which commands are still sent; else None.
+        # After ``stop()``, the total number of replies whose commands may be sent; otherwise None.
         self.end: int | None = None
         # Error replies that answer no whole command; the server then closed the connection.
         self.last_words = ""
@@ -249,7 +249,7 @@ class Connection:
         return stream.send(self.window, room, self.room_bytes() if self.end is None else None)
 
     def room(self) -> int | None:
-        """Return the number of replies up to which commands may be sent; None for no limit."""
+        """Return the total number of replies whose commands may be sent now; None for all."""
         return None
 
     def room_bytes(self) -> int | None:
@@ -257,7 +257,7 @@ class Connection:
         return None
 
     def overdue(self) -> float | None:
-        """Return the timeout in seconds if it has passed without progress; else None."""
+        """Return the timeout in seconds if there was no progress for this time; otherwise None."""
         timeout = self.timeout
         late = timeout is not None and time.monotonic() - self.since > timeout
         return timeout if late else None

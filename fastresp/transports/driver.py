@@ -54,7 +54,8 @@ class Asking(NamedTuple):
     Attributes:
         function: called without arguments; the core gets the result or the exception.
         blocks: whether the function may block for any length of time. If so, asyncio runs it in a
-            thread. After a cancellation, only the end of the event loop waits for this thread.
+            thread. A cancellation does not wait for this thread; only ``asyncio.run()`` does, when
+            it ends.
         meanwhile: called periodically while the function's result is awaited. If ``meanwhile``
             returns False, the await is cancelled, and the core gets None. If it raises, the core
             gets the exception.
@@ -218,7 +219,7 @@ def next_chunk(source: Source, carrier: Carrier | None = None) -> Steps[Chunk | 
 
 
 def _send_gathered(source: Source, carrier: Carrier) -> bool:
-    """Send the rows from before a pause of the source; return False if the load has stopped."""
+    """Send the gathered rows while the source pauses; return False if the load has stopped."""
     gathered = source.gathered()
     while gathered and carrier.has_room:
         carrier.add(gathered.popleft())

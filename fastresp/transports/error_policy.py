@@ -46,8 +46,8 @@ class ErrorPolicy:
             share of the received replies (after the first 100).
         rejects: the path of a JSON Lines file for failed commands, or a callable that receives
             each CommandError.
-        place: returns the file of a row, and the row's index in the file; None if the source has no
-            files.
+        place: a function that returns the file of a row, and the row's index in the file; None if
+            the source has no files.
         keys: describes the key of a row, for messages.
 
     Raises:
@@ -246,9 +246,10 @@ class ErrorPolicy:
     def _located(
         self, index: int, text: bytes, nested: int, window: Window
     ) -> Iterator[CommandError]:
-        """Yield an exception for each command that an error reply answers.
+        """Yield an exception for each command that failed with an error.
 
-        Merged commands share a reply. Arguments are omitted if they are large and not needed.
+        Merged commands share a reply. Without ``rejects``, arguments of large commands are omitted
+        once KEPT_BYTES is used up.
         """
         held, at = window.locate(index)
         parts = window.failing(index, nested)

@@ -70,9 +70,9 @@ class Lane(Connection):
         self._scanner = ReplyScanner()
         # Number of error replies that answer no whole command.
         self._surplus = 0
-        # The last counted error (index of its reply, element in the reply), the number of failed
-        # commands minus error replies, and the number of commands for existing keys. One tuple, so
-        # that an interruption can't leave it half changed.
+        # The last counted error (index of its reply, element in the reply); the number of failed
+        # commands minus the number of error replies; and the number of commands for existing keys.
+        # One tuple, so that an interruption can't leave it half changed.
         self._counted = (-1, 0), 0, 0
         self._skips = options.exists == "skip"
         if window.confirmation is not None:
@@ -120,7 +120,7 @@ class Lane(Connection):
         return paced if gate is None else min(gate, gate if paced is None else paced)
 
     def _paced(self) -> int | None:
-        """Return the total number of replies up to which the rate limit allows commands now.
+        """Return the total number of replies whose commands the rate limit allows to be sent now.
 
         None if the limit counts bytes, or does not apply.
         """
@@ -144,7 +144,7 @@ class Lane(Connection):
         return max(0, load.pace.allowed(sent) - sent)
 
     def overdue(self) -> float | None:
-        """Return the timeout in seconds that has passed without progress; else None.
+        """Return the timeout in seconds if there was no progress for this time; otherwise None.
 
         While other lanes make progress, this lane's timeout is multiplied by the number of
         unfinished lanes, since a server serves its connections in turn.
@@ -203,9 +203,10 @@ class Lane(Connection):
         self._counted = counted, more, existing
 
     def _take_last_words(self, count: int) -> None:
-        """Move the error replies that answer no whole command to ``last_words``.
+        """Give up the connection, since ``count`` replies answer no whole command.
 
-        A server that refuses the start of a command sends an error and closes the connection.
+        Error texts of these replies are moved to ``last_words``: a server that refuses the start of
+        a command sends an error and closes the connection.
         """
         assert self.stream is not None
         errors, sent = self._scanner.errors, self.window.sent

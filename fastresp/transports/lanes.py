@@ -1,7 +1,7 @@
 """Divide a load among one or more connections, chunk by chunk.
 
-A lane is one connection of a load. A chunk has encoded whole commands. The window of a lane holds
-the commands that are unsent or unanswered.
+A lane is one connection of a load. A chunk contains encoded whole commands. The window of a lane
+holds the commands that are unsent or unanswered.
 """
 
 from __future__ import annotations
@@ -146,7 +146,8 @@ class Lanes:
     def retire(self, lanes: Iterable[int]) -> None:
         """Close the connections of lanes that will get no more commands.
 
-        All their commands are answered, or deferred if the connection was lost.
+        All commands of these lanes must be answered, unless the connection was lost: the unanswered
+        commands of a lost lane are moved to ``retries``.
         """
         for number in lanes:
             lane = self.lanes[number]
@@ -164,7 +165,11 @@ class Lanes:
         self.so_far.connections = len(self.connected)
 
     def repeat(self, units: Mapping[int, Sequence[tuple[tuple[int, int], Unit]]]) -> None:
-        """Resend units: for each lane, pairs of a key in ``retries`` and its Unit."""
+        """Resend units that wait in ``retries``.
+
+        Args:
+            units: by lane number, pairs of a unit's key in ``retries`` and the Unit.
+        """
         self.asking = any(unit.node for several in units.values() for _, unit in several)
         for number, several in units.items():
             self.lanes[number].window.repeat(several, self.position)
@@ -442,7 +447,7 @@ class Lanes:
         return True
 
     def _waits_for_another(self, lane: Lane) -> bool:
-        """Keep the commands of a lost lane for a new connection; return False if that is wrong."""
+        """Keep a lost lane's commands for a new connection, if allowed; return whether it is."""
         assert lane.stream is not None
         cause = lane.stream.lost
         if self.retries is None or self.resumable or isinstance(cause, FINAL):

@@ -33,11 +33,11 @@ from .window import Sending
 __all__ = ["Nodes", "close_all_late"]
 
 # Minimum seconds between topology refreshes while commands wait for a node. The interval is also
-# at least this multiple of the last refresh's duration, since a refresh serves no other node.
+# at least this multiple of the last refresh's duration, since no node is served during it.
 LOOK_S = 0.1
 LOOKS_APART = 3
 LOOK_MOST_S = 5.0
-# Maximum number of connected nodes that a refresh asks, and of other known nodes.
+# A refresh queries at most this many connected nodes, and this many other known nodes.
 MOST_ASKED = 8
 # Maximum number of lanes in a load: the router stores a lane's number in 16 bits.
 MOST_MADE = 30_000
@@ -89,7 +89,7 @@ class Nodes:
         self._successors = {lane: lane for lane in self._slots}
         # Nodes named by ASK, which are importing slots.
         self._asked: set[tuple[str, int]] = set()
-        # The number of replies, and the seconds since it last changed.
+        # The number of replies, and the seconds since this number last changed.
         self._replies = 0
         self._stuck = 0.0
         # Nodes that may be asked for the topology, including replicas.
@@ -290,9 +290,9 @@ class Nodes:
         lanes.after = held.end
 
     def moving(self, made: Iterable[Chunk]) -> list[int]:
-        """Close the lanes of replaced nodes, and resend commands after ``preparing()``.
+        """Close the lanes of replaced nodes, and resend commands.
 
-        Before the call, every sent command must be answered, except for commands in lost lanes.
+        Call this only if ``preparing()`` returned True.
 
         Args:
             made: encoded chunks that were routed to the old lanes; they are resent.

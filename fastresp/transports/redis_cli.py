@@ -370,7 +370,7 @@ class RedisCli(Transport):
         return no_progress(self.server, self.timeout, "" if self._level else self._last_error)
 
     def _read_outputs(self, ready: Iterable[int]) -> None:
-        """Read redis-cli's output, so that it never blocks on a full pipe."""
+        """Read redis-cli's output, so that redis-cli never blocks on a full pipe."""
         for fd in self._outputs.keys() & ready:
             output = self._outputs[fd]
             # One call in C, as in flush(): a signal loses nothing that was read.
@@ -404,10 +404,10 @@ class RedisCli(Transport):
             self._report.errors.append(CommandError(kept))
 
     def _lost(self) -> TransportError:
-        """Return the exception for a redis-cli that ended before the load.
+        """Wait for a redis-cli that stopped before the load was complete; return the exception.
 
         Raises:
-            TransportTimeout: redis-cli does not end.
+            TransportTimeout: redis-cli does not end, and makes no progress for ``timeout`` seconds.
         """
         assert self._process is not None
         self._moved = time.monotonic()

@@ -93,7 +93,7 @@ class ResendingWindow(Window):
         return self._seen[1] + self._moved[2]
 
     def gate(self) -> int | None:
-        """Return the number of replies up to which commands may be sent; None for no limit."""
+        """Return the total number of replies whose commands may be sent now; None for all."""
         return None
 
     @property
@@ -156,7 +156,10 @@ class ResendingWindow(Window):
             self._confirm()
 
     def confirmed_by(self, reply: int, number: int) -> None:
-        """Check the first number in the reply to the pending confirmation; see Confirmation."""
+        """Note whether commands are confirmed, if ``reply`` is the pending confirmation's reply.
+
+        ``number`` is the first number in this reply; see Confirmation.
+        """
         if self.confirmation is not None and self.question is not None:
             if self.question[0] == reply and number < self.confirmation.least:
                 self._leave_unconfirmed(f"the reply was {number}")
@@ -196,13 +199,19 @@ class ResendingWindow(Window):
             errors[:] = [each for each in errors if each[2] or not self.take(each[0], each[1])]
 
     def _put_aside(self, index: int, words: bytes, nested: int) -> bool:
-        """Process an error of fastresp's own command or a command to resend; False for others."""
+        """Process an error of fastresp's own command or of a command to resend.
+
+        Return False for any other error.
+        """
         if self._has_own and self._take_own(index, words, nested):
             return True
         return self.retries is not None and not nested and self._refuse(index, words)
 
     def _refuse(self, index: int, words: bytes) -> bool:
-        """Return whether an error is a temporary refusal; if so, defer the commands in question."""
+        """Return whether an error is a temporary refusal; if so, add the command to ``retries``.
+
+        A transaction is added when its EXEC is refused.
+        """
         retries = self.retries
         assert retries is not None
         aborted = bool(self._aborted) and words.startswith(b"EXECABORT")
@@ -281,10 +290,10 @@ class ResendingWindow(Window):
         return aside
 
     def lose(self) -> list[int]:
-        """Defer all unanswered commands, to be resent over a new connection.
+        """Move the unanswered commands to ``retries``, to be resent over a new connection.
 
         Returns:
-            The rows of commands in doubt that must not be resent.
+            The rows of commands in doubt that are not moved, since they must not be resent.
         """
         retries = self.retries
         assert retries is not None
@@ -369,11 +378,11 @@ class ResendingWindow(Window):
         return True
 
     def overtaken(self) -> bool:
-        """Return whether a command ran although an earlier command of the same key was redirected.
+        """Return whether a command ran although an earlier command of the same key was refused.
 
-        This is harmless if the later command replaces or deletes the key, and if the redirected
-        command was merged with commands of other keys. The redirected command is then dropped, and
-        counts as answered.
+        This is harmless if the later command replaces or deletes the key, and if the refused
+        command was split from merged commands and is not resent yet. The refused command is then
+        dropped, and counts as answered.
 
         Call this method once all commands are answered; it drops the chunks kept for the check.
         """
@@ -402,7 +411,7 @@ class ResendingWindow(Window):
         return False
 
     def _leave_out(self, numbers: Sequence[int]) -> bool:
-        """Count split commands as answered; return False if a command was already resent."""
+        """Drop split commands, which then count as answered; return False if any was resent."""
         retries = self.retries
         assert retries is not None
         entries = [(id(self), number) for number in numbers]
@@ -415,7 +424,7 @@ class ResendingWindow(Window):
         return True
 
     def take(self, index: int, words: str | bytes, window: Window | None = None) -> bool:
-        """Return whether a command must be resent after this error reply; if so, plan it.
+        """Return whether a command must be resent after this error reply; if so, note the command.
 
         Args:
             index: index of the reply in the window of the command.

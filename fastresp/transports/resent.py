@@ -39,7 +39,7 @@ class Counted(Sending):
 
 
 class Resent(Counted):
-    """A chunk of resent commands, which adds no rows or commands of the source."""
+    """A chunk of resent commands; it covers no new rows, and keeps the position in the source."""
 
     def __init__(self, chunk: Chunk, last: Sending | None, refused: Sequence[Refused]) -> None:
         super().__init__(chunk, last)

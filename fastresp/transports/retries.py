@@ -81,8 +81,8 @@ class Repeated(Sending):
         pieces: the pieces, each of which gets a reply.
         last: the previous chunk on the same connection, or None.
         start: the load's position in the source.
-        rows: for each command, how many rows were first sent with the chunk's commands up to this
-            command; empty if there are no such rows.
+        rows: for each command, the number of rows that the chunk's commands up to and including
+            this command send for the first time; empty if there are no such rows.
         fence: as in Unit.
     """
 
@@ -227,7 +227,7 @@ class Retries:
         self._entries.update(entries)
 
     def lost(self, window: int) -> Lost | None:
-        """Return the totals of a window; None unless its connection was lost."""
+        """Return the totals of a window whose connection was lost; None for any other window."""
         found = self._entries.get((window, LOST))
         return found if isinstance(found, Lost) else None
 

@@ -185,7 +185,8 @@ def unit_of(
     Args:
         held: the chunk.
         replies: the reply indexes of the unit.
-        sent: number of replies due for the wholly sent commands of the chunk.
+        sent: number of the chunk's replies whose commands were sent whole; the replies may have
+            been received.
         lane, node: as in Unit.
     """
     chunk = held.chunk
@@ -244,7 +245,7 @@ def _piece(held: Sending, at: int) -> Piece:
     parts = []
     for part in chunk.parts(at):
         command = held.command(at, part)
-        # Unless commands were merged, use one object for both.
+        # If the piece is this one command, use one object for both.
         command = data if command == data else command
         parts.append((held.row(part), held.source_index(part), command))
     return Piece(data, parts)

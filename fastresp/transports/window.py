@@ -1,6 +1,6 @@
 """Commands in flight: which were sent and answered, and which command a reply answers.
 
-A chunk has encoded whole commands. A window holds the chunks of one connection until they are
+A chunk contains encoded whole commands. A window holds the chunks of one connection until they are
 answered. After a chunk that is a fence, the source waits for the replies to this chunk.
 """
 
@@ -94,7 +94,7 @@ class Sending:
         return self._base + self.chunk.place(index)
 
     def covered_rows(self, commands: int) -> int:
-        """Return how many source rows the chunk's first ``commands`` cover, with skipped rows."""
+        """Return how many source rows the first ``commands`` cover, including skipped rows."""
         if not commands:
             return 0
         return self._row_base + self.chunk.rows_after(commands) - self.start.row
@@ -154,7 +154,7 @@ class Sending:
         return self.chunk.piece(at, end)
 
     def size_of(self, at: int) -> int:
-        """Return the size in bytes of the command that a reply answers."""
+        """Return the size in bytes of the request that a reply answers."""
         return self.chunk.ends[at] - (self.chunk.ends[at - 1] if at else 0)
 
     def command(self, at: int, part: int) -> bytes:
@@ -175,7 +175,7 @@ class Sending:
 class Window:
     """Holds chunks from encoding until their last reply arrives.
 
-    Does no I/O: the sender asks for a ``piece()``, appends the number of sent bytes to
+    Does no I/O: the sender sends a ``sending.piece()``, appends the number of sent bytes to
     ``sending.written``, and calls ``acknowledge()`` with the number of received replies.
 
     Numbers count replies, since merged commands share a reply, unless a name says "commands".
@@ -357,7 +357,7 @@ class Window:
         raise LookupError(f"reply {index:,} answers nothing in flight")
 
     def note_error(self, index: int, *, existed: bool) -> None:
-        """If the source waits for a reply that is an error, note the error in the chunk.
+        """Note an error reply in the chunk, if the source waits for this reply.
 
         Args:
             index: index of the reply.
@@ -406,8 +406,7 @@ class Window:
     def command(self, index: int) -> tuple[range, bytes]:
         """Return the source rows and the bytes of a command in flight.
 
-        The command must not be merged. The rows are a range, as in ``NodeWindow``, in which a
-        command can carry several rows.
+        The command must not be merged. The rows are a range of one row.
 
         Raises:
             LookupError: as for ``locate()``.

@@ -165,7 +165,10 @@ cdef inline char *put_short_field(
 
 
 cdef char *put_null(Job *job, int fault, char *p) noexcept nogil:
-    """Write an empty argument for a null list, or return NULL if nulls are left out or errors."""
+    """Write an empty argument for a null list, if nulls are sent as empty strings.
+
+    Otherwise, return NULL, and set the Fault unless nulls are left out.
+    """
     if fault == IS_NULL and job.nulls == NULLS_EMPTY:
         job.written = 1
         return put_constant(job, b"$0\r\n\r\n", 6, p)

@@ -78,7 +78,7 @@ cdef Cell *culprit(Cell *cell, Py_ssize_t i) noexcept nogil:
 
 
 cdef int put_json(Out *out, Cell *cell, Py_ssize_t i, bint quoted) noexcept nogil:
-    """Write a value as JSON; if ``quoted`` is True, as a string, as required for names."""
+    """Write a value as JSON; if ``quoted`` is True, write numbers and booleans as strings."""
     cell = resolve(cell, &i)
     if cell is NULL:
         return BAD_INDEX if i < 0 else put(out, b"null", 4)
@@ -193,7 +193,7 @@ cdef const Key *repeated(Key *keys, Py_ssize_t n, const char *base) noexcept nog
     """Return a duplicate name; NULL if there is no duplicate.
 
     Args:
-        keys: the names; they may be sorted.
+        keys: the names, which may be reordered.
         n: the number of names.
         base: the text that contains the names.
     """

@@ -28,7 +28,7 @@ from .storage cimport STORAGE_OTHER, Storage, number_at
 
 
 cdef bint make_vector(Cell *cell, Cell *lists, str kind) except -1:
-    """Set a cell to write lists as vectors; return False if the items are not numbers."""
+    """Set a cell to write lists as vectors; return False if these are not lists of numbers."""
     cdef Cell *items = &innermost(lists).children[0]
     if innermost(lists).form != FORM_LIST or items.form in (FORM_NONE, FORM_OTHER):
         return False

@@ -127,7 +127,7 @@ cdef Py_ssize_t sound_rows(Cell *cell, Py_ssize_t first, Py_ssize_t last) noexce
 cdef Py_ssize_t rising(
     Cell *cell, Py_ssize_t first, Py_ssize_t last, Py_ssize_t length, int64_t most
 ) noexcept nogil:
-    """Return the index of the first value with decreasing or too large offsets; else ``last``."""
+    """Return the index of the first value whose offsets decrease or are too large; or ``last``."""
     cdef Py_ssize_t at = cell.offset + first, n = last - first
     if n <= 0:
         return last

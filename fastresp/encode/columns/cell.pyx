@@ -146,7 +146,7 @@ cdef const char *text_of_field(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept
 
 
 cdef Cell *followed(Cell *cell, Py_ssize_t *i) noexcept nogil:
-    """Return the cell that dictionaries, runs and paths lead to; arguments as for resolve()."""
+    """Follow dictionaries, runs and paths as resolve() does; the value found may be null."""
     while cell.form == FORM_OTHER:
         if cell.over is not NULL:
             if resolve(cell.over, i) is NULL:

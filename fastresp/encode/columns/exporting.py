@@ -119,7 +119,7 @@ def _flat(names: NestedNames) -> Iterator[str]:
 
 
 def _of_pandas(frame: Any) -> tuple[Any, dict[str, str]]:
-    """Return a DataFrame as a pyarrow Table, and for each column that can't be sent the reason.
+    """Return a DataFrame as a pyarrow Table; and, by column name, why columns can't be sent.
 
     Every named index becomes a column, even a RangeIndex, which pyarrow leaves out by default.
     """

@@ -182,7 +182,7 @@ cdef const char *text_of_value(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept
 
 
 cdef const char *text_of_any(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil:
-    """Return a JSON value of ``cell.inner`` as text, with objects and lists as JSON."""
+    """Return a JSON value of ``cell.inner``: objects and lists as JSON, booleans as 1 or 0."""
     cdef bint marked
     cdef const char *text
     if is_null(cell.inner, i):

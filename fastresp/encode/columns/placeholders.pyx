@@ -117,7 +117,7 @@ cdef class Columns:
         return 0
 
     cdef set named_by(self, arguments, field):
-        """Return the indices of the columns that {**} leaves out because the command names them."""
+        """Return the indices of the columns that the command names, which {**} leaves out."""
         if not self.named:
             raise TemplateError(
                 f"{{{field.key}}} needs columns with names, and this is a single column; write "
@@ -296,7 +296,7 @@ cdef class Columns:
         return self.single and first.position == 0 and "0" not in self.places
 
     cdef Found within(self, Found over, field, Py_ssize_t depth) except *:
-        """Return the next field on a path of structs."""
+        """Return the field at ``depth`` of a path, in the struct ``over``."""
         cdef Cell *inner = innermost(over.cell)
         cdef Found found
         cdef str before = ".".join(field.path[:depth])

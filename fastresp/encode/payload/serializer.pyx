@@ -417,7 +417,7 @@ cdef class Serializer:
         return 0
 
     cdef Py_ssize_t held_bytes(self) except -1:
-        """Return the memory of the kept commands, in bytes."""
+        """Return the memory of the ``held`` chunks and of the current key's words, in bytes."""
         return sum(chunk.memory for chunk in self.held) + self.words_room * sizeof(Word)
 
     cdef SerializedChunk cut(self):

@@ -95,7 +95,7 @@ cdef class Spreader:
         return self.count_in(chunk)
 
     cdef Chunk count_in(self, Chunk chunk):
-        """Set a chunk's number of earlier commands and rows; return the chunk."""
+        """Set a chunk's ``first_command`` and ``rows_before``; return the chunk."""
         chunk.first_command, chunk.rows_before = self.commands, self.rows
         self.commands += len(chunk.rows)
         self.rows = chunk.rows_after(len(chunk.rows))

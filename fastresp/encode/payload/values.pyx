@@ -199,7 +199,7 @@ cdef class ValueWriter:
     cdef bint begins_as_integers(self, const Value *v) noexcept:
         """Return whether a server starts this set as a set of integers.
 
-        Servers up to 7.0 always do so; later servers, if the first command is small.
+        Servers up to 7.0 always do so; later servers do so only if the first command is small.
         """
         return not self.format.newer or v.ends[0] <= self.format.set_integers
 
