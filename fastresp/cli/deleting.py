@@ -21,7 +21,11 @@ ARGUMENTS = "{*arguments}"
 
 
 def deletes(data: Any, template: Template | None, server: str | None, timeout: float | None) -> str:
-    """Describe commands that may delete data, and need a confirmation; "" if there are none."""
+    """Describe the commands that need a confirmation because they may delete data.
+
+    Returns:
+        The description; empty if there are no such commands, or if the data can be read only once.
+    """
     names = command_names(data, template)
     if names is None and isinstance(data, RespFile):
         return ""  # the data can be read only once

@@ -58,8 +58,8 @@ class Facts:
         latency: the longest latency spike of each event in the last day, in milliseconds.
         slow: commands in the slow log of the last day, except commands of constant or logarithmic
             cost.
-        cores: number of CPU cores that the server may use; None if the server is on another
-            machine.
+        cores: number of CPU cores that the server may use; None if unknown, for example because
+            the server is on another machine.
         swapped: bytes of the server's memory in swap; None if unknown.
         unix_socket: the path of the server's unix socket; empty if the socket can't be used from
             here.
@@ -112,7 +112,7 @@ class Facts:
 
     @property
     def save_points(self) -> list[tuple[int, int]]:
-        """The ``save`` setting: pairs of seconds and number of changes; empty if unknown."""
+        """The ``save`` setting: pairs of seconds and number of changes; empty if off or unknown."""
         numbers = [int(each) for each in self.config.get("save", "").split()]
         return list(zip(numbers[::2], numbers[1::2], strict=True))
 

@@ -27,7 +27,7 @@ CLIENT_S = 30.0
 
 
 def rate_of(step: Callable[[], object], count: int, *, seconds: float, most: int) -> float:
-    """Measure commands per second in three rounds; return the fastest round.
+    """Run a step repeatedly in three rounds; return the commands per second of the fastest round.
 
     Args:
         step: runs ``count`` commands.

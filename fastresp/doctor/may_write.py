@@ -36,7 +36,7 @@ def no_writing(facts: Facts) -> str:
 
 
 def _saving(facts: Facts) -> str:
-    """Return a message if the doctor's writes would trigger a save; else empty.
+    """Return why the doctor's writes would trigger a save of much data; empty if they would not.
 
     A save of little data is harmless: by default, a server saves 5 minutes after 100 changes. If
     other changes have already reached a save point, the server saves even without the doctor.

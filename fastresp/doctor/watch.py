@@ -213,7 +213,12 @@ class Watching:
 def watch_server(
     server: Server, questions: Questions, seconds: float, announce: Announce
 ) -> tuple[Facts, Use]:
-    """Watch a server for some seconds; return and raise as ``Watching`` does."""
+    """Watch a server for some seconds; return its facts, and how it was used.
+
+    Raises:
+        FastrespError: the counters were reset during the watch.
+        TransportError: the server refuses INFO, was restarted, or the connection was lost.
+    """
     watching = Watching(server, questions)
     watching.begin()
     wait([watching], seconds, announce)
@@ -261,7 +266,7 @@ def look(questions: Questions, clients: Mapping[str, Mapping[str, str]] | None =
 def _clients(questions: Questions, own_id: int | None) -> dict[str, dict[str, str]] | None:
     """Return the fields of CLIENT LIST by client ID, without our own connection.
 
-    None if the server refuses it, or has too many clients.
+    None if the server refuses CLIENT ID or CLIENT LIST, or has too many clients.
     """
     if own_id is None:
         return None

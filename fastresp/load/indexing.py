@@ -104,7 +104,7 @@ class Indexing:
 
         Raises:
             TransportError: the server does not return the size of the backlog.
-            TransportTimeout: the backlog does not shrink.
+            TransportTimeout: the indexes make no progress.
         """
         most = self._options.index_backlog
         if most is None or self._carrier is None:

@@ -46,7 +46,7 @@ BATCHED_BYTES = 2 * CHUNK_BYTES
 # Seconds between writes of the row, and between renewals of the lease.
 NOTED_S = 1.0
 RENEWED_S = 5.0
-# With several markers, the load is drained every 20 seconds to store the row.
+# With several markers or connections, the load is drained at this interval to store the row.
 LEVELLED_S = 20.0
 # Commands that change or end the connection, or remove the marker with all other keys.
 REFUSED = OF_A_CONNECTION | {"QUIT", "RESET", "HELLO", "FLUSHALL", "FLUSHDB", "SWAPDB"}
@@ -263,7 +263,7 @@ class Resuming:
 
     @property
     def _repeatable_row(self) -> int | None:
-        """The row to store in the marker at the end; None if ``renew()`` must not set markers."""
+        """The row to store in the marker at the end; None to leave it unchanged."""
         if self._batched or self._carrier is None or self._carrier.lanes is None:
             return None
         return self._row if self._one_lane else None

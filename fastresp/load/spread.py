@@ -156,7 +156,10 @@ def is_for_all(command: Command) -> bool:
 
 
 def _slot_of_transaction(commands: Sequence[Command], rules: Rules) -> int:
-    """Return the slot of a transaction's first key; OPEN if the transaction has no end."""
+    """Return the slot of a transaction's first key.
+
+    OPEN if the transaction has no end, NO_KEY if it has no key.
+    """
     found = NO_KEY
     for command in commands:
         slot = rules.slot(pack(*command))

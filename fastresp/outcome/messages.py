@@ -131,13 +131,13 @@ def begun(message: str, words: str, size: int) -> str:
 
 
 def with_advice(message: str, advice: str) -> str:
-    """If a message names options, replace the advice after the last semicolon."""
+    """Replace the advice after a message's last semicolon, if the message names options."""
     named = isinstance(message, Message) and message.hints
     return f"{message.rpartition('; ')[0]}; {advice}" if named else message
 
 
 def without_nulls_option(message: str) -> str:
-    """If a message names the option ``nulls=``, replace its advice: ``pack()`` lacks the option."""
+    """If a message names ``nulls=``, replace its advice, for functions without this option."""
     named = isinstance(message, Message) and any(each.option == "nulls" for each in message.hints)
     return with_advice(message, "leave it out, or send an empty string") if named else message
 

@@ -30,7 +30,6 @@ def frames_of(data: Any) -> Any:
     ``read_csv(chunksize=)``, and a list or tuple of tables. All are streamed.
 
     Raises:
-        ImportError: pyarrow, which joins several tables, is not installed.
         SourceError: this version of polars can't stream a LazyFrame; a list or tuple contains
             LazyFrames; or a Dataset would change values.
     """
@@ -111,6 +110,7 @@ class Frames(Described):
         """Start reading the tables, and return the batches as an Arrow stream.
 
         Raises:
+            ImportError: pyarrow is not installed.
             SourceError: there is no table.
         """
         imported("pyarrow")

@@ -154,8 +154,9 @@ def encoding(
         start_row: the first row to encode.
 
     Raises:
-        TypeError: the source is not an iterable of rows; a template was passed for commands; or
-            ``default=`` was passed for columns or RESP.
+        TypeError: the source is not an iterable of rows; a template was passed for commands, or
+            none for columns; or ``default=`` was passed for columns or RESP.
+        CheckpointError: the source has fewer than ``start_row`` rows.
         TemplateError: the columns do not fit the template.
         ProtocolError, EncodeError: the source is a RESP file that can't be sent.
     """

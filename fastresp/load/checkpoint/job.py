@@ -108,6 +108,8 @@ class Job:
     def begin(self) -> None:
         """Store ``split``; if a split is stored already, check that it is the same.
 
+        Do nothing if ``split`` is None, or if the job has ended.
+
         Raises:
             CheckpointError: the job was started with another split, so rows may have moved from one
                 task to another.
@@ -235,7 +237,8 @@ class Job:
         """Check that a task that has no rows now had no rows in earlier attempts.
 
         Raises:
-            CheckpointError: an earlier attempt has loaded rows.
+            CheckpointError: an earlier attempt has loaded rows; or as for ``begin()`` and
+                ``part()``.
             TransportError: the server can't be reached.
         """
         self.begin()

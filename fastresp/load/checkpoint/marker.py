@@ -217,17 +217,18 @@ class Checkpoint(Description):
             raise self.taken_over()
 
     def renew(self, row: int | None, seen: int | None = None) -> bool:
-        """Renew the lease. Does nothing if the server can't be reached.
+        """Renew the lease, and store the progress.
 
         Args:
-            row: the new value of the markers, a number of rows; None if transactions set them.
+            row: the number of rows to store in the markers; None to leave the markers unchanged.
             seen: number of leading rows whose replies were all received; None if unknown.
 
         Returns:
-            Whether everything was stored.
+            Whether everything was stored; False if the server can't be reached.
 
         Raises:
-            CheckpointError: another loader has taken over, or the server was restarted.
+            CheckpointError: another loader has taken over, a server was restarted, or with script
+                fencing, a marker could not be set.
         """
         assert self._links is not None
         with suppress(TransportError), self._home.explained():

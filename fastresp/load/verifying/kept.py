@@ -33,7 +33,7 @@ class Candidate:
 
     Attributes:
         kind: "missing", "value", "type", "ttl" or "extra".
-        row: number of the source row.
+        row: index of the source row.
         key: key in the server.
         group: kind of item in the key: "value", "field", "member", "score", "item", "document",
             "time" or "count".
@@ -66,7 +66,7 @@ class Candidate:
         return CANDIDATE_BYTES + sum(len(each) for each in texts if isinstance(each, bytes))
 
     def statement(self) -> tuple[bytes | str | int, ...]:
-        """Return a command that writes only this value, for a recheck."""
+        """Return a command that writes only this value; the recheck reads what it writes."""
         key, name, wanted = self.key, self.name, self.wanted
         match self.group:
             case "value":
@@ -155,7 +155,7 @@ class Kept:
         self._found[slot] = candidate
 
     def overwrite(self, key: bytes, group: str, name: bytes | None, makes: bool) -> None:
-        """Forget the differences of a value that a later row writes.
+        """Forget the differences of a value that a later row writes or removes.
 
         Args:
             key: the key.
@@ -175,7 +175,7 @@ class Kept:
             self._drop(slot)
 
     def change(self, key: bytes, path: bytes, part: bytes) -> None:
-        """Apply a later row's write to a part of a document; all other parts must stay equal."""
+        """Update the differences of a document of which a later row writes a part."""
         self.overwrite(key, "document", path, makes=True)
         place = place_in(path)
         unclear = self._documents.unclear(key, place)

@@ -164,7 +164,7 @@ cdef class Questions:
         return self.out.take() if self.out.commands else None
 
     cdef bint is_moot(self, const Statement *s, const Cursor *next, Chunk chunk) noexcept:
-        """Return whether a command needs no read, because the next command overwrites the key."""
+        """Return whether a command needs no read: MULTI, EXEC, or DEL of a key written next."""
         cdef Statement after
         if s.form == NOTHING:
             return True

@@ -58,7 +58,7 @@ class AskingEncoder:
         return self._encoder.fill(source)
 
     def take(self) -> Chunk | None:
-        """Return the reads for the rows encoded since the last call; None if none are needed."""
+        """Return the reads for the rows encoded since the last call; None if there are no reads."""
         if self._questions.error is not None:
             return None
         chunk = self._encoder.take()

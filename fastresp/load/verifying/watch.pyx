@@ -75,7 +75,7 @@ cdef class Watch:
         return self.noted[at >> 3] >> (at & 7) & 1
 
     cdef int overwrite(self, const Statement *s, const Item *item) except -1:
-        """Forget the differences of an item that a later command writes."""
+        """Forget the differences of an item that a later command writes or removes."""
         if s.form == TEXTS or s.form == GONE:
             return self.erase(item.name, item.name_size, item.keeps_time)
         if s.form == TEXT or s.form == DOCUMENT and s.time == 0:

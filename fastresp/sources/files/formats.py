@@ -90,7 +90,7 @@ def open_file(
         kind: the format; None to detect it from the first bytes.
         schema: for JSON lines, the columns of earlier files; None for other formats.
         reading: how to read the file.
-        start_row: the first wanted row; earlier rows may be left out.
+        start_row: index in the file of the first wanted row; earlier rows may be left out.
 
     Raises:
         SourceError: the file can't be read.
@@ -268,7 +268,11 @@ def _unpacked(file: Input, head: bytes) -> Input:
 
 
 def _as_text(data: Input, kind: str | None, reading: Reading) -> Input:
-    """Convert a text file to UTF-8."""
+    """Return a text file as UTF-8.
+
+    Raises:
+        SourceError: no encoding was given, and the first bytes are not text.
+    """
     encoding = reading.options.encoding
     if encoding is None and reading.bad.skip and kind != "jsonl":
         encoding = "utf-8"  # Arrow can't return bad rows that are not UTF-8

@@ -261,7 +261,13 @@ def strings_of(split: Split, first: int, last: int, columns: list[int]) -> Itera
 
 @dataclass
 class Fault:
-    """A line that can't be read."""
+    """A line that can't be read.
+
+    Attributes:
+        line: index of the line in its block.
+        text: the line.
+        reason: why it can't be read.
+    """
 
     line: int
     text: bytes

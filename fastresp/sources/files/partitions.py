@@ -77,7 +77,7 @@ class Partitions:
             )
 
     def schema(self, own: pa.Schema) -> pa.Schema:
-        """Return the columns of the file, followed by the columns of the file's folders."""
+        """Return the file's columns, then the folders' columns; the column of JSON rows stays last."""
         import pyarrow as pa
 
         if not own.names:

@@ -139,7 +139,11 @@ def _similar(path: str) -> str:
 
 
 def format_of(file: Any) -> str | None:
-    """Return the format from a file's name; None for a file object or the path of a pipe."""
+    """Return the format from a file's name; None for a file object or the path of a pipe.
+
+    Raises:
+        ValueError: the file extension is unknown, or means an unsupported compression.
+    """
     if not _is_named(file):
         return None
     suffix, packed = _suffix(file)

@@ -166,7 +166,7 @@ class Query:
         self._connection.execute(f"CREATE VIEW source AS {union}")
 
     def _parquet_named(self, name: str, files: list[str], options: FileOptions) -> bool:
-        """Define a table of Parquet files that DuckDB reads; return False if DuckDB can't."""
+        """Let DuckDB read Parquet files as a table; return False if it would change values."""
         if not all(map(_readable, files)):
             return False
         columns = columns_of_all(files)

@@ -119,7 +119,7 @@ class ReadAhead:
         return is_own(self) and self._reading.done()
 
     def close(self) -> None:
-        """Stop the thread, and wait until the thread has closed the source."""
+        """Stop the thread; wait up to ``CLOSE_SECONDS`` until the thread has closed the source."""
         if not is_own(self):
             return
         with self._changed:

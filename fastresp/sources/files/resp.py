@@ -209,7 +209,7 @@ class RespFile:
         return self._blocks(summary.size if summary else None, most)
 
     def _blocks(self, size: int | None, most: int = BLOCK_BYTES) -> Iterator[bytes]:
-        """Yield blocks of the first ``size`` bytes; None for all bytes."""
+        """Yield blocks of the first ``size`` bytes, or of all bytes if ``size`` is None."""
         self._read = 0
         own(self)
         with self._opened() as file:

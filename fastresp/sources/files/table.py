@@ -229,7 +229,7 @@ class Table:
 
     @property
     def first_row(self) -> int:
-        """The first row that the last read returned; earlier rows were not wanted."""
+        """The index of the first row that the last read returned; earlier rows were left out."""
         first: int = getattr(self._run, "first_row", 0)
         return first
 

@@ -39,7 +39,7 @@ class Unchanged:
 
     @property
     def holds(self) -> bool:
-        """Whether the source is a regular file, a remote file or a BytesIO, and is unchanged."""
+        """Whether the source is unchanged; False if it is empty, or its state is unknown."""
         before = self._before
         return before is not None and before.size > 0 and self._now() == before
 
