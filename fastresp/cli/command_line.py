@@ -183,6 +183,7 @@ class Listed:
     """A command as ``fastresp --help`` lists it.
 
     Attributes:
+        section: the title of the section with the command.
         place: module in this package and name of the command, as in ``load:load``.
         summary: the first paragraph of the command's help.
     """

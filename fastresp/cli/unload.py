@@ -191,7 +191,7 @@ def _kind(path: Path | None, kind: str | None) -> str:
 
 
 def _written(rows: Hashes | Entries, file: IO[bytes], kind: str, shown: bool) -> Generator[None]:
-    """Write all batches to a file, and yield after each batch."""
+    """Write all batches to a file; yield after each batch, and when the file is complete."""
     imported("pyarrow")
     import pyarrow as pa
 

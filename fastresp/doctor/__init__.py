@@ -155,7 +155,9 @@ def watch(
 
     Raises:
         ValueError: ``seconds`` is not a finite number above 0.
-        TransportError: the server can't be used, refuses INFO, or the connection was lost.
+        FastrespError: the server's counters were reset during the watch.
+        TransportError: the server can't be used, refuses INFO or was restarted, or the connection
+            was lost.
     """
     if not (seconds > 0 and math.isfinite(seconds)):
         raise ValueError(f"seconds must be a finite number above 0, not {seconds}")

@@ -137,7 +137,7 @@ def memory(found: Findings) -> Verdict | None:
 
 
 def evicted(found: Findings) -> Verdict | None:
-    """Check whether keys are evicted. Evictions before the watch may be irrelevant."""
+    """Check whether keys were evicted during a watch; earlier evictions may be irrelevant."""
     use = found.use
     if use is None or not use.watched or not use.evicted:
         return None

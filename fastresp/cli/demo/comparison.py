@@ -249,7 +249,11 @@ def _load_by_pipeline(client: Any, commands: Iterable[Sequence[str]]) -> None:
 
 
 def _digest(client: Any) -> str:
-    """Return the server's digest of all data."""
+    """Return the server's digest of all data.
+
+    Raises:
+        FastrespError: the server has no data.
+    """
     digest = str(client.execute_command("DEBUG", "DIGEST"), "ascii")
     if digest == NO_DATA:
         raise FastrespError(

@@ -85,6 +85,9 @@ cdef class Split:
         line_ends: number of line ends.
         names: the names of the columns: known names, then, if ``every``, unknown names.
         has_objects, has_lists: whether a value is an object or a list.
+
+    Raises:
+        SourceError: the block is too large, or a key is not UTF-8.
     """
 
     def __cinit__(
@@ -335,7 +338,7 @@ cdef class Split:
     # The table of columns.
 
     cdef Py_ssize_t find(self, const char *name, Py_ssize_t size) noexcept nogil:
-        """Return the column of a name; 0 if the name is left out; on failure, a negated Fault."""
+        """Find or add the column of a name; 0 if it is left out, a negated Fault on failure."""
         cdef uint64_t hash = hashed(name, size)
         cdef Py_ssize_t i, slot = hash & (self.n_slots - 1)
         cdef Column *column

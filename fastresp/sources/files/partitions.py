@@ -77,7 +77,7 @@ class Partitions:
             )
 
     def schema(self, own: pa.Schema) -> pa.Schema:
-        """Return the file's columns, then the folders' columns; the column of JSON rows stays last."""
+        """Return the file's columns, then the folders' columns; whole rows of JSON stay last."""
         import pyarrow as pa
 
         if not own.names:
