@@ -16,7 +16,7 @@ NODES_SHOWN = 20
 
 
 def show_dry_run(found: DryRun, asked: str, end: Ending) -> NoReturn:
-    """Print what a load would do; exit with ``Exit.ERRORS`` if there are problems, else ``OK``.
+    """Print what a load would do; exit with ``ERRORS`` if there are problems, otherwise ``OK``.
 
     Args:
         asked: the commands that the user would have to confirm; empty if there are none.

@@ -243,7 +243,7 @@ def unix_server(server: Server, path: str) -> Server:
 
 
 def usable_socket(server: Server, info: Mapping[str, str], path: str) -> str:
-    """Return the path if the server listens on this unix socket and accepts our login; else "".
+    """Return ``path`` if the server listens on this socket and accepts our login; otherwise "".
 
     The result is empty if the connection already uses a unix socket. The password is sent only if
     the listening process has the ID that the server reports: if the server is behind a tunnel,

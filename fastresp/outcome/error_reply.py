@@ -55,7 +55,7 @@ class CommandError(Placed, FastrespError, redis_errors.ResponseError):
         index: index of the command in the load, counted from 0; None if unknown, as with
             ``redis-cli --pipe``.
         row: index of the source row in the whole load, counted from 0; None if unknown.
-        file: the file of the row, if the source is files; else None.
+        file: the path of the row's file; None if unknown, or if the source is not files.
         row_in_file: the row's index in the file, counted from 0; None if ``file`` is None.
         line: the physical line of the file in which the row begins, counted from 1. It is found at
             the end of the load, if the file is text and has not changed. Otherwise None.

@@ -17,7 +17,7 @@ class Placed:
 
     Attributes:
         row: index of the source row in the whole load, counted from 0; None if unknown.
-        file: the file of the row, if the source is files; else None.
+        file: the path of the row's file; None if unknown, or if the source is not files.
         row_in_file: the row's index in the file, counted from 0; None if ``file`` is None.
         line: the physical line in which the row begins, counted from 1, in the uncompressed text of
             the file; None if unknown.

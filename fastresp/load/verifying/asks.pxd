@@ -25,7 +25,9 @@ cdef struct Ask:
     Py_ssize_t commands         # number of covered commands
     Py_ssize_t skipped          # items of the first command that other reads cover
     Py_ssize_t items
-    long long number            # for COUNT: number of items that the source names
+    # COUNT: number of items that the source names. RPUSH, LPUSH: list index at which the items
+    # start. LSET: list index of the item.
+    long long number
 
 
 cdef class Asks:

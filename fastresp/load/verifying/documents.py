@@ -95,7 +95,7 @@ def with_part(document: bytes, place: Place, part: bytes) -> bytes:
     """Return a document after JSON.SET of a part.
 
     Raises:
-        ValueError: a text is not JSON, or the document lacks the parent of the part.
+        ValueError: a text is not JSON, or the document has no place for the part.
     """
     try:
         whole, value = document_of(document), document_of(part)

@@ -21,8 +21,8 @@ __all__ = ["independent", "repairing"]
 def independent(differing: Sequence[Candidate]) -> list[Candidate]:
     """Return the differences that can be repaired and do not depend on unrepairable differences.
 
-    If a difference can't be repaired, such as a key of the wrong type, all differences of its key
-    are omitted, and all differences of later commands of its row.
+    If a difference can't be repaired, such as a key of the wrong type, all differences of the same
+    key are omitted, and all differences of later commands of the same row.
 
     Args:
         differing: the differences, in the order of the source.

@@ -56,7 +56,9 @@ cdef struct LastVerb:
 cdef struct Statement:
     Form form
     Clock clock
-    long long time              # time to live in ms; for COUNT: number of items
+    # Time to live in ms. COUNT: number of items. RPUSH, LPUSH: list index at which the items start.
+    # JSON.SET: 0 if the path is the whole document.
+    long long time
     bint keeps_time             # whether an existing time to live is kept
     const Verb *verb
     const char *key
@@ -95,5 +97,5 @@ cdef inline bint is_absolute(Clock clock) noexcept nogil:
 
 
 cdef inline bint makes_key(const Statement *s) noexcept nogil:
-    """Return whether a command replaces the whole key, even if the time to live is kept."""
+    """Return whether a command replaces or deletes whole keys, even if it keeps times to live."""
     return s.form == TEXT or s.form == TEXTS or s.form == GONE or s.form == DOCUMENT and s.time == 0

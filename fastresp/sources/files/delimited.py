@@ -49,7 +49,7 @@ def header_of(data: Input, kind: str, options: FileOptions) -> list[str]:
 
 
 def checked_text(data: Input, kind: str, options: FileOptions) -> CheckedText:
-    """Return the file's text, whose quotes are checked, without a byte order mark."""
+    """Return the file's text with checked quotes, and without a byte order mark."""
     head = data.read(BLOCK_BYTES)
     head = head.removeprefix(codecs.BOM_UTF8)
     data.put_back(head)
@@ -93,7 +93,7 @@ def _taken(text: CheckedText, kind: str, options: FileOptions) -> list[str]:
 
 
 def _header(text: CheckedText, kind: str, options: FileOptions) -> Sequence[str | None]:
-    """Return the names in the first line; None for a name that is empty and not quoted."""
+    """Return the names in the first line; a name that is empty and not quoted is None."""
     data, quote = text.file, re.escape(text.dialect.quote.encode())
     pattern = re.compile(HEADER.replace(b'"', quote) if quote else PLAIN_HEADER)
     head = data.read(BLOCK_BYTES)
@@ -127,7 +127,7 @@ def _header(text: CheckedText, kind: str, options: FileOptions) -> Sequence[str 
 
 
 def _fields(line: str, dialect: Dialect) -> list[str | None]:
-    """Return the fields of a line; None for a field that is empty and not quoted, as Arrow does."""
+    """Return the fields of a line, as Arrow does; a field that is empty and not quoted is None."""
     most = line.count(dialect.delimiter) + 1
     text = f"{line}\n".encode()
     table = arrow_csv.read_csv(

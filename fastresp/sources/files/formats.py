@@ -235,7 +235,7 @@ def checksums_of(path: str) -> bool:
 
 
 def rows_about(path: str, kind: str) -> int | None:
-    """Estimate the number of rows of a text file from the length of some lines; None if unknown."""
+    """Estimate the number of rows of a text file from parts of the file; None if unknown."""
     if kind not in ("csv", "tsv", "jsonl", "lines") or not os.path.isfile(path):
         return None
     size, read, lines = os.path.getsize(path), 0, 0

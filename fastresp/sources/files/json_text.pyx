@@ -195,7 +195,8 @@ def unmark(const int[::1] offsets, const unsigned char[::1] text):
         text: the text of all strings.
 
     Returns:
-        The number of strings that had MARK and, if any, the new offsets and text.
+        The number of strings that had MARK; the new offsets; and the new text. The offsets and the
+        text are None if no string had MARK.
     """
     cdef Py_ssize_t i, size, n = 0, count = offsets.shape[0] - 1
     cdef const unsigned char *p

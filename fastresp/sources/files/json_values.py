@@ -293,7 +293,7 @@ def _joined(objects: list[bytes | None]) -> bytes:
 
 
 def _column(lines: bytes, name: str) -> tuple[pa.Buffer | None, list[bytes | None]]:
-    """Return the validity bitmap and the values of a field; None for a missing or null value.
+    """Return the validity bitmap and the values of a field; a missing or null value is None.
 
     A value that is not a JSON string begins with MARK.
     """

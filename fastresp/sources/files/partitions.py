@@ -127,7 +127,7 @@ class Partitions:
         """Check that the file's own column has the value that the folder names.
 
         Raises:
-            SourceError: the values differ.
+            SourceError: the column has another value.
         """
         import pyarrow as pa
         import pyarrow.compute as pc  # takes 30 ms

@@ -121,7 +121,10 @@ cdef class Quotes:
         return b"".join(pieces)
 
     def finish(self):
-        """End the text, and return the byte that was kept back, if any; a quote closes a field."""
+        """End the text, and return the byte that ``feed()`` kept back; empty if there is no byte.
+
+        If the byte is a quote, it closes the open field.
+        """
         held, self._held = self._held, b""
         if held == bytes([self._quote]):
             self.opened = 0

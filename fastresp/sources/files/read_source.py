@@ -256,6 +256,7 @@ def _options(
     """Check and collect the user's options for text files.
 
     Raises:
+        TypeError: ``columns`` or ``null_values`` is a string.
         ValueError: an option is invalid.
     """
     ends_lines = delimiter == "\0" and format == "lines"

@@ -187,6 +187,7 @@ class BadRows:
         encoding: the encoding of the source, also used for that file; None for UTF-8.
 
     Attributes:
+        skip: whether rows are skipped, rather than an error.
         count: number of rows skipped.
         before: for each skipped row, the number of earlier rows in the same file, if known.
     """

@@ -112,6 +112,7 @@ def remote_files(url: str) -> list[RemotePath]:
 
     Raises:
         SourceError: no file exists, or a file can't be requested.
+        IsADirectoryError: the URL is a directory.
         ValueError: the URL has a password, or its scheme is unknown.
         ImportError: a package for the URL's scheme is not installed.
     """
@@ -162,6 +163,7 @@ def state_of(url: str) -> RemoteState:
 
     Raises:
         SourceError: the file does not exist, or can't be requested.
+        IsADirectoryError: the URL is a directory.
     """
     with _asking(url) as system:
         system.invalidate_cache()

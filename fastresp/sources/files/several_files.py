@@ -118,7 +118,7 @@ class SeveralFiles:
             The columns of the first batch.
 
         Raises:
-            SourceError: the columns differ.
+            SourceError: the columns of two files differ.
         """
         try:
             return self._open()
@@ -373,7 +373,7 @@ class SeveralFiles:
         """Return a batch of the open file with all columns, in the order of the first file.
 
         Raises:
-            SourceError: the columns differ.
+            SourceError: the columns differ from the columns of the first file.
         """
         batch = self._partitions[self._index].batch(read)
         own = batch.schema
@@ -395,7 +395,7 @@ class SeveralFiles:
         """Return the columns of a file in the order of the first file.
 
         Raises:
-            SourceError: the columns differ.
+            SourceError: the columns differ from the columns of the first file.
         """
         if self._columns in (None, found.names) or self._is_any(name):
             return found

@@ -302,7 +302,7 @@ class Table:
         return run
 
     def rows_about(self) -> int | None:
-        """Estimate the number of rows from some lines of every file; None if unknown."""
+        """Estimate the number of rows from parts of every file; None if unknown."""
         return self._total(imported("pyarrow", ".formats").rows_about)
 
     def _counted(self) -> int | None:
