@@ -135,7 +135,7 @@ class ListConnection:
             self._core.add(chunk)
 
     def until(self, reached: Callable[[], bool]) -> Steps[None]:
-        """Send and receive until ``reached()``, which must call ``take()``, returns True.
+        """Send and receive until ``reached()``, which is called after each step, returns True.
 
         Raises:
             LostConnection: the connection was lost first.

@@ -39,8 +39,8 @@ class SlotMoved(CommandError):
 def as_slot_moved(error: CommandError) -> CommandError:
     """Return a node's error, converted to a SlotMoved if the command must be resent.
 
-    TRYAGAIN means that some keys of a command are on the old node, and some on the new node. With
-    ASK, only a command with one key could be resent immediately, so the call also waits.
+    After TRYAGAIN, the call waits, since some keys of the command are on the old node, and some on
+    the new node. After ASK, it waits since only a command with one key could be resent immediately.
     """
     text = error.text
     words = text.encode(errors="replace")

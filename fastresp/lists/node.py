@@ -61,7 +61,7 @@ class Node:
         raise failed
 
     def suspect(self) -> None:
-        """Move the first known node to the end, since the connection to this node was lost."""
+        """Move the first known node to the end, since this node could not be used."""
         first, *others = self._known
         self._known = [*others, first]
 

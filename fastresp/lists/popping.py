@@ -209,7 +209,7 @@ class Popping:
     def recovering(self) -> Callable[[], Steps[int]]:
         """Return a generator function that puts back the items of consumers with an expired lease.
 
-        The generator returns the number of items, even if the call was repeated.
+        The generator returns the number of items put back, counting all attempts of the call.
         """
         count = 0
 

@@ -89,7 +89,7 @@ class Push:
         self._later = 0  # number of items pushed after a refused item
 
     def begun_over(self, core: ReplyCore) -> bool:
-        """Return whether the push has sent commands over this connection."""
+        """Return whether the push was started or continued over this connection."""
         return self._over is not None and self._over[0] is core
 
     def resume(self, core: ReplyCore) -> None:

@@ -44,7 +44,7 @@ class HashFields:
             yield batch
 
     def ignores(self, text: str) -> bool:
-        """Return whether an error means that a key changed its type after SCAN found the key."""
+        """Return whether to ignore an error: a key changed its type after SCAN found the key."""
         return self.found and text.startswith("WRONGTYPE ")
 
     def error(self, text: str, key: bytes, index: int) -> CommandError:

@@ -162,7 +162,10 @@ class Rest:
         )
 
     def _request(self, node: Node, key: bytes, *arguments: Any, asks: bool) -> tuple[Any, Any]:
-        """Send a request to a node; return the reply, which may be an error, and the connection."""
+        """Send a request to a node; return the reply, which may be an error, and the connection.
+
+        If the key has changed its type, the reply has no entries.
+        """
         from redis import RedisError, ResponseError
         from redis.exceptions import AskError, ClusterDownError, MovedError, TryAgainError
 

@@ -136,7 +136,7 @@ class Scan:
         Each scan returns keys of all wanted slots, since a moving slot has keys on two nodes.
 
         Raises:
-            TransportError: a node does not say which slots it is importing.
+            TransportError: a connection was lost, or a node does not reply.
         """
         wanted = None if self._slots is None else mask_of(self._slots)
         for number, (server, connection) in enumerate(opened):

@@ -81,10 +81,10 @@ def other_type(key: str, kind: str) -> SourceError:
 def check_found(
     target: Pattern, kind: str | None, server: ServerLike | Server, timeout: float | None
 ) -> bool:
-    """Check the type of the first key that SCAN finds for a pattern.
+    """Check the type of the first existing key that SCAN finds for a pattern.
 
     Returns:
-        True if the key has the wanted type; False if no key matches.
+        True if the key has the wanted type, by default ``"hash"``; False if no key matches.
 
     Raises:
         SourceError: the key has a different type; the message names the key and its type.

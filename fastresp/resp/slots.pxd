@@ -93,7 +93,7 @@ cdef inline const char *start_of(Chunk chunk, Py_ssize_t index) noexcept:
 
 
 cdef inline bint same_head(const char *p, const char *head, Py_ssize_t size) noexcept nogil:
-    """Return whether ``size`` bytes are equal, at least 8, without calling memcmp()."""
+    """Return whether two texts of ``size`` bytes, at least 8, are equal; call no memcmp()."""
     cdef uint64_t a, b
     cdef Py_ssize_t i = 0
     while i + 8 < size:

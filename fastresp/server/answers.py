@@ -334,8 +334,8 @@ def _expect(reply: bytes, found: Any, question: str, place: str) -> None:
 def _call(connection: Any, *command: str | bytes) -> Any:
     """Send a command over a redis-py connection, and return the reply; raises as redis-py does.
 
-    If the connection is closed, the error names the command: some proxies close it at unknown
-    commands.
+    If the connection is closed, the error names the command: some proxies close a connection
+    because of an unknown command.
     """
     import redis
 
@@ -382,7 +382,7 @@ def _refusal(error: Exception, script: bytes) -> CommandError:
 
 
 def _settings(reply: Any) -> dict[str, int]:
-    """Return the numbers in a reply to CONFIG GET; empty for any other reply."""
+    """Return the settings in a reply to CONFIG GET whose values are numbers."""
     found: dict[str, int] = {}
     pairs = list(reply) if isinstance(reply, list | tuple) else []
     for name, value in zip(pairs[::2], pairs[1::2], strict=False):

@@ -89,7 +89,7 @@ class LocalServer:
             time.sleep(0.005)
 
     def _listens(self) -> bool:
-        """Return whether the server accepts connections, which starts after its socket exists."""
+        """Return whether the server accepts connections; before that, its socket may exist."""
         with socket.socket(socket.AF_UNIX) as probe:
             probe.settimeout(PROBE_TIMEOUT_S)
             try:

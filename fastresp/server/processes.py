@@ -81,7 +81,7 @@ class Processes:
 
         Returns:
             A description of the loss; empty if the server is the same process, has kept its data,
-            or does not answer INFO.
+            does not answer INFO, or was never asked.
 
         Raises:
             TransportError: the connection was lost.
@@ -98,7 +98,7 @@ class Processes:
         return f"the server at {server} was restarted or replaced, and {state}"
 
     def keep(self, nodes: Iterable[Address]) -> None:
-        """Forget all other nodes: if one of these is promoted later, it has copied its data."""
+        """Forget all nodes except these. If another node is promoted later, its data is a copy."""
         self._known = {node: self._known[node] for node in nodes if node in self._known}
 
     def reopened(self, server: Reached, opening: Callable[[], list[Any]]) -> tuple[list[Any], str]:

@@ -101,7 +101,7 @@ def words_of(program: str, *options: str) -> bytes:
     """Run a program with an option such as ``--version``; return the start of its output.
 
     Raises:
-        TransportError: the program can't be started, or does not end.
+        TransportError: the program can't be started, or does not end in time.
     """
     command = [program, *options]
     try:

@@ -80,7 +80,7 @@ def rehearsal_of(template: Template | None) -> list[Rehearsed]:
 
 
 def without_items(template: Template | None) -> list[tuple[bytes, ...]]:
-    """Return the template's commands with items, as sent for a row without any items."""
+    """Return the commands with ``{*list}`` or ``{**}``, as sent for a row without any items."""
     found = []
     for command in () if template is None else template.commands:
         several = [any(isinstance(part, Items | Pairs) for part in parts) for parts in command]

@@ -247,7 +247,7 @@ class Server:
             return [first, *more], answers
 
     def open_again(self, count: int, timeout: float | None) -> list[Any]:
-        """Open connections as ``open_all()`` does, to a server that has been checked."""
+        """Open connections as ``open_all()`` does; return only the connections."""
         connections, _ = self.open_all(count, timeout)
         return connections
 

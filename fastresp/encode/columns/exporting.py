@@ -54,6 +54,7 @@ def exported(data: Any) -> Exported:
 
     Raises:
         SourceError: the export would lose names or values.
+        ImportError: a pandas DataFrame needs pyarrow, which is not installed.
         ValueError, TypeError, OverflowError, NotImplementedError: pandas can't export the data.
     """
     if _of(data, "pandas", "DataFrame"):

@@ -62,7 +62,7 @@ cdef void read_value_command(ValueCommand *m, const char *p, const char *end) no
 
 
 cdef str why_refused(const ValueCommand *m):
-    """Return why a server would refuse a command that creates a value; None for a valid command."""
+    """Return why a command that creates a value can't be serialised; None if it can."""
     cdef const char *p = m.items
     cdef const char *text
     cdef long long size

@@ -243,7 +243,7 @@ cdef class Serializer:
         return self.gather(m, row)
 
     cdef int check(self, const ValueCommand *m, bint joins, long long row) except -1:
-        """Refuse a command that the server would refuse, or that can't follow its predecessor."""
+        """Refuse a command that can't be serialised, or that can't follow its predecessor."""
         cdef str words = None
         if m.verb == OTHER or (m.verb == STRING and not self.file):
             kinds = "string, hash, list, set or sorted set"[0 if self.file else 8:]
