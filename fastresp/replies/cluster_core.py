@@ -435,7 +435,7 @@ class ClusterCore:
                 raise LostConnection
 
     def _waiting(self) -> Steps[None]:
-        """Wait for replies; if none are due, resend postponed commands."""
+        """Wait for replies; if all sent commands are answered, resend postponed commands."""
         waits = waits_of(self._all)
         if not waits:
             assert self.postponed, "the next reply is not in flight"

@@ -115,8 +115,8 @@ class Recovery:
         """Pause, and send postponed commands to the current owners of their slots.
 
         Args:
-            nodes: all nodes. No reply may be due, except at nodes that stopped reading
-                (``is_full``).
+            nodes: all nodes. All sent commands must be answered, except at nodes that stopped
+                reading (``is_full``).
 
         Raises:
             TransportError: commands have waited too long, or can't be sent in order.
@@ -150,7 +150,7 @@ class Recovery:
         """Give up silent nodes that no longer own slots; return whether the topology was queried.
 
         Args:
-            waits: the nodes whose replies are due.
+            waits: the nodes that have not answered all sent commands.
             nodes: all nodes.
         """
         now = time.monotonic()

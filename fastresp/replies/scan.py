@@ -166,7 +166,7 @@ class Scan:
 
         Args:
             part: the scan to replace.
-            failed: why it must be replaced.
+            failed: why the scan must be replaced.
             opened: opens and returns the new scans.
 
         Raises:

@@ -38,7 +38,7 @@ cdef class Chunk:
     cdef readonly array rows            # 'q': source row of each command
     cdef readonly int lane              # index of the connection for the chunk; -1 for any
     cdef readonly array places          # 'q': source index of each command; None if consecutive
-    cdef array done                     # 'q': rows covered up to each command; None if one by each
+    cdef array done                     # 'q': rows covered up to each command; None for 1, 2, 3...
     cdef Py_ssize_t rows_before         # number of rows covered by earlier chunks of all lanes
     cdef public bint fence              # whether later chunks wait for the replies to this chunk
     cdef public bint answered           # for a fence, whether all replies have arrived

@@ -22,8 +22,8 @@ cdef struct Part:
 
 cdef class Share:
     cdef Buffer out
-    cdef array places                   # 'q': source index of each command; None if it is the row
-    cdef array done                     # 'q': rows covered up to each command; None if one by each
+    cdef array places                   # 'q': source index of each command; None if equal to rows
+    cdef array done                     # 'q': rows covered up to each command; None for 1, 2, 3...
     cdef Py_ssize_t rows                # number of rows covered
     cdef int reserve(self, Part *part, bint plain) except -1
     cdef int widen(self) except -1

@@ -53,7 +53,7 @@ class Answers:
     positions: dict[bytes, tuple[int, int, int]] = field(default_factory=dict)
     # Whether the server has the Search module. If requested, ``indexes`` has the index names.
     searches: bool = False
-    # The Processes that answered over the first connections; None if they were not asked for.
+    # The Processes that answered over the first connections; None if not requested.
     processes: Any = None
     indexes: tuple[bytes, ...] = ()
     # Whether the server evicts keys when it reaches maxmemory.

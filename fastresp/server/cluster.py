@@ -185,7 +185,7 @@ class Held(NamedTuple):
         own: slots that the node serves.
         getting: slots that the node is importing.
         giving: own slots that the node is migrating to other nodes.
-        to: host and port of the nodes that import these slots, and may not serve any slot yet.
+        to: host and port of the nodes that import ``giving``, and may not serve any slot yet.
     """
 
     own: frozenset[int] = frozenset()

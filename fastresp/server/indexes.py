@@ -25,7 +25,7 @@ class Index:
 
     Attributes:
         name: name of the index.
-        kind: the type of its keys, ``"HASH"`` or ``"JSON"``.
+        kind: the type of the indexed keys, ``"HASH"`` or ``"JSON"``.
         prefixes: the prefixes of the keys; an empty prefix means all keys.
         documents: number of indexed documents.
         scanning: whether the scan of existing keys is running, or waits for another index's scan.

@@ -16,7 +16,7 @@ __all__ = ["answer", "run", "stream", "wait_for"]
 
 T = TypeVar("T")
 
-# Seconds after which an idle source counts as paused.
+# Seconds between two calls of ``Asking.meanwhile`` while a task waits for a source.
 PAUSE_SECONDS = 0.02
 
 

@@ -155,7 +155,7 @@ class Transport:
 
         Args:
             error: the exception, to which the report is added.
-            rest: receives the number of accepted commands, and returns the chunks that follow them.
+            rest: receives the number of accepted commands, and returns the remaining chunks.
             following: resends commands; not called after a Ctrl-C.
             locating: finds the file and the line of errors; not called after a Ctrl-C.
         """

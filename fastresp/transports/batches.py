@@ -36,7 +36,7 @@ class BatchedWindow(ResendingWindow):
     # that does not.
     _noted = 0
     _with_others = -1
-    # Number of received replies, whether or not replicas have confirmed their commands.
+    # Number of received replies, whether or not the commands are confirmed to be durable.
     _came = 0
 
     @property

@@ -53,7 +53,7 @@ class Lane(Connection):
 
     Attributes:
         heir: the lane that replaces this lane after an idle disconnect.
-        lost_at: when the connection was lost, if its commands wait for a new connection; else None.
+        lost_at: when the connection was lost, if its commands wait for a new one; otherwise None.
         cause: why the connection was lost.
     """
 

@@ -33,7 +33,7 @@ from .window import Sending
 __all__ = ["Nodes", "close_all_late"]
 
 # Minimum seconds between topology refreshes while commands wait for a node. The interval is also
-# at least this multiple of the last refresh's duration, since no node is served during it.
+# at least this multiple of the last refresh's duration: no node is served during a refresh.
 LOOK_S = 0.1
 LOOKS_APART = 3
 LOOK_MOST_S = 5.0

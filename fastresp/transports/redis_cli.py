@@ -165,9 +165,9 @@ class RedisCli(Transport):
         if user or password:
             # Like redis-py: a user without a password logs in with an empty password.
             environment["REDISCLI_AUTH"] = password or ""
-        # Its input is a socket, not a pipe. A pipe is writable as soon as a page is free, so this
-        # process and redis-cli switch every 16 KiB. A socket is writable when three quarters of
-        # its buffer are free. So there are a tenth of the switches, and a piece always fits.
+        # redis-cli's input is a socket. A pipe is writable as soon as a page is free, so this
+        # process and redis-cli would switch every 16 KiB. A socket is writable when three quarters
+        # of its buffer are free. So there are a tenth of the switches, and a piece always fits.
         with needed_for(f"{program} can't be started"):
             ours, theirs = socket.socketpair()
         self._input = ours

@@ -54,8 +54,9 @@ class ResendingWindow(Window):
         self._refused: dict[int, Refused] = {}
         # Collects the commands to resend over any connection; None if this never happens.
         self.retries: Retries | None = None
-        # Parses redirects of the lane's server; and the number of the lane.
+        # Parses redirects of the lane's server.
         self.redirect: Callable[[str], Redirect | None] = partial(redirect_of, host="")
+        # The number of the lane.
         self.lane = -1
         # (checked replies, commands to resend over any connection, replies that refuse them).
         # Replaced atomically.
@@ -75,14 +76,14 @@ class ResendingWindow(Window):
         # The confirmation that commands need to count as acknowledged; None if they need none.
         self.confirmation: Confirmation | None = None
         self.stopped = False
-        # Whether fastresp's own commands, such as WAIT or ASKING, were added; then why commands are
-        # not confirmed.
+        # Whether fastresp's own commands, such as WAIT or ASKING, were added.
         self._has_own = False
+        # Why commands are not confirmed; empty if no confirmation has failed.
         self.unconfirmed = ""
         # The pending confirmation: (index of its reply, number of commands that it covers). There
-        # is only one, since a server that syncs once a second needs a second for each. Next, the
-        # numbers of confirmed replies and commands.
+        # is only one, since a server that syncs once a second needs a second for each confirmation.
         self.question: tuple[int, int] | None = None
+        # The numbers of confirmed replies and commands.
         self._confirmed = 0, 0
         # The indexes of later replies that need no confirmation, since they are errors.
         self._settled: set[int] = set()

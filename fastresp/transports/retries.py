@@ -265,7 +265,7 @@ class Retries:
                 continue
             nodes.setdefault(slot, set()).add(unit.node)
             portion.append((slot, key, unit))
-        # Sending all units of a slot to one node keeps their order. It redirects if necessary.
+        # Sending all units of a slot to one node keeps their order. The node may redirect them.
         return [
             (slot, key, unit if len(nodes[slot]) == 1 else unit._replace(node=None))
             for slot, key, unit in portion

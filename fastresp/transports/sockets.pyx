@@ -30,7 +30,7 @@ cdef extern from "Python.h":
 READ_BYTES = 1 << 16
 cdef Py_ssize_t MOST_BYTES = READ_BYTES
 # Waking a sleeping process takes 100 us on a virtual machine, about as long as a server needs to
-# pop 1,000 items. So poll for this long before sleeping, and yield the core meanwhile.
+# pop 1,000 items. So poll for this long before sleeping, and yield the CPU between polls.
 cdef long long AWAKE_NS = 200_000
 cdef int NAP_MS = 500
 

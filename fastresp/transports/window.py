@@ -45,7 +45,7 @@ class Sending:
         end_command: index after the last command.
         first_reply: index of the first reply; merged commands share a reply.
         end_reply: index after the last reply.
-        written: sizes of the sent pieces; the sender appends to it.
+        written: list of the sizes of the sent pieces; the sender appends to this list.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class Sending:
 
     @property
     def whole(self) -> int:
-        """Number of replies due for the chunk's wholly sent commands."""
+        """Number of replies that the chunk's wholly sent commands get, received or not."""
         return bisect.bisect_right(self.chunk.ends, self.at)
 
     @property
@@ -182,7 +182,7 @@ class Window:
 
     Args:
         most_bytes: the window is full if the held chunks use at least this much memory.
-        most_commands: the window is full if at least this number of replies is due.
+        most_commands: the window is full if at least this number of replies is missing.
 
     Attributes:
         acknowledged: number of received replies, which arrive in the order of the commands.
@@ -221,7 +221,7 @@ class Window:
 
     @property
     def made(self) -> int:
-        """Number of replies due for all commands that were added to the window."""
+        """Number of replies that all commands added to the window get, received or not."""
         last = self.last
         return last.end_reply if last else 0
 
@@ -269,7 +269,7 @@ class Window:
 
     @property
     def sent(self) -> int:
-        """Number of replies due for all sent commands."""
+        """Number of replies that all wholly sent commands get, received or not."""
         sending = self.sending
         if sending is not None:
             return sending.first_reply + sending.whole
@@ -306,7 +306,7 @@ class Window:
 
     @property
     def begun(self) -> int:
-        """Number of replies due for all sent commands, including a partially sent command."""
+        """Like ``sent``, but including the reply to a partially sent command."""
         sending = self.sending
         return self.sent + (1 if sending is not None and sending.underway else 0)
 

@@ -18,7 +18,7 @@ cdef struct Value:
     Kind kind
     Word *words
     Py_ssize_t size                     # number of words
-    Py_ssize_t *ends                    # for each command, total words of it and earlier commands
+    Py_ssize_t *ends                    # for each command, the number of words up to its end
     Py_ssize_t commands
 
 
