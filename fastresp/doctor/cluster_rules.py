@@ -37,7 +37,7 @@ ClusterRule: TypeAlias = Callable[[Cluster, Mapping[str, Findings]], Verdict | N
 
 
 def names(places: Sequence[str], most: int = NAMED) -> str:
-    """Return the names of nodes as text; if there are many, only the first names."""
+    """Return the names of nodes as text; if there are many, the first names and a number."""
     more = len(places) - most
     if more <= 1:
         return ", ".join(places)

@@ -231,7 +231,7 @@ def _cores(pid: int | None) -> int | None:
 
 
 def unix_server(server: Server, path: str) -> Server:
-    """Return a Server that connects to a server's unix socket as the same user."""
+    """Return a Server for the unix socket of ``server``, with the same user and database."""
     import redis
 
     names = ("db", "username", "password", "credential_provider")

@@ -103,7 +103,7 @@ def _pairs(reply: Any) -> dict[str, Any]:
 def latency_spikes(questions: Questions, now: float) -> dict[str, float]:
     """Return the longest latency spike of each event in the last day, in milliseconds.
 
-    A server keeps the last 160 spikes of each event, and the longest spike since its start.
+    A server keeps only the last 160 spikes of each event, so earlier spikes may be missing.
     """
     found = {}
     for event in questions.ask("LATENCY", "LATEST") or []:

@@ -217,7 +217,7 @@ def watch_server(
 
     Raises:
         FastrespError: the counters were reset during the watch.
-        TransportError: the server refuses INFO, was restarted, or the connection was lost.
+        TransportError: the server refuses INFO or was restarted, or the connection was lost.
     """
     watching = Watching(server, questions)
     watching.begin()
@@ -226,7 +226,7 @@ def watch_server(
 
 
 def _silence(questions: Questions) -> float:
-    """Return the maximum seconds of silence: less than the server's idle ``timeout``."""
+    """Return the longest allowed silence in seconds: less than the server's idle ``timeout``."""
     reply = questions.ask("CONFIG", "GET", "timeout")
     most = int(reply[1]) if reply else 0
     return min(SILENCE_S, most / 2) if most else SILENCE_S

@@ -389,7 +389,7 @@ def _problems(
 
 
 def _full(data: str, server: str, inquiry: Inquiry, memory: int) -> list[str]:
-    """Return a message if a server lacks free memory for the load; otherwise an empty list."""
+    """Return one message if a server lacks free memory for the load; otherwise no message."""
     if not inquiry.maxmemory or inquiry.used_memory is None:
         return []
     free = inquiry.maxmemory - inquiry.used_memory

@@ -24,7 +24,7 @@ WHOLE = 1_000_000
 
 @contextmanager
 def reporting(progress: Progress, data: Any) -> Iterator[Callable[[Report], object] | None]:
-    """Yield a function to call with the live report; None if it need not be called.
+    """Yield the function to call with the live report; None if there is no function.
 
     Args:
         progress: True for a bar on the terminal, or a callable that is called with the Report.

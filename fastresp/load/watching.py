@@ -107,7 +107,7 @@ class Watch:
                     yield work
 
     def _meanwhile(self, wanted: Wanted) -> Wanted:
-        """Return an operation that also calls the observers while an async source pauses."""
+        """Return ``wanted``, changed to also call the observers while an async source pauses."""
         if not isinstance(wanted, Asking) or wanted.meanwhile is None:
             return wanted
         meanwhile = wanted.meanwhile

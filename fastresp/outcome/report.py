@@ -131,7 +131,7 @@ class Report(Displayed):
         return self.bytes_sent / self.seconds if self.seconds else 0.0
 
     def count_error(self, text: str, count: int = 1) -> None:
-        """Count errors by code. ``text`` may be only the start of their text."""
+        """Count errors by code; ``text`` is the text of the errors, or the start of the text."""
         codes = self.errors_by_code
         code = text[:CODE_CHARACTERS].partition(" ")[0]
         if code not in codes:

@@ -135,7 +135,7 @@ def _is_raised(error: BaseException) -> bool:
 
 
 def _is_expected(error: BaseException) -> bool:
-    """Return whether an error does not indicate a bug in fastresp."""
+    """Return whether an error may occur without a bug in fastresp."""
     if not isinstance(error, Exception) or isinstance(error, OSError):
         return True
     *_, last = _entries(error.__traceback__)

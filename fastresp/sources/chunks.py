@@ -137,6 +137,7 @@ class Chunks:
         """Return the next chunk; None at the end of the source, or if ``waits`` is True.
 
         Raises:
+            EncodeError, TemplateError, SourceError: a row can't be read or encoded.
             TransportError: the process is a forked child of the process that opened the connection.
                 The parent's threads and event loop do not run in the child, so no wait could end.
         """
@@ -188,7 +189,7 @@ class Chunks:
         """Return the chunks of the rows that have arrived; the caller removes each chunk it sends.
 
         Raises:
-            EncodeError, TemplateError: as ``next()``.
+            EncodeError, TemplateError: a row can't be encoded.
         """
         self._drop_given()
         if self._router is not None:

@@ -59,7 +59,7 @@ def compare_push(commands: int, announce: Announce) -> Comparison:
         announce: called with the progress, between the timed parts.
 
     Raises:
-        FastrespError: a program is missing or failed, or the server's data differs.
+        FastrespError: a program is missing or failed, or the server's data is not what was sent.
     """
     command = ("LPUSH", KEY, PAYLOAD)
     with Workbench.open(need_cli=False) as workbench:

@@ -45,7 +45,7 @@ class Done:
 
     @property
     def most(self) -> int:
-        """The number of rows that earlier loads have reached: the source must have that many."""
+        """The number of rows that earlier loads have reached, and that the source must have."""
         return max(self.rows, *self.ran)
 
     @property

@@ -77,7 +77,7 @@ class Markers:
         return len(self.keys) > 1
 
     def begin(self, generation: str, fence: str) -> None:
-        """Set what the markers' values start with: the generation, and the token, if any."""
+        """Set the prefix of all values: the generation, and ``fence``, the loader's token."""
         self._generation = f"{generation}:".encode() if self.several else b""
         self.prefix = self._generation + (f"{fence}:".encode() if fence else b"")
 

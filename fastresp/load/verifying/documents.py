@@ -61,7 +61,7 @@ class Places:
         return [] if place is None else [*self._in.get((key, place), ())]
 
     def around(self, key: bytes, place: Place | None) -> list[tuple[Any, Place]]:
-        """Return the slots of parts that contain a location, with the location in each part."""
+        """Return the slots of parts that contain a location, each with the location in the part."""
         return [
             (slot, place[size:])
             for size in range(len(place))

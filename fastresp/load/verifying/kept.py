@@ -190,7 +190,7 @@ class Kept:
                 self.unknown += 1
 
     def remake(self, key: bytes) -> None:
-        """Forget the missing items of a key: it may have expired before a later row created it."""
+        """Forget the missing items of a key that may have expired before a later row created it."""
         for slot in [*self._lacking.get(key, ())]:
             self._drop(slot)
 
@@ -233,7 +233,14 @@ class Kept:
         return -1 if found is None else found[1]
 
     def open(self, key: bytes, verb: bytes, known: int, row: int) -> None:
-        """Note a key that has more items than the source has named."""
+        """Note a key that has more items than the source has named.
+
+        Args:
+            key: the key.
+            verb: the name of the command that counts the items.
+            known: number of items that the source has named.
+            row: index of the last row that named an item.
+        """
         self._open[key] = (verb, known, row)
 
     def close(self, key: bytes) -> None:

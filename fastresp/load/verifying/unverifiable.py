@@ -62,7 +62,7 @@ def check_names(names: list[str] | None, template: Template | None) -> None:
 
 
 def check_template(template: Template | None) -> None:
-    """Refuse commands of a template that can't be verified in any row.
+    """Refuse a template with a command that can't be verified, whatever the row.
 
     Raises:
         TemplateError: a command has an option such as NX, or sets a time to live before its key

@@ -63,7 +63,7 @@ def _names(text: CheckedText, kind: str, options: FileOptions) -> list[str]:
     """Return the names of the columns.
 
     Raises:
-        SourceError: there are no names, or two columns have the same name, unless it is empty.
+        SourceError: there are no names, or two columns have the same non-empty name.
     """
     names = _taken(text, kind, options)
     twice = next((name for name, count in Counter(names).items() if name and count > 1), None)

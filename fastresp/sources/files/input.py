@@ -191,7 +191,7 @@ class Input:
 
     @property
     def given(self) -> int:
-        """The number of bytes consumed: read, and neither only peeked at nor put back."""
+        """The number of bytes read, without bytes that were only peeked at or put back."""
         return max(0, self.taken - len(self._head))
 
     @property

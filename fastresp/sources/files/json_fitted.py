@@ -16,7 +16,9 @@ Objects = Callable[[], pa.Array] | None
 
 
 def fitted(array: pa.Array, need: Need, objects: Objects) -> pa.Array:
-    """Return a column with the field named by a placeholder, in a type that fits the placeholder.
+    """Return a column in which the value of a placeholder has a type that fits the placeholder.
+
+    A missing field becomes a field of nulls.
 
     Args:
         array: a column of a block of rows, as Arrow has parsed it.

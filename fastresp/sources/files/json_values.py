@@ -178,7 +178,13 @@ class ValueRows(Rows):
             kinds = found
 
     def _finished(self, name: str, array: pa.Array, split: Split) -> tuple[pa.Field, pa.Array]:
-        """Return a column that a template looks into, or that folders name, in its final form."""
+        """Return the field and the array of a column, with a type that fits its placeholders.
+
+        Args:
+            name: a column that a template looks into, or that folders name.
+            array: the values, as parsed.
+            split: the rows.
+        """
         if name in self._typed:
             field = typed_field(name, array, False)
             array = typed(array, field, name, WITHIN)

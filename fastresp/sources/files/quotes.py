@@ -97,7 +97,11 @@ def _proved(head: bytes, header: bool) -> bool:
 
 
 def _fits(text: str, *, whole: bool) -> bool:
-    """Return whether all rows have the same number of fields if fields may be quoted."""
+    """Return whether all rows have the same number of fields if fields may be quoted.
+
+    Args:
+        whole: whether the text is complete; if not, the last row is ignored.
+    """
     widths: list[int] = []
     try:
         widths += (len(row) for row in Dialect("\t").rows(text, strict=whole) if row)

@@ -36,7 +36,7 @@ class Run(Protocol):
         """End the thread's current wait; called by other threads."""
 
     def fraction(self, rows: int | None = None) -> float | None:
-        """Return which share of the source the first ``rows`` rows are, from 0 to 1.
+        """Return the share of the source that the first ``rows`` rows make up, from 0 to 1.
 
         Args:
             rows: number of rows; None for all rows read so far.

@@ -287,7 +287,10 @@ class RespEncoder:
             raise CheckpointError(f"a load of {self._file.name} begins with its first command")
 
     def chunks(self, rows: Iterable[bytes]) -> Iterator[Chunk]:
-        """Yield the commands of an iterable of blocks as chunks.
+        """Yield the commands of a RESP file as chunks.
+
+        Args:
+            rows: the blocks of the file, as ``RespFile.blocks()`` returns them.
 
         Raises:
             EncodeError: an argument is larger than the server accepts. If the file was checked

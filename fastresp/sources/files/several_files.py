@@ -127,7 +127,7 @@ class SeveralFiles:
             raise
 
     def _open(self) -> pa.Schema:
-        """Open the first file with wanted rows."""
+        """Open the first file with wanted rows; return the columns of the first batch."""
         while self._index + 1 < len(self._sources):
             path, kind = self._sources[self._index], self._kinds[self._index]
             rows = rows_of(path, kind) if kind == "parquet" and isinstance(path, str) else None
@@ -252,7 +252,7 @@ class SeveralFiles:
         return self._reading.bad.count
 
     def fraction(self, rows: int | None = None) -> float | None:
-        """Return which share of the files the first ``rows`` rows are, from 0 to 1.
+        """Return the share of the files that the first ``rows`` rows make up, from 0 to 1.
 
         The share is measured in bytes of the files, or in rows if the number of rows is known.
 

@@ -132,7 +132,7 @@ class Table:
         return NotImplemented if rows is None else rows
 
     def fraction(self, rows: int | None = None) -> float | None:
-        """Return which share of the files the first ``rows`` rows are, from 0 to 1.
+        """Return the share of the files that the first ``rows`` rows make up, from 0 to 1.
 
         Args:
             rows: number of rows, which must not decrease from call to call; None for all rows
