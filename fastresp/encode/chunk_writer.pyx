@@ -35,7 +35,7 @@ cdef class ChunkWriter:
 
     @property
     def skipped(self):
-        """The number of commands left out so far because of a null."""
+        """The number of commands left out so far because of a null or for lack of data."""
         return (self.rows - self.start_row) * self.row_commands + self.deletes - self.commands
 
     @property

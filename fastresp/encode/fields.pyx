@@ -78,7 +78,7 @@ cdef class Row(Field):
 
 
 cdef class Rows:
-    """Looks up the fields of rows; most rows have the same type as the previous row."""
+    """Looks up fields in rows, and remembers how to access rows of the last type."""
 
     cdef int classify(self, object row) except -1:
         """Determine how to access the fields of rows of the same type as ``row``."""

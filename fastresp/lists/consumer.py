@@ -71,7 +71,7 @@ class Consumer:
         return self._script(TAKE, n, self.name, self.lease_ms, self.from_left)
 
     def acknowledge(self, count: int) -> Command:
-        """Return the command that acknowledges the caller's first ``count`` items.
+        """Return the command that acknowledges the caller's first ``count`` unacknowledged items.
 
         Items whose earlier acknowledgement is in doubt are also acknowledged.
         """
@@ -87,7 +87,7 @@ class Consumer:
         return max(self._arrived, self._returned + count)
 
     def rejoin(self) -> Command:
-        """Return the command that puts back all items except the caller's.
+        """Return the command that puts back all items that were not returned to the caller.
 
         The reply is the total number of acknowledged items.
         """
@@ -106,7 +106,7 @@ class Consumer:
         return self._script(PUT_BACK, "", self.name, 1, self.from_left, "")
 
     def clear(self) -> Sequence[Command]:
-        """Return the commands that remove all items, and acknowledge the caller's items.
+        """Return the commands that remove all items, and acknowledge the items that the caller has.
 
         The acknowledgement keeps the totals correct even if the reply is lost. Otherwise, later
         items could be deleted by mistake.

@@ -40,7 +40,7 @@ def as_slot_moved(error: CommandError) -> CommandError:
     """Return a node's error, converted to a SlotMoved if the command must be resent.
 
     After TRYAGAIN, the call waits, since some keys of the command are on the old node, and some on
-    the new node. After ASK, it waits since only a command with one key could be resent immediately.
+    the new node. It also waits after ASK: only commands with one key could be resent immediately.
     """
     text = error.text
     words = text.encode(errors="replace")

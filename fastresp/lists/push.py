@@ -258,7 +258,7 @@ class Push:
             raise moved
 
     def lose(self) -> None:
-        """Keep the unsent commands after the connection was lost. No command may be in doubt."""
+        """Keep the unsent commands, to resend them. Call this only if no command is in doubt."""
         self.moved = None
         self._replies.clear()
         self._rows_sent.lose()
@@ -349,7 +349,7 @@ def checked_items(items: Any) -> Any:
 def _commands(name: bytes, maxlen: int | None) -> Template:
     """Return the template of a row: RPUSH or, with ``maxlen``, a transaction.
 
-    It is cached, since parsing takes a fifth of the time of pushing one item.
+    The template is cached, since parsing takes a fifth of the time of pushing one item.
     """
     key = '"' + "".join(f"\\x{byte:02x}" for byte in name) + '"'
     push = f"RPUSH {key} {{*0}}"

@@ -53,7 +53,7 @@ class AtLeastOnce(Popping):
             self._consumer.joined(name)
 
     def _rejoining(self) -> Steps[None]:
-        """Over a new connection, put back all items except the caller's.
+        """Over a new connection, put back all items that were not returned to the caller.
 
         Raises:
             LeaseError: the ``recover()`` of another consumer has put the items back.

@@ -318,7 +318,7 @@ class NodeCore(ReplyCore):
             self._nodes.waiting[place] = reply
 
     def release(self, place: int) -> None:
-        """Stop counting replies to commands before a source index: these replies are yielded."""
+        """Stop counting replies before a source index as in flight, since they are yielded."""
         arrived = self._arrived
         while arrived and arrived[0].last < place:
             gone = arrived.popleft()

@@ -73,7 +73,7 @@ class ReplySizes:
         self._ends = []
 
     def room(self, acknowledged: int) -> int:
-        """Return how many commands may be sent in total after ``acknowledged`` replies."""
+        """Return how many commands may be sent in total once ``acknowledged`` replies arrived."""
         if self._refused:
             return acknowledged + UNKNOWN_IN_FLIGHT
         at, ends = acknowledged - self._first, self._ends

@@ -52,8 +52,8 @@ cdef bytes ONE_KEY = b"$1\r\n1\r\n"
 cdef class BatchedChunk(Chunk):
     """Commands in transactions, with replies to MULTI, to the commands, and to EXEC.
 
-    The reply to EXEC answers all commands of the transaction; its other replies answer none of the
-    commands. A script call has one reply, which counts as the reply to EXEC.
+    The reply to EXEC answers all commands of the transaction; the transaction's other replies
+    answer none of the commands. A script call has one reply, which counts as the reply to EXEC.
 
     Attributes:
         inner: the commands without transactions.

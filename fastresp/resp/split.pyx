@@ -266,7 +266,7 @@ cdef class CommandSplitter:
         return NOT_WHOLE
 
     cdef int check_name(self, long long number) except -1:
-        """Refuse the current argument if it is a name: its ``number`` bytes are too many."""
+        """Refuse a command name of ``number`` bytes, which are too many; allow other arguments."""
         cdef long long n
         cdef const char *header = known_length_end(self.buffer.out.base + self.start + 1, &n)
         if known_length_end(header + 1, &n) == self.buffer.out.base + self.at:

@@ -146,7 +146,7 @@ cdef bint is_in_range(const char *p, const char *exponent) noexcept nogil:
 
 
 cdef bint is_degrees(const char *p, const char *end, int limit) noexcept nogil:
-    """Return whether a text is a plain decimal number between -limit and limit."""
+    """Return whether a text is a plain decimal number above -limit and below limit."""
     cdef const char *whole
     cdef int degrees = 0
     if p < end and p[0] == c'-':

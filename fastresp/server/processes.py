@@ -64,7 +64,7 @@ class Processes:
         self._known: dict[Address, tuple[Process, float]] = {}
 
     def begin(self, opened: Iterable[tuple[Reached, Any]]) -> None:
-        """Ask servers over their redis-py connections, in parallel, and remember their processes.
+        """Send INFO over redis-py connections, read all replies, and remember the processes.
 
         Raises:
             TransportError: a connection was lost.

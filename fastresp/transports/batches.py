@@ -149,7 +149,7 @@ class BatchedWindow(ResendingWindow):
 
     @property
     def sent_commands(self) -> int:
-        """Number of whole commands sent; of commands to acknowledge if the load can't continue."""
+        """Number of whole commands sent, or to acknowledge if the load can't continue."""
         if self.refused_at is None:
             return super().sent_commands
         return self._up_to(self.refused_at[1])[1]

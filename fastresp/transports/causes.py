@@ -51,7 +51,7 @@ REMEDIES = {
 
 
 def remedy_for(words: bytes) -> str:
-    """Return advice on an error reply; "" if it is about the command."""
+    """Return advice on an error reply; "" if there is none for its code."""
     code = words.removeprefix(ABORTED).partition(b" ")[0]
     return REMEDIES.get(code.decode(errors="replace"), "")
 

@@ -14,7 +14,7 @@ class Confirmation(NamedTuple):
     """A command whose reply confirms that earlier commands of the same connection are durable.
 
     Attributes:
-        piece: the command. It waits without a limit; the load's timeout applies.
+        piece: the command, which sets no timeout; the load's timeout applies.
         least: the reply confirms the commands only if the first number in the reply is at least
             this number. After CLIENT UNBLOCK, the first number is lower.
         likely: the likely cause of a missing reply.

@@ -42,7 +42,8 @@ class Connection:
 
     Attributes:
         moved: when bytes were last sent or received.
-        since: when the timeout last started: when bytes were sent or received, or in ``touch()``.
+        since: when the timeout last started: when bytes were last sent or received, or ``touch()``
+            was called.
         heard: when bytes were last received, or ``touch()`` was called.
 
     Args:

@@ -447,7 +447,7 @@ class Lanes:
         return True
 
     def _waits_for_another(self, lane: Lane) -> bool:
-        """Keep a lost lane's commands for a new connection, if allowed; return whether it is."""
+        """If allowed, keep a lost lane's commands for a new connection and return True."""
         assert lane.stream is not None
         cause = lane.stream.lost
         if self.retries is None or self.resumable or isinstance(cause, FINAL):

@@ -306,7 +306,7 @@ class Retries:
 
 
 def ranges(numbers: Sequence[int]) -> str:
-    """Return sorted numbers as text, such as "0-99, 200"; only the first of many ranges."""
+    """Return sorted numbers as text, such as "0-99, 200", with at most MOST_RANGES ranges."""
     found: list[list[int]] = []
     for number in numbers:
         if found and number == found[-1][1] + 1:

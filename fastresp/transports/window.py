@@ -131,7 +131,7 @@ class Sending:
 
         Args:
             most_bytes: maximum size.
-            replies: send only commands that get the first replies, up to this number.
+            replies: send only the commands that the chunk's first ``replies`` replies answer.
         """
         at = self.at
         end = min(at + most_bytes, self.size)
@@ -144,7 +144,7 @@ class Sending:
 
         Args:
             most_bytes: maximum size.
-            replies: send only commands that get the first replies, up to this number.
+            replies: as for ``piece()``.
         """
         at, ends = self.at, self.chunk.ends
         fitting = bisect.bisect_right(ends, at + most_bytes)
@@ -162,7 +162,7 @@ class Sending:
         return self.chunk.command(at, part)
 
     def row_key(self, part: int, words: tuple[bytes, ...] | None, keys: RowKeys) -> str:
-        """Describe the key of a command's row; ``words`` are the arguments, None if large."""
+        """Describe the key of a command's row; ``words`` are the arguments, None if omitted."""
 
         def arguments(other: int) -> tuple[bytes, ...]:
             if other == part:
@@ -227,12 +227,12 @@ class Window:
 
     @property
     def fenced(self) -> bool:
-        """Whether all connections must wait for the last chunk's replies before sending more."""
+        """Whether all connections must wait for the replies to a fence before sending more."""
         return self._fence is not None
 
     @property
     def _fence(self) -> Sending | None:
-        """The chunk that only our own commands may follow until its replies arrive."""
+        """The last fence in this window; None if there is no fence."""
         return next((held for held in reversed(self._held) if held.chunk.fence), None)
 
     @property

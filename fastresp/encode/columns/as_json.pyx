@@ -160,7 +160,7 @@ cdef int put_struct(Out *out, Cell *cell, Py_ssize_t i) noexcept nogil:
 
 
 cdef int put_map(Out *out, Cell *cell, Py_ssize_t i) noexcept nogil:
-    """Write a map: a list of structs with two fields, name and value."""
+    """Write a map, which Arrow stores as a list of structs with two fields, as a JSON object."""
     cdef Py_ssize_t start, end, at, key
     cdef Key *keys
     cdef int fault = put(out, b"{", 1)

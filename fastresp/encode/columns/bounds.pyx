@@ -127,7 +127,7 @@ cdef Py_ssize_t sound_rows(Cell *cell, Py_ssize_t first, Py_ssize_t last) noexce
 cdef Py_ssize_t rising(
     Cell *cell, Py_ssize_t first, Py_ssize_t last, Py_ssize_t length, int64_t most
 ) noexcept nogil:
-    """Return the index of the first value whose offsets decrease or are too large; or ``last``."""
+    """Return the index of the first value with decreasing or too large offsets, or ``last``."""
     cdef Py_ssize_t at = cell.offset + first, n = last - first
     if n <= 0:
         return last
@@ -145,7 +145,7 @@ ctypedef fused Offset:
 cdef Py_ssize_t rising_offsets(
     const Offset *offsets, Py_ssize_t n, Py_ssize_t length, int64_t most
 ) noexcept nogil:
-    """Return the number of leading values whose offsets neither decrease nor are too large.
+    """Return the number of leading values whose offsets neither decrease nor exceed ``most``.
 
     Signed offsets are read as unsigned integers, since C defines unsigned differences. If no offset
     is below 0, the highest bit of a difference means that the offsets decrease.

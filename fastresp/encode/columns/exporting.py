@@ -29,7 +29,7 @@ ALTERED = {"uhugeint", "bit", "time with time zone"}
 
 
 class Described:
-    """Information about a stream of columns that is lost in an Arrow export."""
+    """Information that an Arrow export of a stream of columns loses."""
 
     arrow_schema: Any = None
     unknown: Mapping[str, str] = MappingProxyType({})

@@ -48,7 +48,7 @@ cdef bytes VALUE = b"fastresp.value"
 
 
 cdef int make_plain(Cell *cell, str kind, bytes extension) except -1:
-    """Set a cell to write values of a type that is neither nested nor a time."""
+    """Set a cell to write booleans, numbers other than decimals, strings, bytes or nulls."""
     cell.form = FORM_NUMBER
     if kind == "n":
         cell.text, cell.form = text_of_null, FORM_NULL

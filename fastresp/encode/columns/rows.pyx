@@ -312,7 +312,7 @@ cdef char *put_joined(Job *job, Step *step, Py_ssize_t row, char *p) noexcept no
 
 
 cdef bint is_refused(Job *job, const char *command, const char *end) noexcept with gil:
-    """Return whether a command must be refused because of its name, which the data contains."""
+    """Return whether a command must be refused; check its name, which comes from the data."""
     try:
         check_command(command, end)
         return False

@@ -25,8 +25,8 @@ cdef class Spreader:
 
     Args:
         of_slots: the lane of each slot.
-        serializer: the serializer that made the chunks. If it waits for the reply to a chunk that
-            is split, it then waits for the reply to the last part.
+        serializer: the serializer that made the chunks. If it waits for the reply to a chunk, and
+            the chunk is split, it waits for the reply to the last part instead.
     """
 
     def __cinit__(self, of_slots, Serializer serializer not None):
@@ -42,7 +42,7 @@ cdef class Spreader:
         self.count = max(of_slots) + 1
 
     def spread(self, Chunk chunk not None):
-        """Split a chunk into one chunk per lane; the last one returned has the last command."""
+        """Split a chunk into one chunk per lane; the last returned chunk has the last command."""
         cdef Py_ssize_t count = len(chunk.ends), i, at = 0
         cdef int lane, last = -1
         cdef SerializedChunk whole
