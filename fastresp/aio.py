@@ -157,7 +157,7 @@ async def verify(
     repair: bool = False,
     max_differences: int = of_verify.MOST_DIFFERENCES,
     since: float | None = None,
-    nulls: Nulls = "error",
+    nulls: Nulls = "auto",
     timeout: float | None = 30.0,
     progress: of_verify.Progress = None,
     default: Callable[[Any], Any] | None = None,
@@ -247,6 +247,7 @@ def fetch_hashes(
     binary: bool | Iterable[str] = False,
     timeout: float | None = 30.0,
     batch_rows: int = BATCH_ROWS,
+    max_reply_bytes: int | None = None,
     slots: range | None = None,
 ) -> Hashes:
     """Fetch fields of hashes as columns, from an event loop; see ``fastresp.fetch_hashes``.
@@ -262,6 +263,7 @@ def fetch_hashes(
         binary=binary,
         timeout=timeout,
         batch_rows=batch_rows,
+        max_reply_bytes=max_reply_bytes,
         slots=slots,
     )
     return Hashes(hashes, keys if isinstance(keys, AsyncIterable) else None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 import time
 from collections.abc import AsyncIterator, Callable
@@ -39,6 +40,29 @@ async def until(happened: Callable[[], bool]) -> None:
 
 def load(data: Any, server: LocalServer, **options: Any) -> fastresp.Report:
     return asyncio.run(fastresp.aio.mass_insert(data, "SET {0} {1}", server=server.url, **options))
+
+
+FUNCTIONS = [n for n in fastresp.aio.__all__ if inspect.isfunction(getattr(fastresp.aio, n))]
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_parameters_and_defaults_as_without_asyncio(name: str) -> None:
+    here, there = (
+        [
+            (each.name, each.kind, each.default)
+            for each in inspect.signature(found).parameters.values()
+        ]
+        for found in (getattr(fastresp.aio, name), getattr(fastresp, name))
+    )
+    assert here == there
+
+
+def test_verify_omits_the_nulls_that_a_load_omits(server: LocalServer) -> None:
+    users = [{"id": 1, "name": "Ann", "city": None}]
+    template = "HSET user:{id} {**}"
+    asyncio.run(fastresp.aio.mass_insert(users, template, server=server.url))
+    report = asyncio.run(fastresp.aio.verify(users, template, server=server.url))
+    assert report.same
 
 
 @pytest.mark.parametrize("pause_s", [0.0, 0.001, 0.05])
