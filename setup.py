@@ -9,6 +9,8 @@ from Cython.Build import cythonize
 from setuptools import Extension, setup
 
 HERE = Path(__file__).parent
+# A module with Cython's own functions, which every extension would otherwise compile again.
+SHARED = "fastresp.cython_shared"
 compile_args = [] if sys.platform == "win32" else ["-O3"]
 # Python's own flags include -g, which makes the files 4 times as large. CFLAGS=-g keeps it.
 if compile_args and "-g" not in os.environ.get("CFLAGS", "").split():
@@ -24,7 +26,9 @@ setup(
                 extra_compile_args=compile_args,
             )
             for path in sorted(found.relative_to(HERE) for found in HERE.glob("fastresp/**/*.pyx"))
-        ],
+        ]
+        + [Extension(SHARED, [], extra_compile_args=compile_args)],
+        shared_utility_qualified_name=SHARED,
         # docs/reference/threads.md explains why this is true for every module.
         compiler_directives={"freethreading_compatible": True},
         # Processes that are not forked would run this file again.

@@ -83,8 +83,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the cases that don't run by default: slow, or long.
 
     ``@pytest.mark.few(3)`` leaves three cases of a test, the first by the checksums of their names:
-    they are spread over all parameters. Then SLOW_CASES are slow, and the others long. Cluster
-    tests have the mark implicitly. Of other tests in two ways, one is slow.
+    they are spread over all parameters. Then SLOW_CASES are slow, and the others long; few(0)
+    leaves none. Cluster tests have few(1) implicitly. Of other tests in two ways, one is slow.
     """
     if "PYTEST_XDIST_WORKER" in os.environ:
         # Modules that wait, such as cluster tests, then run beside modules that compute.
@@ -96,12 +96,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if slow and long:
             raise pytest.UsageError(f"{item.nodeid} is slow and long; mark it as one of them")
         mark = item.get_closest_marker("few")
-        count = mark.args[0] if mark else OF_CLUSTERS if item.path.parent.name == "cluster" else 0
+        of_clusters = item.path.parent.name == "cluster"
         if slow or long:
             continue
-        if count:
+        if mark or of_clusters:
+            count = mark.args[0] if mark else OF_CLUSTERS
             cases[item.nodeid.partition("[")[0], count].append(item)
-        elif mark is None and WAY.search(item.nodeid):
+        elif WAY.search(item.nodeid):
             ways[WAY.sub("", item.nodeid)].append(item)
     for (_, count), found in cases.items():
         ordered = sorted(found, key=lambda item: checksum(item.name))

@@ -62,6 +62,7 @@ def source_of(way: Source | Method) -> Source:
     return way.source if isinstance(way, Method) else way
 
 
+@pytest.mark.few(21)
 @pytest.mark.parametrize(("data", "share"), CASES)
 def test_same_keys(
     data: DataSet, share: slice, server: LocalServer, client: redis.Redis, tmp_path: Path

@@ -18,7 +18,7 @@ from fastresp.server.local_server import LocalServer
 MOST_S = 1.0
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("cancelled", [True, False])
 @pytest.mark.parametrize("template", ["RPUSH list {0}", "SADD set {0}"])
 def test_other_tasks_continue(

@@ -89,6 +89,7 @@ class TestKills:
     def test_loader(self, start_server: Start, template: str, kills: int) -> None:
         check(Loads(start_server(), template, kills, kills), Loads.kill_loader, kills)
 
+    @pytest.mark.few(0)
     def test_connections(self, start_server: Start, template: str, kills: int) -> None:
         check(Loads(start_server(), template, kills + 1, kills), close_connections, kills)
 
@@ -97,6 +98,7 @@ class TestKills:
         server = start_server(*AOF, fsync)
         check(Loads(server, template, kills + 2, kills), restart, kills)
 
+    @pytest.mark.few(0)
     def test_primary(self, start_server: Start, template: str, kills: int) -> None:
         replicated = Replicated(start_server)
         loads = Loads(replicated.server, template, kills + 3, kills)

@@ -199,6 +199,7 @@ class TestTwoLoaders:
         client.execute_command("ACL", "DELUSER", "some")
         loads.check()
 
+    @pytest.mark.few(1)
     @pytest.mark.parametrize("rights", [["-client|kill"], ["-@dangerous"], ["-@admin", "-info"]])
     def test_without_permission_for_client_kill(
         self, loads: Loads, client: redis.Redis, rights: list[str]

@@ -139,7 +139,7 @@ def test_output_that_becomes_non_blocking(client: redis.Redis) -> None:
     assert data.split() == [b"%d" % i for i in range(100_000)]
 
 
-@pytest.mark.few(0)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("output", "unbuffered"),
     [

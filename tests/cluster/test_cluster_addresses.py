@@ -122,12 +122,12 @@ def all_clients(host: str, port: int, **options: Any) -> list[Callable[[], Any]]
     return [partial(each, host=host, port=port, **options) for each in CLIENTS]
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(1)
 def test_load_while_a_slot_moves(reached: Reached, insert_singly: Insert) -> None:
     check_load(reached, insert_singly, lambda: move(reached.cluster))
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(1)
 def test_replies_while_a_slot_moves(reached: Reached, execute: Execute) -> None:
     check_replies(reached, execute)
 

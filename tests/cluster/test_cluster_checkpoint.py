@@ -91,6 +91,7 @@ def test_resumes_after_the_source_has_failed(
     check(cluster_client)
 
 
+@pytest.mark.few(0)
 @pytest.mark.parametrize("template", [PUSH, "HSET hash:{0} {1} x"])
 def test_all_markers_are_set_periodically(
     cluster: LocalCluster,
@@ -123,6 +124,7 @@ def test_markers_are_in_their_slots() -> None:
         assert key_slot(b"fastresp:{%s}:x:row" % tag) == slot
 
 
+@pytest.mark.few(0)
 def test_new_load_ignores_old_markers(
     cluster: LocalCluster, cluster_client: redis.RedisCluster
 ) -> None:
@@ -165,6 +167,7 @@ class TestTwoLoaders:
             ROWS, PUSH, server=cluster.url, checkpoint=NAME, resume=True, **options
         )
 
+    @pytest.mark.few(0)
     def test_second_is_refused(
         self, cluster: LocalCluster, cluster_client: redis.RedisCluster
     ) -> None:

@@ -139,6 +139,7 @@ def test_lost_marker(
     assert (report.rows, report.resumed_at) == (COUNT, 0)
 
 
+@pytest.mark.few(0)
 @pytest.mark.parametrize("levelled_s", [0.1, 1_000])
 def test_frozen_before_it_sets_the_markers(cluster: LocalCluster, levelled_s: float) -> None:
     """Another loader has started over meanwhile; the first leaves its markers alone."""
@@ -159,6 +160,7 @@ def test_frozen_before_it_sets_the_markers(cluster: LocalCluster, levelled_s: fl
     assert "CheckpointError" in printed, printed
 
 
+@pytest.mark.few(0)
 def test_lost_description(cluster: LocalCluster, cluster_client: redis.RedisCluster) -> None:
     """As after the loss of the node that stores it: the other nodes' markers still exist."""
     fail(cluster, 9_000)
@@ -232,6 +234,7 @@ class TestNodeIsRestarted:
         with redis.RedisCluster("127.0.0.1", nodes.ports[0]) as client:
             check_lists(client, KEYS, COUNT)
 
+    @pytest.mark.few(0)
     def test_after_the_end(self, nodes: LocalCluster) -> None:
         """Lost rows are loaded again, although the description says that all were loaded."""
         other = self.node(nodes, home=False)
@@ -265,6 +268,7 @@ class TestNodeIsRestarted:
             self.restart(nodes, other)
             self.check(nodes)
 
+    @pytest.mark.few(0)
     @pytest.mark.parametrize("home", [False, True])
     def test_after_its_markers_were_read(
         self, nodes: LocalCluster, monkeypatch: pytest.MonkeyPatch, home: bool
@@ -291,6 +295,7 @@ class TestNodeIsRestarted:
         self.check(nodes)
 
 
+@pytest.mark.few(0)
 def test_another_primary() -> None:
     """The load ends immediately: a take-over could not close connections to a new node."""
     with LocalCluster(3, 1) as nodes:

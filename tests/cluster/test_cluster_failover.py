@@ -96,7 +96,7 @@ def test_primary_that_is_killed(
             assert client.hlen(f"hash:{key}") == ROWS // KEYS
 
 
-@pytest.mark.few(1)
+@pytest.mark.few(0)
 @pytest.mark.parametrize("retry", [None, "never"])
 @pytest.mark.parametrize("replicas", [0, 1])
 def test_commands_that_are_not_idempotent(
@@ -121,6 +121,7 @@ def test_commands_that_are_not_idempotent(
     assert lost < ROWS / 100  # without WAIT, the replica may lack the newest commands
 
 
+@pytest.mark.few(0)
 def test_always_resends(cluster: LocalCluster) -> None:
     """Every command in doubt is resent: none is missing, and some run twice."""
     report = insert_sync(
@@ -160,6 +161,7 @@ class Caught(list[fastresp.TransportError]):
         return False
 
 
+@pytest.mark.few(0)
 def test_primary_that_freezes(insert: Insert, cluster: LocalCluster) -> None:
     """Another node takes over its slots while its connection is still open."""
     process = cluster.nodes[2].process
@@ -193,7 +195,7 @@ def test_no_replica_takes_over() -> None:
         assert 0 < stored <= report.replies
 
 
-@pytest.mark.few(1)
+@pytest.mark.few(0)
 @pytest.mark.parametrize("aof", ["yes", "no"])
 def test_restarted_node(aof: str) -> None:
     """The load waits for the node; without an append-only file, acknowledged data may be lost."""
@@ -248,6 +250,7 @@ def test_restarted_node(aof: str) -> None:
         assert (report.rows, report.replies, report.in_doubt, report.unsent) == (ROWS, ROWS, 0, 0)
 
 
+@pytest.mark.few(0)
 def test_connections_that_are_closed(insert: Insert, cluster: LocalCluster) -> None:
     """They are closed repeatedly, while commands are in flight."""
 
@@ -264,6 +267,7 @@ def test_connections_that_are_closed(insert: Insert, cluster: LocalCluster) -> N
         assert sum(client.scard(f"set:{key}") for key in range(KEYS)) == ROWS
 
 
+@pytest.mark.few(0)
 def test_scripts_are_loaded_on_the_new_primary(cluster: LocalCluster) -> None:
     script = fastresp.Script("return redis.call('SADD', KEYS[1], ARGV[1])")
     report = insert_sync(

@@ -360,6 +360,7 @@ def test_nothing_to_unload(cluster: LocalCluster) -> None:
         assert words in " ".join(done.stderr.split())
 
 
+@pytest.mark.few(0)
 @pytest.mark.parametrize("kind", ["set", "zset", "list"])
 def test_large_keys_that_move(cluster: LocalCluster, kind: str) -> None:
     """They move between two parts: nothing is lost, and set entries may be returned twice."""

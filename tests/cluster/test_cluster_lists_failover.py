@@ -97,6 +97,7 @@ ANSWERS: dict[str, Any] = {
 }  # fmt: skip
 
 
+@pytest.mark.few(0)
 @pytest.mark.parametrize("form", FORMS, ids=["sync", "asyncio"])
 @pytest.mark.parametrize(
     ("delivery", "name"),
@@ -121,6 +122,7 @@ def test_node_that_died(replicated: LocalCluster, form: Any, delivery: str, name
 SAFE = [("at-least-once", name) for name in ANSWERS if name != "push"]
 
 
+@pytest.mark.few(0)
 @pytest.mark.parametrize(
     ("delivery", "name"), [*SAFE, ("at-most-once", "len"), ("at-most-once", "clear")]
 )
@@ -169,6 +171,7 @@ def test_pop_in_doubt(replicated: LocalCluster, name: str) -> None:
         assert buffer.pop(20) == numbers(15, 5)
 
 
+@pytest.mark.few(0)
 def test_push_of_an_async_source(replicated: LocalCluster) -> None:
     """The node dies while the source pauses."""
 
@@ -190,6 +193,7 @@ def test_push_of_an_async_source(replicated: LocalCluster) -> None:
     assert stored(replicated) == numbers(3_000)
 
 
+@pytest.mark.few(0)
 @pytest.mark.parametrize("delivery", DELIVERIES)
 def test_no_replica_takes_over(delivery: str) -> None:
     """The call ends after the timeout, and so does the next one."""

@@ -35,6 +35,7 @@ def calls(cluster: LocalCluster, name: str) -> int:
     return sum(each.get(f"cmdstat_{name}", {"calls": 0})["calls"] for each in stats)
 
 
+@pytest.mark.few(0)
 @pytest.mark.parametrize("connections", [1, 3])
 def test_adjacent_commands_of_one_slot_are_merged(
     insert: Insert, cluster: LocalCluster, cluster_client: redis.RedisCluster, connections: int

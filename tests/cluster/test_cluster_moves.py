@@ -200,6 +200,7 @@ def test_scripts_that_return_redirections(cluster: LocalCluster) -> None:
         assert client.get("a") == b"3"
 
 
+@pytest.mark.few(0)
 def test_node_that_is_emptied_and_shut_down() -> None:
     with LocalCluster() as cluster:
         slots = {slot_of(cluster, f"list:{key}") for key in range(KEYS)}
@@ -354,6 +355,7 @@ def test_keys_at_both_nodes(cluster: LocalCluster, moving: int) -> None:
     assert (report.failed, report.in_doubt, report.unsent) == (0, 0, 1)
 
 
+@pytest.mark.few(0)
 def test_moved_in_circles(insert: Insert) -> None:
     """Two nodes that each name the other as owner of a slot: the load ends, and explains it."""
     with LocalCluster(2) as cluster:
@@ -369,6 +371,7 @@ def test_moved_in_circles(insert: Insert) -> None:
         assert (report.failed, report.in_doubt) == (0, 0)
 
 
+@pytest.mark.few(0)
 def test_slot_that_moves_back(cluster: LocalCluster) -> None:
     """Its refused commands are not resent after later ones that ran."""
     slot = slot_of(cluster, "list:7")

@@ -76,6 +76,7 @@ def close_connections(cluster: LocalCluster, number: int) -> None:
     cluster.clients[number].client_kill_filter(_type="normal", skipme=True)
 
 
+@pytest.mark.few(0)
 @pytest.mark.parametrize("happening", [kill, freeze, restart, close_connections])
 @pytest.mark.parametrize("command", ["GET n:{0}", "SETEX n:{0} 1000 {0}"])
 def test_lost_node(
@@ -117,6 +118,7 @@ def in_step_again(cluster: LocalCluster, primary: int) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.few(0)
 def test_commands_that_are_not_idempotent(execute: Execute, replicated: LocalCluster) -> None:
     """The error names the row of the first command in doubt; earlier replies are yielded."""
     dead = keys_of(replicated, 1, 1)[0]
@@ -138,6 +140,7 @@ def test_commands_that_are_not_idempotent(execute: Execute, replicated: LocalClu
     assert (report.rows, report.commands, report.replies, report.unsent) == (42, 42, 40, 0)
 
 
+@pytest.mark.few(0)
 def test_no_replica_takes_over(execute: Execute) -> None:
     """After the timeout the reading ends, and names the slots and the row."""
     with LocalCluster() as cluster:
@@ -181,6 +184,7 @@ def test_execute(run: str) -> None:
         assert get() == b"x"
 
 
+@pytest.mark.few(0)
 def test_source_that_pauses(replicated: LocalCluster) -> None:
     """A node that is lost meanwhile is replaced when the source continues."""
 
@@ -200,6 +204,7 @@ def test_source_that_pauses(replicated: LocalCluster) -> None:
     assert asyncio.run(collect()) == [b"%d" % (i % KEYS) for i in range(3_000)]
 
 
+@pytest.mark.few(0)
 def test_large_replies(replicated: LocalCluster) -> None:
     """Replies that others wait for are read, and few replies wait."""
     fastresp.mass_insert(range(KEYS), "SETRANGE n:{0} 50000 x", server=replicated.url)
@@ -215,6 +220,7 @@ def test_large_replies(replicated: LocalCluster) -> None:
     assert got == 20_000
 
 
+@pytest.mark.few(0)
 def test_slow_reader_is_not_a_timeout(replicated: LocalCluster) -> None:
     """The caller's own pauses don't count while a replica takes over."""
     replies = fastresp.iter_replies(

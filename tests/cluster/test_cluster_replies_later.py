@@ -176,6 +176,7 @@ def test_cluster_that_is_down(execute: Execute) -> None:
         assert got == [1 + i // len(keys) for i in range(20_000)]
 
 
+@pytest.mark.few(0)
 def test_cluster_that_stays_down(execute: Execute) -> None:
     with LocalCluster() as cluster:
         [key] = keys_of(cluster, 0, 1)
@@ -203,7 +204,7 @@ def loading(port: int) -> Sequence[str]:
     )  # fmt: skip
 
 
-@pytest.mark.few(1)
+@pytest.mark.few(0)
 def test_node_that_loads_its_data(execute: Execute) -> None:
     """LOADING is retried."""
     with LocalCluster(options=loading) as cluster:

@@ -69,7 +69,7 @@ def load(cluster: LocalCluster) -> int:
     return slot
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("slots", [None, range(8000, SLOTS)], ids=["all", "some"])
 @pytest.mark.parametrize("move", [moved, moved_twice, half_moved])
 def test_all_keys_are_found(move: Move, slots: range | None) -> None:

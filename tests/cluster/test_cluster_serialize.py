@@ -118,7 +118,7 @@ def test_large_key_of_a_moving_slot(cluster: LocalCluster) -> None:
         assert client.hlen("user:7") == 50_000
 
 
-@pytest.mark.few(1)
+@pytest.mark.few(0)
 @pytest.mark.parametrize("exists", ["error", "replace"])
 def test_connections_that_are_closed(cluster: LocalCluster, exists: str) -> None:
     """RESTORE may be resent only with REPLACE."""

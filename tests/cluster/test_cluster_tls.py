@@ -107,7 +107,7 @@ def reached(cluster: Certified) -> Reached:
     return Reached(cluster, servers, [f"127.0.0.1:{port}" for port in cluster.ports[:3]])
 
 
-@pytest.mark.few(1)
+@pytest.mark.few(0)
 def test_load_while_a_slot_moves(reached: Reached, insert_singly: Insert) -> None:
     check_load(reached, insert_singly, lambda: move(reached.cluster))
 
@@ -116,11 +116,12 @@ def test_failover(reached: Reached) -> None:
     check_failover(reached, insert_asyncio)
 
 
-@pytest.mark.few(1)
+@pytest.mark.few(0)
 def test_replies_while_a_slot_moves(reached: Reached, execute: Execute) -> None:
     check_replies(reached, execute)
 
 
+@pytest.mark.few(0)
 def test_calls(reached: Reached) -> None:
     check_calls(reached)
 
@@ -129,6 +130,7 @@ def test_command_line(reached: Reached, tmp_path: Path) -> None:
     check_command_line(reached, tmp_path)
 
 
+@pytest.mark.few(0)
 @pytest.mark.parametrize("scheme", ["rediss", "redis"])
 def test_both_ports(clusters: dict[str, Certified], scheme: str) -> None:
     """A node announces ports of the kind used to ask it, including in MOVED and ASK."""

@@ -116,7 +116,7 @@ def in_background(call: Callable[[], Any]) -> Callable[[], Any]:
 
 @pytest.mark.parametrize("template", [COUNT, PUSH])
 class TestTwice:
-    @pytest.mark.few(2)
+    @pytest.mark.few(1)
     def test_second_attempt_waits(self, place: Place, template: str) -> None:
         """The second attempt waits for the first, and then has nothing to do."""
         sink = place.sink(template)
@@ -134,7 +134,7 @@ class TestTwice:
         assert (totals.rows, totals.rows_before, totals.commands) == (ROWS, ROWS, 0)
         place.loaded()
 
-    @pytest.mark.few(2)
+    @pytest.mark.few(1)
     def test_killed(self, place: Place, template: str) -> None:
         """The second attempt resumes immediately, although the first lease ends in ten minutes."""
         sink = place.sink(template)
@@ -150,7 +150,7 @@ class TestTwice:
         assert 0 < totals.commands < ROWS
         place.loaded()
 
-    @pytest.mark.few(1)
+    @pytest.mark.few(0)
     def test_frozen(self, place: Place, template: str, short_lease: int) -> None:
         """The second attempt takes over after the lease; the first then changes nothing."""
         sink = place.sink(template)
@@ -292,7 +292,7 @@ def test_after_end(one: Place) -> None:
     assert one.client.get("n:0") == b"2"
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 def test_patterns_of_keys(place: Place) -> None:
     """The patterns in the guides match all keys of a job, and none of a job with a longer name."""
     guide = (ROOT / "docs/guides/engines.md").read_text()
@@ -421,8 +421,8 @@ def test_sum() -> None:
     assert Totals.sum([]) == Totals()
 
 
+@pytest.mark.few(0)
 @pytest.mark.timeout(600)
-@pytest.mark.few(1)
 @pytest.mark.parametrize("kills", [4, 20, pytest.param(60, marks=pytest.mark.long)])
 def test_random_kills(place: Place, kills: int) -> None:
     """Attempts of four tasks are killed at random moments, until all have committed."""

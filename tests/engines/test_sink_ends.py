@@ -58,6 +58,7 @@ def counts(client: Any, tasks: int) -> set[bytes | None]:
         return set(pipeline.execute())
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("later", [1, 2, 5])
 def test_epoch_does_not_run_again(place: Any, later: int) -> None:
     """Not even if an attempt wakes up after later epochs have ended, and its job was deleted."""
@@ -132,6 +133,7 @@ def test_rows_are_lost_before_the_end(place: Any) -> None:
     assert counts(client, 2) == {b"1"}
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("calls", range(4))
 def test_interrupted_end(place: Any, monkeypatch: pytest.MonkeyPatch, calls: int) -> None:
     """The driver crashes while it ends the job: the job, or only its end, may run again."""
@@ -169,6 +171,7 @@ def connections_to(client: Any) -> int:
     return sum(each["total_connections_received"] for each in found)
 
 
+@pytest.mark.few(1)
 def test_connections_of_the_end(place: Any) -> None:
     """Their number does not depend on the number of tasks."""
     make, client = place
@@ -185,6 +188,7 @@ def test_connections_of_the_end(place: Any) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("method", ["ran", "delete"])
 def test_connections_are_lost_at_the_end(
     place: Any, monkeypatch: pytest.MonkeyPatch, method: str
@@ -210,6 +214,7 @@ def test_connections_are_lost_at_the_end(
     assert {*client.scan_iter("*fastresp:*", count=10_000)} == {b"fastresp:{job}:job"}
 
 
+@pytest.mark.few(1)
 def test_fewer_rows_than_a_marker(place: Any) -> None:
     """A later attempt has fewer rows, or none, and some rows of the first have run."""
     make, client = place

@@ -112,7 +112,7 @@ class Producer(threading.Thread):
         buffer.close()
 
 
-@pytest.mark.few(0)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("seconds", [1.5, pytest.param(12, marks=pytest.mark.long)])
 @pytest.mark.parametrize("delivery", DELIVERIES)
 def test_kills(

@@ -145,6 +145,7 @@ def test_report_has_the_backlog(scanning: redis.Redis, module_server: LocalServe
     assert report.index_waiting == index.waiting
 
 
+@pytest.mark.few(1)
 def test_wait_index_waits_for_the_scan(
     insert_singly: Insert, scanning: redis.Redis, module_server: LocalServer
 ) -> None:
@@ -175,6 +176,7 @@ def test_backlog(insert_singly: Insert, scanning: redis.Redis, module_server: Lo
     assert int(info(scanning)["num_docs"]) > MANY
 
 
+@pytest.mark.few(1)
 def test_backlog_of_an_async_source(scanning: redis.Redis, module_server: LocalServer) -> None:
     """Rows before a pause of the source are also held back."""
     url = module_server.url

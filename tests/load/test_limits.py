@@ -170,7 +170,7 @@ MEMORY_LOADS = ["socket", "8 sockets", "redis-cli", "asyncio", "iter_replies"]
 MEMORY_ERRORS = {None, "MemoryError", "TransportError", "TransportTimeout"}
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("load", MEMORY_LOADS)
 @pytest.mark.parametrize("megabytes", [0, 25])
 def test_memory(megabytes: int, load: str, server: LocalServer, client: redis.Redis) -> None:
@@ -215,7 +215,7 @@ def test_each_amount_of_memory(load: str, server: LocalServer, client: redis.Red
         assert limited(load, megabytes, server, client) in MEMORY_ERRORS
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("limit", [0, 1, 100, 5_000, 50_000])
 def test_file_size(limit: int, server: LocalServer, client: redis.Redis, tmp_path: Path) -> None:
     """On a full disk, dump() leaves whole commands and rejects= whole lines."""

@@ -88,6 +88,7 @@ def reading(path: Path, name: str = "redis-server") -> Iterator[redis.Redis]:
         yield client
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(
     ("name", "version"),
     [(name, v) for name in SERVERS for v in VERSIONS if v <= NEWEST.get(name, v)],

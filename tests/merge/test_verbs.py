@@ -90,6 +90,7 @@ def same_in_both(
     return single
 
 
+@pytest.mark.few(40)
 @pytest.mark.parametrize("verb", VERBS)
 def test_merged(server: LocalServer, verb: str, tmp_path: Path) -> None:
     commands, name, count = VERBS[verb]

@@ -146,7 +146,7 @@ def test_wrong_arguments(program: Path) -> None:
     assert done.returncode == 1
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("source", ["rows", "columns"])
 @pytest.mark.parametrize(("commands", "loads"), [(2_500, 1), (1_000, 3), (30, 2)])
 def test_loader_repeats_its_block(program: Path, source: str, commands: int, loads: int) -> None:
@@ -176,6 +176,7 @@ def test_a_loader_that_fails() -> None:
         loader.run()
 
 
+@pytest.mark.few(0)
 def test_a_real_server_gets_the_same_keys_again() -> None:
     with LocalServer() as server, redis.Redis.from_url(server.url) as client:
         times = partial(CpuTimes, [server.process.pid], {})

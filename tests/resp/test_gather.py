@@ -96,7 +96,7 @@ KEYS = st.sampled_from([b"a", b"b", b"{a}c", b"key", b"k" * 30, b"x1", b"x2"])
 VALUES = st.sampled_from([b"", b"1", b"v" * 60, b"x" * 3000, LARGE])
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("merges", [False, True])
 @pytest.mark.parametrize("cluster", [False, True])
 @settings(deadline=None, max_examples=40)
@@ -148,7 +148,7 @@ def test_many_rows_of_one_slot() -> None:
     assert all(each.waits for each in flushed)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("merges", [False, True])
 @pytest.mark.parametrize("cluster", [False, True])
 @settings(deadline=None, max_examples=25)

@@ -200,7 +200,7 @@ CASES = [
 ]
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("evil", CASES)
 def test_all_callers(filled: LocalServer, tmp_path: Path, evil: str) -> None:
     against(evil, filled, tmp_path, False, True)
@@ -309,7 +309,7 @@ MORE_MEMORY = [
 ]
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("evil", "caller"),
     [*MEMORY, *(pytest.param(*each, marks=pytest.mark.long) for each in MORE_MEMORY)],

@@ -33,7 +33,7 @@ def run(scenario: str, url: str, folder: Path) -> subprocess.CompletedProcess[st
     return subprocess.run(command, capture_output=True, text=True, timeout=250)
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_fork(server: LocalServer, tmp_path: Path, scenario: str) -> None:
     done = run(scenario, server.url, tmp_path)

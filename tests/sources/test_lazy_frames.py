@@ -210,6 +210,7 @@ def kilobytes(*arguments: object) -> tuple[int, int]:
     return int(replies), int(peak)
 
 
+@pytest.mark.few(0)
 def test_memory(server: LocalServer) -> None:
     """The frame would take 1.2 GB. Measured: 188 to 198 MiB, and 147 MiB for a twentieth."""
     replies, peak = kilobytes(4_000_000, 300, 10_000, server.url)

@@ -302,7 +302,7 @@ class TestFailure:
 
 
 class TestCheckpoint:
-    @pytest.mark.few(1)
+    @pytest.mark.few(0)
     @pytest.mark.parametrize("template", ["SET {0} {0}", "RPUSH list:{0} {0}"])
     def test_row_is_durable(
         self, insert_singly: Insert, start: Start, template: str, tmp_path: Path
@@ -368,7 +368,7 @@ class TestCluster:
                 insert_singly(range(ROWS), "SET {0} x", server=cluster.url, durable="fsync")
             assert [node.dbsize() for node in cluster.clients] == [0, 0, 0]
 
-    @pytest.mark.few(1)
+    @pytest.mark.few(0)
     def test_primary_is_killed(self, insert_singly: Insert) -> None:
         """The promoted replica confirms the resent commands."""
         with self.cluster(1) as cluster:

@@ -50,7 +50,7 @@ def cut(client: redis.Redis) -> None:
     client.client_kill_filter(_type="normal", skipme=True)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("connections", [1, 3])
 @pytest.mark.parametrize("mode", ["commands", "merge"])
 def test_connections_that_are_closed(
@@ -147,6 +147,7 @@ def test_may_lack_data(now: dict[str, Any], lacks: bool) -> None:
     assert may_lack_data(before, before._replace(**now), 10.0) == lacks
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("cluster", "retry", "setting", "words"),
     [
@@ -207,6 +208,7 @@ def demote(server: LocalServer) -> None:
         client.replicaof("NO", "ONE")
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("code", "happening", "cluster"),
     [

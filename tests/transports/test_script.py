@@ -141,7 +141,7 @@ def test_stopped_while_it_is_forgotten(insert: Insert, server: LocalServer) -> N
         assert report.commands == report.replies
 
 
-@pytest.mark.few(1)
+@pytest.mark.few(0)
 def test_lost_while_it_is_forgotten(
     insert: Insert, start_server: Callable[..., LocalServer]
 ) -> None:

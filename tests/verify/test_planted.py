@@ -208,7 +208,7 @@ def test_each_is_found(
                 assert actual == (expected(each.row) if callable(expected) else expected)
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("change", ["missing", "altered", "type", "path"])
 def test_documents(
     change: str, json_server: LocalServer, verify: Callable[..., fastresp.VerifyReport]

@@ -110,7 +110,7 @@ def replaced(path: Path) -> None:
     other.rename(path)
 
 
-@pytest.mark.few(10)
+@pytest.mark.few(4)
 @pytest.mark.parametrize("change", [grown, replaced, os.utime])
 @pytest.mark.parametrize("suffix", FORMS)
 def test_file_changed_during_a_load(
@@ -168,6 +168,7 @@ def test_files_of_proc_may_change() -> None:
     file.check()
 
 
+@pytest.mark.few(0)
 def test_arrow_file_of_one_large_batch_is_not_held_in_memory(tmp_path: Path) -> None:
     path = tmp_path / "x.arrow"
     table = pa.table({"id": list(range(200_000)), "text": ["x" * 500] * 200_000})

@@ -298,6 +298,7 @@ def test_missing_package(package: str, call: str) -> None:
     )
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("source", ["nope.csv", "nope-*.csv", "nope.gz"])
 def test_a_missing_file_is_reported_before_a_missing_package(tmp_path: Path, source: str) -> None:
     code = "import sys\nsys.modules['pyarrow'] = None\nfrom fastresp.cli.app import main\nmain()\n"

@@ -58,7 +58,7 @@ def json_file(path: Path, *rows: str) -> Path:
     return path
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", ["x.jsonl", "x.json"])
 @pytest.mark.parametrize("form", [Path, Path.open, str, lambda path: [path]])
 def test_no_query_over_json_changes_numbers(tmp_path: Path, name: str, form: Any) -> None:
@@ -166,7 +166,7 @@ def test_queries_only_read(tmp_path: Path) -> None:
     assert not target.exists()
 
 
-@pytest.mark.few(7)
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     "text",
     [
@@ -279,6 +279,7 @@ def test_json_named_in_a_query_keeps_its_numbers(tmp_path: Path) -> None:
     assert [int(row["id"]) for row in rows_of(f"SELECT id FROM '{path}'")] == numbers
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("sort_by", [(), "id"])
 @pytest.mark.parametrize(
     ("query", "text"),

@@ -132,6 +132,7 @@ def read(source: Any, **options: Any) -> list[dict[str, str]]:
     return pa.table(fastresp.read(source, **options)).to_pylist()
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_formats(
     suffix: str, web: Any, memory: Any, tmp_path: Path, server: LocalServer, client: redis.Redis

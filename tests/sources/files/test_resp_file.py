@@ -300,6 +300,7 @@ def test_header_larger_than_the_file(resp) -> None:
     assert psutil.Process().memory_info().rss - before < 50_000_000
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "head",
     [
@@ -326,6 +327,7 @@ def test_check_does_not_store_what_a_header_announces(head: bytes) -> None:
     assert int(grown) < 32 << 10
 
 
+@pytest.mark.few(0)
 def test_memory_is_bounded(server, resp) -> None:
     path = resp(b"")
     with open(path, "wb") as file:

@@ -205,7 +205,7 @@ def test_folders_name_columns(tmp_path: Path, suffix: str, form: dict[str, Any])
     assert sent(second, "SET {day} {n}", **form) == sent([second], "SET 2024-01-02 {n}")
 
 
-@pytest.mark.few(5)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("suffix", ["parquet", "csv"])
 @pytest.mark.parametrize(
     ("folder", "name", "columns"),
