@@ -44,8 +44,7 @@ def to_redis(
 ) -> Totals | Delayed:
     """Load a Dask DataFrame into Redis or Valkey.
 
-    Each partition is loaded by a task, while other partitions are computed. All schedulers are
-    supported.
+    A task loads a partition while other partitions are computed. All schedulers are supported.
 
     Args:
         ddf: the DataFrame, with pandas partitions.

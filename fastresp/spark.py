@@ -30,12 +30,8 @@ def register(spark: SparkSession, listener: Callable[..., object] | None = None)
 
     Args:
         spark: the session. Its setting ``spark.fastresp.password`` is the server's password.
-        listener: called in this process at the end of each job with the job's Totals and
-            ``epoch=``: the number of the batch in a stream; None outside a stream. If the job
-            failed, ``totals.job_failed`` is True.
-
-    Raises:
-        ValueError: there is a listener, but the driver is another process (Spark Connect).
+        listener: called in this process at the end of each job with the job's Totals and ``epoch=``
+            (the number of the batch in a stream, else None). With Spark Connect: a ValueError.
     """
     context = getattr(spark, "sparkContext", None)  # missing in Spark Connect
     if context is None and listener is not None:
