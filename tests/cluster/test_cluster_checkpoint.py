@@ -63,7 +63,7 @@ def markers(client: Any, nodes: LocalCluster) -> dict[bytes, bytes]:
     return {key: client.get(key) for key in keys}
 
 
-@pytest.mark.few(1)
+@pytest.mark.few(0)
 @pytest.mark.parametrize("mode", ["commands", "merge"])
 @pytest.mark.parametrize("connections", [1, 2])
 def test_resumes_after_the_source_has_failed(
@@ -194,6 +194,7 @@ class TestTwoLoaders:
         assert 0 < report.rows < COUNT
         check(cluster_client)
 
+    @pytest.mark.few(0)
     def test_first_is_killed(
         self, cluster: LocalCluster, cluster_client: redis.RedisCluster
     ) -> None:

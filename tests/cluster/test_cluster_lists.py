@@ -167,7 +167,7 @@ def test_push_of_an_async_source(cluster: LocalCluster, cluster_client: redis.Re
     assert cluster_client.lrange(KEY, 0, -1) == numbers(3_000)
 
 
-@pytest.mark.few(1)
+@pytest.mark.few(0)
 @pytest.mark.parametrize("delivery", DELIVERIES)
 @pytest.mark.parametrize("way", ["pop", "pop_arrow", "consume", "drain"])
 def test_pops_while_the_slot_moves(

@@ -92,6 +92,7 @@ def test_lost_node(
         os.kill(replicated.nodes[1].process.pid, signal.SIGCONT)
 
 
+@pytest.mark.few(0)
 def test_hashes(replicated: LocalCluster) -> None:
     """As dicts or columns, sync and asyncio; rows are put in order as bytes."""
     wanted = [{"f0": str(i % KEYS), "f2": str(i % KEYS)} for i in range(ROWS)]

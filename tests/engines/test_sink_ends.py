@@ -79,6 +79,7 @@ def test_epoch_does_not_run_again(place: Any, later: int) -> None:
     assert counts(client, 3 + later) == {b"1"}
 
 
+@pytest.mark.few(1)
 def test_epoch_ends_twice(place: Any) -> None:
     """The engine may have crashed before it knew that the epoch had ended."""
     make, client = place
@@ -116,6 +117,7 @@ def test_damaged_keys_of_ended_jobs(server: LocalServer, client: redis.Redis) ->
     assert counts(client, 1) == {b"1"}
 
 
+@pytest.mark.few(1)
 def test_rows_are_lost_before_the_end(place: Any) -> None:
     """The server was restarted without its data between two tasks."""
     make, client = place
@@ -133,7 +135,7 @@ def test_rows_are_lost_before_the_end(place: Any) -> None:
     assert counts(client, 2) == {b"1"}
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("calls", range(4))
 def test_interrupted_end(place: Any, monkeypatch: pytest.MonkeyPatch, calls: int) -> None:
     """The driver crashes while it ends the job: the job, or only its end, may run again."""

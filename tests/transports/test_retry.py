@@ -366,6 +366,7 @@ def test_never_is_the_default(server: LocalServer) -> None:
     assert report.commands < ROWS
 
 
+@pytest.mark.few(0)
 def test_transactions(server: LocalServer) -> None:
     """Each ran whole or not at all, and at most once."""
     with redis.Redis.from_url(server.url) as client:
