@@ -262,7 +262,7 @@ exists = option(
     default="error",
     metavar="E",
     section=SERVER,
-    help="Keys that exist, with `serialize`: `error`, `replace` (without asking) or `skip`.",
+    help="With `--mode serialize`, what to do about keys that exist: `error`, `replace` or `skip`.",
     show_default=True,
 )
 max_payload_bytes = option(

@@ -82,8 +82,8 @@ def pop(
     example to a closed pipe, are returned to the list. If a pop is killed, the next pop gets its
     items again when their lease expires.
 
-    Items are popped in batches of up to 64 KiB. If the reader takes longer than the lease for a
-    batch, another pop may get the same items.
+    Items are popped in batches of up to 64 KiB. If the program that reads the output takes longer
+    to read a batch than the lease (`--lease`), another pop may get the same items.
     """
     with ending():
         file = standard_output()

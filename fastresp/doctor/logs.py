@@ -76,7 +76,7 @@ def slow_commands(questions: Questions, log: Sequence[Any], now: float) -> list[
 
 
 def _cost(questions: Questions, name: str) -> tuple[bool, str]:
-    """Return whether a command's cost is constant or logarithmic, and the reported complexity."""
+    """Return True if a command's cost is at most logarithmic, and the reported complexity."""
     if name in CONSTANT:
         return True, ""
     known = dict(questions.unread)

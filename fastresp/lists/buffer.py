@@ -165,7 +165,7 @@ class ListBuffer(BaseBuffer):
         return self._call(self._calls.items.acknowledging(n))
 
     def recover(self) -> int:
-        """Put the items of consumers with an expired lease back where they were popped.
+        """Put back the items of consumers whose lease has expired, where they were popped.
 
         Returns:
             The number of items put back.

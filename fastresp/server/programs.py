@@ -142,7 +142,7 @@ def words_of(program: str, *options: str) -> bytes:
 
 
 def cannot_run(program: str, status: int, words: Iterable[str]) -> Message | None:
-    """Return the message for a program that the system could not run; None for another status.
+    """Return a message if the status means that the system could not run the program; else None.
 
     Args:
         program: the path of the program.

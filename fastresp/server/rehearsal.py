@@ -94,9 +94,10 @@ def without_items(template: Template | None) -> list[tuple[bytes, ...]]:
 def over_any_keys(template: Template | None, cluster: bool) -> list[tuple[bytes, ...]]:
     """Return commands over arbitrary keys, to find out whether the server accepts them.
 
-    If the server accepts them, a merged load uses such commands. They are refused if the user lacks
-    permission for some keys, or if a proxy shards keys. The keys start and end with every possible
-    byte, so that an ACL rule for some keys does not allow all of them.
+    With ``mode="merge"``, SET, DEL and UNLINK are merged into commands with many keys only if the
+    server accepts these commands. They are refused if the user lacks permission for some keys, or
+    if a proxy shards keys. The keys start and end with every possible byte, so that an ACL rule for
+    some keys does not allow all of them.
 
     Args:
         template: the load's template; None if the commands are unknown.

@@ -36,10 +36,10 @@ def _type_in_utc(kind: pa.DataType) -> pa.DataType:
 
 
 def check_types(schema: pa.Schema) -> None:
-    """Check that the type of each column can be parsed from text.
+    """Check that values of each column's type can be parsed from text.
 
     Raises:
-        ValueError: a type can't be parsed.
+        ValueError: values of a column's type can't be parsed from text.
     """
     for each in schema:
         try:

@@ -261,7 +261,7 @@ class Transport:
         raise NotImplementedError
 
     def moving(self, made: Iterable[Chunk]) -> list[int]:
-        """Resend commands, and the chunks in ``made``; return the new lane of each slot."""
+        """Resend waiting commands, and the chunks ``made`` for old lanes; return the new lanes."""
         raise NotImplementedError
 
     def draining(self) -> Steps[None]:

@@ -75,7 +75,7 @@ class Connection:
         self.stream: Stream | None = None
         self.started = self.moved = self.since = self.heard = time.monotonic()
         self._pause = 0.0  # seconds without traffic before the connection was lost
-        # After ``stop()``, the total number of replies whose commands may be sent; otherwise None.
+        # After ``stop()``, the value, in replies, that ``sent`` may reach; otherwise None.
         self.end: int | None = None
         # Error replies that answer no whole command; the server then closed the connection.
         self.last_words = ""
@@ -250,7 +250,7 @@ class Connection:
         return stream.send(self.window, room, self.room_bytes() if self.end is None else None)
 
     def room(self) -> int | None:
-        """Return the total number of replies whose commands may be sent now; None for all."""
+        """Return the value, in replies, that ``sent`` may reach now; None for no limit."""
         return None
 
     def room_bytes(self) -> int | None:

@@ -94,7 +94,7 @@ class ResendingWindow(Window):
         return self._seen[1] + self._moved[2]
 
     def gate(self) -> int | None:
-        """Return the total number of replies whose commands may be sent now; None for all."""
+        """Return the value, in replies, that ``Window.sent`` may reach now; None for no limit."""
         return None
 
     @property

@@ -163,7 +163,7 @@ class Stream:
 
         Args:
             window: the window.
-            most_replies: the total number of replies whose commands may be sent; None for all.
+            most_replies: the value, in replies, that ``sent`` may reach; None for no limit.
             most_bytes: maximum bytes to send in this call; None for no limit.
 
         Returns:

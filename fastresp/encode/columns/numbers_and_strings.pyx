@@ -48,7 +48,7 @@ cdef bytes VALUE = b"fastresp.value"
 
 
 cdef int make_plain(Cell *cell, str kind, bytes extension) except -1:
-    """Set a cell to write booleans, numbers other than decimals, strings, bytes or nulls."""
+    """Set a cell to write booleans, strings, bytes, nulls, or numbers that are not decimals."""
     cell.form = FORM_NUMBER
     if kind == "n":
         cell.text, cell.form = text_of_null, FORM_NULL

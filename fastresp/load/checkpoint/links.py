@@ -330,7 +330,8 @@ class Links:
     def at(self, address: str, run: str) -> Iterator[Link]:
         """Yield a connection to a server; yield nothing if the server can't be reached.
 
-        The connection is new if the server is no longer a primary.
+        A server that is no longer a primary has no connection in ``all``: one is opened, and closed
+        when the iteration continues.
 
         Args:
             address: the server's address, as stored by another loader; this loader may know the

@@ -31,7 +31,7 @@ class Markers:
     One marker is enough for one connection, whose commands run in order. Several connections have
     one marker each. A cluster has one marker per slot, stored in the slot: so the marker is moved,
     persisted, replicated and lost together with the slot's data. If there are several markers,
-    their values start with the generation, random digits that differ between a checkpoint and a
+    their values start with the generation: random digits that distinguish this checkpoint from a
     deleted checkpoint of the same name.
 
     Args:

@@ -180,7 +180,7 @@ cdef class Comparison(Incoming):
         return (<Incoming>self).at
 
     cdef int understand(self, const char *p, const char *end) except -1:
-        """Handle a whole line, except headers of strings that arrived in one piece."""
+        """Handle a whole line. ``read()`` handles string headers that arrived within one piece."""
         cdef long long n
         cdef Ask *ask
         if self.kind == c'-' and self.left == 0:

@@ -16,15 +16,15 @@ Objects = Callable[[], pa.Array] | None
 
 
 def fitted(array: pa.Array, need: Need, objects: Objects) -> pa.Array:
-    """Return a column in which the value of a placeholder has a type that fits the placeholder.
+    """Convert the value that a placeholder looks into to a type that fits; return the new column.
 
     A missing field becomes a field of nulls.
 
     Args:
         array: a column of a block of rows, as Arrow has parsed it.
         need: the placeholder.
-        objects: returns the objects as maps, for ``{*name}``; None to keep structs, for all other
-            placeholders.
+        objects: for ``{*name}``, returns the objects as maps; None to keep structs, since another
+            placeholder looks into them.
 
     Raises:
         SourceError: a value of the block does not fit the placeholder.

@@ -278,7 +278,7 @@ def _only_objects(split: Split, need: Need) -> pa.Array | None:
 
 
 def _objects(split: Split, need: Need) -> pa.Array:
-    """Return the object at a path of each row as a map; null if a row has no such object."""
+    """Return a column of maps: each row's object at the placeholder's path, or null."""
     validity, texts = _column(split.nested_lines(), need.path[0])
     for name in need.path[1:]:
         validity, texts = _column(_joined(texts), name)

@@ -35,8 +35,9 @@ def read_rejects(path: str | os.PathLike[str], *, limit: int | None = None) -> R
 
     Raises:
         FileNotFoundError: the file does not exist.
-        SourceError: later, when the commands are read: a line was not written by ``rejects=``, its
-            command had a password (passwords are not stored), or the error is from a transaction.
+        SourceError: raised only when the commands are read: a line was not written by ``rejects=``;
+            or its command had a password (passwords are not stored); or its error is from a
+            transaction or a script.
     """
     return RejectsFile(path, limit=limit)
 

@@ -248,7 +248,8 @@ class RemoteFile:
 
     Attributes:
         name: the URL without secrets.
-        total: the size of the file; None if the file is not a stream, or the size is unknown.
+        total: the size of a file that is read as a stream; None if it is unknown, or if the file
+            can be sought, since ``Input`` then finds the size itself.
     """
 
     def __init__(self, path: RemotePath, file: Any, total: int | None, *, seekable: bool) -> None:
