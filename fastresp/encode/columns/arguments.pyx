@@ -95,7 +95,7 @@ cdef char *put_items(Job *job, Cell *cell, Py_ssize_t row, char *p) noexcept nog
 
 
 cdef char *put_fields(Job *job, Step *step, Py_ssize_t row, char *p) noexcept nogil:
-    """Write a row's fields as pairs (``step.absent``: names of null fields), and count arguments."""
+    """Write a row's fields as pairs (``step.absent``: null names only), and count arguments."""
     # Local variables stay in registers, as in put_rows().
     cdef Out *out = job.out
     cdef Cell *keys = step.cell.children.children
