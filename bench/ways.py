@@ -2,10 +2,10 @@
 
 300,000 rows, dicts of text, become a SET of 129 bytes each, or a hash of 5 fields each, over a unix
 socket. The ways are the same as in ``fastresp demo SOURCE TEMPLATE``: a redis-py pipeline,
-``redis-cli --pipe`` fed by each generator or reading a ready-made file, and fastresp through redis-cli,
-over a socket, and from Arrow columns. fastresp fills in its template while it is timed; the others
-get complete commands. They take turns. After each load the server's DEBUG DIGEST is compared with
-the first.
+``redis-cli --pipe`` fed by each generator or reading a ready-made file, and fastresp through
+redis-cli, over a socket, and from Arrow columns. fastresp fills in its template while it is timed;
+the others get complete commands. They take turns. After each load the server's DEBUG DIGEST is
+compared with the first.
 
     python bench/ways.py -o ways.json        # about 9 minutes
     python bench/ways.py --fast --rows 50000

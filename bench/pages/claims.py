@@ -136,7 +136,7 @@ def conditions(results: Results) -> str:
     return (
         f"{count:,} rows, Redis {run['versions']['redis-server']}, unix socket, "
         f"{machine['cores']} cores ({machine['cpu']}), {run['started'][:10]}. "
-        "A ratio compares loads of the same round: median and range."
+        "Ratios are medians (ranges) of all rounds, rates of the best of each third."
     )
 
 

@@ -55,7 +55,7 @@ def judge(goal: Goal, results: Results) -> Verdict:
     return Verdict(goal, "reached" if good else "missed", measured)
 
 
-FILE = "`redis-cli --pipe` with a ready-made file"
+FILE = "the ready-made file"
 _PARQUET = "Parquet, 5,000,000 rows of 10 columns"
 
 

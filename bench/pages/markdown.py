@@ -30,8 +30,10 @@ __all__ = ["markdown"]
 
 INTRODUCTION = (
     "The figures of this page, and the figures that other pages quote from it, are from one run of "
-    "`python bench/run.py`. `bench/published` has its results, and `python bench/report.py` fills "
-    "them in. Compare ratios between machines, not rates."
+    "`python bench/run.py` on one machine, which may have been interrupted and resumed: "
+    "[How it was measured](#how-it-was-measured) names the commit of each script. "
+    "`bench/published` has the results, and `python bench/report.py` fills them in. Compare ratios "
+    "between machines, not rates."
 )
 
 # GitHub's Markdown has no colours.

@@ -303,8 +303,8 @@ def ways(kind: str, what: str) -> Section:
         ("ways",),
         listing("ways", ["ways"], [*TURNS, pipeline], prefix=f"{kind} ", parser=False),
         f"300,000 rows become {what}, over a unix socket: with a redis-py pipeline of 1,000; with "
-        "`redis-cli --pipe`, fed by each generator or reading a ready-made file (`no generation`); with "
-        "fastresp through redis-cli, over a socket, and from Arrow columns.",
+        "`redis-cli --pipe`, fed by each generator or reading a ready-made file (`no generation`); "
+        "with fastresp through redis-cli, over a socket, and from Arrow columns.",
     )
 
 
@@ -321,9 +321,9 @@ def past(kind: str, title: str, rows: str = "1,000,000") -> Section:
 
 PAST = Group(
     "Merged and serialised loads",
-    "Each table has `redis-cli --pipe` with a ready-made file of single commands (`no generation`), "
-    "and fastresp with single commands, merged and serialised, from dicts and from Arrow "
-    "columns, over a unix socket. DEBUG DIGEST is the same after each load.",
+    "Each table has `redis-cli --pipe` with a ready-made file of single commands "
+    "(`no generation`), and fastresp with single commands, merged and serialised, from dicts "
+    "and from Arrow columns, over a unix socket. DEBUG DIGEST is the same after each load.",
     sections=(
         past("LPUSH", "One list, LPUSH"),
         past("RPUSH", "One list, RPUSH"),

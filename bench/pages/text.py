@@ -70,7 +70,7 @@ def machine_facts(results: Results) -> list[tuple[str, str]]:
         "System": machine.get("os", ""),
         "Python": machine.get("python", ""),
         "Versions": _versions(runs),
-        "Commit": ", ".join(dict.fromkeys(run["commit"] for run in runs)),
+        "Commit": _commits(machine.get("runs", {})),
         "Other work before": _busy_before(machine.get("runs", {})),
         "Run": "quick, with fewer rounds" if machine.get("fast") else "",
     }
@@ -85,6 +85,16 @@ def _versions(runs: list[dict[str, Any]]) -> str:
             # The package's name, "redis", could be the server's.
             numbers.setdefault("redis-py" if name == "redis" else name, {})[number] = None
     return ", ".join(f"{name} {' and '.join(found)}" for name, found in numbers.items())
+
+
+def _commits(runs: dict[str, Any]) -> str:
+    """Name the commit; if there are several, with the scripts that ran at each."""
+    scripts: dict[str, list[str]] = {}
+    for name, run in runs.items():
+        scripts.setdefault(run["commit"], []).append(name)
+    if len(scripts) < 2:
+        return "".join(scripts)
+    return "; ".join(f"{commit} ({', '.join(names)})" for commit, names in scripts.items())
 
 
 def _busy_before(runs: dict[str, Any]) -> str:

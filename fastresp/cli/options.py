@@ -262,7 +262,7 @@ exists = option(
     default="error",
     metavar="E",
     section=SERVER,
-    help="With `--mode serialize`, what to do about keys that exist: `error`, `replace` or `skip`.",
+    help="With `serialize`, for existing keys: `error`, `replace` (without asking) or `skip`.",
     show_default=True,
 )
 max_payload_bytes = option(

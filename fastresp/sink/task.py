@@ -98,7 +98,7 @@ class Task:
         """Finish loading, wait for all replies, and return the task's Totals.
 
         Raises:
-            CheckpointError: an earlier attempt had more rows.
+            CheckpointError: the task has other rows than an earlier attempt.
             LoadErrors: commands failed, in this or an earlier attempt, and ``on_error`` is not
                 ``"collect"``; or the load was stopped.
             others: as in ``write()``.

@@ -429,6 +429,9 @@ class Lanes:
 
         In this case, the load continues: the lane was idle and another lane replaces it, or its
         commands wait for a new connection.
+
+        Raises:
+            LostConnection: the connection was lost, and the load can't continue.
         """
         try:
             lane.step()

@@ -123,6 +123,7 @@ def test_resumes_after_the_source_has_failed(
     check_lists(client)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("start", [0, 1, 29_999, 30_000, 59_999, 75_000, 99_999])
 def test_columns_and_files_resume_at_a_row(
     server: LocalServer, client: redis.Redis, tmp_path: Path, start: int

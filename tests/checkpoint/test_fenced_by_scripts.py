@@ -60,7 +60,6 @@ def marker(client: redis.Redis) -> int:
     return int(rows)
 
 
-@pytest.mark.few(0)
 @pytest.mark.parametrize(
     ("template", "kills"),
     [

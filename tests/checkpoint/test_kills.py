@@ -89,7 +89,6 @@ class TestKills:
     def test_loader(self, start_server: Start, template: str, kills: int) -> None:
         check(Loads(start_server(), template, kills, kills), Loads.kill_loader, kills)
 
-    @pytest.mark.few(0)
     def test_connections(self, start_server: Start, template: str, kills: int) -> None:
         check(Loads(start_server(), template, kills + 1, kills), close_connections, kills)
 

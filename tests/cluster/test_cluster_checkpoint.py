@@ -63,7 +63,6 @@ def markers(client: Any, nodes: LocalCluster) -> dict[bytes, bytes]:
     return {key: client.get(key) for key in keys}
 
 
-@pytest.mark.few(0)
 @pytest.mark.parametrize("mode", ["commands", "merge"])
 @pytest.mark.parametrize("connections", [1, 2])
 def test_resumes_after_the_source_has_failed(

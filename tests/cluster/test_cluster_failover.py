@@ -96,7 +96,6 @@ def test_primary_that_is_killed(
             assert client.hlen(f"hash:{key}") == ROWS // KEYS
 
 
-@pytest.mark.few(0)
 @pytest.mark.parametrize("retry", [None, "never"])
 @pytest.mark.parametrize("replicas", [0, 1])
 def test_commands_that_are_not_idempotent(
@@ -121,7 +120,6 @@ def test_commands_that_are_not_idempotent(
     assert lost < ROWS / 100  # without WAIT, the replica may lack the newest commands
 
 
-@pytest.mark.few(0)
 def test_always_resends(cluster: LocalCluster) -> None:
     """Every command in doubt is resent: none is missing, and some run twice."""
     report = insert_sync(
@@ -161,7 +159,6 @@ class Caught(list[fastresp.TransportError]):
         return False
 
 
-@pytest.mark.few(0)
 def test_primary_that_freezes(insert: Insert, cluster: LocalCluster) -> None:
     """Another node takes over its slots while its connection is still open."""
     process = cluster.nodes[2].process

@@ -97,7 +97,6 @@ ANSWERS: dict[str, Any] = {
 }  # fmt: skip
 
 
-@pytest.mark.few(0)
 @pytest.mark.parametrize("form", FORMS, ids=["sync", "asyncio"])
 @pytest.mark.parametrize(
     ("delivery", "name"),

@@ -135,7 +135,6 @@ def test_large_values(cluster: LocalCluster, verify: Verify) -> None:
     assert [each.row for each in report.differences] == [77]
 
 
-@pytest.mark.few(0)
 def test_node_that_dies(verify: Verify) -> None:
     with LocalCluster() as cluster:
 

@@ -254,7 +254,6 @@ class TestMeasured:
                 assert found.measured is not None and found.measured.command == "SET"
                 assert found.measured.load and client.dbsize() == 0
 
-    @pytest.mark.few(0)
     def test_tls(self, tls_server: LocalServer, tls: Callable[..., str]) -> None:
         found = doctor(tls())
         assert found.facts.way == "tls" and found.facts.nodelay

@@ -97,7 +97,6 @@ def run(url: str, seconds: float) -> tuple[int, str]:
     return int(grown), words
 
 
-@pytest.mark.few(9)
 @pytest.mark.parametrize(
     "kind", ["bulk", *(pytest.param(k, marks=pytest.mark.long) for k in FLOODS if k != "bulk")]
 )

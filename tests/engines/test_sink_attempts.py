@@ -150,7 +150,7 @@ class TestTwice:
         assert 0 < totals.commands < ROWS
         place.loaded()
 
-    @pytest.mark.few(0)
+    @pytest.mark.few(1)
     def test_frozen(self, place: Place, template: str, short_lease: int) -> None:
         """The second attempt takes over after the lease; the first then changes nothing."""
         sink = place.sink(template)

@@ -41,7 +41,7 @@ def contents(client: redis.Redis) -> dict[bytes, bytes]:
     return {key: client.dump(key) for key in client.scan_iter()}
 
 
-@pytest.mark.few(30)
+@pytest.mark.few(10)
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("kind", ["string", "hash", "list", "set", "zset", "stream"])
 def test_wrong_types_match_the_server(server, client, command: str, kind: str) -> None:

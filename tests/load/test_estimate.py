@@ -58,7 +58,7 @@ def settled_memory(client: redis.Redis) -> int:
     return used
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", CASES)
 def test_estimate_matches_a_real_server(start_server, name: str) -> None:
     commands = [CASES[name](i) for i in range(COMMANDS)]

@@ -342,6 +342,7 @@ except OSError as error:
 """
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("limit", [0, 100, 5_000_000])
 def test_full_disk(limit: int, tmp_path: Path) -> None:
     path = tmp_path / "dump.rdb"

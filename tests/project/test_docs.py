@@ -31,8 +31,6 @@ OTHERS = {"decisions.md", "design.md", "errors.md", "redis-py.md"}
 PAGES = [page for page in sorted(DOCS.rglob("*.md")) if page.name not in OTHERS | {"cli.md"}]
 # Extra packages of pages that need more than the tests do; CI runs them where installed.
 NEEDED = {"engines": "ray", "spark": "pyspark"}
-# Pages with examples that take several seconds.
-LONG_PAGES = {"diagnose", "engines", "faq", "files", "get-started"}
 # Pages that need a server with modules.
 MODULE_PAGES = {"modules"}
 
@@ -97,13 +95,8 @@ def check_console(shell: Shell, block: Block, where: str) -> None:
         )
 
 
-@pytest.mark.parametrize(
-    "page",
-    [
-        pytest.param(page, id=page.stem, marks=pytest.mark.slow if page.stem in LONG_PAGES else ())
-        for page in PAGES
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_page(
     page: Path,
     start_server: Callable[..., LocalServer],

@@ -50,6 +50,7 @@ print(len(found), fastresp.execute("PING", server=url))
 """
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("library", ["gevent", "eventlet"])
 def test_other_greenlets_run(server: LocalServer, library: str) -> None:
     done = subprocess.run(

@@ -302,7 +302,7 @@ class TestFailure:
 
 
 class TestCheckpoint:
-    @pytest.mark.few(0)
+    @pytest.mark.few(1)
     @pytest.mark.parametrize("template", ["SET {0} {0}", "RPUSH list:{0} {0}"])
     def test_row_is_durable(
         self, insert_singly: Insert, start: Start, template: str, tmp_path: Path

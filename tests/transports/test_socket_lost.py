@@ -30,7 +30,7 @@ def test_killed_server_sync(start_server: Callable[..., LocalServer], seed: int)
     kill_at_random(insert_sync, start_server, seed)
 
 
-@pytest.mark.few(0)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("seed", range(100, 106))
 def test_killed_server_asyncio(start_server: Callable[..., LocalServer], seed: int) -> None:
     kill_at_random(insert_asyncio, start_server, seed)

@@ -67,7 +67,6 @@ def as_list(templates: str | tuple[str, ...]) -> list[str]:
     return [templates] if isinstance(templates, str) else list(templates)
 
 
-@pytest.mark.few(40)
 @pytest.mark.parametrize("exact", [False, True])
 @pytest.mark.parametrize("columns", [False, True])
 @pytest.mark.parametrize("templates", TEMPLATES)

@@ -217,7 +217,6 @@ def test_interruption(load: Load, server: LocalServer) -> None:
             pass
 
 
-@pytest.mark.few(0)
 def test_cancellation(server: LocalServer) -> None:
     async def main() -> None:
         def rows() -> Iterator[tuple[int, str]]:

@@ -162,7 +162,6 @@ PLANTS = {
 }  # fmt: skip
 
 
-@pytest.mark.few(20)
 @pytest.mark.parametrize("columns", [False, True], ids=["rows", "columns"])
 @pytest.mark.parametrize("name", PLANTS)
 def test_each_is_found(

@@ -157,6 +157,7 @@ def test_names_that_polars_would_abort_at(frame: Any) -> None:
         dumped(frame, "SET k {0}")
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     "value",
     ["(1::UHUGEINT << 127)", "'12:00:00+05:30'::TIMETZ", "'0101'::BIT", "['0101'::BIT]",

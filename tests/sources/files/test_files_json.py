@@ -260,6 +260,7 @@ def test_last_line_without_a_line_end_adds_columns(last: str) -> None:
 MANY_KEYS = "".join(f'"k{n}": 1, ' for n in range(20))
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("options", [{}, {"sort_by": "a"}])
 @pytest.mark.parametrize(
     ("template", "row"),

@@ -22,6 +22,7 @@ import fastresp
 LONG = "".join(f"{n},{'x' * 40}\n" for n in range(100_000))
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize(
     ("text", "line"),
     [

@@ -327,7 +327,6 @@ def test_check_does_not_store_what_a_header_announces(head: bytes) -> None:
     assert int(grown) < 32 << 10
 
 
-@pytest.mark.few(0)
 def test_memory_is_bounded(server, resp) -> None:
     path = resp(b"")
     with open(path, "wb") as file:
