@@ -83,7 +83,7 @@ class RedisDatasink(Datasink[Totals]):
 
     @property
     def min_rows_per_write(self) -> int | None:
-        """The minimum number of rows for Ray to pass to a write task."""
+        """The minimum number of rows of a write task; Ray reads this property."""
         return self._min_rows
 
 

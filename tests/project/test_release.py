@@ -9,6 +9,7 @@ import re
 import sys
 import tomllib
 import zipfile
+from importlib.metadata import metadata
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,16 @@ def test_changelog_has_entries_of_one_short_line() -> None:
     entries = [line for line in CHANGELOG.splitlines() if line.startswith("- ")]
     assert len(entries) > 50
     assert not [line for line in CHANGELOG.splitlines() if len(line) > 120 or line[:1] == " "]
+
+
+def test_the_page_for_pypi_has_absolute_links() -> None:
+    """Of the installed package: reinstall it after a change of README.md or setup.py."""
+    page = metadata("fastresp").get_payload()
+    assert page.startswith("# fastresp")
+    addresses = re.findall(r"\]\(([^)]+)\)|(?:src|href)=\"([^\"]+)\"", page)
+    assert len(addresses) > 20
+    assert not [found for found in addresses if not "".join(found).startswith("https://")]
+    assert f"/blob/v{VERSION}/docs/get-started.md)" in page
 
 
 def test_notes_are_the_section_of_the_version() -> None:
