@@ -195,9 +195,9 @@ retry_in_doubt = option(
     type=click.Choice(["never", "idempotent", "always"]),
     metavar="R",
     section=ERRORS,
-    help="Resend commands in doubt: `never`; `idempotent` or `always`, which also wait for a busy "
-    "or full server.",
-    show_default="`idempotent` in a cluster",
+    help="Which commands in doubt to resend: `never`, `idempotent` or `always`. With the last two, "
+    "and always in a cluster, the load also waits for a busy or full server.",
+    show_default="`idempotent` in a cluster, otherwise `never`",
 )
 wait_replicas = option(
     "--wait-replicas",

@@ -243,7 +243,7 @@ cdef class Rows:
         return TemplateError(f"{words}: {has}", self.text, field.at)
 
     cdef object missing_within(self, Field field, object holder, Py_ssize_t depth):
-        """Return the error for the name at ``depth`` of a path, which ``holder`` lacks."""
+        """Return the error for a ``holder`` that lacks the path's name at ``depth``."""
         before = ".".join(field.path[:depth])
         names = names_in(holder)
         words = f"the row has no field {{{field.key}}}: "

@@ -44,7 +44,7 @@ class ListBuffer(BaseBuffer):
     async def push(self, items: Iterable[Any] | AsyncIterable[Any]) -> Pushed:
         """Push items from an iterable or async iterable; see ``fastresp.ListBuffer.push``.
 
-        A cancellation closes the connection. Items read for an incomplete batch are not pushed.
+        A cancellation closes the connection, and items read for an incomplete batch are lost.
         """
         most = self._calls.settings.batch
         source = AsyncBatches(items, most) if isinstance(items, AsyncIterable) else items

@@ -35,7 +35,7 @@ class Spread:
 
     Attributes:
         commands: for each node, the commands that are routed to it.
-        slots: the slot of each command that is sent to one node, in the order of the commands.
+        slots: the slots of the commands in source order; commands sent to all nodes have none.
         refused: the commands of rows that can't be sent.
         refused_rows: number of rows that can't be sent.
         refusals: the reasons for the first refused rows.

@@ -138,7 +138,7 @@ def one_command(arguments: tuple[Any, ...]) -> list[tuple[Any, ...]]:
 
 @contextmanager
 def one_reply() -> Iterator[None]:
-    """Remove the index and the advice about ``nulls=`` from errors, as there is one command."""
+    """Remove the index from a CommandError; replace an EncodeError's advice to pass ``nulls=``."""
     try:
         yield
     except EncodeError as error:

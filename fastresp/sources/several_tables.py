@@ -60,7 +60,7 @@ def is_lazy(value: object) -> bool:
 
 
 class LazyBatches:
-    """The batches of a polars LazyFrame; each iteration runs the query, while batches are read.
+    """The batches of a polars LazyFrame; each new iterator runs the query again, as it is read.
 
     Raises:
         SourceError: this version of polars can't stream the frame, or loses errors of the query.

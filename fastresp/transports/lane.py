@@ -120,7 +120,7 @@ class Lane(Connection):
         return paced if gate is None else min(gate, gate if paced is None else paced)
 
     def _paced(self) -> int | None:
-        """Return the total number of replies whose commands the rate limit allows to be sent now.
+        """Return the value, in replies, that ``window.sent`` may reach now at the load's rate.
 
         None if the limit counts bytes, or does not apply.
         """

@@ -390,10 +390,10 @@ class Nodes:
             )
 
     def _check_progress(self, began: float) -> None:
-        """Check for progress, even if connections are reopened again and again.
+        """Check that replies still arrive, even if connections are reopened again and again.
 
         Raises:
-            TransportError: no reply arrived for ``timeout`` seconds, apart from time in the source.
+            TransportError: no reply arrived for ``timeout`` seconds of ``preparing()`` in total.
         """
         timeout, replies = self._options.timeout, self._lanes.report.replies
         self._stuck += time.monotonic() - began

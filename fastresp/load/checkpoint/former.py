@@ -116,7 +116,7 @@ def _wait_for_end(link: Link, number: int, sure: bool, error: str, seconds: floa
 
 
 def _by_link(links: Links, clients: str) -> Iterator[tuple[Link, list[int], bool]]:
-    """Yield for each server our link, and the CLIENT IDs of the loader's connections.
+    """Yield our link to each server, and the CLIENT IDs of the other loader's connections to it.
 
     The third value is whether the server certainly has not restarted. Servers that have restarted
     are omitted. So are unreachable nodes that are no longer primaries: other nodes own their slots,

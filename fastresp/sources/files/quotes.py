@@ -42,7 +42,7 @@ class Dialect:
     returns: bool = False
 
     def rows(self, text: str, *, strict: bool = False) -> Iterator[list[str]]:
-        """Yield the fields of each row of a text whose escaped quotes were doubled."""
+        """Yield the fields of each row; ``text`` must have doubled, not escaped, quotes."""
         return csv.reader(
             io.StringIO(text, newline=""),
             delimiter=self.delimiter,

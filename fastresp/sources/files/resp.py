@@ -160,7 +160,7 @@ class RespFile:
         """Read the whole file once and check that it can be sent; do nothing for a pipe.
 
         Returns:
-            The contents; None for a pipe.
+            A summary of the file's contents; None for a pipe.
 
         Raises:
             ProtocolError: the file does not consist of whole commands only.
