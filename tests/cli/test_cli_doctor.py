@@ -92,7 +92,7 @@ def test_advice(start_server: Callable[..., LocalServer], port: int) -> None:
     assert str(server.socket) in done.stdout.replace("\n", "").replace(" ", "")
 
 
-@pytest.mark.few(0)
+@pytest.mark.slow
 def test_without_hiredis(start_server: Callable[..., LocalServer]) -> None:
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT_HIREDIS, "doctor", start_server().url, "--json"],

@@ -123,7 +123,7 @@ def test_markers_are_in_their_slots() -> None:
         assert key_slot(b"fastresp:{%s}:x:row" % tag) == slot
 
 
-@pytest.mark.few(0)
+@pytest.mark.slow
 def test_new_load_ignores_old_markers(
     cluster: LocalCluster, cluster_client: redis.RedisCluster
 ) -> None:
@@ -166,7 +166,7 @@ class TestTwoLoaders:
             ROWS, PUSH, server=cluster.url, checkpoint=NAME, resume=True, **options
         )
 
-    @pytest.mark.few(0)
+    @pytest.mark.slow
     def test_second_is_refused(
         self, cluster: LocalCluster, cluster_client: redis.RedisCluster
     ) -> None:
@@ -193,7 +193,7 @@ class TestTwoLoaders:
         assert 0 < report.rows < COUNT
         check(cluster_client)
 
-    @pytest.mark.few(0)
+    @pytest.mark.slow
     def test_first_is_killed(
         self, cluster: LocalCluster, cluster_client: redis.RedisCluster
     ) -> None:

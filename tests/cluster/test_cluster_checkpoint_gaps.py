@@ -160,7 +160,7 @@ def test_frozen_before_it_sets_the_markers(cluster: LocalCluster, levelled_s: fl
     assert "CheckpointError" in printed, printed
 
 
-@pytest.mark.few(0)
+@pytest.mark.slow
 def test_lost_description(cluster: LocalCluster, cluster_client: redis.RedisCluster) -> None:
     """As after the loss of the node that stores it: the other nodes' markers still exist."""
     fail(cluster, 9_000)
@@ -234,7 +234,7 @@ class TestNodeIsRestarted:
         with redis.RedisCluster("127.0.0.1", nodes.ports[0]) as client:
             check_lists(client, KEYS, COUNT)
 
-    @pytest.mark.few(0)
+    @pytest.mark.slow
     def test_after_the_end(self, nodes: LocalCluster) -> None:
         """Lost rows are loaded again, although the description says that all were loaded."""
         other = self.node(nodes, home=False)
@@ -295,7 +295,7 @@ class TestNodeIsRestarted:
         self.check(nodes)
 
 
-@pytest.mark.few(0)
+@pytest.mark.slow
 def test_another_primary() -> None:
     """The load ends immediately: a take-over could not close connections to a new node."""
     with LocalCluster(3, 1) as nodes:

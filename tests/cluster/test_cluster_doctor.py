@@ -113,7 +113,7 @@ def test_findings_name_their_nodes(cluster: LocalCluster, monkeypatch: pytest.Mo
         assert verdict(found, "aof-always").nodes == (place(cluster, 1),)
 
 
-@pytest.mark.few(0)
+@pytest.mark.slow
 def test_slots_without_a_node_and_a_dead_node() -> None:
     with LocalCluster() as cluster:
         for client in cluster.clients:
@@ -158,7 +158,7 @@ def test_unreachable_addresses(port: int) -> None:
         assert found.facts.place == place(cluster, 0)
 
 
-@pytest.mark.few(0)
+@pytest.mark.slow
 def test_replicas() -> None:
     with LocalCluster(3, 1) as cluster:
         cluster.until(
@@ -351,7 +351,7 @@ def test_timeout(cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch) -> None
     assert "Not measured: no time left\n" in done.stdout
 
 
-@pytest.mark.few(0)
+@pytest.mark.slow
 def test_password() -> None:
     with LocalCluster(2) as cluster:
         for client in cluster.clients:
@@ -363,7 +363,7 @@ def test_password() -> None:
         assert len(json.loads(done.stdout)["nodes"]) == 2
 
 
-@pytest.mark.few(0)
+@pytest.mark.slow
 def test_interrupted(cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """No key is left on any node."""
     moments: list[str] = []

@@ -264,7 +264,7 @@ def test_connections_that_are_closed(insert: Insert, cluster: LocalCluster) -> N
         assert sum(client.scard(f"set:{key}") for key in range(KEYS)) == ROWS
 
 
-@pytest.mark.few(0)
+@pytest.mark.slow
 def test_scripts_are_loaded_on_the_new_primary(cluster: LocalCluster) -> None:
     script = fastresp.Script("return redis.call('SADD', KEYS[1], ARGV[1])")
     report = insert_sync(

@@ -131,7 +131,7 @@ print(peak() - before)
 )
 
 
-@pytest.mark.few(0)
+@pytest.mark.slow
 def test_large_replies_while_a_node_is_slow(cluster: LocalCluster) -> None:
     """1 GB of replies of the other nodes wait for the slow node, a part at a time."""
     [slow], *fast = (keys_of(cluster, number, 1 if number == 0 else 3) for number in range(3))

@@ -170,7 +170,7 @@ def test_pop_in_doubt(replicated: LocalCluster, name: str) -> None:
         assert buffer.pop(20) == numbers(15, 5)
 
 
-@pytest.mark.few(0)
+@pytest.mark.slow
 def test_push_of_an_async_source(replicated: LocalCluster) -> None:
     """The node dies while the source pauses."""
 

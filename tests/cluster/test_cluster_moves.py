@@ -200,7 +200,7 @@ def test_scripts_that_return_redirections(cluster: LocalCluster) -> None:
         assert client.get("a") == b"3"
 
 
-@pytest.mark.few(0)
+@pytest.mark.slow
 def test_node_that_is_emptied_and_shut_down() -> None:
     with LocalCluster() as cluster:
         slots = {slot_of(cluster, f"list:{key}") for key in range(KEYS)}
@@ -371,7 +371,7 @@ def test_moved_in_circles(insert: Insert) -> None:
         assert (report.failed, report.in_doubt) == (0, 0)
 
 
-@pytest.mark.few(0)
+@pytest.mark.slow
 def test_slot_that_moves_back(cluster: LocalCluster) -> None:
     """Its refused commands are not resent after later ones that ran."""
     slot = slot_of(cluster, "list:7")

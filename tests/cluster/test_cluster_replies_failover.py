@@ -91,7 +91,7 @@ def test_lost_node(
         os.kill(replicated.nodes[1].process.pid, signal.SIGCONT)
 
 
-@pytest.mark.few(0)
+@pytest.mark.slow
 def test_hashes(replicated: LocalCluster) -> None:
     """As dicts or columns, sync and asyncio; rows are put in order as bytes."""
     wanted = [{"f0": str(i % KEYS), "f2": str(i % KEYS)} for i in range(ROWS)]
@@ -183,7 +183,7 @@ def test_execute(run: str) -> None:
         assert get() == b"x"
 
 
-@pytest.mark.few(0)
+@pytest.mark.slow
 def test_source_that_pauses(replicated: LocalCluster) -> None:
     """A node that is lost meanwhile is replaced when the source continues."""
 
@@ -203,7 +203,7 @@ def test_source_that_pauses(replicated: LocalCluster) -> None:
     assert asyncio.run(collect()) == [b"%d" % (i % KEYS) for i in range(3_000)]
 
 
-@pytest.mark.few(0)
+@pytest.mark.slow
 def test_large_replies(replicated: LocalCluster) -> None:
     """Replies that others wait for are read, and few replies wait."""
     fastresp.mass_insert(range(KEYS), "SETRANGE n:{0} 50000 x", server=replicated.url)
@@ -219,7 +219,7 @@ def test_large_replies(replicated: LocalCluster) -> None:
     assert got == 20_000
 
 
-@pytest.mark.few(0)
+@pytest.mark.slow
 def test_slow_reader_is_not_a_timeout(replicated: LocalCluster) -> None:
     """The caller's own pauses don't count while a replica takes over."""
     replies = fastresp.iter_replies(

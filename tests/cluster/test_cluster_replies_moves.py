@@ -227,7 +227,7 @@ def test_planned_failover() -> None:
         assert got == [b"%d" % (ROWS // KEYS)] * KEYS
 
 
-@pytest.mark.few(0)
+@pytest.mark.slow
 def test_new_node_and_one_that_is_shut_down() -> None:
     """All slots of a node move to a new one; then the node is removed."""
     with LocalCluster() as cluster, LocalCluster(1) as other:

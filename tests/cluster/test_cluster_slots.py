@@ -95,7 +95,7 @@ def test_slot_that_is_moving(
             assert fetch("{{q}}:*", ["name"], server=server, slots=share) == []
 
 
-@pytest.mark.few(0)
+@pytest.mark.slow
 def test_node_that_dies() -> None:
     """Keys of its requested slots are scanned again on its promoted replica."""
     need("server")

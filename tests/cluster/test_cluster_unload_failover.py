@@ -139,7 +139,7 @@ def test_node_restarted_without_data(form: str) -> None:
         assert found < count
 
 
-@pytest.mark.few(0)
+@pytest.mark.slow
 def test_no_replica_takes_over() -> None:
     with LocalCluster() as cluster:
         rows = [(i, f"name {i}") for i in range(USERS)]

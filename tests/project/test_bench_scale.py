@@ -176,7 +176,7 @@ def test_a_loader_that_fails() -> None:
         loader.run()
 
 
-@pytest.mark.few(0)
+@pytest.mark.slow
 def test_a_real_server_gets_the_same_keys_again() -> None:
     with LocalServer() as server, redis.Redis.from_url(server.url) as client:
         times = partial(CpuTimes, [server.process.pid], {})

@@ -168,7 +168,7 @@ def test_files_of_proc_may_change() -> None:
     file.check()
 
 
-@pytest.mark.few(0)
+@pytest.mark.slow
 def test_arrow_file_of_one_large_batch_is_not_held_in_memory(tmp_path: Path) -> None:
     path = tmp_path / "x.arrow"
     table = pa.table({"id": list(range(200_000)), "text": ["x" * 500] * 200_000})
