@@ -136,7 +136,7 @@ def conditions(results: Results) -> str:
     return (
         f"{count:,} rows, Redis {run['versions']['redis-server']}, unix socket, "
         f"{machine['cores']} cores ({machine['cpu']}), {run['started'][:10]}. "
-        "Ratios: median (range) of all rounds; rates: median of the best rounds of three groups."
+        "Ratios: median (range) of all rounds; rates: median of three groups' best rounds."
     )
 
 
