@@ -195,8 +195,8 @@ retry_in_doubt = option(
     type=click.Choice(["never", "idempotent", "always"]),
     metavar="R",
     section=ERRORS,
-    help="Which commands in doubt to resend: `never`, `idempotent` or `always`. With the last two, "
-    "and always in a cluster, the load also waits for a busy or full server.",
+    help="Commands in doubt to resend: `never`, `idempotent`, `always`; the last two also wait for "
+    "a busy server.",
     show_default="`idempotent` in a cluster, otherwise `never`",
 )
 wait_replicas = option(
