@@ -54,8 +54,7 @@ class ClusterCore:
 
     Args:
         core: a ReplyCore with the settings.
-        connections: a connection to each node; if the slots are unknown, one connection to any
-            node.
+        connections: a connection to each node, or to any node if the slots are unknown.
         answers: what the server replied about itself and the cluster.
         follows: whether commands are resent.
 
@@ -192,11 +191,7 @@ class ClusterCore:
                 stack.callback(node.detach)
 
     def sender(self, place: int) -> tuple[NodeCore, bytes]:
-        """Return the node that sent the reply at a source index, and the reply's command.
-
-        Raises:
-            LookupError: the reply is no longer kept.
-        """
+        """Return a reply's node and command; raise LookupError if the reply is no longer kept."""
         for node in self._all:
             command = node.command_at(place)
             if command is not None:
@@ -204,16 +199,7 @@ class ClusterCore:
         raise LookupError(f"reply {place:,} was released")
 
     def redirect(self, node: NodeCore, command: Refused, words: str) -> bool:
-        """Resend a command whose error reply is a redirection or a temporary refusal.
-
-        Args:
-            node: the node that sent the error reply.
-            command: the command.
-            words: the error reply.
-
-        Returns:
-            Whether the command is resent.
-        """
+        """Resend a command that the error reply redirects or refuses for now; return whether."""
         if self._follows and words.startswith(SOON):
             self._recovery.postpone(command, words)
             return True
@@ -422,11 +408,7 @@ class ClusterCore:
         self._lost = self._lost or node
 
     def _check_lost(self) -> None:
-        """Raise if the next reply can no longer arrive.
-
-        Raises:
-            LostConnection: the connection with the next reply is lost.
-        """
+        """Raise LostConnection if the connection with the next reply is lost."""
         if self._lost is None or self.next in self.waiting:
             return
         for node in self._all:
@@ -447,8 +429,7 @@ class ClusterCore:
     def _refresh(self, chunks: Chunks) -> Steps[Exception | None]:
         """Add the finished chunks; once all commands are answered, query and use the new topology.
 
-        Returns:
-            The source's exception; None if the source raised no exception.
+        Returns the same as ``_add_next()``.
         """
         failure = yield from self._add_next(chunks, ready=True)
         if self.ended or not self._drained:

@@ -84,12 +84,6 @@ class ErrorPolicy:
         # commands that were processed.
         self._taken = 0
 
-    @property
-    def needs_positions(self) -> bool:
-        """Whether each error reply must be matched with its command immediately."""
-        limited = self._most is not None or self._share is not None
-        return limited or self._rejects is not None
-
     def __enter__(self) -> Self:
         if isinstance(self._rejects, (str, os.PathLike)):
             if self.keeps is not None and os.path.isfile(self._rejects):

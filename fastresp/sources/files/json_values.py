@@ -73,7 +73,7 @@ class ValueRows(Rows):
         self._named = wanted.named - reading.folders
         # A field may have its first value in any row of this file or of a later file.
         self._later = not (whole and reading.single)
-        self._every = wanted.every
+        self._every = False
         self._has_fields = wanted.pairs
         self._columns = sorted(wanted.named | wanted.keys | reading.folders)
 

@@ -157,8 +157,6 @@ class Wanted:
             this name.
         pairs: whether the template needs all other fields of a row as field-value pairs.
         positions: the number of leading columns needed for placeholders with a position.
-        every: for JSON lines, whether to read all fields of the rows as columns, not only the
-            needed fields.
     """
 
     columns: frozenset[str] | None
@@ -170,7 +168,6 @@ class Wanted:
     keys: frozenset[str]
     pairs: bool
     positions: int
-    every: bool = False
 
     @property
     def listed(self) -> dict[str, Need]:
