@@ -63,7 +63,7 @@ def check_same(checkpoint: str, identity: Mapping[str, str], found: Mapping[str,
         if before != value and not same_so_far:
             raise CheckpointError(
                 f"checkpoint {checkpoint!r} belongs to another load: {name} was {before!r} and is "
-                f"now {value!r} (use another checkpoint name for this load)"
+                f"now {value!r} (resume as before, or use another checkpoint name)"
             )
 
 
