@@ -139,9 +139,9 @@ def _chunks(data: Data | AsyncIterable[Any], template: TemplateLike, options: Op
 def _over_a_socket(
     options: Options, server: Server, policy: ErrorPolicy, resending: Resending | None
 ) -> SocketTransport:
-    carrier = SocketTransport(options, server=server, policy=policy, resending=resending)
-    carrier.in_event_loop = True
-    return carrier
+    transport = SocketTransport(options, server=server, policy=policy, resending=resending)
+    transport.in_event_loop = True
+    return transport
 
 
 @public
@@ -155,7 +155,7 @@ async def verify(
     exact: bool = False,
     differences: Differences = None,
     repair: bool = False,
-    max_differences: int = of_verify.MOST_DIFFERENCES,
+    max_differences: int = of_verify.MAX_DIFFERENCES,
     since: float | None = None,
     nulls: Nulls = "auto",
     timeout: float | None = 30.0,

@@ -55,7 +55,7 @@ class Column:
 
 
 # Where the system counts CPU time in ticks, fewer than these say nothing.
-TICK_S, LEAST_TICKS = 0.01, 10
+TICK_S, MIN_TICKS = 0.01, 10
 # Tables in which every row that does not name redis-py is fastresp's.
 OURS = ("users", "memory", "load", "scale lanes", "scale commands")
 
@@ -101,7 +101,7 @@ def _server_cpu(row: Result) -> list[float]:
     """Return the server's CPU times; none if they are clock ticks, and too few to say anything."""
     used = row.of("server_cpu")
     ticks = all(abs(each - round(each / TICK_S) * TICK_S) < 1e-9 for each in used)
-    return [] if ticks and sum(used) < LEAST_TICKS * TICK_S else used
+    return [] if ticks and sum(used) < MIN_TICKS * TICK_S else used
 
 
 def _cpu(detail: str, middle: Statistic) -> Callable[[Result], str]:

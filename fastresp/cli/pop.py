@@ -17,7 +17,7 @@ __all__ = ["pop"]
 # Items per batch: few until their size is known, then as many as fit into a pipe. Batches are small
 # because the lease must last until the reader has read the whole batch.
 FIRST_ITEMS = 16
-MOST_ITEMS = 1000
+MAX_ITEMS = 1000
 PIPE_BYTES = 65_536
 
 
@@ -111,7 +111,7 @@ def pop(
                 written += len(items)
                 if lines.count(end) > len(items):
                     several += sum(end in item for item in items)
-                most = min(2 * most, PIPE_BYTES * len(items) // len(lines), MOST_ITEMS) or 1
+                most = min(2 * most, PIPE_BYTES * len(items) // len(lines), MAX_ITEMS) or 1
             left = len(buffer)
         if several:
             say(_advice(several, null))

@@ -21,10 +21,10 @@ Commands: TypeAlias = Sequence[Sequence[Sequence[bytes | Field]]]
 Arguments: TypeAlias = tuple[bytes, ...]
 
 # Limit for the search: larger commands are not parsed for the key of their row.
-MOST_BYTES = 1 << 16
+MAX_BYTES = 1 << 16
 
 # Maximum characters of the value, and of the placeholder's name.
-MOST_SHOWN = 40
+MAX_SHOWN = 40
 
 
 class Maker(Protocol):
@@ -119,7 +119,7 @@ class RowKeys:
 
 def words_of(command: bytes) -> Arguments:
     """Return the arguments of a command, to search for a key; empty for a large command."""
-    return arguments_of(command) if len(command) <= MOST_BYTES else ()
+    return arguments_of(command) if len(command) <= MAX_BYTES else ()
 
 
 def _places(commands: Commands) -> list[KeyPlace]:
@@ -170,7 +170,7 @@ def key_probe(plan: Plan) -> tuple[Plan, str] | None:
 
 
 def key_text(name: str, value: bytes) -> str:
-    """Return a placeholder and its value, each cut to MOST_SHOWN characters.
+    """Return a placeholder and its value, each cut to MAX_SHOWN characters.
 
     A position is shown in braces, as in ``{0}=17``.
     """
@@ -180,5 +180,5 @@ def key_text(name: str, value: bytes) -> str:
 
 def _cut(text: str) -> str:
     """Return the beginning of a text, with escapes instead of control characters."""
-    more = "..." * (len(text) > MOST_SHOWN)
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text[:MOST_SHOWN]) + more
+    more = "..." * (len(text) > MAX_SHOWN)
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text[:MAX_SHOWN]) + more

@@ -29,7 +29,7 @@ FORGOTTEN = b"NOSCRIPT No matching script"
 TURN_BYTES = 16 << 10
 # The first time, most commands are resent as EVALSHA. The second time, all are resent as EVAL,
 # which is never answered with NOSCRIPT.
-MOST_REPEATS = 2
+MAX_REPEATS = 2
 
 
 @public
@@ -147,9 +147,9 @@ class ForgottenScripts:
 
     def can_repeat(self, command: bytes, tries: int) -> bool:
         """Return whether a command can be resent after this many tries."""
-        return tries < MOST_REPEATS and script_of(command) in self._scripts
+        return tries < MAX_REPEATS and script_of(command) in self._scripts
 
-    def chunk(self, commands: Iterable[tuple[bytes, int]], most_bytes: int) -> tuple[Chunk, int]:
+    def chunk(self, commands: Iterable[tuple[bytes, int]], max_bytes: int) -> tuple[Chunk, int]:
         """Return a chunk of the first commands to resend, with the scripts that they need.
 
         The first command of each script is sent as EVAL, to load the script. This is repeated after
@@ -158,7 +158,7 @@ class ForgottenScripts:
 
         Args:
             commands: each command as first sent, and the number of times that it was sent.
-            most_bytes: stop when the chunk reaches this size.
+            max_bytes: stop when the chunk reaches this size.
 
         Returns:
             The chunk, and its number of commands.
@@ -168,7 +168,7 @@ class ForgottenScripts:
         turn = size = 0
         for command, tries in commands:
             sha1 = script_of(command)
-            if sha1 not in known or tries >= MOST_REPEATS:
+            if sha1 not in known or tries >= MAX_REPEATS:
                 command = pack("EVAL", self._scripts[sha1], *arguments(command)[2:])
                 known.add(sha1)
             pieces.append(command)
@@ -177,7 +177,7 @@ class ForgottenScripts:
             if turn >= TURN_BYTES:
                 known.clear()
                 turn = 0
-            if size >= most_bytes:
+            if size >= max_bytes:
                 break
         chunk = CommandSplitter().feed(b"".join(pieces))
         assert chunk is not None

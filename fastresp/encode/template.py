@@ -30,7 +30,7 @@ Scripts: TypeAlias = Mapping[bytes, bytes]
 NO_SCRIPTS: Scripts = MappingProxyType({})
 
 # A larger text is data, not a template: parsing it in Python would take too long.
-MOST_CHARACTERS = 1 << 20
+MAX_CHARACTERS = 1 << 20
 VECTORS = ("f16", "f32", "f64")
 CONVERSIONS = ("json", *VECTORS)
 # Separators of arguments, as in redis-cli; other Unicode spaces are text.
@@ -89,9 +89,9 @@ class Template(Plan):
     def __init__(self, *texts: str | Template, scripts: Scripts = NO_SCRIPTS) -> None:
         text, commands, known = "", [], dict(scripts)
         size = sum(len(part if isinstance(part, str) else part.text) for part in texts)
-        if size > MOST_CHARACTERS:
+        if size > MAX_CHARACTERS:
             raise TemplateError(
-                f"a template has at most {MOST_CHARACTERS:,} characters, and this one {size:,}; "
+                f"a template has at most {MAX_CHARACTERS:,} characters, and this one {size:,}; "
                 "put values into the rows",
                 str(texts[0])[:LINE_SHOWN],
                 0,

@@ -15,7 +15,7 @@ from ..server.forks import own
 from ..server.settings import Server
 from ..transports.base import UNAWAITED
 from ..transports.connection import LostConnection
-from ..transports.driver import Asking, Blocking, Steps
+from ..transports.driver import Blocking, Pull, Steps
 from .async_batches import AsyncBatches
 from .connection import ListConnection
 from .held import Held
@@ -239,7 +239,7 @@ class Calls:
         items = checked_items(items)
         try:
             if isinstance(items, AsyncBatches):
-                while not push.over and (batch := (yield from push.asking(Asking(items.next)))):
+                while not push.over and (batch := (yield from push.asking(Pull(items.next)))):
                     yield from self._pushing(batch, push)
                     if push.over:
                         push.take_rest()
@@ -277,8 +277,8 @@ class Calls:
             yield from self._resuming(push)
             core = connection.core
             if not begun:
-                most_bytes = connection.max_bulk_bytes
-                yield from connection.asking(lambda: push.begin(items, most_bytes))
+                max_bytes = connection.max_bulk_bytes
+                yield from connection.asking(lambda: push.begin(items, max_bytes))
                 begun = True
             while push.more and not push.over:
                 yield from connection.asking(push.fill)

@@ -18,7 +18,7 @@ from ..resp.grammar import BULK_BYTES
 from ..server.answers import Answers
 from ..server.settings import Server
 from ..transports.connection import LostConnection
-from ..transports.driver import Asking, Blocking, Steps
+from ..transports.driver import Blocking, Pull, Steps
 from .moves import as_slot_moved
 from .settings import Settings
 
@@ -41,13 +41,13 @@ class ListConnection:
     Attributes:
         is_open: whether a connection is open.
         in_cluster: whether the server is a node of a cluster.
-        most_bytes: the maximum size of a reply.
+        max_bytes: the maximum size of a reply.
         waits: whether the current call waits for the source or for time to pass. If so, an
             exception leaves the replies in step with the requests.
     """
 
     def __init__(self, settings: Settings, closed: Callable[[], object]) -> None:
-        self.most_bytes = BULK_BYTES + settings.batch * ITEM_BYTES
+        self.max_bytes = BULK_BYTES + settings.batch * ITEM_BYTES
         self.is_open = self.waits = self.in_cluster = False
         self._timeout = settings.timeout
         self._closed = closed
@@ -104,7 +104,7 @@ class ListConnection:
             decode=None,
             on_error="collect",
             timeout=self._timeout,
-            max_reply_bytes=self.most_bytes,
+            max_reply_bytes=self.max_bytes,
         )
         core.window = NodeWindow()
         core.attach(connection)
@@ -143,7 +143,7 @@ class ListConnection:
         """
         core = self._core
         assert core is not None
-        core.touch()
+        core.restart_timeout()
         while True:
             lost = None
             try:
@@ -164,7 +164,7 @@ class ListConnection:
     def asking(self, function: Callable[[], Any]) -> Steps[Any]:
         """Call a function that runs the user's code; its exceptions don't close the connection."""
         self.waits = True
-        answer = yield Asking(function)
+        answer = yield Pull(function)
         self.waits = False
         return answer
 

@@ -6,7 +6,7 @@ import time
 
 from ..outcome.error_reply import CommandError
 from ..outcome.errors import TransportError
-from ..transports.retries import LOADING, MOST_S, PAUSE_S, REFUSED
+from ..transports.retries import LOADING, MAX_S, PAUSE_S, REFUSED
 
 __all__ = ["DOWN_PAUSE_S", "Patience", "SlotMoved", "as_slot_moved"]
 
@@ -57,7 +57,7 @@ class Patience:
     """
 
     def __init__(self, timeout: float | None) -> None:
-        self._timeout = timeout or MOST_S
+        self._timeout = timeout or MAX_S
         self._since = 0.0
         self._progress: object = None
 

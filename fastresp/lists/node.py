@@ -9,7 +9,7 @@ from ..outcome.errors import TransportError
 from ..server.answers import Answers
 from ..server.settings import Server
 from ..transports.driver import Steps
-from ..transports.retries import MOST_S
+from ..transports.retries import MAX_S
 from ..transports.socket import connecting
 from .settings import Settings
 
@@ -44,7 +44,7 @@ class Node:
         Raises:
             TransportError: no node answers, or the owner of the slot can't be used.
         """
-        end = time.monotonic() + (self._timeout or MOST_S)
+        end = time.monotonic() + (self._timeout or MAX_S)
         failed: TransportError | None = None
         for server in tuple(self._known):
             try:

@@ -346,7 +346,7 @@ class Popping:
         self._columns = None
         if columns is None or asked != n:
             columns = ReplyColumns(
-                ["item"], text=False, fixed=False, max_reply_bytes=connection.most_bytes
+                ["item"], text=False, fixed=False, max_reply_bytes=connection.max_bytes
             )
         stream = core.stream
         assert stream is not None

@@ -27,7 +27,7 @@ from ..replies.reply_core import ReplyCore
 from ..resp.buffer import Chunk
 from ..sources.source import Encoder, lines_of, release
 from ..transports.base import add_report
-from ..transports.driver import Asking, Steps
+from ..transports.driver import Pull, Steps
 from .moves import SlotMoved
 from .sent_rows import SentRows
 from .settings import BATCH_BYTES, Settings
@@ -128,7 +128,7 @@ class Push:
             self.source_failed = True
             raise
 
-    def asking(self, wanted: Asking) -> Steps[Any]:
+    def asking(self, wanted: Pull) -> Steps[Any]:
         """Read items from an async source."""
         try:
             return (yield wanted)

@@ -17,7 +17,7 @@ Order: TypeAlias = Literal["fifo", "lifo"]
 Delivery: TypeAlias = Literal["at-most-once", "at-least-once"]
 
 # Maximum arguments of a command; some servers refuse more.
-MOST_ARGUMENTS = 65_536
+MAX_ARGUMENTS = 65_536
 # A variadic command ends with the item that reaches this size. Larger commands would block other
 # clients, and 1,000 items of a megabyte would have to fit into the server's query buffer.
 BATCH_BYTES = 1 << 20
@@ -40,7 +40,7 @@ class Settings:
         if not isinstance(self.key, (str, bytes)):
             raise TypeError(f"key must be a str or bytes, not {self.key!r}")
         # The command's name and key also count as arguments.
-        if not isinstance(self.batch, int) or not 1 <= self.batch <= MOST_ARGUMENTS - 2:
+        if not isinstance(self.batch, int) or not 1 <= self.batch <= MAX_ARGUMENTS - 2:
             raise ValueError(f"batch must be a whole number from 1 to 65,534, not {self.batch!r}")
         if self.order not in ("fifo", "lifo"):
             raise ValueError(f"order must be 'fifo' or 'lifo', not {self.order!r}")

@@ -2,5 +2,5 @@ from collections.abc import Iterator
 from typing import Any
 
 def gather(
-    source: Iterator[Any], batch: list[Any], most_items: int, most_bytes: int, seconds: float
+    source: Iterator[Any], batch: list[Any], max_items: int, max_bytes: int, seconds: float
 ) -> bool: ...

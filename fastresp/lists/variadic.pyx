@@ -15,14 +15,14 @@ cdef extern from "Python.h":
 cdef Py_ssize_t CLOCK_ITEMS = 64
 
 
-def gather(source, list batch, Py_ssize_t most_items, Py_ssize_t most_bytes, double seconds):
+def gather(source, list batch, Py_ssize_t max_items, Py_ssize_t max_bytes, double seconds):
     """Append items of an iterator to a list until a limit or the deadline is reached.
 
     Args:
         source: an iterator of items.
         batch: the list to append to; it need not be empty.
-        most_items: stop after this many items.
-        most_bytes: stop after the item that reaches this many bytes. A str counts its characters,
+        max_items: stop after this many items.
+        max_bytes: stop after the item that reaches this many bytes. A str counts its characters,
             any other item its ``len()``, or 32 if it has no length.
         seconds: stop after the first item that arrives this many seconds after the call.
 
@@ -41,7 +41,7 @@ def gather(source, list batch, Py_ssize_t most_items, Py_ssize_t most_bytes, dou
             size += PyUnicode_GET_LENGTH(item)
         else:
             size += PyObject_LengthHint(item, 32)
-        if count >= most_items or size >= most_bytes:
+        if count >= max_items or size >= max_bytes:
             return True
         if count >= until:
             now = monotonic()

@@ -34,7 +34,7 @@ cdef class ListedStream(ArrowStream):
     Args:
         data: an array or a stream of arrays of one type, not of structs.
         most: maximum values per list.
-        most_bytes: approximate maximum bytes of a list of strings or bytes, which may lower
+        max_bytes: approximate maximum bytes of a list of strings or bytes, which may lower
             ``most``.
         sizes: a list, to which the number of values of each list is appended.
 
@@ -43,14 +43,14 @@ cdef class ListedStream(ArrowStream):
     """
 
     cdef Py_ssize_t most
-    cdef Py_ssize_t most_bytes
+    cdef Py_ssize_t max_bytes
     cdef object sizes
     cdef int width                      # bytes per offset of a string type; 0 for other types
 
-    def __init__(self, data, Py_ssize_t most, Py_ssize_t most_bytes, sizes):
+    def __init__(self, data, Py_ssize_t most, Py_ssize_t max_bytes, sizes):
         super().__init__(data)
         self.most = most
-        self.most_bytes = most_bytes
+        self.max_bytes = max_bytes
         self.sizes = sizes
         self.width = {b"u": 4, b"z": 4, b"U": 8, b"Z": 8}.get(self.schema.schema.format, 0)
         if self.schema.schema.format == b"+s":
@@ -110,7 +110,7 @@ cdef class ListedStream(ArrowStream):
         return batch
 
     cdef Py_ssize_t values_in_list(self, ArrowArray *values) noexcept:
-        """Return the number of values per list, so that an average list fits ``most_bytes``."""
+        """Return the number of values per list, so that an average list fits ``max_bytes``."""
         cdef int64_t size = 0
         if values.length == 0:
             return self.most
@@ -123,7 +123,7 @@ cdef class ListedStream(ArrowStream):
         elif self.width == 8:
             size = ((<int64_t *>values.buffers[1])[values.offset + values.length]
                     - (<int64_t *>values.buffers[1])[values.offset])
-        return max(1, min(self.most, self.most_bytes // max(1, size // values.length)))
+        return max(1, min(self.most, self.max_bytes // max(1, size // values.length)))
 
 
 cdef void release_schema(ArrowSchema *schema) noexcept nogil:

@@ -247,7 +247,7 @@ def take_sample(
     encoder, source = encoding(data, template, Options(nulls=nulls))
     sample = Sample(whole=True, total_rows=known_rows(data))
     # The payloads are discarded, so their version does not matter.
-    serializer = Serializer(Format(10), most_bytes=SAMPLE_BYTES, merger=Merger(1, 1))
+    serializer = Serializer(Format(10), max_bytes=SAMPLE_BYTES, merger=Merger(1, 1))
     with released(source), naming_place(data):
         chunks = encoder.chunks(source)
         for chunk in chunks:

@@ -21,7 +21,7 @@ from ..server.options import Options
 from ..server.settings import Server
 from ..server.threads import in_thread
 from ..transports.base import Transport, add_report
-from ..transports.driver import Blocking, Carrier, Steps
+from ..transports.driver import Blocking, ChunkSender, Steps
 from .covered import written_by
 
 __all__ = ["Indexing"]
@@ -45,7 +45,7 @@ class Indexing:
         self._options = options
         self._asked_for = options.wait_index or options.index_backlog is not None
         self._indexes: Indexes | None = None
-        self._carrier: Transport | None = None
+        self._transport: Transport | None = None
         self._before: dict[str, Index] = {}  # the indexes when the load began
         self._keys: dict[str, int] = {}  # for each index: number of keys before the index's scan
         self._question: Future[list[Index]] | None = None
@@ -61,7 +61,7 @@ class Indexing:
         if self._indexes is not None:
             self._indexes.close()
 
-    def beginning(self, server: Server, carrier: Transport) -> Steps[None]:
+    def beginning(self, server: Server, transport: Transport) -> Steps[None]:
         """Find the indexes that cover the keys of the load.
 
         If neither ``wait_index`` nor ``index_backlog`` is given, errors are ignored, and the server
@@ -72,7 +72,7 @@ class Indexing:
                 index covers the keys.
         """
         written = written_by(self._template, unknown=self._asked_for)
-        if not self._asked_for and (not written or not _may_have_indexes(carrier.answers)):
+        if not self._asked_for and (not written or not _may_have_indexes(transport.answers)):
             return
         timeout = self._options.timeout if self._asked_for else _least(self._options.timeout)
         indexes = self._indexes = Indexes(server, timeout)
@@ -89,7 +89,7 @@ class Indexing:
             raise _covers_none(self._options, server, found)
         if self._options.index_backlog is None:
             indexes.rest()
-        self._carrier = carrier
+        self._transport = transport
         self._note_keys(found)
 
     def holding(
@@ -107,14 +107,14 @@ class Indexing:
             TransportTimeout: the indexes make no progress.
         """
         most = self._options.index_backlog
-        if most is None or self._carrier is None:
+        if most is None or self._transport is None:
             return
         commands = min(chunk.commands, most)
         if not self.admits(commands):
             yield from drain()
             yield from self._until(most - commands, meanwhile)
-            self._answered = self._carrier.made
-            self._admitted = self._answered + most - self._carrier.so_far.index_waiting
+            self._answered = self._transport.made
+            self._admitted = self._answered + most - self._transport.live_report.index_waiting
 
     def admits(self, commands: int = 1) -> bool:
         """Return whether this many commands may be sent now, by the last known index backlog.
@@ -122,23 +122,23 @@ class Indexing:
         The server is asked for the backlog in a thread. Commands that were unanswered when the
         server was last asked count as backlog.
         """
-        most, carrier = self._options.index_backlog, self._carrier
-        if most is None or carrier is None or self._indexes is None:
+        most, transport = self._options.index_backlog, self._transport
+        if most is None or transport is None or self._indexes is None:
             return True
         question = self._question
         if question is not None and question.done():
             self._question = None
             with suppress(TransportError):  # holding() then asks the server
                 self._note(question.result())
-                self._admitted = self._answered + most - carrier.so_far.index_waiting
+                self._admitted = self._answered + most - transport.live_report.index_waiting
         if self._question is None and time.monotonic() >= self._asked_at + ASKED_S:
             self._asked_at = time.monotonic()
-            self._answered = carrier.report.replies
+            self._answered = transport.report.replies
             with suppress(RuntimeError):  # no memory for a thread
                 self._question = in_thread(partial(self._indexes.ask, self._before))
-        return carrier.made + commands <= self._admitted
+        return transport.made + commands <= self._admitted
 
-    def gate(self, lanes: Carrier | None) -> Carrier | None:
+    def gate(self, lanes: ChunkSender | None) -> ChunkSender | None:
         """Wrap connections so that they accept only as many commands as the backlog allows."""
         if lanes is None or self._options.index_backlog is None:
             return lanes
@@ -151,9 +151,9 @@ class Indexing:
             TransportError: ``wait_index`` is given, and the server does not return the state.
             TransportTimeout: the indexes make no progress.
         """
-        if self._carrier is None or self._indexes is None or not self._before:
+        if self._transport is None or self._indexes is None or not self._before:
             return
-        report = self._carrier.report
+        report = self._transport.report
         try:
             if self._options.wait_index and not report.stopped:
                 yield from self._until(0, partial(_shown, show, report))
@@ -174,10 +174,10 @@ class Indexing:
         Raises:
             TransportError, TransportTimeout: as for ``holding()``.
         """
-        assert self._indexes is not None and self._carrier is not None
+        assert self._indexes is not None and self._transport is not None
         timeout = self._options.timeout
         moved, seen = time.monotonic(), list[tuple[str, bool, float, int]]()
-        while not self._carrier.so_far.stopped:
+        while not self._transport.live_report.stopped:
             lost: TransportError | None = None
             try:
                 # Progress of any index counts: an index may wait for another index's scan.
@@ -186,7 +186,7 @@ class Indexing:
                 lost = error
             else:
                 self._note(found)
-                if self._carrier.so_far.index_waiting <= most:
+                if self._transport.live_report.index_waiting <= most:
                     return
                 now = [(each.name, each.scanning, each.scanned, each.queued) for each in found]
                 if now != seen:
@@ -197,21 +197,21 @@ class Indexing:
             yield Blocking(partial(time.sleep, ASKED_S))
 
     def _no_progress(self, timeout: float, lost: TransportError | None) -> TransportError:
-        assert self._carrier is not None
+        assert self._transport is not None
         if lost is not None:
             words = f"can't read the state of the search indexes: {lost.args[0]}"
-            return TransportError(words, self._carrier.report)
-        behind = [str(index) for index in self._carrier.so_far.indexes if index.waiting]
+            return TransportError(words, self._transport.report)
+        behind = [str(index) for index in self._transport.live_report.indexes if index.waiting]
         words = f"no progress for {timeout:g} s: {'; '.join(behind)} (a larger "
         return TransportTimeout(
-            Message(words, Hint("timeout", ...), " waits longer)"), self._carrier.report
+            Message(words, Hint("timeout", ...), " waits longer)"), self._transport.report
         )
 
     def _note(self, found: Sequence[Index]) -> None:
         """Store the state of the load's indexes in the report."""
-        assert self._carrier is not None
+        assert self._transport is not None
         self._note_keys(found)
-        self._carrier.so_far.indexes = [
+        self._transport.live_report.indexes = [
             self._state(index) for index in found if index.name in self._before
         ]
 
@@ -235,7 +235,7 @@ class Indexing:
 class _Gate:
     """Connections that accept only as many commands as the index backlog allows."""
 
-    def __init__(self, indexing: Indexing, lanes: Carrier) -> None:
+    def __init__(self, indexing: Indexing, lanes: ChunkSender) -> None:
         self._indexing, self._lanes = indexing, lanes
 
     @property
@@ -249,8 +249,8 @@ class _Gate:
     def add(self, chunk: Chunk) -> object:
         return self._lanes.add(chunk)
 
-    def tend(self) -> None:
-        self._lanes.tend()
+    def pump(self) -> None:
+        self._lanes.pump()
 
 
 def _may_have_indexes(answers: Answers | None) -> bool:

@@ -23,7 +23,7 @@ from ..sources.source import Data, Encoder, as_source, place_of
 from ..transports.base import Transport, add_report
 from ..transports.choice import choose
 from ..transports.connection import LostConnection
-from ..transports.driver import Asking, Steps, next_chunk, open_source, run
+from ..transports.driver import Pull, Steps, next_chunk, open_source, run
 from ..transports.error_policy import ErrorPolicy
 from ..transports.locating import locating
 from ..transports.resend import Resending
@@ -264,10 +264,10 @@ def _loading(chunks: Chunks, choose: Choose, watch: Watch, resuming: Resuming) -
         watch.begin()
         try:
             # In a thread: this may read a whole RESP file.
-            yield Asking(partial(check_spread, data, template, options.connections), chunks.blocks)
+            yield Pull(partial(check_spread, data, template, options.connections), chunks.blocks)
             yield from resuming.claiming()
             if resuming.ended:
-                return policy.judged(resuming.report)
+                return policy.checked(resuming.report)
             policy.keeps = resuming.keeps
             yield from open_source(chunks)
         except CancelledError as cancellation:
@@ -279,39 +279,39 @@ def _loading(chunks: Chunks, choose: Choose, watch: Watch, resuming: Resuming) -
             raise
         with reporting(options.progress, data) as show, policy:
             server = _server_of(template, options)
-            carrier = choose(options, server, policy, resending_of(template))
-            watch.carrier = carrier
-            resuming.prepare(carrier)
+            transport = choose(options, server, policy, resending_of(template))
+            watch.transport = transport
+            resuming.prepare(transport)
             if template is not None:
-                carrier.transactions = "MULTI" in (command_names(data, template) or ("MULTI",))
-            yield from carrier.opening()
+                transport.transactions = "MULTI" in (command_names(data, template) or ("MULTI",))
+            yield from transport.opening()
             try:
-                check_connection_state(data, template, options, carrier.answers)
-                chunks.adapt(carrier.answers)
-                yield from indexing.beginning(server, carrier)
+                check_connection_state(data, template, options, transport.answers)
+                chunks.adapt(transport.answers)
+                yield from indexing.beginning(server, transport)
                 yield from resuming.registering()
             except BaseException:
-                carrier.kill()
+                transport.kill()
                 raise
             try:
-                yield from _sending(chunks, carrier, show, resuming, indexing)
-                yield from carrier.closing()
+                yield from _sending(chunks, transport, show, resuming, indexing)
+                yield from transport.closing()
                 yield from resuming.finishing()
-                yield from locating(data, carrier.report.errors)
+                yield from locating(data, transport.report.errors)
                 if show is not None:
-                    show(carrier.report)
+                    show(transport.report)
             except BaseException as error:
-                following = partial(_following_at_the_end, chunks, carrier)
-                found = partial(_locating_at_the_end, data, carrier, error)
-                yield from carrier.ending_after(error, chunks.rest, following, found)
+                following = partial(_following_at_the_end, chunks, transport)
+                found = partial(_locating_at_the_end, data, transport, error)
+                yield from transport.ending_after(error, chunks.rest, following, found)
                 raise
             finally:
-                _count_nulls(carrier.report, chunks.writer)
+                _count_nulls(transport.report, chunks.writer)
             yield from indexing.ending(show)
-    report = carrier.report
+    report = transport.report
     if chunks.writer.skipped and not report.stopped:
         report.rows = max(report.rows, chunks.writer.rows - chunks.start_row)
-    return policy.judged(report)
+    return policy.checked(report)
 
 
 def _server_of(template: Template | None, options: Options) -> Server:
@@ -334,84 +334,84 @@ def _count_nulls(report: Report, writer: Encoder) -> None:
 
 def _sending(
     chunks: Chunks,
-    carrier: Transport,
+    transport: Transport,
     show: Callable[[Report], object] | None,
     resuming: Resuming,
     indexing: Indexing,
 ) -> Steps[None]:
     """Send chunk after chunk until the source ends or the load is stopped."""
-    drain = partial(_draining, chunks, carrier, show)
-    meanwhile = partial(_pausing, carrier, show, resuming)
+    drain = partial(_draining, chunks, transport, show)
+    meanwhile = partial(_pausing, transport, show, resuming)
     if isinstance(chunks.data, Pushed):
-        chunks.data.pausing = partial(_tending, carrier, resuming)
+        chunks.data.pausing = partial(_tending, transport, resuming)
         chunks.data.waiting = lambda: run(resuming.renewing())
-    while not carrier.so_far.stopped:
+    while not transport.live_report.stopped:
         try:
-            chunk = yield from next_chunk(chunks, indexing.gate(carrier.lanes))
+            chunk = yield from next_chunk(chunks, indexing.gate(transport.lanes))
         except LostConnection:  # noticed while waiting for an async source
-            raise (yield from carrier.losing()) from None
+            raise (yield from transport.explain_loss()) from None
         if chunk is None and chunks.waits:
-            yield from carrier.settling()
-            yield from _following(chunks, carrier, show)
+            yield from transport.wait_for_room()
+            yield from _following(chunks, transport, show)
             continue
         if chunk is not None:
             yield from indexing.holding(chunk, drain, meanwhile)
-            yield from carrier.writing(chunk)
-        yield from _following(chunks, carrier, show, end=chunk is None)
+            yield from transport.writing(chunk)
+        yield from _following(chunks, transport, show, end=chunk is None)
         if chunk is None:
             break
-        _count_nulls(carrier.so_far, chunks.writer)
+        _count_nulls(transport.live_report, chunks.writer)
         yield from resuming.renewing()
         if resuming.levels:
-            yield from _levelling(chunks, carrier, show, resuming)
+            yield from _levelling(chunks, transport, show, resuming)
         if show is not None:
-            show(carrier.report)
+            show(transport.report)
 
 
-def _tending(carrier: Transport, resuming: Resuming) -> None:
+def _tending(transport: Transport, resuming: Resuming) -> None:
     """Send commands, receive replies and renew the lease while a Pushed source pauses."""
     # The same exception is raised again when the load continues. Raised here, it would pass through
     # Arrow, which changes its type.
     with suppress(Exception):
-        assert carrier.lanes is not None
-        carrier.lanes.tend()
+        assert transport.lanes is not None
+        transport.lanes.pump()
         run(resuming.renewing())
 
 
 def _levelling(
     chunks: Chunks,
-    carrier: Transport,
+    transport: Transport,
     show: Callable[[Report], object] | None,
     resuming: Resuming,
 ) -> Steps[None]:
     """Send all ready chunks, wait for their replies, and record the row in the checkpoint."""
     for chunk in chunks.made():
-        yield from carrier.writing(chunk)
-    yield from _draining(chunks, carrier, show)
-    if not (carrier.so_far.stopped or chunks.refused):
+        yield from transport.writing(chunk)
+    yield from _draining(chunks, transport, show)
+    if not (transport.live_report.stopped or chunks.refused):
         yield from resuming.levelling()
 
 
 def _draining(
-    chunks: Chunks, carrier: Transport, show: Callable[[Report], object] | None
+    chunks: Chunks, transport: Transport, show: Callable[[Report], object] | None
 ) -> Steps[None]:
     """Wait until every sent command is answered."""
-    yield from _following(chunks, carrier, show, end=True)
-    yield from carrier.finishing()
+    yield from _following(chunks, transport, show, end=True)
+    yield from transport.finishing()
 
 
 def _pausing(
-    carrier: Transport, show: Callable[[Report], object] | None, resuming: Resuming
+    transport: Transport, show: Callable[[Report], object] | None, resuming: Resuming
 ) -> Steps[None]:
     """Renew the lease and report progress while nothing is sent."""
     yield from resuming.renewing()
     if show is not None:
-        show(carrier.report)
+        show(transport.report)
 
 
 def _following(
     chunks: Chunks,
-    carrier: Transport,
+    transport: Transport,
     show: Callable[[Report], object] | None = None,
     *,
     end: bool = False,
@@ -424,26 +424,26 @@ def _following(
     Args:
         end: whether to continue until every command is answered.
     """
-    lanes = carrier.lanes
-    if carrier.retries is None or lanes is None:
+    lanes = transport.lanes
+    if transport.retries is None or lanes is None:
         return
     if end:
-        yield from carrier.draining()
-    while (lanes.unsettled if end else lanes.due) and not carrier.so_far.stopped:
-        if (yield from carrier.preparing()):
-            chunks.remap(carrier.moving(chunks.made()))
+        yield from transport.draining()
+    while (lanes.unsettled if end else lanes.due) and not transport.live_report.stopped:
+        if (yield from transport.refresh_topology()):
+            chunks.remap(transport.reroute(chunks.made()))
         if end or lanes.asking:
-            yield from carrier.draining()
+            yield from transport.draining()
         if show is not None:
-            show(carrier.report)
+            show(transport.report)
 
 
-def _locating_at_the_end(data: Any, carrier: Transport, error: BaseException) -> Steps[None]:
+def _locating_at_the_end(data: Any, transport: Transport, error: BaseException) -> Steps[None]:
     """After an exception, find the file and line of the rows that failed."""
-    yield from locating(data, [*carrier.report.errors, error])
+    yield from locating(data, [*transport.report.errors, error])
 
 
-def _following_at_the_end(chunks: Chunks, carrier: Transport) -> Steps[None]:
+def _following_at_the_end(chunks: Chunks, transport: Transport) -> Steps[None]:
     """After an exception of the source, wait until every sent command is answered."""
     chunks.forget()
-    yield from _following(chunks, carrier, end=True)
+    yield from _following(chunks, transport, end=True)

@@ -207,7 +207,7 @@ class _Registry:
 def _in_flight_by_node(watch: Watch) -> dict[str, int]:
     """Return the number of unanswered commands by cluster node; empty for a single server."""
     found: dict[str, int] = {}
-    lanes = watch.carrier.lanes if watch.carrier is not None else None
+    lanes = watch.transport.lanes if watch.transport is not None else None
     for lane in () if lanes is None else lanes.lanes:
         if lane.window.node is not None:
             node = str(lane.window.node)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..encode.payload.crc64 import checksum, shifted
 from ..encode.payload.format import Format
-from ..encode.payload.keys import MOST_KEYS, Keys, split
+from ..encode.payload.keys import MAX_KEYS, Keys, split
 from ..encode.payload.serializer import Serializer
 from ..encode.row_key import RowKeys
 from ..outcome.errors import EncodeError
@@ -27,11 +27,11 @@ __all__ = ["RDB_VERSIONS", "check_version", "write_rdb"]
 # The versions that can be written, and the first Redis version that reads each.
 RDB_VERSIONS = {9: "6.2.0", 10: "7.0.0", 11: "7.2.0"}
 # A larger key is refused: all commands of a key are kept in memory.
-MOST_KEY_BYTES = 512 << 20
+MAX_KEY_BYTES = 512 << 20
 # Source: rdb.h.
 AUX, RESIZE_DB, SELECT_DB, EOF = b"\xfa", b"\xfb", b"\xfe", b"\xff"
 LENGTH_32 = b"\x80"
-MOST_COUNT = (1 << 32) - 1
+MAX_COUNT = (1 << 32) - 1
 # Bytes per key in the log: see KeyLog.
 RECORD_BYTES = 16
 
@@ -73,7 +73,7 @@ def write_rdb(
     """
     with new_file(path) as output, KeyLog(output.place) as log:
         serializer = Serializer(
-            Format(rdb_version), file=True, most_bytes=MOST_KEY_BYTES, keys=log.keys
+            Format(rdb_version), file=True, max_bytes=MAX_KEY_BYTES, keys=log.keys
         )
         output.add(_header(rdb_version))
         counts = output.size
@@ -110,7 +110,7 @@ def _text(text: object) -> bytes:
 
 def _counts(keys: int, expiring: int) -> bytes:
     """Encode the numbers of keys and of expiring keys, which let a server size its tables."""
-    numbers = (LENGTH_32 + pack(">I", min(count, MOST_COUNT)) for count in (keys, expiring))
+    numbers = (LENGTH_32 + pack(">I", min(count, MAX_COUNT)) for count in (keys, expiring))
     return RESIZE_DB + b"".join(numbers)
 
 
@@ -134,7 +134,7 @@ class KeyLog:
     """
 
     def __init__(self, place: str) -> None:
-        self.keys = Keys(MOST_KEYS, self._add)
+        self.keys = Keys(MAX_KEYS, self._add)
         self._place = place
         self._file: Any = None
         self._sizes: list[list[int]] = []  # for each spill, the sizes of its parts
@@ -159,8 +159,8 @@ class KeyLog:
         parts = list(zip(*self._sizes, strict=True))
         keys = Keys()
         for number, sizes in enumerate(parts):
-            # Keys are distributed randomly, so each step is planned for half of MOST_KEYS.
-            steps = 2 * sum(sizes) // RECORD_BYTES // MOST_KEYS + 1
+            # Keys are distributed randomly, so each step is planned for half of MAX_KEYS.
+            steps = 2 * sum(sizes) // RECORD_BYTES // MAX_KEYS + 1
             for step in range(steps):
                 keys.forget()
                 self._check_part(keys, number, step, steps)

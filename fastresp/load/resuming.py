@@ -68,7 +68,7 @@ class Resuming:
         self._chunks = chunks
         self._options = chunks.options
         self._checkpoint: Checkpoint | None = None
-        self._carrier: Transport | None = None
+        self._transport: Transport | None = None
         self._batched = False
         self._done = Done()
         self._renewed = self._noted = time.monotonic()
@@ -100,17 +100,17 @@ class Resuming:
 
     def _explain(self, checkpoint: Checkpoint, error: TransportError) -> None:
         """Raise CheckpointError if ``error`` means that another loader has taken over."""
-        if self._carrier is None or self._carrier.lanes is None:
+        if self._transport is None or self._transport.lanes is None:
             return
-        causes = [lane.window.refused_at for lane in self._carrier.lanes.lanes]
+        causes = [lane.window.refused_at for lane in self._transport.lanes.lanes]
         if any(cause is not None and isinstance(cause[0], TakenOver) for cause in causes):
             explained = checkpoint.taken_over()
-            add_report(explained, self._carrier.report, str(error))
+            add_report(explained, self._transport.report, str(error))
             raise explained from error
 
     def reached(self) -> int | None:
         """Return how many leading rows are known to have run; None if unknown."""
-        if self._checkpoint is None or self._carrier is None:
+        if self._checkpoint is None or self._transport is None:
             return self._levelled if self.ended else None
         return self._row if self._one_lane else self._levelled
 
@@ -140,7 +140,7 @@ class Resuming:
             markers = self._checkpoint.markers
             chunks.ran = self._done.ran
             if self._checkpoint.fenced:
-                chunks.most_merged = MERGED_ITEMS
+                chunks.max_merged = MERGED_ITEMS
             ask = partial(self._checkpoint.lacking, without_items(chunks.template))
             lacking: dict[bytes, int] = {} if self.ended else (yield Blocking(ask))
             # A transaction is sent whole, so a rate limit also limits its number of commands.
@@ -189,17 +189,17 @@ class Resuming:
             return lambda fields: int(fields["row"]) < rows
         return partial(has_run, checkpoint.markers, self._done.ran)
 
-    def prepare(self, carrier: Transport) -> None:
+    def prepare(self, transport: Transport) -> None:
         """Make a transport start at the resumed row."""
-        self._carrier = carrier
+        self._transport = transport
         if self._checkpoint is not None:
-            assert carrier.lanes is not None
-            carrier.lanes.begin_at(self._done.rows, batched=self._batched)
-            carrier.so_far.resumed_at = self._done.rows
-            carrier.so_far.failed_before = self._done.failed
-            self._checkpoint.failed = lambda: self._done.failed + carrier.report.failed
+            assert transport.lanes is not None
+            transport.lanes.begin_at(self._done.rows, batched=self._batched)
+            transport.live_report.resumed_at = self._done.rows
+            transport.live_report.failed_before = self._done.failed
+            self._checkpoint.failed = lambda: self._done.failed + transport.report.failed
             if self._batched:
-                carrier.so_far.errors_unknown = self._done.unseen
+                transport.live_report.errors_unknown = self._done.unseen
 
     def registering(self) -> Steps[None]:
         """Store the connections' IDs in the server, before anything is sent.
@@ -208,9 +208,9 @@ class Resuming:
             CheckpointError: another loader has taken over, or the cluster has changed.
         """
         if self._checkpoint is not None:
-            assert self._carrier is not None and self._carrier.lanes is not None
-            numbers = getattr(self._carrier, "numbers", [])
-            lanes = self._carrier.lanes.lanes
+            assert self._transport is not None and self._transport.lanes is not None
+            numbers = getattr(self._transport, "numbers", [])
+            lanes = self._transport.lanes.lanes
             of_slots = self._checkpoint.of_slots
             found = [
                 (address_of(lane.server) if of_slots else "", number)
@@ -255,26 +255,26 @@ class Resuming:
     @property
     def _seen(self) -> int | None:
         """At the end of a load, how many leading rows were answered; None if unknown."""
-        if self._carrier is None or self._carrier.lanes is None:
+        if self._transport is None or self._transport.lanes is None:
             return None
         if self._one_lane:
             return self._row
-        return None if self._carrier.report.in_doubt else self._chunks.writer.rows
+        return None if self._transport.report.in_doubt else self._chunks.writer.rows
 
     @property
     def _repeatable_row(self) -> int | None:
         """The row to store in the marker at the end; None to leave it unchanged."""
-        if self._batched or self._carrier is None or self._carrier.lanes is None:
+        if self._batched or self._transport is None or self._transport.lanes is None:
             return None
         return self._row if self._one_lane else None
 
     @property
     def _row(self) -> int:
         """The number of leading rows whose commands were all answered."""
-        assert self._carrier is not None and self._carrier.lanes is not None
-        [lane] = self._carrier.lanes.lanes
+        assert self._transport is not None and self._transport.lanes is not None
+        [lane] = self._transport.lanes.lanes
         # For a stopped load, answered_row() also counts answered commands that are not durable.
-        if not (self._carrier.so_far.stopped and lane.window.confirmation is not None):
+        if not (self._transport.live_report.stopped and lane.window.confirmation is not None):
             self._levelled = lane.window.answered_row(self._done.rows)
         return self._levelled
 
@@ -288,8 +288,8 @@ class Resuming:
         """
         if self._checkpoint is None:
             return
-        assert self._carrier is not None
-        report = self._carrier.report
+        assert self._transport is not None
+        report = self._transport.report
         if report.stopped or report.in_doubt or report.unsent:
             yield Blocking(partial(self._checkpoint.renew, self._repeatable_row, self._seen))
             return

@@ -72,8 +72,8 @@ class Span(Observer):
             span.end()
 
     def _add_outcome(self, span: Any, watch: Watch) -> None:
-        report, carrier, error = watch.report, watch.carrier, watch.error
-        if carrier is not None and carrier.answers is not None and carrier.answers.valkey:
+        report, transport, error = watch.report, watch.transport, watch.error
+        if transport is not None and transport.answers is not None and transport.answers.valkey:
             span.set_attribute("db.system.name", "valkey")
         span.set_attributes(_counts(report))
         if report.stopped:

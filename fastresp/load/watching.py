@@ -9,7 +9,7 @@ from typing import Any
 from ..outcome.report import Report
 from ..server.forks import is_own, own
 from ..transports.base import Transport
-from ..transports.driver import Asking, Blocking, Steps, Wanted, wrap
+from ..transports.driver import Blocking, Pull, Step, Steps, wrap
 
 __all__ = ["Observer", "Watch"]
 
@@ -41,7 +41,7 @@ class Watch:
         observers: the observers.
 
     Attributes:
-        carrier: the transport; None before it is chosen.
+        transport: the transport; None before it is chosen.
         row: function that returns how many leading rows have run, for a load with a checkpoint;
             it returns None if unknown.
         error: the exception that ended the load; set only while observers handle the end.
@@ -49,7 +49,7 @@ class Watch:
     """
 
     def __init__(self, observers: Sequence[Observer]) -> None:
-        self.carrier: Transport | None = None
+        self.transport: Transport | None = None
         self.row: Callable[[], int | None] = lambda: None
         self.error: BaseException | None = None
         self.ended = False
@@ -61,8 +61,8 @@ class Watch:
     @property
     def report(self) -> Report:
         """The live report; at the end, the final report."""
-        if self._report is None and self.carrier is not None:
-            return self.carrier.report
+        if self._report is None and self.transport is not None:
+            return self.transport.report
         return self._report or Report("")
 
     def begin(self) -> None:
@@ -75,16 +75,16 @@ class Watch:
         """Run the steps of a load, and call the observers before each wait and at the end."""
         return wrap(steps, self._end, self._waiting)
 
-    def _waiting(self, wanted: Wanted) -> Steps[Any]:
+    def _waiting(self, step: Step) -> Steps[Any]:
         """Call the observers whose interval has passed, then wait."""
         for work in self._due():
             yield Blocking(work)
-        return (yield self._meanwhile(wanted))
+        return (yield self._meanwhile(step))
 
-    def _end(self, error: BaseException | None, report: Report | None) -> Iterable[Wanted]:
+    def _end(self, error: BaseException | None, report: Report | None) -> Iterable[Step]:
         """Call the observers for the last time."""
         found = getattr(error, "report", report)
-        if isinstance(found, Report) and (error is None or self.carrier is not None):
+        if isinstance(found, Report) and (error is None or self.transport is not None):
             self._report = found
         self.error = error
         self.ended = True
@@ -106,15 +106,15 @@ class Watch:
                 if work is not None:
                     yield work
 
-    def _meanwhile(self, wanted: Wanted) -> Wanted:
-        """Return ``wanted``, changed to also call the observers while an async source pauses."""
-        if not isinstance(wanted, Asking) or wanted.meanwhile is None:
-            return wanted
-        meanwhile = wanted.meanwhile
+    def _meanwhile(self, step: Step) -> Step:
+        """Return ``step``, changed to also call the observers while an async source pauses."""
+        if not isinstance(step, Pull) or step.meanwhile is None:
+            return step
+        meanwhile = step.meanwhile
 
         def both() -> bool:
             for work in self._due():
                 work()
             return meanwhile()
 
-        return wanted._replace(meanwhile=both)
+        return step._replace(meanwhile=both)

@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 # Maximum characters in the message of a TemplateError.
-MOST_WORDS = 1000
+MAX_WORDS = 1000
 
 
 def with_line(text: str, error: Placed) -> str:
@@ -101,8 +101,8 @@ class TemplateError(Placed, FastrespError, ValueError):
     def __init__(
         self, message: str, template: str, position: int, *, row: int | None = None
     ) -> None:
-        if len(message) > MOST_WORDS:  # it quotes the template
-            message = shortened(message, MOST_WORDS)
+        if len(message) > MAX_WORDS:  # it quotes the template
+            message = shortened(message, MAX_WORDS)
         super().__init__(message, template, position)
         self.template = template
         self.position = position

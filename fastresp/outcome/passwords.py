@@ -63,7 +63,7 @@ SHOWN_VALUE = re.compile(r"[\w.,:+%/ -]{1,20}")
 STRING = r"""(?:\bE'(?:[^'\\]|\\.|'')*'|(?<!\w)'(?:[^']|'')*'|"(?:[^"]|"")*"|\$\$.*?\$\$)"""
 VALUE = rf"(?:{STRING}|(?:(?:basic|bearer)\s+)?[^\s,;)}}\]'\"]+)"
 # Quoted texts in quoted texts are searched up to this depth; deeper texts are masked.
-MOST_QUOTES = 8
+MAX_QUOTES = 8
 # Columns of a schema, such as "id: int64, token: string", are not settings.
 TYPE = r"(?:string|large_string|varchar|text|u?int\d*|bigint|binary|bytes|str|null|none)\b"
 # A setting, or a quoted text, which may contain settings. Matching both from left to right avoids
@@ -90,7 +90,7 @@ def _masked_settings(text: str, depth: int = 0) -> str:
     def masked_setting(found: re.Match[str]) -> str:
         if found["name"]:
             return found["name"] + MASK
-        inner = MASK if depth == MOST_QUOTES else _masked_settings(found[0][1:-1], depth + 1)
+        inner = MASK if depth == MAX_QUOTES else _masked_settings(found[0][1:-1], depth + 1)
         return found[0][0] + inner + found[0][-1]
 
     return SETTING.sub(masked_setting, text)

@@ -24,7 +24,7 @@ CODE_CHARACTERS = 40
 EXAMPLE_CHARACTERS = 200
 OTHER_CODES = "(other)"
 # The report names a node if the load waited for that node for at least this share of wall time.
-LEAST_WAITED = 0.1
+MIN_WAITED = 0.1
 
 
 @dataclass(repr=False)
@@ -203,7 +203,7 @@ class Report(Displayed):
         lines += [f"{words}: acknowledged commands may be lost" for words in self.restarts]
         if self.waited_for:
             node, seconds = max(self.waited_for.items(), key=lambda each: each[1])
-            if seconds > LEAST_WAITED * self.seconds:
+            if seconds > MIN_WAITED * self.seconds:
                 lines.append(f"waited longest for {node} ({seconds:,.2f} s)")
         lines += map(str, self.indexes)
         if self.stopped:

@@ -16,12 +16,12 @@ from ..outcome.errors import CommandError, DecodeError, TransportError
 from ..outcome.report import Report
 from ..resp.buffer import Chunk
 from ..server.answers import Answers
-from ..server.cluster import MOST_NODES, redirect_of
+from ..server.cluster import MAX_NODES, redirect_of
 from ..server.processes import LostData
 from ..server.settings import Server
 from ..sources.chunks import Chunks
 from ..transports.connection import LostConnection
-from ..transports.driver import Blocking, Giving, Steps, Wanted, next_chunk
+from ..transports.driver import Blocking, Emit, Step, Steps, next_chunk
 from ..transports.nodes import REOPEN_S, close_all_late
 from ..transports.resend import Refused
 from ..transports.retries import PAUSE_S
@@ -37,9 +37,9 @@ __all__ = ["ClusterCore"]
 # The limit for replies that wait for earlier replies, in bytes: for all nodes together, and the
 # minimum for one node.
 WAITING_BYTES = 16 << 20
-LEAST_WAITING_BYTES = 1 << 18
+MIN_WAITING_BYTES = 1 << 18
 # The maximum number of nodes that a cluster may name during a read.
-MOST_LANES = 4 * MOST_NODES
+MAX_LANES = 4 * MAX_NODES
 # While a node is idle, more chunks are made only if fewer bytes than this are unsent.
 AHEAD_BYTES = 1 << 20
 OF_A_TRANSACTION = "fastresp: the keys of this transaction moved to another node; run its row again"
@@ -93,7 +93,7 @@ class ClusterCore:
             servers = [*self.server.nodes_of(topology.nodes, 1), self.server]
         # The lane of commands without a key, and of all commands if the slots are unknown.
         self._home = len(servers) - 1
-        share = max(WAITING_BYTES // len(servers), LEAST_WAITING_BYTES)
+        share = max(WAITING_BYTES // len(servers), MIN_WAITING_BYTES)
         self._reply_bytes = min(ReplyCore.reply_bytes, share)
         self._evicts = answers.evicts
         self._nodes: list[NodeCore] = [
@@ -148,11 +148,11 @@ class ClusterCore:
         """Pass the next chunk to the node of the chunk's lane."""
         node = self._nodes[max(chunk.lane, 0)]
         if node.finished:
-            node.touch()
+            node.restart_timeout()
         node.window.add(chunk, self._position)
         self._position = max(self._position, node.window.position)
 
-    def tend(self) -> None:
+    def pump(self) -> None:
         """Send and receive without waiting, between calls of the generator.
 
         Raises:
@@ -165,14 +165,14 @@ class ClusterCore:
                 if node.stream is not None and node.expects and not node.over:
                     node.wait()  # checks the deadline
                 else:
-                    node.touch()
+                    node.restart_timeout()
         if self._lost is not None:
             raise LostConnection
 
-    def touch(self) -> None:
+    def restart_timeout(self) -> None:
         """Restart the timeout: time spent elsewhere does not count."""
         for node in self._all:
-            node.touch()
+            node.restart_timeout()
 
     def raised(self, error: BaseException) -> bool:
         """Return whether an exception was raised by a connection, not by a source."""
@@ -226,7 +226,7 @@ class ClusterCore:
         """Record that a redirected command was answered."""
         self._redirects.settle(slot, place)
 
-    def exchange(self, chunks: Chunks) -> Generator[Wanted | Giving, Any, Exception | None]:
+    def exchange(self, chunks: Chunks) -> Generator[Step | Emit, Any, Exception | None]:
         """Send chunks, and yield their replies.
 
         Returns:
@@ -250,7 +250,7 @@ class ClusterCore:
                 busy = True
                 for node in self._all:
                     node.release(self.next)
-                self.touch()
+                self.restart_timeout()
                 self.postponed.resume()
             self._check_lost()
             if self.ended and self._drained:
@@ -258,9 +258,9 @@ class ClusterCore:
             if not busy:
                 yield from self._waiting()
 
-    def giving(self) -> Iterator[Giving]:
+    def giving(self) -> Iterator[Emit]:
         """Yield the results that are ready for the caller."""
-        yield Giving(self.replies())
+        yield Emit(self.replies())
 
     def replies(self) -> Iterator[Any]:
         """Yield the next replies, in order.
@@ -378,7 +378,7 @@ class ClusterCore:
             if node.stream is None:
                 continue
             if node.idle or node.is_full:
-                node.touch()
+                node.restart_timeout()
                 continue
             self._step_of(node)
             try:
@@ -442,8 +442,8 @@ class ClusterCore:
                 [server] = self.server.nodes_of([address], 1)
                 self._addresses.append(address)
                 self._nodes.append(self._node(NodeCore, server, address))
-        if len(self._nodes) > MOST_LANES:
-            raise TransportError(f"the cluster named more than {MOST_LANES:,} nodes", self.report)
+        if len(self._nodes) > MAX_LANES:
+            raise TransportError(f"the cluster named more than {MAX_LANES:,} nodes", self.report)
         lanes: list[int] = topology.lanes(self._addresses, 1)
         chunks.remap(lanes)
         # Disconnect nodes that lost all their slots, since such nodes may be shut down.

@@ -10,7 +10,7 @@ from ..resp.raw_replies import RawReplies
 from ..resp.split import arguments
 from ..server.settings import Server
 from ..sources.chunks import Chunks
-from ..transports.driver import Giving, Wanted
+from ..transports.driver import Emit, Step
 from .cluster_core import ClusterCore
 from .hash_fields import HashFields, advising
 from .node_core import NodeCore
@@ -52,7 +52,7 @@ class HashCluster(ClusterCore):
         node.reader = node.sink = RawReplies(max_reply_bytes=self._settings["max_reply_bytes"])
         return node
 
-    def reading(self, chunks: Chunks) -> Generator[Wanted | Giving, Any, None]:
+    def reading(self, chunks: Chunks) -> Generator[Step | Emit, Any, None]:
         """Send the keys, and yield batches of rows.
 
         Raises:
@@ -64,9 +64,9 @@ class HashCluster(ClusterCore):
             with advising():
                 raise failure
         for batch in self._wanted.taken(self._columns, rest=True):
-            yield Giving([batch])
+            yield Emit([batch])
 
-    def giving(self) -> Iterator[Giving]:
+    def giving(self) -> Iterator[Emit]:
         replies = []
         for reply in self.replies():
             if type(reply) is CommandError:
@@ -89,6 +89,6 @@ class HashCluster(ClusterCore):
             row, column = columns.invalid
             raise self._wanted.not_text(arguments(self.sender(row)[1])[1], column)
         for batch in self._wanted.taken(columns):
-            yield Giving([batch])
+            yield Emit([batch])
             # The time until the caller asks for more does not count towards the timeout.
-            self.touch()
+            self.restart_timeout()

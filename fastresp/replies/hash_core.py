@@ -15,7 +15,7 @@ from ..server.options import Options
 from ..server.settings import Server
 from ..sources.chunks import Chunks
 from ..transports.connection import LostConnection
-from ..transports.driver import Blocking, Giving, Wanted, next_chunk, open_source
+from ..transports.driver import Blocking, Emit, Step, next_chunk, open_source
 from .hash_cluster import HashCluster
 from .hash_fields import HashFields, advising, key_of
 from .opening import opening
@@ -74,7 +74,7 @@ class HashCore(ReplyCore):
         """Return the chunks of commands that read the keys."""
         return kind(keys, self.template, Options(timeout=self.timeout))
 
-    def understand(self) -> None:
+    def process_replies(self) -> None:
         """Acknowledge the received replies.
 
         Raises:
@@ -98,7 +98,7 @@ class HashCore(ReplyCore):
             stream.give_up(ProtocolError("more replies than commands", self.received))
         self.acknowledge(min(columns.replies, sent))
 
-    def fetching(self, chunks: Chunks) -> Generator[Wanted | Giving, Any, None]:
+    def fetching(self, chunks: Chunks) -> Generator[Step | Emit, Any, None]:
         """Connect, send the keys, and yield batches of rows.
 
         Raises:
@@ -115,7 +115,7 @@ class HashCore(ReplyCore):
             (self.cluster or self).detach()
             chunks.close()
 
-    def reading(self, chunks: Chunks) -> Generator[Wanted | Giving, Any, None]:
+    def reading(self, chunks: Chunks) -> Generator[Step | Emit, Any, None]:
         """Send the keys, and yield batches of rows.
 
         Raises:
@@ -128,7 +128,7 @@ class HashCore(ReplyCore):
                 self.ended = chunk is None
                 if chunk is not None:
                     self.window.add(chunk)
-                self.touch()
+                self.restart_timeout()
             before = self.window.acknowledged
             self.step()
             yield from self._giving()
@@ -137,11 +137,11 @@ class HashCore(ReplyCore):
                 yield [(self.stream, self.wait())]
         yield from self._giving(rest=True)
 
-    def _giving(self, *, rest: bool = False) -> Iterator[Giving]:
+    def _giving(self, *, rest: bool = False) -> Iterator[Emit]:
         for batch in self.wanted.taken(self.columns, rest=rest):
-            yield Giving([batch])
+            yield Emit([batch])
             # The time until the caller asks for more does not count towards the timeout.
-            self.touch()
+            self.restart_timeout()
 
 
 def check_single(writer: Any) -> None:

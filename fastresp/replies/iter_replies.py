@@ -18,7 +18,7 @@ from ..sources.chunks import Chunks
 from ..sources.source import Data, as_source
 from ..transports.base import add_report
 from ..transports.connection import LostConnection
-from ..transports.driver import Blocking, Giving, Wanted, open_source, stream
+from ..transports.driver import Blocking, Emit, Step, open_source, stream
 from ..transports.locating import locating
 from .cluster_core import ClusterCore
 from .opening import opening
@@ -173,7 +173,7 @@ def reply_core(
     )
 
 
-def replying(one: ReplyCore, chunks: Chunks) -> Generator[Wanted | Giving, Any, None]:
+def replying(one: ReplyCore, chunks: Chunks) -> Generator[Step | Emit, Any, None]:
     """Connect, and yield replies as they arrive; this is the generator behind ``iter_replies()``.
 
     Args:

@@ -12,17 +12,17 @@ from ..outcome.errors import CommandError, TransportError
 from ..server.cluster import Topology
 from ..server.processes import LostData, Processes, closed_if_failed
 from ..server.settings import Server, topology_from
-from ..transports.nodes import LOOK_S, MOST_ASKED, MOST_KNOWN, REOPEN_S
-from ..transports.retries import MOST_S
+from ..transports.nodes import LOOK_S, MAX_ASKED, MAX_KNOWN, REOPEN_S
+from ..transports.retries import MAX_S
 from .postponed import SOON
 
 __all__ = ["Rest"]
 
-# Each further request is for about MORE_BYTES bytes, and at most MOST_ENTRIES entries.
-MOST_ENTRIES = 10_000
+# Each further request is for about MORE_BYTES bytes, and at most MAX_ENTRIES entries.
+MAX_ENTRIES = 10_000
 MORE_BYTES = 1 << 20
 # The maximum number of redirections of a request. Source: RedisClusterRequestTTL of redis-py.
-MOST_REDIRECTS = 16
+MAX_REDIRECTS = 16
 
 # The host and port of a cluster node; None for the server that the user named.
 Node: TypeAlias = tuple[str, int] | None
@@ -70,7 +70,7 @@ class Rest:
 
     def _use(self, topology: Topology) -> None:
         known = [*topology.nodes, *topology.replicas, *self._known]
-        self._known = list(dict.fromkeys(known))[:MOST_KNOWN]
+        self._known = list(dict.fromkeys(known))[:MAX_KNOWN]
         self._processes.keep(topology.nodes)
         nodes: list[Node] = [*topology.nodes, None]
         self._slots = {slot: nodes[node] for slot, node in enumerate(topology.slots)}
@@ -117,7 +117,7 @@ class Rest:
         from redis import RedisError
         from redis.crc import key_slot
 
-        timeout = self._timeout or MOST_S
+        timeout = self._timeout or MAX_S
         end = time.monotonic() + timeout
         while True:
             node = (self._slots or {}).get(key_slot(key))
@@ -140,13 +140,13 @@ class Rest:
                 )
             time.sleep(LOOK_S)
             with suppress(TransportError):
-                known = random.sample(self._known, min(len(self._known), MOST_ASKED))
+                known = random.sample(self._known, min(len(self._known), MAX_ASKED))
                 self._use(topology_from(self._server.nodes_of(known, 1), REOPEN_S))
 
     def _followed(self, node: Node, key: bytes, *arguments: Any) -> tuple[Any, Any]:
         """Send a request to a node, and follow redirections."""
         asks = False
-        for _ in range(MOST_REDIRECTS):
+        for _ in range(MAX_REDIRECTS):
             reply, connection = self._request(node, key, *arguments, asks=asks)
             if not isinstance(reply, CommandError):
                 return reply, connection
@@ -157,7 +157,7 @@ class Rest:
             if not asks and self._slots is not None:
                 self._slots[to.slot] = node
         raise TransportError(
-            f"a command was redirected {MOST_REDIRECTS} times, last to {node} (check the cluster "
+            f"a command was redirected {MAX_REDIRECTS} times, last to {node} (check the cluster "
             "with redis-cli --cluster check)"
         )
 
@@ -206,4 +206,4 @@ class Rest:
 def _next_count(entries: list[bytes]) -> int:
     """Return the number of entries to request next, from the average size of ``entries``."""
     size = sum(map(len, entries)) / max(len(entries), 1)
-    return max(1, min(MOST_ENTRIES, int(MORE_BYTES / max(size, 1))))
+    return max(1, min(MAX_ENTRIES, int(MORE_BYTES / max(size, 1))))

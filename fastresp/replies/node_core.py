@@ -342,7 +342,7 @@ def waits_of(nodes: Iterable[NodeCore]) -> dict[NodeCore, Wait]:
     waits = {}
     for node in nodes:
         if node.stream is None or node.idle or node.is_full or not node.expects:
-            node.touch()
+            node.restart_timeout()
         else:
             waits[node] = node.wait()
     return waits

@@ -15,7 +15,7 @@ from ..resp.slots import keys_of
 from ..resp.split import CommandSplitter
 from ..transports.nodes import LOOK_S
 from ..transports.resend import Refused
-from ..transports.retries import LATER, MOST_S, PAUSE_S, ranges
+from ..transports.retries import LATER, MAX_S, PAUSE_S, ranges
 
 __all__ = ["SOON", "Postponed"]
 
@@ -39,7 +39,7 @@ class Postponed:
 
     def __init__(self, timeout: float | None) -> None:
         self.words = self.lost = ""
-        self._timeout = timeout or MOST_S
+        self._timeout = timeout or MAX_S
         # The commands to resend, by slot and source index; slot -1 for commands without a key.
         self._waiting: dict[int, dict[int, Refused]] = {}
         # By source index: why each command was last postponed.

@@ -21,7 +21,7 @@ from ..server.processes import Processes
 from ..server.settings import topology_from
 from ..transports.driver import Blocking, Steps
 from ..transports.lanes import STALLED_S
-from ..transports.nodes import LOOK_MOST_S, LOOKS_APART, MOST_ASKED, MOST_KNOWN, REOPEN_S
+from ..transports.nodes import LOOK_MOST_S, LOOKS_APART, MAX_ASKED, MAX_KNOWN, REOPEN_S
 from ..transports.resend import Refused
 from .node_core import NodeCore
 from .redirects import HOME, Redirects
@@ -63,7 +63,7 @@ class Recovery:
 
     def _know(self, topology: Topology) -> None:
         known = [*topology.nodes, *topology.replicas, *self._known]
-        self._known = list(dict.fromkeys(known))[:MOST_KNOWN]
+        self._known = list(dict.fromkeys(known))[:MAX_KNOWN]
 
     def postpone(self, command: Refused, words: str) -> None:
         """Postpone a command; ``words`` says why the command was not answered."""
@@ -94,8 +94,8 @@ class Recovery:
         connected = [node for node in nodes if node.stream is not None and not node.over]
         connected.sort(key=lambda node: node.heard, reverse=True)
         # Each unreachable node costs up to a second.
-        known = random.sample(self._known, min(len(self._known), MOST_ASKED))
-        servers = [node.server for node in connected[:MOST_ASKED]]
+        known = random.sample(self._known, min(len(self._known), MAX_ASKED))
+        servers = [node.server for node in connected[:MAX_ASKED]]
         asked = dict.fromkeys([*servers, *self._server.nodes_of(known, 1), self._server])
         try:
             topology: Topology = yield Blocking(

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 from ..outcome.errors import CommandError, TransportError
 from ..resp.split import CommandSplitter
 from ..resp.values import pack
-from ..server.cluster import MOST_NODES, Redirect
+from ..server.cluster import MAX_NODES, Redirect
 from ..server.failure import asking_refused
 from ..server.settings import Server
 from ..transports.resend import Refused, Resent
-from ..transports.retries import MOST_S
+from ..transports.retries import MAX_S
 from .node_core import Arrived, NodeCore, Nodes, NodeWindow
 from .postponed import Postponed
 
@@ -100,7 +100,7 @@ class RedirectCore(NodeCore):
         queue, self._queue = self._queue, []
         if queue:
             if self.finished:
-                self.touch()
+                self.restart_timeout()
             self.window.put(queue)
 
     def _put(self, first: int, replies: list[Any], size: int) -> None:
@@ -173,7 +173,7 @@ class Redirects:
         self.nodes: dict[tuple[str, int], RedirectCore] = {}
         self.postponed = Postponed(timeout)
         self.moved = self.pause = False
-        self._timeout = timeout or MOST_S
+        self._timeout = timeout or MAX_S
         self._connect = connect
         self._pending: dict[int, dict[int, Pending]] = {}
         self._slots: dict[int, int] = {}  # slots of redirected commands, by source index
@@ -270,7 +270,7 @@ class Redirects:
 
     def _node(self, node: tuple[str, int]) -> RedirectCore:
         if node not in self.nodes:
-            if len(self.nodes) >= MOST_NODES:
-                raise TransportError(f"the cluster redirects to more than {MOST_NODES:,} nodes")
+            if len(self.nodes) >= MAX_NODES:
+                raise TransportError(f"the cluster redirects to more than {MAX_NODES:,} nodes")
             self.nodes[node] = self._connect(node)
         return self.nodes[node]

@@ -18,9 +18,9 @@ from ..server.settings import Server
 from ..sources.chunks import Chunks
 from ..transports.connection import Connection, LostConnection
 from ..transports.driver import (
-    Giving,
+    Emit,
+    Step,
     Steps,
-    Wanted,
     next_chunk,
 )
 from ..transports.resend import Resending, ResendingWindow
@@ -40,7 +40,7 @@ FIRST_IN_FLIGHT = 4
 MORE_IN_FLIGHT = 15
 # The maximum number of commands in flight, since large replies may follow small replies. It allows
 # a million commands per second at a round trip of 1 ms.
-MOST_IN_FLIGHT = 1024
+MAX_IN_FLIGHT = 1024
 
 
 class ReplyCore(Connection):
@@ -56,7 +56,7 @@ class ReplyCore(Connection):
     """
 
     # Few reads per step: the caller takes the received replies between steps.
-    most_reads = 4
+    max_reads = 4
     # The limit for the predicted bytes of replies in flight.
     reply_bytes = REPLY_BYTES
 
@@ -112,16 +112,16 @@ class ReplyCore(Connection):
         """
         self._sizes = ReplySizes(self.reply_bytes)
 
-    def understand(self) -> None:
+    def process_replies(self) -> None:
         pass  # replies() and take() read the replies
 
     def room(self) -> int:
         return self.window.begun if self._behind else self.window.acknowledged + self._most
 
-    def tend(self) -> None:
+    def pump(self) -> None:
         self.step()
         if self._answered + self.reader.waiting >= self.window.sent:
-            self.touch()  # all replies have arrived; the caller will take them
+            self.restart_timeout()  # all replies have arrived; the caller will take them
         else:
             self.wait()
 
@@ -137,7 +137,7 @@ class ReplyCore(Connection):
         asked = 0 if self._sizes is None else self._sizes.sent_bytes
         return self._again.totals()[2] + asked
 
-    def exchange(self, chunks: Chunks) -> Generator[Wanted | Giving, Any, Exception | None]:
+    def exchange(self, chunks: Chunks) -> Generator[Step | Emit, Any, Exception | None]:
         """Send chunks, and yield their replies.
 
         Returns:
@@ -156,7 +156,7 @@ class ReplyCore(Connection):
             except LostConnection as error:
                 lost = error
             before = self._answered
-            yield Giving(self.replies())
+            yield Emit(self.replies())
             if lost is not None:
                 raise lost
             if self.ended and self.finished:
@@ -165,7 +165,7 @@ class ReplyCore(Connection):
                 assert self.stream is not None
                 yield [(self.stream, self.wait())]
             else:
-                self.touch()
+                self.restart_timeout()
 
     @property
     def _answered(self) -> int:
@@ -189,7 +189,7 @@ class ReplyCore(Connection):
         self.ended = failure is not None or not made
         for chunk in made:
             self.window.add(chunk)
-        self.touch()
+        self.restart_timeout()
         try:
             return failure
         finally:
@@ -336,7 +336,7 @@ class ReplyCore(Connection):
             # The average decays slowly after large replies.
             self._average = max(size, 0.75 * self._average, 1.0)
             most = self._most + MORE_IN_FLIGHT * count
-            self._most = max(min(most, int(self.reply_bytes / self._average), MOST_IN_FLIGHT), 1)
+            self._most = max(min(most, int(self.reply_bytes / self._average), MAX_IN_FLIGHT), 1)
             self.window.acknowledge(taken)
         elif self.received - self._counted > self.reply_bytes:
             self._most = 1  # a large reply is arriving

@@ -18,7 +18,7 @@ __all__ = ["ReplySizes"]
 # The number of commands in one batch of queries; the first batch is small, since the server may
 # refuse queries.
 FIRST_COMMANDS = 64
-MOST_COMMANDS = 8192
+MAX_COMMANDS = 8192
 # The maximum number of commands in flight if the sizes of their replies are unknown.
 UNKNOWN_IN_FLIGHT = 16
 
@@ -31,12 +31,12 @@ class ReplySizes:
     flight, no commands are in flight, and a reader of this object receives the replies.
 
     Args:
-        most_bytes: the maximum number of bytes of replies in flight; a command with a larger reply
+        max_bytes: the maximum number of bytes of replies in flight; a command with a larger reply
             is sent alone.
     """
 
-    def __init__(self, most_bytes: int) -> None:
-        self._most_bytes = most_bytes
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
         self._window = Window()
         self._reader = ReplyReader()
         self._answers: list[Any] = []
@@ -48,7 +48,7 @@ class ReplySizes:
         self._first = 0
         # The cumulative sizes of the queried commands' replies.
         self._ends: list[int] = []
-        self._most_commands = FIRST_COMMANDS
+        self._max_commands = FIRST_COMMANDS
         self._refused = False
 
     @property
@@ -80,7 +80,7 @@ class ReplySizes:
         if at >= len(ends):
             return acknowledged
         before = ends[at - 1] if at else 0
-        return self._first + max(bisect_right(ends, before + self._most_bytes), at + 1)
+        return self._first + max(bisect_right(ends, before + self._max_bytes), at + 1)
 
     def step(self, window: Window, stream: Stream, sink: Sink) -> bool:
         """Send queries if needed, or read replies to queries; return whether bytes were sent.
@@ -105,7 +105,7 @@ class ReplySizes:
         """Create queries about the replies to the next commands."""
         self._first, self._ends = window.acknowledged, []
         held, at = window.locate(self._first)
-        count = min(len(held.chunk.ends) - at, self._most_commands)
+        count = min(len(held.chunk.ends) - at, self._max_commands)
         found = size_questions(held.chunk, at, at + count)
         if found is None:
             self._refused = True
@@ -136,7 +136,7 @@ class ReplySizes:
         self._use(answers)
 
     def _use(self, answers: list[Any]) -> None:
-        unknown = self._most_bytes // UNKNOWN_IN_FLIGHT
+        unknown = self._max_bytes // UNKNOWN_IN_FLIGHT
         # The answer is None if the key does not exist.
         sizes = iter(
             [each if type(each) is int else unknown if each is not None else 0 for each in answers]
@@ -146,7 +146,7 @@ class ReplySizes:
             for count, written in zip(self._counts, self._written, strict=True)
         )
         self._ends = [*accumulate(of_each)]
-        self._most_commands = MOST_COMMANDS
+        self._max_commands = MAX_COMMANDS
 
 
 def _sum(sizes: Iterator[int], count: int) -> int:

@@ -18,15 +18,15 @@ from ..server.forks import Inherited, is_own
 from ..server.processes import LostData, Processes
 from ..server.readers import unexpected
 from ..server.settings import Server, topology_from
-from ..transports.nodes import LOOK_S, MOST_ASKED, MOST_KNOWN, REOPEN_S
-from ..transports.retries import MOST_S, ranges
+from ..transports.nodes import LOOK_S, MAX_ASKED, MAX_KNOWN, REOPEN_S
+from ..transports.retries import MAX_S, ranges
 
 __all__ = ["Scan"]
 
 # The COUNT of each SCAN: large enough to hide the round trip.
 SCAN_COUNT = 1000
 # The maximum number of times that the same slots are scanned again from the start.
-MOST_RESTARTS = 16
+MAX_RESTARTS = 16
 
 
 class Part(NamedTuple):
@@ -110,7 +110,7 @@ class Scan:
                     raise
                 except (redis.RedisError, OSError) as error:
                     failed = part.server.failure(error)
-                    if part.slots is None or self._stopped or part.restarts >= MOST_RESTARTS:
+                    if part.slots is None or self._stopped or part.restarts >= MAX_RESTARTS:
                         raise failed from error
                     parts.popleft()
                     parts.extend(self._again(part, failed, partial(self._taken, part, glob, kind)))
@@ -157,7 +157,7 @@ class Scan:
     def _know(self, topology: Topology | None) -> None:
         if topology is not None:
             known = [*topology.nodes, *topology.replicas, *self._known]
-            self._known = list(dict.fromkeys(known))[:MOST_KNOWN]
+            self._known = list(dict.fromkeys(known))[:MAX_KNOWN]
 
     def _again(
         self, part: Part, failed: TransportError, opened: Callable[[], list[Part]]
@@ -173,7 +173,7 @@ class Scan:
             TransportError: the scans could not be opened within the timeout.
         """
         assert part.slots is not None
-        timeout = self._timeout or MOST_S
+        timeout = self._timeout or MAX_S
         end = time.monotonic() + timeout
         words = ""
         while not self._stopped and time.monotonic() < end:
@@ -225,7 +225,7 @@ class Scan:
         """
         words = f"slots {ranges(sorted(moved))} have left the node at {part.server}"
         failed = TransportError(words)
-        if part.restarts >= MOST_RESTARTS:
+        if part.restarts >= MAX_RESTARTS:
             raise TransportError(f"{words}, and keep moving (wait for the end of the resharding)")
         moving = part._replace(slots=moved)
         return self._again(moving, failed, partial(self._followed, moving, glob, kind))
@@ -269,7 +269,7 @@ class Scan:
         return Part(server, connection, slots, mask_of(slots), found, part.restarts + 1)
 
     def _topology(self) -> Topology:
-        known = random.sample(self._known, min(len(self._known), MOST_ASKED))
+        known = random.sample(self._known, min(len(self._known), MAX_ASKED))
         topology = topology_from(self._server.nodes_of(known, 1), REOPEN_S)
         self._know(topology)
         self._processes.keep(topology.nodes)

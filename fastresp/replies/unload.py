@@ -40,7 +40,7 @@ __all__ = ["FIRST_ENTRIES", "Entries", "as_target", "check_found", "unload"]
 BATCH_ROWS = 65_536
 BATCH_BYTES = 8 << 20
 # The maximum number of field names, each of which becomes a column.
-MOST_FIELDS = 10_000
+MAX_FIELDS = 10_000
 
 
 def as_target(text: str) -> Pattern:
@@ -159,10 +159,10 @@ def all_fields(
                 continue
             deleted += not reply
             names.update(dict.fromkeys(reply))
-            if len(names) > MOST_FIELDS:
+            if len(names) > MAX_FIELDS:
                 raise SourceError(
                     Message(
-                        f"the hashes have more than {MOST_FIELDS:,} different field names; choose "
+                        f"the hashes have more than {MAX_FIELDS:,} different field names; choose "
                         "some with ",
                         Hint("fields", ...),
                     )

@@ -17,8 +17,8 @@ cdef class Batcher:
     cdef Buffer out
     cdef list markers
     cdef bytes prefix
-    cdef Py_ssize_t most_commands
-    cdef Py_ssize_t most_bytes
+    cdef Py_ssize_t max_commands
+    cdef Py_ssize_t max_bytes
     cdef Py_ssize_t most_of_source
     cdef dict lacking
     cdef list opening

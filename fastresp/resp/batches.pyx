@@ -27,7 +27,7 @@ from .out cimport Reference, full_size, own_size, put_copy, put_digits
 from .slots cimport end_of
 
 cdef enum:
-    MOST_PREFIX = 32
+    MAX_PREFIX = 32
     VALUE_ROOM = 64
     # Lua's unpack() returns less than 8,000 values. Source: LUAI_MAXCSTACK in luaconf.h of Lua 5.1.
     SCRIPTED_WORDS = 7000
@@ -115,8 +115,8 @@ cdef class Batcher:
         markers: the markers: one key for all commands, or one key per lane or slot. A lane is the
             index of the connection for a command.
         prefix: the text before the number in a marker's value.
-        most_commands: a transaction ends with the row that reaches this number of commands.
-        most_bytes: a transaction also ends with the row that reaches this size.
+        max_commands: a transaction ends with the row that reaches this number of commands.
+        max_bytes: a transaction also ends with the row that reaches this size.
         start_bytes: the initial size of the buffer.
         lacking: for each command name in capitals, a number of arguments that is too small. Such a
             command would make a server refuse the whole transaction, so it is replaced by an HSET
@@ -135,15 +135,15 @@ cdef class Batcher:
     """
 
     def __cinit__(
-        self, list markers not None, bytes prefix not None, Py_ssize_t most_commands,
-        Py_ssize_t most_bytes, Py_ssize_t start_bytes, dict lacking=None, list opening=None,
+        self, list markers not None, bytes prefix not None, Py_ssize_t max_commands,
+        Py_ssize_t max_bytes, Py_ssize_t start_bytes, dict lacking=None, list opening=None,
         most_of_source=None, script=None, array reached=None,
     ):
-        if len(prefix) > MOST_PREFIX:
+        if len(prefix) > MAX_PREFIX:
             raise ValueError(f"a prefix of {len(prefix)} bytes is too long")
         self.out = Buffer(start_bytes)
         self.markers, self.prefix = markers, prefix
-        self.most_commands, self.most_bytes = most_commands, most_bytes
+        self.max_commands, self.max_bytes = max_commands, max_bytes
         self.opening = opening or []
         self.most_of_source = PY_SSIZE_T_MAX if most_of_source is None else most_of_source
         self.lacking = lacking or {}
@@ -207,8 +207,8 @@ cdef class Batcher:
                 if rows[last + 1] == rows[last]:
                     continue
                 few = last + 1 - begun_at < self.most_of_source
-                if few and i + 1 - begun < self.most_commands:
-                    if full_size(&out.out) - begin < self.most_bytes:
+                if few and i + 1 - begun < self.max_commands:
+                    if full_size(&out.out) - begin < self.max_bytes:
                         continue
             self.finish(0 if numbers is None else numbers[run], rows[last] + 1)
             execs.append(out.commands - 1)

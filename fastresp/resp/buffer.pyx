@@ -303,7 +303,7 @@ cdef class Buffer:
         self.commands = self.room = self.owned = 0
         self.ends = self.rows = None
         out.references = NULL
-        out.n_references = out.most_references = out.extra = 0
+        out.n_references = out.max_references = out.extra = 0
         out.base = self.spare.pop()
         if out.base is NULL:
             out.base = fresh_memory(self.start_capacity)

@@ -36,7 +36,7 @@ cdef extern from *:
     #define FASTRESP_MOST_BYTES (1LL << 60)
     """
     const long long ELEMENTS "FASTRESP_ELEMENTS"
-    const long long MOST_BYTES "FASTRESP_MOST_BYTES"
+    const long long MAX_BYTES "FASTRESP_MOST_BYTES"
 
 
 # The part after a type byte.
@@ -186,7 +186,7 @@ cdef inline long long reply_limit(object most) except -1:
         return BULK_BYTES
     if not isinstance(most, int) or isinstance(most, bool) or most < 1:
         raise ValueError(f"max_reply_bytes must be a number of bytes above 0 or None, not {most!r}")
-    return min(most, MOST_BYTES)
+    return min(most, MAX_BYTES)
 
 
 cdef inline str endless(char kind):

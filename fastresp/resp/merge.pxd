@@ -26,8 +26,8 @@ cdef class MergedChunk(Chunk):
 
 
 cdef class Merger:
-    cdef Py_ssize_t most_items
-    cdef Py_ssize_t most_bytes
+    cdef Py_ssize_t max_items
+    cdef Py_ssize_t max_bytes
     cdef bint[VERBS_SIZE] on            # whether commands of a verb may be merged
     cdef int digits                     # guessed number of digits in the next merged header
     cdef int key_digits                 # guessed number of digits of MSETEX's number of keys

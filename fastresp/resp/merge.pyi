@@ -14,8 +14,8 @@ class MergedChunk(Chunk):
 class Merger:
     def __new__(
         cls,
-        most_items: int,
-        most_bytes: int,
+        max_items: int,
+        max_bytes: int,
         without: frozenset[str] = ...,
         *,
         by_slot: bool = ...,

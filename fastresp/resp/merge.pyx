@@ -28,7 +28,7 @@ cdef extern from "Python.h":
 
 cdef enum:
     # The most arguments of a command. Source: processMultibulkBuffer() in networking.c.
-    MOST_WORDS = 1048576
+    MAX_WORDS = 1048576
 
 
 cdef inline void shift(
@@ -111,19 +111,19 @@ cdef class Merger:
     """Merges the commands of consecutive chunks.
 
     Args:
-        most_items: the maximum number of items of a merged command, such as elements, field-value
+        max_items: the maximum number of items of a merged command, such as elements, field-value
             pairs or keys.
-        most_bytes: the maximum size of a merged command; a single command may be larger.
+        max_bytes: the maximum size of a merged command; a single command may be larger.
         without: names, in capitals, of commands that the server lacks, so they must not be used.
         by_slot: whether all keys of a command must be in the same slot, as in a cluster.
     """
 
     def __cinit__(
-        self, Py_ssize_t most_items, Py_ssize_t most_bytes, without=frozenset(), *, by_slot=False
+        self, Py_ssize_t max_items, Py_ssize_t max_bytes, without=frozenset(), *, by_slot=False
     ):
         cdef int i
-        self.most_items = most_items
-        self.most_bytes = most_bytes
+        self.max_items = max_items
+        self.max_bytes = max_bytes
         self.by_slot = by_slot
         self.digits = self.key_digits = 4
         for i in range(VERBS_SIZE):
@@ -249,9 +249,9 @@ cdef class Merger:
         else:
             size += 12 + 6 + digits(items // 2)
         return (
-            items <= self.most_items * c.verb.size
-            and words <= MOST_WORDS
-            and size + 3 + digits(words) <= self.most_bytes
+            items <= self.max_items * c.verb.size
+            and words <= MAX_WORDS
+            and size + 3 + digits(words) <= self.max_bytes
         )
 
     cdef void open(

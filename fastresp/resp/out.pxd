@@ -111,7 +111,7 @@ cdef struct Out:
     char *end                   # end of the allocated memory
     Reference *references       # owned: the large values, in stream order
     Py_ssize_t n_references
-    Py_ssize_t most_references  # number of allocated entries
+    Py_ssize_t max_references  # number of allocated entries
     Py_ssize_t extra            # total size of the large values in bytes
     Py_ssize_t large            # arguments of at least this size need not be copied
     Py_ssize_t most             # arguments larger than this are rejected

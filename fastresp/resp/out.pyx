@@ -31,11 +31,11 @@ cdef char *put_reference(Out *out, char *p, const char *data, Py_ssize_t n) noex
     """Write one argument by reference; the argument's memory must stay valid and unchanged."""
     cdef Py_ssize_t room = max(2 * out.n_references, 4)
     cdef Reference *references = out.references
-    if out.n_references == out.most_references:
+    if out.n_references == out.max_references:
         references = <Reference *>realloc(references, room * sizeof(Reference))
         if references is NULL:
             return NULL
-        out.references, out.most_references = references, room
+        out.references, out.max_references = references, room
     p = reserve(out, p, HEADER_ROOM + 2)
     if p is NULL:
         return NULL

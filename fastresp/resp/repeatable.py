@@ -62,7 +62,7 @@ ONLY_WITH = {"RESTORE": b"REPLACE", "FUNCTION": b"REPLACE"}
 # Commands with several keys, and the number of arguments from one key to the next.
 STEPS = {"MSET": 2, "JSON.MSET": 3, "DEL": 1, "UNLINK": 1, "TOUCH": 1, "EXISTS": 1}
 # The number of arguments to search for options.
-MOST_OPTIONS = 10
+MAX_OPTIONS = 10
 # Commands that return the previous state, which a rerun can no longer return.
 FETCHING = frozenset({"GETSET", "GETDEL", "SETBIT"})
 
@@ -132,7 +132,7 @@ def look_at(command: bytes) -> tuple[str, tuple[bytes, ...], list[bytes]]:
     first, *rest = arguments(command)
     name = first.upper().decode(errors="replace")
     kind = NAMES.get(name, "")
-    words = [word.upper() for word in rest[1:MOST_OPTIONS]]
+    words = [word.upper() for word in rest[1:MAX_OPTIONS]]
     if NOT_WITH.get(name) in words or (name in ONLY_WITH and ONLY_WITH[name] not in words):
         kind = ""
     options = tuple(sorted(CONDITIONS.intersection(words)))

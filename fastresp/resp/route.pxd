@@ -15,7 +15,7 @@ cdef class Router:
     cdef Py_ssize_t start_bytes         # initial memory of a share, in bytes
     cdef short[SLOTS] lanes             # lane of each slot
     cdef list serving                   # the lanes that have slots
-    cdef Py_ssize_t most_bytes
+    cdef Py_ssize_t max_bytes
     cdef Py_ssize_t full_bytes
     cdef bint strict                    # whether this is a cluster
     cdef int keyless                    # in a cluster, the lane of keyless commands; -1 for none

@@ -13,7 +13,7 @@ class Router:
     def __new__(
         cls,
         lanes: int,
-        most_bytes: int,
+        max_bytes: int,
         full_bytes: int,
         merger: Callable[[], Merger] | None = ...,
         *,

@@ -41,7 +41,7 @@ from .refusal import refusal
 
 cdef enum:
     # The minimum number of bytes that same_head() can compare.
-    LEAST_HEAD = 8
+    MIN_HEAD = 8
     # The maximum number of bytes of a name in a message.
     NAME_SHOWN = 40
     # Used instead of a lane's index: all lanes that have slots.
@@ -56,7 +56,7 @@ cdef class Router:
 
     Args:
         lanes: number of lanes.
-        most_bytes: the size at which the commands of a lane become a chunk.
+        max_bytes: the size at which the commands of a lane become a chunk.
         full_bytes: after a chunk smaller than this, all commands are returned, since the source may
             pause.
         merger: a function that returns a new Merger for a lane; None to merge no commands.
@@ -72,15 +72,15 @@ cdef class Router:
     """
 
     def __cinit__(
-        self, int lanes, Py_ssize_t most_bytes, Py_ssize_t full_bytes, merger=None, *,
+        self, int lanes, Py_ssize_t max_bytes, Py_ssize_t full_bytes, merger=None, *,
         of_slots=None, int keyless=-1, Rules rules=None, Py_ssize_t start_row=0,
         bint for_all=True,
     ):
         self.shares, self.mergers = [], []
         self.merger = merger
-        self.most_bytes = most_bytes
+        self.max_bytes = max_bytes
         self.full_bytes = full_bytes
-        self.start_bytes = 2 * most_bytes + full_bytes // lanes
+        self.start_bytes = 2 * max_bytes + full_bytes // lanes
         self.strict = of_slots is not None
         self.keyless = keyless
         if of_slots is None:
@@ -350,7 +350,7 @@ cdef class Router:
         cdef int lane
         for lane in range(len(self.shares)):
             share = self.shares[lane]
-            if full_size(&share.out.out) >= (1 if everything else self.most_bytes):
+            if full_size(&share.out.out) >= (1 if everything else self.max_bytes):
                 chunk = share.take()
                 chunk.lane = lane
                 chunk.first_command, chunk.rows_before = self.commands, self.rows
@@ -415,7 +415,7 @@ cdef class Router:
         cdef long long words, size
         p = known_length_end(p + 1, &words)
         next_word(&p, &size)
-        if LEAST_HEAD <= p - begin <= HEAD_ROOM:
+        if MIN_HEAD <= p - begin <= HEAD_ROOM:
             self.head_size = p - begin
             memcpy(self.head, begin, p - begin)
         return 0

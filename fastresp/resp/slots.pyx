@@ -12,7 +12,7 @@ from .key_positions import POSITIONS
 cdef enum:
     POLYNOMIAL = 0x1021
     STEP = 8
-    MOST_NAMES = 1000
+    MAX_NAMES = 1000
 
 # The CRC-16 of a byte followed by 0 to 7 zero bytes: a step handles 8 bytes, with independent
 # lookups.
@@ -70,7 +70,7 @@ cdef class Rules:
         for name, at in POSITIONS.items():
             self.add(name, at.first, at.last, at.step, at.number_at)
         for name in more:
-            if 0 < len(name) <= LONGEST_NAME and self.count < MOST_NAMES:
+            if 0 < len(name) <= LONGEST_NAME and self.count < MAX_NAMES:
                 if rule_of(self.table, name, len(name)) is NULL:
                     first, last, step = more[name]
                     self.add(name, first, last, max(step, 1), 0)

@@ -32,5 +32,5 @@ class CommandSplitter:
 
 def arguments(command: Buffer, most: int | None = None) -> tuple[bytes, ...]: ...
 def beginning(
-    command: Buffer, most: int, most_bytes: int
+    command: Buffer, most: int, max_bytes: int
 ) -> tuple[int, list[tuple[bytes, int]]]: ...

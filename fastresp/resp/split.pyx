@@ -341,12 +341,12 @@ def arguments(command, most=None):
     return tuple([text for text, _ in found])
 
 
-def beginning(command, Py_ssize_t most, Py_ssize_t most_bytes):
+def beginning(command, Py_ssize_t most, Py_ssize_t max_bytes):
     """Read the first arguments of a command, which may be incomplete.
 
     Args:
         most: the maximum number of arguments to return.
-        most_bytes: the maximum number of bytes to return of each argument.
+        max_bytes: the maximum number of bytes to return of each argument.
 
     Returns:
         A tuple of two: the command's number of arguments, and a list with the text and the size of
@@ -364,6 +364,6 @@ def beginning(command, Py_ssize_t most, Py_ssize_t most_bytes):
         p = length_end(p + 1, end, &size)
         if p is NULL or size < 0:
             break
-        found.append((p[:min(size, most_bytes, end - p)], size))
+        found.append((p[:min(size, max_bytes, end - p)], size))
         p += min(size + 2, end - p)
     return count, found

@@ -23,7 +23,7 @@ __all__ = [
 ]  # fmt: skip
 
 # The minimum proto-max-bulk-len of a server. Source: config.c.
-LEAST_BULK_BYTES = 1 << 20
+MIN_BULK_BYTES = 1 << 20
 # Receives whether the server is a cluster node, and returns optional commands to try.
 Wishes: TypeAlias = Callable[[bool], list[tuple[bytes, ...]]]
 BULK_LIMIT = "proto-max-bulk-len"
@@ -394,7 +394,7 @@ def _settings(reply: Any) -> dict[str, int]:
 def _bulk_limit(settings: dict[str, int]) -> int:
     """Return the maximum size of an argument in bytes; the default if unknown."""
     most = settings.get(BULK_LIMIT, BULK_BYTES)
-    return most if LEAST_BULK_BYTES <= most <= sys.maxsize else BULK_BYTES
+    return most if MIN_BULK_BYTES <= most <= sys.maxsize else BULK_BYTES
 
 
 def parse_info(reply: Any) -> dict[str, str]:

@@ -12,7 +12,7 @@ from ..outcome.excerpts import shown_reply
 from ..resp.slots import SLOTS
 
 __all__ = [
-    "MOST_NODES", "Held", "Redirect", "Remap", "Topology", "held_of", "positions_of",
+    "MAX_NODES", "Held", "Redirect", "Remap", "Topology", "held_of", "positions_of",
     "redirect_of", "topology_of",
 ]  # fmt: skip
 
@@ -21,14 +21,14 @@ __all__ = [
 Remap: TypeAlias = Callable[[tuple[str, int]], tuple[str, int]] | None
 
 # Maximum primaries, according to the cluster specification.
-MOST_NODES = 1000
+MAX_NODES = 1000
 # A host name or an address, with the zone of IPv6. A name has at most 253 bytes. Source: RFC 1035.
 HOST = re.compile(rb"[0-9A-Za-z_.:%-]{1,253}")
 # The name that a node sends for an unknown endpoint.
 UNKNOWN = "?"
 # Limits for numbers in replies, since a server may answer anything.
-MOST_POSITION = 1000
-MOST_PORT = 65535
+MAX_POSITION = 1000
+MAX_PORT = 65535
 # MOVED: another node owns the slot. ASK: the slot is being moved to the named node, and the key has
 # already moved. Source: clusterRedirectClient() of Redis.
 REDIRECT = re.compile(r"(MOVED|ASK) (\d{1,5}) ([0-9A-Za-z_.:%?-]{0,253}):(\d{1,5})")
@@ -79,7 +79,7 @@ class Topology:
         """Add a range of slots that a node serves."""
         if node not in self.nodes:
             self.nodes.append(node)
-        if len(self.nodes) > MOST_NODES:
+        if len(self.nodes) > MAX_NODES:
             raise ValueError
         self.slots[first : last + 1] = [self.nodes.index(node)] * (last + 1 - first)
 
@@ -128,15 +128,15 @@ def topology_of(reply: Any, host: str, place: str, remap: Remap = None) -> Topol
             primary, *replicas = [
                 (_host_of(name, more) or host, port) for name, port, *more in nodes
             ]
-            if not (0 <= first <= last < SLOTS and 0 < primary[1] <= MOST_PORT):
+            if not (0 <= first <= last < SLOTS and 0 < primary[1] <= MAX_PORT):
                 raise ValueError
             found.add(primary, first, last)
-            found.replicas += [each for each in replicas if 0 < each[1] <= MOST_PORT]
+            found.replicas += [each for each in replicas if 0 < each[1] <= MAX_PORT]
     except (TypeError, ValueError, AttributeError) as error:
         raise TransportError(
             f"can't use the cluster at {place}: it answers CLUSTER SLOTS with {shown_reply(reply)}"
         ) from error
-    found.replicas = list(dict.fromkeys(found.replicas))[:MOST_NODES]
+    found.replicas = list(dict.fromkeys(found.replicas))[:MAX_NODES]
     if not found.nodes:
         raise TransportError(
             f"can't use the cluster at {place}: no node serves a slot; create the cluster with "
@@ -170,9 +170,9 @@ def positions_of(reply: Any) -> dict[bytes, tuple[int, int, int]]:
         match each:
             case [bytes(name), int(_), [*flags], int(first), int(last), int(step), *_] if (
                 b"movablekeys" not in flags
-                and 0 <= first <= MOST_POSITION
-                and -MOST_POSITION <= last <= MOST_POSITION
-                and 0 <= step <= MOST_POSITION
+                and 0 <= first <= MAX_POSITION
+                and -MAX_POSITION <= last <= MAX_POSITION
+                and 0 <= step <= MAX_POSITION
             ):
                 found[name.upper()] = first, last, step
     return found
@@ -220,8 +220,8 @@ def held_of(reply: Any, remap: Remap = None) -> Held:
             else:
                 giving[int(slot)] = node
     known = [each for each in map(addresses.get, sorted({*giving.values()})) if each]
-    to = [(each[1].decode(), int(each[2])) for each in known[:MOST_NODES]]
-    to = [remapped(each, remap) for each in to if 0 < each[1] <= MOST_PORT]
+    to = [(each[1].decode(), int(each[2])) for each in known[:MAX_NODES]]
+    to = [remapped(each, remap) for each in to if 0 < each[1] <= MAX_PORT]
     return Held(frozenset(own), frozenset(getting), frozenset(giving), tuple(to))
 
 
@@ -245,7 +245,7 @@ def redirect_of(words: str, host: str, remap: Remap = None) -> Redirect | None:
     if found is None:
         return None
     kind, slot, name, port = found.groups()
-    if int(slot) >= SLOTS or not 0 < int(port) <= MOST_PORT:
+    if int(slot) >= SLOTS or not 0 < int(port) <= MAX_PORT:
         return None
     address = host if name in ("", UNKNOWN) else name, int(port)
     return Redirect(kind == "ASK", int(slot), remapped(address, remap))

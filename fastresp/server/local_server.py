@@ -22,7 +22,7 @@ START_TIMEOUT_S = 10.0
 # Seconds for the server to accept a connection, before the next attempt.
 PROBE_TIMEOUT_S = 1.0
 # Maximum bytes of the temporary folder's path: a unix socket's path is limited to about 100.
-MOST_TEMPORARY = 60
+MAX_TEMPORARY = 60
 
 
 class LocalServer:
@@ -53,7 +53,7 @@ class LocalServer:
 
     def _begin(self) -> None:
         place = tempfile.gettempdir()
-        place = place if len(os.fsencode(place)) <= MOST_TEMPORARY else "/tmp"
+        place = place if len(os.fsencode(place)) <= MAX_TEMPORARY else "/tmp"
         self.folder = Path(tempfile.mkdtemp(prefix="fastresp-", dir=place))
         self.socket = self.folder / "socket"
         self.url = f"unix://{self.socket}"

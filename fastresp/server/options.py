@@ -21,7 +21,7 @@ __all__ = [
 
 # Maximum connections: each needs memory here and in the server, and more connections than the
 # server has threads gain nothing.
-MOST_CONNECTIONS = 64
+MAX_CONNECTIONS = 64
 
 # The modes, and the options that apply only in each mode.
 MODES = {
@@ -84,8 +84,8 @@ class Options:
         check_timeout(self.timeout)
         Rate.of(self.rate_limit)
         count = self.connections
-        if not isinstance(count, int) or not 1 <= count <= MOST_CONNECTIONS:
-            words = f" must be a number from 1 to {MOST_CONNECTIONS}, not {count!r}"
+        if not isinstance(count, int) or not 1 <= count <= MAX_CONNECTIONS:
+            words = f" must be a number from 1 to {MAX_CONNECTIONS}, not {count!r}"
             raise ValueError(Message(Hint("connections"), words))
         self._check_mode()
         if self.retry is not None and self.retry not in RETRIES:

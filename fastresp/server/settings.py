@@ -41,7 +41,7 @@ ASK_TIMEOUT_S = 5.0
 # Seconds to open all connections of a load, if the caller sets no timeout.
 OPEN_TIMEOUT_S = 30.0
 # Maximum connections to a cluster; each may need 2 MiB.
-MOST_LANES = 4096
+MAX_LANES = 4096
 # A plain port never answers a TLS handshake. After this time, check whether the port is plain; if
 # it uses TLS, a second handshake gets the full timeout.
 HANDSHAKE_TIMEOUT_S = 1.0
@@ -317,9 +317,9 @@ class Server:
         import redis
 
         nodes, servers = list(nodes), []
-        if len(nodes) * count > MOST_LANES:
+        if len(nodes) * count > MAX_LANES:
             words = (
-                f"{len(nodes):,} nodes with {count} connections each are more than {MOST_LANES:,} "
+                f"{len(nodes):,} nodes with {count} connections each are more than {MAX_LANES:,} "
             )
             raise TransportError(Message(words, "connections; use fewer ", Hint("connections")))
         for host, port in nodes:

@@ -23,7 +23,7 @@ WORDS = {"true": True, "false": False, "none": None}
 ENGINES_OWN = frozenset(("checkpointlocation",))
 OTHER_NAMES = {"command": "template", "url": "server", "numpartitions": "partitions"}
 # Maximum default number of partitions to read.
-MOST_PARTITIONS = 4
+MAX_PARTITIONS = 4
 ELSEWHERE = "set REDIS_URL where the tasks run, or spark.fastresp.password"
 
 
@@ -66,7 +66,7 @@ def reading_options(
     if "pattern" not in found:
         raise ValueError("the option 'pattern' is needed, such as 'user:{id}' or 'user:*'")
     # Each partition scans all keys of a single server.
-    partitions = min(tasks or MOST_PARTITIONS, MOST_PARTITIONS)
+    partitions = min(tasks or MAX_PARTITIONS, MAX_PARTITIONS)
     return {"password": password, "partitions": partitions} | found
 
 

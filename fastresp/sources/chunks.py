@@ -40,11 +40,11 @@ __all__ = ["Chunks"]
 MERGE_ITEMS = 1000
 MERGE_BYTES = 1 << 16
 # Larger numbers of items or bytes in the options are reduced to this number.
-MOST_MERGED = 1 << 40
+MAX_MERGED = 1 << 40
 # A lane is one connection of the load. The commands for a lane become a chunk at
-# max(ROUTED_BYTES / lanes, LEAST_ROUTED_BYTES) bytes.
+# max(ROUTED_BYTES / lanes, MIN_ROUTED_BYTES) bytes.
 ROUTED_BYTES = CHUNK_BYTES
-LEAST_ROUTED_BYTES = 1 << 16
+MIN_ROUTED_BYTES = 1 << 16
 # The maximum time for which commands are gathered before they are sent.
 GATHERED_S = 1.0
 # With a rate limit, a merged command contains at most as many commands as the limit allows in this
@@ -68,7 +68,7 @@ class Chunks:
         start_row: the first row of the source to load.
         batcher: puts the commands into transactions; None to send them without transactions.
         ran: the number of rows that have run, for each marker of the checkpoint: see markers.py.
-        most_merged: the maximum number of items of a merged command, whatever ``merge_items`` is.
+        max_merged: the maximum number of items of a merged command, whatever ``merge_items`` is.
         in_order: whether replies are wanted in the order of the source. If so, no command waits
             for a larger chunk while later commands are sent to other nodes.
 
@@ -102,7 +102,7 @@ class Chunks:
         self.start_row = 0
         self.batcher: Batcher | None = None
         self.ran = array("q")
-        self.most_merged = MOST_MERGED
+        self.max_merged = MAX_MERGED
         self._ready: deque[Chunk] = deque()
         self._given = False  # whether the first chunk was returned
         self._more = True
@@ -235,7 +235,7 @@ class Chunks:
         elif topology is not None or self.options.connections > 1:
             make = None
             if self.options.mode == "merge":
-                make = partial(merger, self.options, answers, self.most_merged)
+                make = partial(merger, self.options, answers, self.max_merged)
             if self.batcher is not None:
                 self._gatherer = Gatherer(
                     self.batcher,
@@ -254,7 +254,7 @@ class Chunks:
                 gathers=self.batcher is not None,
             )
         elif self.options.mode == "merge":
-            self._merger = merger(self.options, answers, self.most_merged)
+            self._merger = merger(self.options, answers, self.max_merged)
 
     @property
     def refused(self) -> bool:
@@ -370,7 +370,7 @@ def router(
         of_slots = topology.lanes(topology.nodes, count)
     if in_order:
         return Router(lanes + 1, 1, CHUNK_BYTES, of_slots=of_slots, keyless=lanes, rules=rules)
-    size = max(ROUTED_BYTES // lanes, LEAST_ROUTED_BYTES)
+    size = max(ROUTED_BYTES // lanes, MIN_ROUTED_BYTES)
     # A chunk below this size may have been cut because the source is slow.
     full = CHUNK_BYTES if gathers else CHUNK_BYTES // 2
     return Router(
@@ -391,7 +391,7 @@ def merger(options: Options, answers: Answers | None, most: int) -> Merger:
     lacking = OVER_ANY_KEYS if answers is None else answers.lacking
     by_slot = answers is not None and answers.cluster
     size = options.merge_bytes or MERGE_BYTES
-    return Merger(min(items, most), min(size, MOST_MERGED), lacking, by_slot=by_slot)
+    return Merger(min(items, most), min(size, MAX_MERGED), lacking, by_slot=by_slot)
 
 
 def serializer(options: Options, answers: Answers | None) -> Serializer:
@@ -407,8 +407,8 @@ def serializer(options: Options, answers: Answers | None) -> Serializer:
     return Serializer(
         format_of(version, limits, valkey=answers is not None and answers.valkey),
         exists=options.exists,
-        most_bytes=min(options.max_payload_bytes or PAYLOAD_BYTES, MOST_MERGED),
-        most_argument=None if answers is None else min(answers.max_bulk_bytes, MOST_MERGED),
+        max_bytes=min(options.max_payload_bytes or PAYLOAD_BYTES, MAX_MERGED),
+        max_argument=None if answers is None else min(answers.max_bulk_bytes, MAX_MERGED),
         merger=Merger(MERGE_ITEMS, MERGE_BYTES),
         several=options.connections > 1 and (answers is None or answers.topology is None),
     )

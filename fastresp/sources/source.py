@@ -46,7 +46,7 @@ __all__ = [
 ]
 
 # The minimum size of a chunk with a rate limit: a few rows, so that not every row is a chunk.
-LEAST_CHUNK_BYTES = 2048
+MIN_CHUNK_BYTES = 2048
 # The maximum size of a chunk with a rate limit: the bytes of this many seconds.
 LIMITED_S = 0.1
 
@@ -211,7 +211,7 @@ def _chunk_bytes(rate: Rate | None) -> int:
     """
     if rate is None:
         return CHUNK_BYTES
-    return min(CHUNK_BYTES, max(LEAST_CHUNK_BYTES, rate.bytes_in(LIMITED_S)))
+    return min(CHUNK_BYTES, max(MIN_CHUNK_BYTES, rate.bytes_in(LIMITED_S)))
 
 
 def _check(data: Any) -> None:

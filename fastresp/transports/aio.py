@@ -10,13 +10,13 @@ from typing import Any, Generic, TypeVar
 
 from ..outcome.tracebacks import shorten
 from ..server.threads import in_thread
-from .driver import Asking, Blocking, Giving, Steps, Waits, Wanted
+from .driver import Blocking, Emit, Pull, Step, Steps, Waits
 
 __all__ = ["answer", "run", "stream", "wait_for"]
 
 T = TypeVar("T")
 
-# Seconds between two calls of ``Asking.meanwhile`` while a task waits for a source.
+# Seconds between two calls of ``Pull.meanwhile`` while a task waits for a source.
 PAUSE_SECONDS = 0.02
 
 
@@ -28,22 +28,22 @@ class Core(Generic[T]):
         returned: the core's return value, once it has ended.
     """
 
-    def __init__(self, steps: Generator[Wanted | Giving, Any, T]) -> None:
+    def __init__(self, steps: Generator[Step | Emit, Any, T]) -> None:
         self._steps = steps
         self._answer: Any = None
         self.error: BaseException | None = None
         self.returned: T
 
-    async def next_items(self) -> Giving | None:
+    async def next_items(self) -> Emit | None:
         """Run the core until it yields items, and return the items; None if the core ends."""
         steps = self._steps
         while True:
             try:
-                wanted = steps.send(self._answer) if self.error is None else steps.throw(self.error)
+                step = steps.send(self._answer) if self.error is None else steps.throw(self.error)
                 self._answer = self.error = None
-                if isinstance(wanted, Giving):
-                    return wanted
-                self._answer = await answer(wanted)
+                if isinstance(step, Emit):
+                    return step
+                self._answer = await answer(step)
             except BaseException as caught:
                 if getgeneratorstate(steps) == GEN_CLOSED:
                     if isinstance(caught, StopIteration):
@@ -71,7 +71,7 @@ async def run(steps: Steps[T]) -> T:
         core.close()
 
 
-async def stream(steps: Generator[Wanted | Giving, Any, None]) -> AsyncGenerator[Any, None]:
+async def stream(steps: Generator[Step | Emit, Any, None]) -> AsyncGenerator[Any, None]:
     """Run a core, and yield its items, like ``driver.stream()``."""
     core = Core(steps)
     try:
@@ -91,19 +91,19 @@ async def stream(steps: Generator[Wanted | Giving, Any, None]) -> AsyncGenerator
         core.close()
 
 
-async def answer(wanted: Wanted) -> Any:
+async def answer(step: Step) -> Any:
     """Wait for what a core yielded, and return the result."""
-    if isinstance(wanted, Blocking):
-        return await _in_thread(wanted)
-    if isinstance(wanted, Asking) and wanted.blocks:
-        return await asyncio.to_thread(wanted.function)
-    if isinstance(wanted, Asking):
+    if isinstance(step, Blocking):
+        return await _in_thread(step)
+    if isinstance(step, Pull) and step.blocks:
+        return await asyncio.to_thread(step.function)
+    if isinstance(step, Pull):
         await asyncio.sleep(0)  # let other tasks run even if sockets never fill up
-        result = wanted.function()
+        result = step.function()
         if not isawaitable(result):
             return result
-        return await (result if wanted.meanwhile is None else _tended(result, wanted.meanwhile))
-    return await wait_for(wanted)
+        return await (result if step.meanwhile is None else _tended(result, step.meanwhile))
+    return await wait_for(step)
 
 
 async def _tended(awaited: Awaitable[Any], meanwhile: Callable[[], bool]) -> Any:
@@ -168,23 +168,23 @@ class Pauses:
             self._begin()
 
 
-async def _in_thread(wanted: Blocking) -> Any:
+async def _in_thread(step: Blocking) -> Any:
     """Run a blocking function in a thread; see Blocking for cancellations."""
     try:
-        future = in_thread(wanted.function)
+        future = in_thread(step.function)
     except RuntimeError:
-        if wanted.late is not None:
+        if step.late is not None:
             raise
-        return wanted.function()  # no thread: block the event loop for the result
+        return step.function()  # no thread: block the event loop for the result
     waited = asyncio.wrap_future(future)
     try:
-        return await (asyncio.shield(waited) if wanted.late is None else waited)
+        return await (asyncio.shield(waited) if step.late is None else waited)
     except asyncio.CancelledError:
-        if wanted.late is not None:
-            future.add_done_callback(wanted.late)  # runs in the thread, even after the event loop
+        if step.late is not None:
+            future.add_done_callback(step.late)  # runs in the thread, even after the event loop
             raise
-        if wanted.interrupt is not None:
-            wanted.interrupt()
+        if step.interrupt is not None:
+            step.interrupt()
         with suppress(Exception):
             await waited
         raise

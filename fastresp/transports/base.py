@@ -203,12 +203,12 @@ class Transport:
         """Send the chunks that precede a source's error; if that fails, add a note to the error."""
         try:
             self.flush()
-            yield from self.settling()
+            yield from self.wait_for_room()
             while chunks := list(rest(self.made)):  # the rest of a large key waits for replies
                 made = self.made
                 for chunk in chunks:
                     if self.retries:
-                        self.set_aside(chunk)  # the chunk must follow commands to resend
+                        self.defer(chunk)  # the chunk must follow commands to resend
                     else:
                         yield from self.writing(chunk)
                 if self.made == made:
@@ -224,7 +224,7 @@ class Transport:
         raise NotImplementedError
 
     @property
-    def so_far(self) -> Report:
+    def live_report(self) -> Report:
         """The live report, without updating the counters."""
         return self.report
 
@@ -251,24 +251,24 @@ class Transport:
         """Send a chunk, or queue it to be sent later; raises as ``write()`` does."""
         raise NotImplementedError
 
-    def preparing(self) -> Steps[bool]:
-        """Refresh the topology; return whether to call ``moving()``. Raises as ``write()`` does."""
+    def refresh_topology(self) -> Steps[bool]:
+        """Refresh the topology; return whether ``reroute()`` is needed."""
         yield from ()
         return False
 
-    def set_aside(self, chunk: Chunk) -> None:
+    def defer(self, chunk: Chunk) -> None:
         """Queue a chunk behind the commands that must be resent."""
         raise NotImplementedError
 
-    def moving(self, made: Iterable[Chunk]) -> list[int]:
-        """Resend waiting commands, and the chunks ``made`` for old lanes; return the new lanes."""
+    def reroute(self, made: Iterable[Chunk]) -> list[int]:
+        """Resend waiting commands, and the chunks ``made`` for old lanes; return new lanes."""
         raise NotImplementedError
 
     def draining(self) -> Steps[None]:
         """Send commands and receive all replies, but stop if the topology must be refreshed."""
         yield from self.finishing()
 
-    def settling(self) -> Steps[None]:
+    def wait_for_room(self) -> Steps[None]:
         """Wait for room for the next chunk; raises as ``write()`` does."""
         yield from ()
 
@@ -276,7 +276,7 @@ class Transport:
         """Send the remaining commands, and wait for the last reply; raises as ``write()`` does."""
         raise NotImplementedError
 
-    def losing(self) -> Steps[TransportError]:
+    def explain_loss(self) -> Steps[TransportError]:
         """Return the exception for a lost connection, after waiting for the other connections."""
         raise NotImplementedError
 

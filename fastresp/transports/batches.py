@@ -70,9 +70,9 @@ class BatchedWindow(ResendingWindow):
             return range(0)
         return chunk.inner.parts(elements[number - 1])
 
-    def sift(self, errors: list[tuple[int, bytes, int]]) -> None:
+    def filter_errors(self, errors: list[tuple[int, bytes, int]]) -> None:
         errors[:] = [self._named(*each) for each in errors if not self._is_noted(*each)]
-        super().sift(errors)
+        super().filter_errors(errors)
 
     def _is_noted(self, index: int, words: bytes, nested: int) -> bool:
         """Return whether an error ends the load; if so, count its reply."""

@@ -29,7 +29,7 @@ TAKEN_OVER = b"TAKENOVER "
 ABORTED = b"EXECABORT Transaction discarded because of: "
 
 # The server's 'timeout' setting is in whole seconds.
-LEAST_IDLE_S = 1.0
+MIN_IDLE_S = 1.0
 # Likely causes if the server closed a connection without an error reply.
 LIKELY_CAUSES = (
     "the server was stopped or killed, or the connection was ended by CLIENT KILL or an output or "
@@ -82,7 +82,7 @@ def idle_cause(seconds: float) -> str:
     Args:
         seconds: the time without traffic before the loss; less than 1 returns "".
     """
-    if seconds < LEAST_IDLE_S:
+    if seconds < MIN_IDLE_S:
         return ""
     return (
         f"; or the server closed it after a pause of {seconds:,.0f} s: its 'timeout' setting "

@@ -42,9 +42,9 @@ class Connection:
 
     Attributes:
         moved: when bytes were last sent or received.
-        since: when the timeout last started: when bytes were last sent or received, or ``touch()``
-            was called.
-        heard: when bytes were last received, or ``touch()`` was called.
+        since: when the timeout last started: when bytes were last sent or received, or when
+            ``restart_timeout()`` was called.
+        heard: when bytes were last received, or ``restart_timeout()`` was called.
 
     Args:
         server: the server, for messages.
@@ -58,7 +58,7 @@ class Connection:
     # An additional likely cause of a timeout.
     likely = ""
     # Maximum reads in one step: 1 MiB, which may contain 200,000 errors.
-    most_reads = 16
+    max_reads = 16
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class Connection:
         if self.stream is not None and self.stream.sure and self.stream.lost is None:
             with suppress(Exception):
                 self.stream.receive()
-                self.understand()
+                self.process_replies()
         try:
             self._report = self.report
         finally:
@@ -104,11 +104,11 @@ class Connection:
         lost = isinstance(error, TransportError) and error.report is self._report
         return lost or isinstance(error, LostConnection)
 
-    def touch(self) -> None:
+    def restart_timeout(self) -> None:
         """Restart the timeout, for example after waiting for the source."""
         self.since = self.heard = time.monotonic()
 
-    def tend(self) -> None:
+    def pump(self) -> None:
         """Send and receive without waiting, while the core waits for a source.
 
         Raises:
@@ -117,7 +117,7 @@ class Connection:
         """
         self.step()
         if self.finished:
-            self.touch()
+            self.restart_timeout()
         else:
             self.wait()  # checks the deadline
 
@@ -125,7 +125,7 @@ class Connection:
         """Stop sending, except for the rest of a partially sent command."""
         self.end = self.window.begun
 
-    def understand(self) -> None:
+    def process_replies(self) -> None:
         """Process the received replies, and release their commands from the window."""
         raise NotImplementedError
 
@@ -163,10 +163,10 @@ class Connection:
         stream = self.stream
         if stream is None or stream.lost is not None or not stream.sure:
             stream = self._usable_stream()
-        moved = stream.receive(self.most_reads)
+        moved = stream.receive(self.max_reads)
         if moved:
             self.heard = time.monotonic()
-        self.understand()
+        self.process_replies()
         if stream.lost is not None or self.stream is None:
             self._usable_stream()  # the source may have forked, or closed the connection
         if stream.lost is None:
@@ -174,10 +174,10 @@ class Connection:
         if stream.lost is not None:
             # Read the server's last bytes, but not forever.
             reads = 0 if isinstance(stream.lost, ProtocolError) else LAST_READS
-            while reads > 0 and stream.receive(self.most_reads):
-                self.understand()
+            while reads > 0 and stream.receive(self.max_reads):
+                self.process_replies()
                 reads -= 1
-            self.understand()
+            self.process_replies()
             self._pause = time.monotonic() - self.moved
             raise LostConnection
         if moved:
@@ -216,7 +216,7 @@ class Connection:
         elif self.rate is not None and window.unsent and self.end is None:
             wait = Wait(True, False, PORTION_S)
             if not window.in_doubt:
-                self.touch()
+                self.restart_timeout()
         else:
             wait = Wait(True, False, TICK_S)
         overdue = self.overdue()

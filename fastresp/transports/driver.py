@@ -20,7 +20,7 @@ from ..resp.buffer import Chunk
 from .stream import Stream, Wait, wait_for
 
 __all__ = [
-    "Asking", "Blocking", "Carrier", "Giving", "Source", "Steps", "Waits", "Wanted",
+    "Pull", "Blocking", "ChunkSender", "Emit", "Source", "Steps", "Waits", "Step",
     "next_chunk", "open_source", "run", "stream", "wrap",
 ]  # fmt: skip
 
@@ -48,7 +48,7 @@ class Blocking(NamedTuple):
     late: Callable[[Future[Any]], object] | None = None
 
 
-class Asking(NamedTuple):
+class Pull(NamedTuple):
     """Yielded by a core to read a source; under asyncio the function may return an awaitable.
 
     Attributes:
@@ -66,14 +66,14 @@ class Asking(NamedTuple):
     meanwhile: Callable[[], bool] | None = None
 
 
-class Giving(NamedTuple):
+class Emit(NamedTuple):
     """Yielded by a core to ``stream()``: items for the reader."""
 
     items: Iterable[Any]
 
 
-Wanted: TypeAlias = Waits | Blocking | Asking
-Steps: TypeAlias = Generator[Wanted, Any, T]
+Step: TypeAlias = Waits | Blocking | Pull
+Steps: TypeAlias = Generator[Step, Any, T]
 
 
 class Source(Protocol):
@@ -86,15 +86,15 @@ class Source(Protocol):
     def gathered(self) -> deque[Chunk]: ...
 
 
-class Carrier(Protocol):
-    """Connections that send chunks; ``tend()`` sends and receives what it can without waiting."""
+class ChunkSender(Protocol):
+    """Connections that send chunks; ``pump()`` sends and receives what it can without waiting."""
 
     @property
     def has_room(self) -> bool: ...
     @property
     def report(self) -> Report: ...
     def add(self, chunk: Chunk, /) -> object: ...
-    def tend(self) -> None: ...
+    def pump(self) -> None: ...
 
 
 def run(
@@ -112,7 +112,7 @@ def run(
 
 
 def stream(
-    steps: Generator[Wanted | Giving, Any, T],
+    steps: Generator[Step | Emit, Any, T],
     around: AbstractContextManager[Any] | None = None,
     waiting: Callable[[], object] = int,
     failing: Callable[[BaseException], object] | None = None,
@@ -132,19 +132,19 @@ def stream(
     around = around or nullcontext()
     answer: Any = None
     error: BaseException | None = None
-    wanted: Wanted | Giving | None = None
+    step: Step | Emit | None = None
     try:
         while True:
             try:
                 # Python also checks for signals when a loop repeats, so the loop is in the try.
                 while True:
                     with around:
-                        wanted = steps.send(answer) if error is None else steps.throw(error)
+                        step = steps.send(answer) if error is None else steps.throw(error)
                     answer = error = None
-                    if isinstance(wanted, Giving):
-                        yield from wanted.items
+                    if isinstance(step, Emit):
+                        yield from step.items
                     else:
-                        answer = _answer(wanted, waiting)
+                        answer = _answer(step, waiting)
             except BaseException as caught:
                 if getgeneratorstate(steps) == GEN_CLOSED:
                     if isinstance(caught, StopIteration):
@@ -152,7 +152,7 @@ def stream(
                     if failing is not None:
                         failing(caught)
                     raise
-                if isinstance(caught, GeneratorExit) and isinstance(wanted, Giving):
+                if isinstance(caught, GeneratorExit) and isinstance(step, Emit):
                     raise  # the reader has closed this generator
                 answer, error = None, caught
     finally:
@@ -162,8 +162,8 @@ def stream(
 
 def wrap(
     steps: Steps[T],
-    ending: Callable[[BaseException | None, T | None], Iterable[Wanted]],
-    waiting: Callable[[Wanted], Steps[Any]] | None = None,
+    ending: Callable[[BaseException | None, T | None], Iterable[Step]],
+    waiting: Callable[[Step], Steps[Any]] | None = None,
 ) -> Steps[T]:
     """Run the steps of a core, with additional steps at each wait and at the end.
 
@@ -183,9 +183,9 @@ def wrap(
         while True:
             try:
                 while True:  # in the try, as in stream()
-                    wanted = steps.send(answer) if error is None else steps.throw(error)
+                    step = steps.send(answer) if error is None else steps.throw(error)
                     answer = error = None
-                    answer = (yield wanted) if waiting is None else (yield from waiting(wanted))
+                    answer = (yield step) if waiting is None else (yield from waiting(step))
             except BaseException as caught:
                 if getgeneratorstate(steps) != GEN_CLOSED:
                     answer, error = None, caught
@@ -202,34 +202,34 @@ def wrap(
 
 def open_source(source: Source) -> Steps[None]:
     """Open a source of chunks."""
-    yield Asking(source.open, source.blocks)
+    yield Pull(source.open, source.blocks)
 
 
-def next_chunk(source: Source, carrier: Carrier | None = None) -> Steps[Chunk | None]:
+def next_chunk(source: Source, transport: ChunkSender | None = None) -> Steps[Chunk | None]:
     """Return the next chunk of a source; None at the end of the source.
 
     Args:
         source: the source.
-        carrier: the connections, which send earlier rows and read replies while an async source
+        transport: the connections, which send earlier rows and read replies while an async source
             pauses.
     """
-    meanwhile = None if carrier is None else partial(_send_gathered, source, carrier)
-    chunk: Chunk | None = yield Asking(source.next, source.blocks, meanwhile)
+    meanwhile = None if transport is None else partial(_send_gathered, source, transport)
+    chunk: Chunk | None = yield Pull(source.next, source.blocks, meanwhile)
     return chunk
 
 
-def _send_gathered(source: Source, carrier: Carrier) -> bool:
+def _send_gathered(source: Source, transport: ChunkSender) -> bool:
     """Send the gathered rows while the source pauses; return False if the load has stopped."""
     gathered = source.gathered()
-    while gathered and carrier.has_room:
-        carrier.add(gathered.popleft())
-    carrier.tend()
-    return not carrier.report.stopped
+    while gathered and transport.has_room:
+        transport.add(gathered.popleft())
+    transport.pump()
+    return not transport.report.stopped
 
 
-def _answer(wanted: Wanted, waiting: Callable[[], object]) -> Any:
-    if isinstance(wanted, Blocking | Asking):
-        return wanted.function()
+def _answer(step: Step, waiting: Callable[[], object]) -> Any:
+    if isinstance(step, Blocking | Pull):
+        return step.function()
     waiting()
-    wait_for(wanted)
+    wait_for(step)
     return None

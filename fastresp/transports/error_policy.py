@@ -33,14 +33,14 @@ SMALL_BYTES = 1 << 16
 # A maximum percentage applies only after this many replies, as in DataStax dsbulk.
 PERCENT_SAMPLE = 100
 # Maximum rows in doubt that a report lists.
-MOST_IN_DOUBT = 1_000_000
+MAX_IN_DOUBT = 1_000_000
 
 
 class ErrorPolicy:
     """Decides what happens to error replies.
 
     Args:
-        on_error: ``"stop"`` stops at the first error. ``"raise"`` continues, and ``judged()``
+        on_error: ``"stop"`` stops at the first error. ``"raise"`` continues, and ``checked()``
             raises the errors. ``"collect"`` continues, and raises nothing.
         max_errors: stop if more commands than this fail: a number, or text such as ``"1%"`` for a
             share of the received replies (after the first 100).
@@ -193,7 +193,7 @@ class ErrorPolicy:
     def doubt(self, rows: list[int], report: Report) -> None:
         """Add rows in doubt to the report; stop the load if ``on_error`` is ``"stop"``."""
         if rows:
-            report.rows_in_doubt += rows[: MOST_IN_DOUBT - len(report.rows_in_doubt)]
+            report.rows_in_doubt += rows[: MAX_IN_DOUBT - len(report.rows_in_doubt)]
             if self.on_error == "stop" and not report.stopped:
                 report.stopped = "stopped because a connection was lost and commands are in doubt"
 
@@ -204,7 +204,7 @@ class ErrorPolicy:
         if self.on_error == "stop" and not report.stopped:
             report.stopped = "stopped because a server may have lost data"
 
-    def judged(self, report: Report) -> Report:
+    def checked(self, report: Report) -> Report:
         """Return the report of a finished load.
 
         Raises:
@@ -251,14 +251,14 @@ class ErrorPolicy:
             merged = len(held.chunk.parts(at)) > 1
             size = len(held.command(at, part)) if merged else held.size_of(at)
             self._kept_bytes += size
-            wanted = (
+            step = (
                 self._rejects is not None
                 or self._kept_bytes <= KEPT_BYTES
                 or size <= SMALL_BYTES  # the text may quote a password, which must be masked
             )
             row = held.row(part)
             file, row_in_file = (None, None) if self._place is None else self._place(row)
-            words = arguments(held.command(at, part)) if wanted else None
+            words = arguments(held.command(at, part)) if step else None
             yield CommandError(
                 text.decode(errors="backslashreplace"),
                 index=held.source_index(part),

@@ -28,7 +28,7 @@ class Load(Protocol):
     """What a lane needs from its load; see Lanes."""
 
     policy: ErrorPolicy
-    so_far: Report
+    live_report: Report
     pace: Pace | None
     retries: Retries | None
     lanes: list[Lane]
@@ -52,13 +52,13 @@ class Lane(Connection):
         window: as for Connection.
 
     Attributes:
-        heir: the lane that replaces this lane after an idle disconnect.
+        replacement: the lane that replaces this lane after an idle disconnect.
         lost_at: when the connection was lost, if its commands wait for a new one; otherwise None.
         cause: why the connection was lost.
     """
 
     window: ResendingWindow
-    heir: Lane | None = None
+    replacement: Lane | None = None
     lost_at: float | None = None
     cause = ""
 
@@ -156,13 +156,13 @@ class Lane(Connection):
         timeout *= sum(not lane.finished for lane in lanes)
         return timeout if time.monotonic() - self.since > timeout else None
 
-    def understand(self) -> None:
+    def process_replies(self) -> None:
         scanner, window = self._scanner, self.window
         sent = window.sent
         if scanner.replies > sent:
             self._take_last_words(scanner.replies - sent)
         if scanner.errors:
-            window.sift(scanner.errors)
+            window.filter_errors(scanner.errors)
         if scanner.answer is not None:
             window.confirmed_by(*scanner.answer)
         if window.unconfirmed and self.stream is not None and self.stream.lost is None:
@@ -175,7 +175,7 @@ class Lane(Connection):
                 scanner.errors[:] = [each for each in scanner.errors if not is_of_existing(each[1])]
             # Before ``acknowledge()``, which releases the commands: after an exception, the next
             # step processes the remaining errors.
-            self._load.policy.take(scanner.errors, window, self._load.so_far)
+            self._load.policy.take(scanner.errors, window, self._load.live_report)
         window.acknowledge(min(scanner.replies, sent))
         if self.end is None:
             window.resend()

@@ -34,7 +34,7 @@ from .window import WINDOW_BYTES, Position
 __all__ = ["Lanes"]
 
 # Minimum window of a lane: lanes divide WINDOW_BYTES, but each needs room for a few chunks.
-LEAST_WINDOW_BYTES = 2 << 20
+MIN_WINDOW_BYTES = 2 << 20
 # If a node is silent for this many seconds, check whether another node has taken over its slots.
 # A cluster detects a failure after cluster-node-timeout, 15 s by default.
 STALLED_S = 1.0
@@ -67,7 +67,7 @@ class Lanes:
     ) -> None:
         self.server = server
         self.policy = policy
-        self.so_far = Report("socket")
+        self.live_report = Report("socket")
         self._options = options
         self._resending = resending
         self.batched = False  # whether commands are sent in transactions that set a marker
@@ -93,9 +93,9 @@ class Lanes:
         self._make_lanes([self.server] * self._options.connections)
 
     def _make_lanes(self, servers: Sequence[Server]) -> None:
-        self._window_bytes = max(WINDOW_BYTES // len(servers), LEAST_WINDOW_BYTES)
+        self._window_bytes = max(WINDOW_BYTES // len(servers), MIN_WINDOW_BYTES)
         self.lanes = [self._lane(server) for server in servers]
-        self.so_far.connections = len(servers)
+        self.live_report.connections = len(servers)
 
     def _lane(self, server: Server) -> Lane:
         kind: type[ResendingWindow] = ResendingWindow
@@ -153,8 +153,8 @@ class Lanes:
             lane = self.lanes[number]
             self.after = self.position
             if lane.lost_at is not None:
-                self.policy.doubt(lane.window.lose(), self.so_far)
-                if self.so_far.stopped:
+                self.policy.doubt(lane.window.lose(), self.live_report)
+                if self.live_report.stopped:
                     self.stop()
             lane.detach()
             lane.window.release()
@@ -162,7 +162,7 @@ class Lanes:
         self._count_connections()
 
     def _count_connections(self) -> None:
-        self.so_far.connections = len(self.connected)
+        self.live_report.connections = len(self.connected)
 
     def repeat(self, units: Mapping[int, Sequence[tuple[tuple[int, int], Unit]]]) -> None:
         """Resend units that wait in ``retries``.
@@ -197,7 +197,7 @@ class Lanes:
     @property
     def due(self) -> bool:
         """Whether commands must be resent, or the topology must be refreshed."""
-        if self.retries is None or self.so_far.stopped:
+        if self.retries is None or self.live_report.stopped:
             return False
         if self.retries:
             return True
@@ -255,7 +255,7 @@ class Lanes:
 
         A command that will be resent counts as unsent or, if it may have run, as in doubt.
         """
-        report = self.so_far
+        report = self.live_report
         totals = [lane.window.totals() for lane in self.lanes]
         rows, report.commands, report.bytes_sent = map(sum, zip(*totals, strict=True))
         report.rows = max(report.rows, rows)  # includes skipped rows that the load has added
@@ -274,15 +274,15 @@ class Lanes:
 
     def judge(self) -> None:
         """Stop the load if the error policy requires it."""
-        if not self.so_far.stopped:
-            self.so_far.stopped = self.policy.verdict(self.report)
-            if self.so_far.stopped:
+        if not self.live_report.stopped:
+            self.live_report.stopped = self.policy.verdict(self.report)
+            if self.live_report.stopped:
                 self.stop()
 
     def lack_data(self, words: str) -> None:
         """Note that a server may have lost acknowledged commands; stop if ``on_error`` says so."""
-        self.policy.lack_data(words, self.so_far)
-        if self.so_far.stopped:
+        self.policy.lack_data(words, self.live_report)
+        if self.live_report.stopped:
             self.stop()
 
     def stop(self) -> None:
@@ -290,11 +290,11 @@ class Lanes:
         for lane in self.lanes:
             lane.stop()
 
-    def tend(self) -> None:
+    def pump(self) -> None:
         """Send and receive without waiting, while the core waits for a source.
 
         Raises:
-            LostConnection: the connection is lost; see ``losing()``.
+            LostConnection: the connection is lost; see ``explain_loss()``.
             TransportTimeout: no progress for ``timeout`` seconds.
         """
         for lane in self._open:
@@ -311,7 +311,7 @@ class Lanes:
             return False
         # A chunk can be much larger than a window, so one chunk per lane could use too much memory.
         held = sum(window.held_bytes for window in windows)
-        most = sum(window.most_bytes for window in windows)
+        most = sum(window.max_bytes for window in windows)
         self._free = most - held
         if held >= most:
             return False
@@ -366,8 +366,8 @@ class Lanes:
     def _usable(self, lane: Lane) -> Lane:
         """Return the lane, or its replacement."""
         while True:
-            while lane.heir is not None:
-                lane = lane.heir
+            while lane.replacement is not None:
+                lane = lane.replacement
             if lane.stream is None or not lane.stream.sure:
                 return lane  # if the connection was lost, the chunk waits in this lane
             # The server may have closed the connection after the last reply.
@@ -383,13 +383,13 @@ class Lanes:
         """Add a chunk, then send and receive until there is room for the next chunk.
 
         Raises:
-            LostConnection: the connection is lost; see ``losing()``.
+            LostConnection: the connection is lost; see ``explain_loss()``.
             TransportTimeout: no progress for ``timeout`` seconds.
         """
         if not self._goes_on(self.add(chunk), chunk):
-            yield from self.settling()
+            yield from self.wait_for_room()
 
-    def settling(self) -> Steps[None]:
+    def wait_for_room(self) -> Steps[None]:
         """Send and receive until the next chunk may be encoded, or commands must be resent.
 
         Raises as ``writing()`` does.
@@ -399,7 +399,7 @@ class Lanes:
         yield from self.until(lambda: self.has_room or self.due, self._open)
         if full:
             seconds = (time.monotonic() - began) / len(full)
-            waited = self.so_far.waited_for
+            waited = self.live_report.waited_for
             for lane in full:
                 node = str(lane.window.node)
                 waited[node] = waited.get(node, 0.0) + seconds
@@ -439,14 +439,14 @@ class Lanes:
             if self._waits_for_another(lane):
                 return False
             others = [each for each in self._open if each is not lane]
-            heirs = [each for each in others if each.server is lane.server]
-            if not lane.finished or not heirs:
+            replacement = [each for each in others if each.server is lane.server]
+            if not lane.finished or not replacement:
                 raise
             lane.detach()
-            lane.heir = heirs[0]
+            lane.replacement = replacement[0]
             return False
         if lane.finished:
-            lane.touch()
+            lane.restart_timeout()
         return True
 
     def _waits_for_another(self, lane: Lane) -> bool:
@@ -457,7 +457,7 @@ class Lanes:
             return False
         if lane.last_words:  # the server closes every connection that sends this command
             return False
-        if self.so_far.stopped and not lane.finished:
+        if self.live_report.stopped and not lane.finished:
             return False
         if self.retries.words == "" or not self.retries:
             self.retries.words = f"lost the connection to {lane.server}: {cause}"

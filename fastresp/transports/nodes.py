@@ -38,16 +38,16 @@ LOOK_S = 0.1
 LOOKS_APART = 3
 LOOK_MOST_S = 5.0
 # A refresh queries at most this many connected nodes, and this many other known nodes.
-MOST_ASKED = 8
+MAX_ASKED = 8
 # Maximum number of lanes in a load: the router stores a lane's number in 16 bits.
-MOST_MADE = 30_000
+MAX_MADE = 30_000
 # Maximum seconds to wait for a lost node to accept a connection; a frozen node never does.
 REOPEN_S = 1.0
 # Maximum number of nodes to remember, since a server may report any number.
-MOST_KNOWN = 2000
+MAX_KNOWN = 2000
 # Maximum number of consecutive connections to a node that are lost without a reply. If more are
 # lost, the sent commands are the cause. The pause doubles each time, up to LOOK_S * 8.
-MOST_FRUITLESS = 10
+MAX_FRUITLESS = 10
 # The key of a single server, in place of a node's address.
 ONE = ("", 0)
 
@@ -95,11 +95,11 @@ class Nodes:
         # Nodes that may be asked for the topology, including replicas.
         self._known = [*topology.nodes, *topology.replicas]
 
-    def preparing(self) -> Steps[bool]:
+    def refresh_topology(self) -> Steps[bool]:
         """Find the nodes for commands to resend, connect to them, and wait for all replies.
 
         Returns:
-            Whether ``moving()`` can resend the commands.
+            Whether ``reroute()`` can resend the commands.
 
         Raises:
             TransportError: commands can't be resent within the timeout, or not in order.
@@ -114,7 +114,7 @@ class Nodes:
             raise
 
     def _preparing(self) -> Steps[bool]:
-        """Do what ``preparing()`` does, but leave replies unread after a TransportError."""
+        """Do what ``refresh_topology()`` does, but leave replies unread after a TransportError."""
         lanes, retries = self._lanes, self._retries
         entered = time.monotonic()
         if retries:
@@ -162,10 +162,10 @@ class Nodes:
         if not self._cluster:
             return one_server()
         # Each unreachable node costs up to a second.
-        known = random.sample(self._known, min(len(self._known), MOST_ASKED))
+        known = random.sample(self._known, min(len(self._known), MAX_ASKED))
         seeds = self._server.nodes_of(known, 1)
         newest = sorted(self._lanes.connected, key=lambda lane: lane.heard, reverse=True)
-        asked = list(dict.fromkeys([*(lane.server for lane in newest[:MOST_ASKED]), *seeds]))
+        asked = list(dict.fromkeys([*(lane.server for lane in newest[:MAX_ASKED]), *seeds]))
         look = partial(topology_from, asked, REOPEN_S)
         try:
             topology: Topology = yield Blocking(look, late=_nothing)
@@ -173,7 +173,7 @@ class Nodes:
             self._retries.words = str(error)
             return None
         known = [*topology.nodes, *topology.replicas, *self._known]
-        self._known = list(dict.fromkeys(known))[:MOST_KNOWN]
+        self._known = list(dict.fromkeys(known))[:MAX_KNOWN]
         self._processes.keep(topology.nodes)
         self._lose(topology, self._lanes.stalled)
         before, after = self._slots, topology.slots
@@ -193,9 +193,9 @@ class Nodes:
         if self._retries.was_demoted() and not self._cluster:
             lost.add(ONE)  # another server may have taken over its address
         asked = [unit.node for unit in self._retries.units if unit.node is not None]
-        wanted = dict.fromkeys([*topology.nodes, *asked])
-        fresh = [node for node in wanted if node not in self._nodes]
-        back = [node for node in wanted if node in lost]
+        step = dict.fromkeys([*topology.nodes, *asked])
+        fresh = [node for node in step if node not in self._nodes]
+        back = [node for node in step if node in lost]
         if fresh and self._lanes.resumable:
             # A loader that takes over can close only the connections that the checkpoint names.
             [server, *_] = self._server.nodes_of(fresh, 1)
@@ -227,9 +227,9 @@ class Nodes:
             former: number of the lost node whose lanes the new lanes replace; None for a new node.
         """
         count, timeout = self._options.connections, self._options.timeout
-        if len(self._nodes) * count > MOST_MADE:
+        if len(self._nodes) * count > MAX_MADE:
             raise TransportError(
-                f"connections were lost {MOST_MADE:,} times; find out what closes them (CONFIG GET "
+                f"connections were lost {MAX_MADE:,} times; find out what closes them (CONFIG GET "
                 "timeout, a proxy), then load the remaining rows"
             )
         if former is not None:
@@ -268,9 +268,9 @@ class Nodes:
             return 0.0
         tries += 1
         self._fruitless[node] = tries, former
-        if tries > MOST_FRUITLESS:
+        if tries > MAX_FRUITLESS:
             raise TransportError(
-                f"{lanes[0].server} closed {MOST_FRUITLESS} connections in a row before it "
+                f"{lanes[0].server} closed {MAX_FRUITLESS} connections in a row before it "
                 f"answered anything, the first command being of row {min(unanswered):,}: "
                 f"{lanes[0].cause} (a command may be too large for it: check its log, "
                 "client-query-buffer-limit and maxmemory-clients)",
@@ -278,7 +278,7 @@ class Nodes:
             )
         return min(LOOK_S * 2.0 ** (tries - 4), LOOK_S * 8)
 
-    def set_aside(self, chunk: Chunk) -> None:
+    def defer(self, chunk: Chunk) -> None:
         """Queue a chunk behind the commands that must be resent."""
         lanes, retries = self._lanes, self._retries
         held = Sending(chunk, None, lanes.position)
@@ -289,10 +289,10 @@ class Nodes:
         retries.add(entries)
         lanes.after = held.end
 
-    def moving(self, made: Iterable[Chunk]) -> list[int]:
+    def reroute(self, made: Iterable[Chunk]) -> list[int]:
         """Close the lanes of replaced nodes, and resend commands.
 
-        Call this only if ``preparing()`` returned True.
+        Call this only if ``refresh_topology()`` returned True.
 
         Args:
             made: encoded chunks that were routed to the old lanes; they are resent.
@@ -303,7 +303,7 @@ class Nodes:
         lanes, retries, count = self._lanes, self._retries, self._options.connections
         topology = self._topology
         for chunk in made:
-            self.set_aside(chunk)
+            self.defer(chunk)
         lost = {self._node_of(lane) for lane in lanes.lost}
         for number, node in enumerate(self._nodes):
             # A node without slots may be shut down, unless it is importing slots.
@@ -316,7 +316,7 @@ class Nodes:
             lanes.retire(range(number * count, (number + 1) * count))
         before, self._slots = self._slots, topology.lanes(self._nodes, count)
         self._successors = dict(zip(before, self._slots, strict=True))
-        if lanes.so_far.stopped:
+        if lanes.live_report.stopped:
             return self._slots
         again: dict[int, list[tuple[tuple[int, int], Unit]]] = {}
         for slot, key, unit in retries.portion(self._slot_of):
@@ -393,7 +393,7 @@ class Nodes:
         """Check that replies still arrive, even if connections are reopened again and again.
 
         Raises:
-            TransportError: no reply arrived for ``timeout`` seconds of ``preparing()`` in total.
+            TransportError: ``refresh_topology()`` got no reply for ``timeout`` seconds.
         """
         timeout, replies = self._options.timeout, self._lanes.report.replies
         self._stuck += time.monotonic() - began

@@ -42,17 +42,17 @@ class Pace:
             allowed -= unused
         return allowed
 
-    def piece(self, sending: Sending, most_bytes: int) -> memoryview:
+    def piece(self, sending: Sending, max_bytes: int) -> memoryview:
         """Return the bytes of a chunk to send now: whole commands, or nothing.
 
-        A large command is followed by a longer pause. A command larger than ``most_bytes`` is sent
+        A large command is followed by a longer pause. A command larger than ``max_bytes`` is sent
         in parts, without a pause between them.
         """
         whole = sending.whole
         replies = whole + 1 if sending.underway else self._replies(sending)
         if replies <= whole:
             return memoryview(b"")
-        return sending.whole_piece(most_bytes, replies)
+        return sending.whole_piece(max_bytes, replies)
 
     def _replies(self, sending: Sending) -> int:
         """Return how many of the chunk's replies the rate limit allows by now, in total."""

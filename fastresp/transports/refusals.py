@@ -27,8 +27,8 @@ class RepeatableWindow(ResendingWindow):
     def refused(self) -> int:
         return super().refused + len(self._not_counted)
 
-    def sift(self, errors: list[tuple[int, bytes, int]]) -> None:
-        super().sift(errors)
+    def filter_errors(self, errors: list[tuple[int, bytes, int]]) -> None:
+        super().filter_errors(errors)
         for index, words, _ in errors:
             if self.refused_at is None:
                 self._note(index, words)

@@ -37,15 +37,15 @@ class ResendingWindow(Window):
 
     Args:
         resending: decides which commands are resent; None to resend nothing.
-        most_bytes: as for Window.
+        max_bytes: as for Window.
     """
 
     kind = Counted
     # For transactions that advance a checkpoint; see BatchedWindow.
     refused_at: tuple[Exception, int] | None = None
 
-    def __init__(self, resending: Resending | None, most_bytes: int = WINDOW_BYTES) -> None:
-        super().__init__(most_bytes)
+    def __init__(self, resending: Resending | None, max_bytes: int = WINDOW_BYTES) -> None:
+        super().__init__(max_bytes)
         self._resending = resending
         # (checked replies, commands to resend over this connection). Replaced atomically, so that
         # no command is added twice after an interruption.
@@ -190,16 +190,16 @@ class ResendingWindow(Window):
         rows, commands, size = super().totals()
         return rows, commands - self._seen[1] - self._moved[1], size
 
-    def sift(self, errors: list[tuple[int, bytes, int]]) -> None:
+    def filter_errors(self, errors: list[tuple[int, bytes, int]]) -> None:
         """Remove errors from a list: errors of commands to resend, and of fastresp's commands."""
         if self.retries is not None or self._has_own:
-            errors[:] = [each for each in errors if not self._put_aside(*each)]
+            errors[:] = [each for each in errors if not self._defer(*each)]
             if self._redirects:
                 self._failed.update(index for index, _, nested in errors if not nested)
         if self._resending is not None:
             errors[:] = [each for each in errors if each[2] or not self.take(each[0], each[1])]
 
-    def _put_aside(self, index: int, words: bytes, nested: int) -> bool:
+    def _defer(self, index: int, words: bytes, nested: int) -> bool:
         """Process an error of fastresp's own command or of a command to resend.
 
         Return False for any other error.

@@ -47,12 +47,12 @@ LATEST_S = 0.5
 READONLY = b"READONLY "
 BUSY = b"BUSY "
 # Seconds for which a command may be refused, if there is no timeout.
-MOST_S = 30.0
+MAX_S = 30.0
 ASKING = b"*1\r\n$6\r\nASKING\r\n"
 # In a key of ``Retries``, the number that marks the totals of a window.
 LOST = -(1 << 62)
 # Maximum ranges of slots in a message.
-MOST_RANGES = 10
+MAX_RANGES = 10
 # Approximate bytes of a chunk of resent commands.
 REPEATED_BYTES = 1 << 19
 # For each value of ``retry``, a function that decides which commands in doubt are resent.
@@ -306,7 +306,7 @@ class Retries:
 
 
 def ranges(numbers: Sequence[int]) -> str:
-    """Return sorted numbers as text, such as "0-99, 200", with at most MOST_RANGES ranges."""
+    """Return sorted numbers as text, such as "0-99, 200", with at most MAX_RANGES ranges."""
     found: list[list[int]] = []
     for number in numbers:
         if found and number == found[-1][1] + 1:
@@ -314,6 +314,6 @@ def ranges(numbers: Sequence[int]) -> str:
         else:
             found.append([number, number])
     words = [f"{low:,}" if low == high else f"{low:,}-{high:,}" for low, high in found]
-    shown, others = words[:MOST_RANGES], len(words) - MOST_RANGES
+    shown, others = words[:MAX_RANGES], len(words) - MAX_RANGES
     more = f" and {counted(others, 'range')} more" if others > 0 else ""
     return ", ".join(shown) + more

@@ -19,8 +19,8 @@ from .base import Transport
 from .connection import LostConnection
 from .driver import Blocking, Steps
 from .error_policy import ErrorPolicy
+from .explain_loss import explain_loss
 from .lanes import Lanes
-from .losing import losing
 from .nodes import Nodes, close_all_late
 from .resend import Resending
 from .retries import REPEATS, Retries
@@ -62,8 +62,8 @@ class SocketTransport(Transport):
         return self.lanes.report
 
     @property
-    def so_far(self) -> Report:
-        return self.lanes.so_far
+    def live_report(self) -> Report:
+        return self.lanes.live_report
 
     @property
     def running(self) -> bool:
@@ -108,29 +108,29 @@ class SocketTransport(Transport):
     def writing(self, chunk: Chunk) -> Steps[None]:
         yield from self._unless_lost(self.lanes.writing(chunk))
 
-    def preparing(self) -> Steps[bool]:
+    def refresh_topology(self) -> Steps[bool]:
         assert self._nodes is not None
-        return (yield from self._unless_lost(self._nodes.preparing()))
+        return (yield from self._unless_lost(self._nodes.refresh_topology()))
 
-    def set_aside(self, chunk: Chunk) -> None:
+    def defer(self, chunk: Chunk) -> None:
         assert self._nodes is not None
-        self._nodes.set_aside(chunk)
+        self._nodes.defer(chunk)
 
-    def moving(self, made: Iterable[Chunk]) -> list[int]:
+    def reroute(self, made: Iterable[Chunk]) -> list[int]:
         assert self._nodes is not None
-        return self._nodes.moving(made)
+        return self._nodes.reroute(made)
 
     def draining(self) -> Steps[None]:
         yield from self._unless_lost(self.lanes.draining())
 
-    def settling(self) -> Steps[None]:
-        yield from self._unless_lost(self.lanes.settling())
+    def wait_for_room(self) -> Steps[None]:
+        yield from self._unless_lost(self.lanes.wait_for_room())
 
     def finishing(self) -> Steps[None]:
         yield from self._unless_lost(self.lanes.finishing())
 
-    def losing(self) -> Steps[TransportError]:
-        return losing(self.lanes)
+    def explain_loss(self) -> Steps[TransportError]:
+        return explain_loss(self.lanes)
 
     def stop(self) -> None:
         self.lanes.stop()
@@ -148,7 +148,7 @@ class SocketTransport(Transport):
         try:
             return (yield from steps)
         except LostConnection:
-            raise (yield from self.losing()) from None
+            raise (yield from self.explain_loss()) from None
         except TransportError as error:
             self.lanes.detach()
             error.report = self.report

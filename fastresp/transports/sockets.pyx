@@ -28,7 +28,7 @@ cdef extern from "Python.h":
 
 # Less than 128 KiB: for that size or more, malloc maps fresh pages for each read.
 READ_BYTES = 1 << 16
-cdef Py_ssize_t MOST_BYTES = READ_BYTES
+cdef Py_ssize_t MAX_BYTES = READ_BYTES
 # Waking a sleeping process takes 100 us on a virtual machine, about as long as a server needs to
 # pop 1,000 items. So poll for this long before sleeping, and yield the CPU between polls.
 cdef long long AWAKE_NS = 200_000
@@ -108,21 +108,21 @@ cdef long long nanoseconds() noexcept nogil:
 
 
 cdef bytes take(int fd):
-    """Read up to MOST_BYTES without waiting; None if no bytes have arrived."""
-    cdef PyObject *data = PyBytes_FromStringAndSize(NULL, MOST_BYTES)
+    """Read up to MAX_BYTES without waiting; None if no bytes have arrived."""
+    cdef PyObject *data = PyBytes_FromStringAndSize(NULL, MAX_BYTES)
     cdef char *memory = PyBytes_AS_STRING(data)
     cdef Py_ssize_t size = -1
     try:
         while size < 0:
             with nogil:
-                size = recv(fd, memory, MOST_BYTES, MSG_DONTWAIT)
+                size = recv(fd, memory, MAX_BYTES, MSG_DONTWAIT)
             if size < 0 and errno == EAGAIN:
                 return None
             if size < 0:
                 if errno != EINTR:
                     PyErr_SetFromErrno(OSError)
                 PyErr_CheckSignals()
-        if size < MOST_BYTES:
+        if size < MAX_BYTES:
             _PyBytes_Resize(&data, size)
         return <bytes>data
     finally:

@@ -157,14 +157,14 @@ class Stream:
                 raise EOFError("the server closed the connection")
 
     def send(
-        self, window: Window, most_replies: int | None = None, most_bytes: int | None = None
+        self, window: Window, max_replies: int | None = None, max_bytes: int | None = None
     ) -> bool:
         """Send commands from a window.
 
         Args:
             window: the window.
-            most_replies: the value, in replies, that ``sent`` may reach; None for no limit.
-            most_bytes: maximum bytes to send in this call; None for no limit.
+            max_replies: the value, in replies, that ``sent`` may reach; None for no limit.
+            max_bytes: maximum bytes to send in this call; None for no limit.
 
         Returns:
             Whether any bytes were sent.
@@ -173,11 +173,11 @@ class Stream:
         self.full = False
         while not (self.lost or self.full):
             sending = window.sending
-            piece = self._pending or (sending and self._piece(sending, most_replies, most_bytes))
+            piece = self._pending or (sending and self._piece(sending, max_replies, max_bytes))
             if not piece:
                 break
-            if most_bytes is not None:
-                most_bytes = max(0, most_bytes - len(piece))
+            if max_bytes is not None:
+                max_bytes = max(0, max_bytes - len(piece))
             try:
                 if self._tls:
                     self._send_tls(sending, piece)

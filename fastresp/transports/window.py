@@ -126,31 +126,31 @@ class Sending:
         rows = self._rows_before + self.covered_rows(commands)
         return rows, self.first_command + commands, self.first_byte + self.at
 
-    def piece(self, most_bytes: int, replies: int | None = None) -> memoryview:
+    def piece(self, max_bytes: int, replies: int | None = None) -> memoryview:
         """Return the next bytes to send.
 
         Args:
-            most_bytes: maximum size.
+            max_bytes: maximum size.
             replies: send only the commands that the chunk's first ``replies`` replies answer.
         """
         at = self.at
-        end = min(at + most_bytes, self.size)
+        end = min(at + max_bytes, self.size)
         if replies is not None and replies < len(self.chunk.ends):
             end = min(end, self.chunk.ends[replies - 1] if replies > 0 else 0)
         return self.chunk.piece(at, max(end, at))
 
-    def whole_piece(self, most_bytes: int, replies: int | None = None) -> memoryview:
+    def whole_piece(self, max_bytes: int, replies: int | None = None) -> memoryview:
         """Return the next bytes to send: whole commands that fit, or a part of a larger command.
 
         Args:
-            most_bytes: maximum size.
+            max_bytes: maximum size.
             replies: as for ``piece()``.
         """
         at, ends = self.at, self.chunk.ends
-        fitting = bisect.bisect_right(ends, at + most_bytes)
+        fitting = bisect.bisect_right(ends, at + max_bytes)
         if replies is not None:
             fitting = min(fitting, replies)
-        end = ends[fitting - 1] if fitting and ends[fitting - 1] > at else at + most_bytes
+        end = ends[fitting - 1] if fitting and ends[fitting - 1] > at else at + max_bytes
         return self.chunk.piece(at, end)
 
     def size_of(self, at: int) -> int:
@@ -181,8 +181,8 @@ class Window:
     Numbers count replies, since merged commands share a reply, unless a name says "commands".
 
     Args:
-        most_bytes: the window is full if the held chunks use at least this much memory.
-        most_commands: the window is full if at least this number of replies is missing.
+        max_bytes: the window is full if the held chunks use at least this much memory.
+        max_commands: the window is full if at least this number of replies is missing.
 
     Attributes:
         acknowledged: number of received replies, which arrive in the order of the commands.
@@ -195,11 +195,9 @@ class Window:
     # The class that wraps a chunk.
     kind: type[Sending] = Sending
 
-    def __init__(
-        self, most_bytes: int = WINDOW_BYTES, most_commands: int = WINDOW_COMMANDS
-    ) -> None:
-        self.most_bytes = most_bytes
-        self.most_commands = most_commands
+    def __init__(self, max_bytes: int = WINDOW_BYTES, max_commands: int = WINDOW_COMMANDS) -> None:
+        self.max_bytes = max_bytes
+        self.max_commands = max_commands
         self.acknowledged = 0
         # All counts are computed from the held chunks, so that they are consistent after an
         # interruption.
@@ -239,7 +237,7 @@ class Window:
     def has_room(self) -> bool:
         """Whether another chunk may be added. An empty window accepts a chunk of any size."""
         in_flight = self.made - self.acknowledged
-        return self.held_bytes < self.most_bytes and in_flight < self.most_commands
+        return self.held_bytes < self.max_bytes and in_flight < self.max_commands
 
     @property
     def held_bytes(self) -> int:

@@ -15,7 +15,7 @@ from fastresp import aio
 from fastresp.server.local_server import LocalServer
 
 # Maximum time that the event loop is blocked; the checkpoint waits for 2 s.
-MOST_S = 1.0
+MAX_S = 1.0
 
 
 @pytest.mark.few(1)
@@ -57,4 +57,4 @@ def test_other_tasks_continue(
         looking.cancel()
 
     asyncio.run(load())
-    assert max(pauses) < MOST_S
+    assert max(pauses) < MAX_S

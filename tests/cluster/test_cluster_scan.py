@@ -213,7 +213,7 @@ def test_after_a_fork(cluster: LocalCluster) -> None:
 
 
 def test_slot_that_keeps_moving(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fastresp.replies.scan.MOST_RESTARTS", 0)
+    monkeypatch.setattr("fastresp.replies.scan.MAX_RESTARTS", 0)
     with LocalCluster() as cluster:
         slot = load(cluster)
         with pytest.raises(fastresp.TransportError, match="and keep moving"):

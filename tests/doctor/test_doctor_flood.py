@@ -27,7 +27,7 @@ FLOODS = {
 # Maximum bytes sent: enough to be visible in the used memory.
 FLOOD_BYTES = 256 << 20
 # 3 MB of error replies make 160 MB of exceptions.
-MOST_KILOBYTES = 192 << 10
+MAX_KILOBYTES = 192 << 10
 CODE = """
 import sys
 from fastresp import TransportError
@@ -103,7 +103,7 @@ def run(url: str, seconds: float) -> tuple[int, str]:
 def test_flood(server: LocalServer, tmp_path: Path, kind: str) -> None:
     with flooding(server, tmp_path / "socket", *FLOODS[kind]) as url:
         grown, words = run(url, 30.0)
-    assert grown < MOST_KILOBYTES
+    assert grown < MAX_KILOBYTES
     assert "its reply is too large, or never ends" in words or "can't parse" in words
 
 

@@ -28,7 +28,7 @@ from fastresp.server.local_server import LocalServer
 # The first byte of an item: up to this value, a text of 0 to 63 bytes follows.
 TEXT, INTEGER, REPEATED, LARGE = 0xBF, 0xCF, 0xDF, 0xEF
 # Larger items repeat a few bytes.
-MOST_BYTES = 1 << 16
+MAX_BYTES = 1 << 16
 SAVE_EVERY = 1_000
 LIMITS = [DEFAULTS, *(DEFAULTS | limits(Random(seed)) for seed in range(15))]
 READS = {
@@ -54,7 +54,7 @@ def items_of(data: bytes) -> list[list[bytes]]:
     """Return the items of an input, for each command."""
     commands: list[list[bytes]] = [[]]
     seen, size, at = [b"", b"0"], 0, 0
-    while at < len(data) and size < MOST_BYTES:
+    while at < len(data) and size < MAX_BYTES:
         kind, rest = data[at], data[at + 1 : at + 64]
         if kind <= TEXT:
             item, used = rest[: kind & 63], kind & 63

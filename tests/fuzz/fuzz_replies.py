@@ -17,7 +17,7 @@ import atheris
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 from reply_model import expected, pieces_of, scanned
 
-MOST_CUTS = 15
+MAX_CUTS = 15
 SEEDS = [
     b"+OK\r\n+QUEUED\r\n:1\r\n:-12\r\n:+3\r\n-ERR unknown command\r\n",
     b"$5\r\nhello\r\n$0\r\n\r\n$-1\r\n*-1\r\n*0\r\n",
@@ -42,7 +42,7 @@ def exact(piece: bytes) -> array[int]:
 
 def test_one_input(data: bytes) -> None:
     """Check that the result equals the model's for any cuts."""
-    count = min(data[0], MOST_CUTS) if data else 0
+    count = min(data[0], MAX_CUTS) if data else 0
     lengths, stream = data[1 : 1 + count], data[1 + count :]
     cuts = [cut for cut in accumulate(lengths) if cut <= len(stream)]
     right = expected(stream)

@@ -168,7 +168,7 @@ MOST = 512
 def test_rows_of_a_key_that_are_not_adjacent(
     first: int, second: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rdb_file, "MOST_KEYS", MOST)
+    monkeypatch.setattr(rdb_file, "MAX_KEYS", MOST)
     keys = [f"key:{number}" for number in range(second)] + [f"key:{first}", "more"]
     path = tmp_path / "dump.rdb"
     path.write_bytes(b"old")
@@ -181,7 +181,7 @@ def test_rows_of_a_key_that_are_not_adjacent(
 
 def test_keys_beyond_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Distinct keys, and adjacent rows of a key, are not reported as duplicates."""
-    monkeypatch.setattr(rdb_file, "MOST_KEYS", MOST)
+    monkeypatch.setattr(rdb_file, "MAX_KEYS", MOST)
     path = tmp_path / "dump.rdb"
     rows = [(f"key:{number // 2}", number) for number in range(100_000)]
     assert fastresp.dump(rows, "RPUSH {0} {1}", path, format="rdb") == 100_000
@@ -254,7 +254,7 @@ def test_templates_that_create_no_value(template: str, tmp_path: Path) -> None:
 
 
 def test_large_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rdb_file, "MOST_KEY_BYTES", 1_000_000)
+    monkeypatch.setattr(rdb_file, "MAX_KEY_BYTES", 1_000_000)
     rows = ["x" * 1000] * 2000
     with pytest.raises(EncodeError, match=r'key "key" is too large for an RDB file: .* 1,000,000'):
         fastresp.dump(rows, "RPUSH key {0}", tmp_path / "dump.rdb", format="rdb")

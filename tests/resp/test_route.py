@@ -32,11 +32,11 @@ def routed(
     template: Template | None = None,
     *,
     lanes: int = 3,
-    most_bytes: int = 1000,
+    max_bytes: int = 1000,
     full_bytes: int = 0,
     chunk_bytes: int = 500,
 ) -> list[Chunk]:
-    router = Router(lanes, most_bytes, full_bytes)
+    router = Router(lanes, max_bytes, full_bytes)
     found = []
     for chunk in Writer(template, chunk_bytes=chunk_bytes, chunk_seconds=60).chunks(rows):
         found += router.route(chunk)
@@ -76,10 +76,10 @@ COMMANDS = st.one_of(
     st.sampled_from([0, 10**7]),
 )
 def test_random_commands(
-    commands: list[Command], lanes: int, most_bytes: int, chunk_bytes: int, full_bytes: int
+    commands: list[Command], lanes: int, max_bytes: int, chunk_bytes: int, full_bytes: int
 ) -> None:
     chunks = routed(
-        commands, lanes=lanes, most_bytes=most_bytes, chunk_bytes=chunk_bytes, full_bytes=full_bytes
+        commands, lanes=lanes, max_bytes=max_bytes, chunk_bytes=chunk_bytes, full_bytes=full_bytes
     )
     found = by_lane(chunks)
     assert sorted(each for lane in found.values() for each in lane) == [*enumerate(commands)]

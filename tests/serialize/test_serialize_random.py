@@ -35,7 +35,7 @@ TEMPLATES: list[list[str]] = [
 CONTINUING = ("hset", "hmset", "rpush", "lpush", "sadd", "zadd")
 # Maximum rows of a key in a load.
 RUNS = [1, 1, 3, 40]
-MOST_ROWS = 300
+MAX_ROWS = 300
 VERBS = {"HSET": 2, "hmset": 2, "RPUSH": 1, "LPUSH": 1, "rpush": 1, "SADD": 1, "ZADD": 2}
 
 
@@ -70,7 +70,7 @@ def value(source: random.Random) -> Any:
 
 def runs(source: random.Random, most: int) -> Iterator[int]:
     """Yield keys; the same one several times in a row."""
-    for key in range(source.randrange(1, 40 if most <= 3 else 2 + MOST_ROWS // most)):
+    for key in range(source.randrange(1, 40 if most <= 3 else 2 + MAX_ROWS // most)):
         yield from [key] * source.randrange(1, most + 1)
 
 
@@ -134,7 +134,7 @@ def as_columns(made: list[dict[str, Any]], source: random.Random) -> Callable[[]
 
 def random_load(source: random.Random, folder: Path, *, large: bool) -> Load:
     """Return a load; a large one has keys above the limits, which commands continue."""
-    most = MOST_ROWS if large else source.choice(RUNS)
+    most = MAX_ROWS if large else source.choice(RUNS)
     size = 120 if large else source.choice([120, 700, 1 << 19])
     how = {
         "mode": "serialize",

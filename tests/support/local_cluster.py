@@ -49,10 +49,10 @@ class Node(NamedTuple):
     client: redis.Redis
 
 
-# Nodes started for the next cluster, up to MOST_SPARES. A primary refuses commands for 2 s after
+# Nodes started for the next cluster, up to MAX_SPARES. A primary refuses commands for 2 s after
 # its start (CLUSTER_WRITABLE_DELAY), and for the node timeout after it had no slot.
 SPARES: list[Node] = []
-MOST_SPARES = 6 if "pytest" in sys.modules else 0  # none beside a benchmark
+MAX_SPARES = 6 if "pytest" in sys.modules else 0  # none beside a benchmark
 
 
 def end_spares() -> None:
@@ -113,7 +113,7 @@ class LocalCluster:
             self.nodes = [node.server for node in found]
             self.clients = [node.client for node in found]
             self._join()
-            for _ in range(min(count, MOST_SPARES - len(SPARES)) if usual else 0):
+            for _ in range(min(count, MAX_SPARES - len(SPARES)) if usual else 0):
                 SPARES.append(self._started())
             self._stack = stack.pop_all()
         return self

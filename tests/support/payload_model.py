@@ -108,14 +108,14 @@ def string(text: bytes) -> bytes:
 def hash_payload(
     pairs: Sequence[tuple[bytes, bytes]],
     rdb_version: int,
-    most_entries: int = 512,
-    most_value: int = 64,
+    max_entries: int = 512,
+    max_value: int = 64,
 ) -> bytes:
     """Return the DUMP of a hash made by one HSET per pair."""
     fields = dict(pairs)
     texts = [text for pair in fields.items() for text in pair]
     sizes = {len(text) for pair in pairs for text in pair}
-    small = len(fields) <= most_entries and max(sizes) <= most_value
+    small = len(fields) <= max_entries and max(sizes) <= max_value
     if rdb_version >= 10 and small and sizes.isdisjoint(DISPUTED):
         packed = listpack(texts)
         data = bytes([HASH_LISTPACK]) + length(len(packed)) + packed

@@ -37,7 +37,7 @@ MODULES = [
 ]  # fmt: skip
 # What Python, and the libraries below it, read only at their start.
 AT_START = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_", "ASAN_")
-MOST_BYTES = 1 << 17
+MAX_BYTES = 1 << 17
 PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -155,7 +155,7 @@ def serve(requests: socket.socket) -> None:
     assert len(threads) - threads.count("jemalloc_bg_thd\n") == 1, threads
     gc.freeze()
     while True:
-        message, files, *_ = socket.recv_fds(requests, MOST_BYTES, 3)
+        message, files, *_ = socket.recv_fds(requests, MAX_BYTES, 3)
         if not message:
             return
         between = os.fork()

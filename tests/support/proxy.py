@@ -59,14 +59,14 @@ class Proxy:
         port: the port where it listens.
         inserted: replies, or lines of garbage, inserted.
         done: whether the fault has happened.
-        most_at_once: the largest number of simultaneous connections.
+        max_at_once: the largest number of simultaneous connections.
     """
 
     def __init__(self, target: str | int, fault: Fault = Fault(), *, port: int = 0) -> None:
         self.target = target
         self.fault = fault
         self.port = port
-        self.inserted = self.most_at_once = 0
+        self.inserted = self.max_at_once = 0
         self.done = fault.kind == "none"
         self._random = random.Random(fault.seed)
         self._counts = {UP: 0, DOWN: 0}
@@ -118,7 +118,7 @@ class Proxy:
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._pairs[client] = (server, UP)
         self._pairs[server] = (client, DOWN)
-        self.most_at_once = max(self.most_at_once, len(self._pairs) // 2)
+        self.max_at_once = max(self.max_at_once, len(self._pairs) // 2)
 
     def _pass_on(self, source: socket.socket) -> None:
         sink, way = self._pairs[source]

@@ -110,7 +110,7 @@ def restores(
     commands: Iterable[Command], encodings: Format, chunk_bytes: int = CHUNK_BYTES
 ) -> list[Command]:
     """Return the commands as RESTORE of finished values."""
-    serializer = Serializer(encodings, most_bytes=1 << 40)
+    serializer = Serializer(encodings, max_bytes=1 << 40)
     chunks = []
     for chunk in Writer(chunk_bytes=chunk_bytes).chunks(commands):
         chunks += serializer.serialize(chunk)

@@ -22,7 +22,7 @@ MARKER = f"fastresp:{{{NAME}}}:row"
 KEYS = 20
 # The maximum number of rows that a load sends between two kills; its rate is limited to this.
 RATE = 200_000
-MOST_APART_S = 0.1
+MAX_APART_S = 0.1
 ROWS_APART = 50_000
 PROGRAM = f"""
 import sys
@@ -86,7 +86,7 @@ class Loads:
         for _ in range(self._happenings):
             with self.process(RATE) as loader:
                 self._wait_for_rows(loader)
-                time.sleep(self._random.random() * MOST_APART_S)
+                time.sleep(self._random.random() * MAX_APART_S)
                 self.loader = loader
                 happening(self)
                 self.printed, _ = loader.communicate(timeout=60)

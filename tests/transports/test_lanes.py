@@ -21,7 +21,7 @@ from loads import VALUE, Insert, insert_sync
 import fastresp
 import fastresp.aio
 from fastresp.server.local_server import LocalServer
-from fastresp.server.options import MOST_CONNECTIONS, Options
+from fastresp.server.options import MAX_CONNECTIONS, Options
 from fastresp.transports.driver import Steps
 from fastresp.transports.socket import SocketTransport
 
@@ -504,7 +504,7 @@ def test_server_accepts_fewer_connections(
             time.sleep(0.01)
 
 
-@pytest.mark.parametrize("connections", [0, -1, MOST_CONNECTIONS + 1, 2.0, "3", None])
+@pytest.mark.parametrize("connections", [0, -1, MAX_CONNECTIONS + 1, 2.0, "3", None])
 def test_invalid_number_of_connections(insert: Insert, connections: Any) -> None:
     with pytest.raises(ValueError, match="connections must be a number from 1 to 64, not"):
         insert(rows(1), SET, server="redis://127.0.0.1:1", connections=connections)
@@ -551,7 +551,7 @@ def test_memory_of_the_window_is_shared(server: LocalServer) -> None:
     """With any number of connections, memory does not grow with the load."""
     with SocketTransport(Options(server=server.url, connections=8)) as transport:
         windows = [lane.window for lane in transport.lanes.lanes]
-        assert sum(window.most_bytes for window in windows) <= 16 << 20
+        assert sum(window.max_bytes for window in windows) <= 16 << 20
         writer = fastresp.Writer(fastresp.Template(SET))
         for chunk in writer.chunks(rows(ROWS)):
             transport.write(chunk)

@@ -163,7 +163,7 @@ def test_command_that_closes_the_connection(
     retry: Any, setting: str, words: str,
 ) -> None:  # fmt: skip
     """It is not resent forever: the error has the server's message, if any, and the row."""
-    monkeypatch.setattr(nodes, "MOST_FRUITLESS", 3)
+    monkeypatch.setattr(nodes, "MAX_FRUITLESS", 3)
     server = start_server("--cluster-enabled", cluster, "--port", str(free_port()))
     with redis.Redis.from_url(server.url) as client:
         if cluster == "yes":

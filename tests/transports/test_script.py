@@ -334,13 +334,13 @@ def test_interruption_resends_nothing_twice() -> None:
     words = b"NOSCRIPT No matching script."
     errors = [(i, words, False) for i in range(3, 9)] + [(9, words, True), (10, b"ERR x", False)]
     left = list(errors)
-    window.sift(left)
+    window.filter_errors(left)
     assert left == errors[-2:]
     assert (window.refused, window.waiting, window.made, window.unsent) == (6, 6, 26, 6)
     again = list(errors)
-    window.sift(again)
+    window.filter_errors(again)
     assert again == errors[-2:]
-    window.sift(again)
+    window.filter_errors(again)
     window.acknowledge(11)
     assert (window.refused, window.waiting, window.made) == (6, 6, 26)
     assert not window.has_room
@@ -372,7 +372,7 @@ def test_interruption_right_after_a_chunk_is_added() -> None:
 
     window = sent_window()
     window._held = Interrupting(window._held)
-    window.sift([(i, b"NOSCRIPT No matching script.", False) for i in range(3, 9)])
+    window.filter_errors([(i, b"NOSCRIPT No matching script.", False) for i in range(3, 9)])
     with pytest.raises(KeyboardInterrupt):
         window.resend()
     for _ in range(2):

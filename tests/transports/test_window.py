@@ -71,7 +71,7 @@ def test_counts_at_any_moment() -> None:
 )
 def test_any_order_of_events(chunk_bytes: int, steps: list[tuple[int, float]]) -> None:
     """Always acknowledged <= sent <= made, and each command in flight is found."""
-    window = Window(most_bytes=3000)
+    window = Window(max_bytes=3000)
     stream = b"".join(pack("SET", f"k{i}", i) for i in range(100))
     ends = [0]
     for i in range(100):
@@ -95,7 +95,7 @@ def test_any_order_of_events(chunk_bytes: int, steps: list[tuple[int, float]]) -
 
 
 def test_acknowledged_chunks_are_released() -> None:
-    window = Window(most_bytes=1)
+    window = Window(max_bytes=1)
     first, second, *_ = chunks_of(100, 500)
     assert window.has_room
     window.add(first)
@@ -116,7 +116,7 @@ def test_acknowledged_chunks_are_released() -> None:
 
 
 def test_limit_in_commands() -> None:
-    window = Window(most_commands=10)
+    window = Window(max_commands=10)
     chunks = chunks_of(100, 200)
     while window.has_room:
         window.add(next(chunks))

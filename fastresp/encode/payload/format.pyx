@@ -17,7 +17,7 @@ cdef tuple NODE_BYTES = (4096, 8192, 16384, 32768, 65536)
 # The maximum bytes of a list's node if list-max-listpack-size is a number of elements. Source:
 # SIZE_SAFETY_LIMIT in quicklist.c.
 cdef long long SAFE_NODE_BYTES = 8192
-cdef long long MOST_ENTRIES = <long long>1 << 62
+cdef long long MAX_ENTRIES = <long long>1 << 62
 
 
 cdef class Format:
@@ -48,6 +48,6 @@ cdef class Format:
         self.zset_value = limits["zset-max-listpack-value"]
         size = limits["list-max-listpack-size"]
         if size < 0:
-            self.list_bytes, self.list_entries = NODE_BYTES[min(-size, 5) - 1], MOST_ENTRIES
+            self.list_bytes, self.list_entries = NODE_BYTES[min(-size, 5) - 1], MAX_ENTRIES
         else:
             self.list_bytes, self.list_entries = SAFE_NODE_BYTES, max(size, 1)

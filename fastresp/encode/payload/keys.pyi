@@ -3,7 +3,7 @@ from typing import Final
 
 from typing_extensions import disjoint_base
 
-MOST_KEYS: Final[int]
+MAX_KEYS: Final[int]
 
 @disjoint_base
 class Keys:

@@ -35,7 +35,7 @@ cdef extern from *:
     void *table "fastresp_table"(size_t size) noexcept
 
 # A table of this many keys needs 32 MiB.
-MOST_KEYS = 1 << 20
+MAX_KEYS = 1 << 20
 
 cdef enum:
     ROW_BITS = 40
@@ -59,7 +59,7 @@ cdef class Keys:
             then forgotten. If None, later keys are looked up, but not added.
     """
 
-    def __cinit__(self, Py_ssize_t most=MOST_KEYS, log=None):
+    def __cinit__(self, Py_ssize_t most=MAX_KEYS, log=None):
         self.most = most
         self.log = log
 

@@ -29,7 +29,7 @@ cdef enum:
 
 cdef uint64_t EXACT = <uint64_t>1 << 53
 # Whole numbers up to this limit are written without a point. Source: double2ll() in util.c.
-cdef double MOST_WHOLE = 4611686018427387903.0
+cdef double MAX_WHOLE = 4611686018427387903.0
 
 
 cdef double read_score(const char *text, Py_ssize_t size) except? -1:
@@ -75,7 +75,7 @@ cdef Py_ssize_t score_text(double score, bint shortest, char *text) except -1:
     """
     cdef char *written
     cdef Py_ssize_t size
-    if -MOST_WHOLE <= score <= MOST_WHOLE and <double><int64_t>score == score:
+    if -MAX_WHOLE <= score <= MAX_WHOLE and <double><int64_t>score == score:
         return put_signed(text, <int64_t>score) - text
     if isinf(score):
         memcpy(text, b"-inf", 4)

@@ -11,8 +11,8 @@ cdef class Serializer:
     cdef ValueWriter values
     cdef readonly Keys keys
     cdef object merger                  # None if large keys are refused
-    cdef Py_ssize_t most_bytes
-    cdef Py_ssize_t most_argument
+    cdef Py_ssize_t max_bytes
+    cdef Py_ssize_t max_argument
     cdef bint replace, file, several
     cdef int digits
     cdef bint gathering                 # whether there is a current key

@@ -12,8 +12,8 @@ class Serializer:
         format: Format,  # noqa: A002
         *,
         exists: str = ...,
-        most_bytes: int,
-        most_argument: int | None = ...,
+        max_bytes: int,
+        max_argument: int | None = ...,
         merger: Merger | None = ...,
         several: bool = ...,
         file: bool = ...,

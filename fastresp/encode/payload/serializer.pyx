@@ -46,7 +46,7 @@ from ...outcome.errors import EncodeError
 from ...outcome.messages import Hint, InPython, Message
 
 cdef enum:
-    # The commands of the current key may use this many times ``most_bytes`` of memory.
+    # The commands of the current key may use this many times ``max_bytes`` of memory.
     HELD = 8
     # Memory is reused for the next key if it has room for at most this many words.
     WORDS_KEPT = 65536
@@ -64,8 +64,8 @@ cdef class Serializer:
     Args:
         format: the format of the values.
         exists: ``"replace"`` to replace existing keys; otherwise the server refuses such keys.
-        most_bytes: a larger key begins with RESTORE and continues with commands.
-        most_argument: the maximum size of an argument in bytes; None for no limit.
+        max_bytes: a larger key begins with RESTORE and continues with commands.
+        max_argument: the maximum size of an argument in bytes; None for no limit.
         merger: merges the commands of a larger key; None for a file, which can't have larger keys.
         several: whether chunks are sent over several connections.
         file: whether to write records of an RDB file instead of commands.
@@ -79,15 +79,15 @@ cdef class Serializer:
     """
 
     def __cinit__(
-        self, Format format not None, *, exists="error", Py_ssize_t most_bytes, most_argument=None,
+        self, Format format not None, *, exists="error", Py_ssize_t max_bytes, max_argument=None,
         merger=None, bint several=False, bint file=False, Keys keys=None,
     ):
         self.out = Buffer(1 << 19)
         self.values = ValueWriter(format)
         self.keys = Keys() if keys is None else keys
-        self.most_bytes = most_bytes
-        self.most_argument = (1 << 62) if most_argument is None else most_argument
-        self.most_bytes = min(self.most_bytes, self.most_argument // 2)
+        self.max_bytes = max_bytes
+        self.max_argument = (1 << 62) if max_argument is None else max_argument
+        self.max_bytes = min(self.max_bytes, self.max_argument // 2)
         self.replace = exists == "replace"
         self.merger = merger
         self.several = several
@@ -367,10 +367,10 @@ cdef class Serializer:
         self.values.put(b, &self.value, NULL)
         put_footer(b, start, self.values.format.rdb_version)
         size = own_size(&b.out) - start
-        if size > self.most_argument:
+        if size > self.max_argument:
             self.give_up(
                 f"the value of key {shown(&self.key)} has {size:,} bytes, more than the "
-                f"{self.most_argument:,} that the server accepts in one argument; raise its "
+                f"{self.max_argument:,} that the server accepts in one argument; raise its "
                 "proto-max-bulk-len, or load without serialising",
                 self.row,
                 self.first,
@@ -400,14 +400,14 @@ cdef class Serializer:
         """If the current key is large, write the key now; later commands wait for the reply."""
         if not self.gathering:
             return 0
-        if self.bytes < self.most_bytes:
-            if len(self.held) < 2 or self.held_bytes() < HELD * self.most_bytes:
+        if self.bytes < self.max_bytes:
+            if len(self.held) < 2 or self.held_bytes() < HELD * self.max_bytes:
                 return 0
         if self.merger is None:
             self.give_up(
                 f"key {shown(&self.key)} is too large for an RDB file: its items have more than "
-                f"{self.most_bytes:,} bytes, or its commands need more than "
-                f"{HELD * self.most_bytes:,} bytes of memory; load it into a server instead",
+                f"{self.max_bytes:,} bytes, or its commands need more than "
+                f"{HELD * self.max_bytes:,} bytes of memory; load it into a server instead",
                 row,
                 self.at - 1,
             )

@@ -59,6 +59,6 @@ cdef class ValueWriter:
     cdef int put_nodes(self, Buffer b, const Value *v, const Word *key) except -1
     cdef Py_ssize_t node_end(self, const Value *v, Py_ssize_t first, bint *plain) noexcept
     cdef bint is_large(self, Py_ssize_t size) noexcept
-    cdef Py_ssize_t most_per_command(self, const Value *v) noexcept
+    cdef Py_ssize_t max_per_command(self, const Value *v) noexcept
     cdef int reserve_ranked(self, Py_ssize_t count) except -1
     cdef int reserve_nodes(self, Py_ssize_t count) except -1

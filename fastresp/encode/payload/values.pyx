@@ -133,7 +133,7 @@ cdef class ValueWriter:
         cdef Py_ssize_t i, start, size
         cdef bint small = f.listpacks and fit_listpack(v, 0, 1, f.hash_value)
         if f.newer and v.size > 2 * f.hash_entries:
-            small = small and self.most_per_command(v) <= 2 * f.hash_entries
+            small = small and self.max_per_command(v) <= 2 * f.hash_entries
         size = self.unique.keep(v.words, v.size, 2, 0)
         if small and size <= 2 * f.hash_entries:
             put_type(b, HASH_LISTPACK, key)
@@ -258,7 +258,7 @@ cdef class ValueWriter:
         cdef bint small = f.listpacks and fit_listpack(v, 1, 2, f.zset_value)
         cdef char *p
         if f.newer and v.size > 2 * f.zset_entries:
-            small = small and self.most_per_command(v) <= 2 * f.zset_entries
+            small = small and self.max_per_command(v) <= 2 * f.zset_entries
         count = self.unique.keep(v.words, v.size, 2, 1) // 2
         self.rank(v, count)
         if small and count <= f.zset_entries:
@@ -374,7 +374,7 @@ cdef class ValueWriter:
         """Return whether an element gets its own node, without a listpack."""
         return size > self.format.list_bytes if self.format.newer else size >= OLD_LARGE_BYTES
 
-    cdef Py_ssize_t most_per_command(self, const Value *v) noexcept:
+    cdef Py_ssize_t max_per_command(self, const Value *v) noexcept:
         """Return the number of words in the largest command."""
         cdef Py_ssize_t i, before = 0, most = 0
         for i in range(v.commands):

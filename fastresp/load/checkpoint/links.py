@@ -25,9 +25,9 @@ __all__ = [
 ]  # fmt: skip
 
 NAMES = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:")
-MOST_NAME = 200
+MAX_NAME = 200
 # Maximum seconds to wait for a reply, and to connect to a node that is no longer a primary.
-MOST_S = 5.0
+MAX_S = 5.0
 FORMER_S = 1.0
 # How many seconds to retry writes that a full server refuses at the end of a load.
 FREED_S = 0.5
@@ -225,7 +225,7 @@ class Links:
     def __init__(self, server: Server, timeout: float | None, key: bytes, name: str) -> None:
         self.server = server
         self.name = name
-        self._timeout = min(timeout or MOST_S, MOST_S)
+        self._timeout = min(timeout or MAX_S, MAX_S)
         self._shared = False
         opened, self.topology = server.open_primaries(self._timeout)
         self.all: list[Link] = []
@@ -404,8 +404,8 @@ def check_name(name: str, option: str) -> None:
         CheckpointError: the name is empty, longer than 200 characters, or contains characters other
             than letters, digits, and ``-_.:``.
     """
-    if not isinstance(name, str) or not 1 <= len(name) <= MOST_NAME or not NAMES.issuperset(name):
-        words = f" must be 1 to {MOST_NAME} letters, digits, or -_.: characters, not {name!r}"
+    if not isinstance(name, str) or not 1 <= len(name) <= MAX_NAME or not NAMES.issuperset(name):
+        words = f" must be 1 to {MAX_NAME} letters, digits, or -_.: characters, not {name!r}"
         raise CheckpointError(Message(Hint(option), words))
 
 

@@ -12,7 +12,7 @@ from ...outcome.errors import CheckpointError, TransportError
 from ...outcome.messages import Hint, Message
 from ...resp.slots import UNKNOWN, Rules, tags
 from ...resp.values import pack
-from ...server.options import MOST_CONNECTIONS
+from ...server.options import MAX_CONNECTIONS
 from ...server.readers import bytes_of
 from ...sources.files.rejects import argument_of
 from .fencing import FENCE, FENCE_BYTES, LEVEL
@@ -47,7 +47,7 @@ class Markers:
     ) -> None:
         self.kind = "one"
         self.keys = [hash_key + b":row"]
-        of_connections = [b"%s:row:%d" % (hash_key, number) for number in range(MOST_CONNECTIONS)]
+        of_connections = [b"%s:row:%d" % (hash_key, number) for number in range(MAX_CONNECTIONS)]
         # The markers of this checkpoint for every number of connections.
         self.of_all = self.keys + of_connections
         if links.topology is not None:

@@ -6,7 +6,7 @@ from libc.stdlib cimport free, realloc
 from .statement cimport DOCUMENT, MEMBERS, NO_MEMBERS, PLACE, TEXT, is_list
 
 cdef enum:
-    LEAST_ROOM = 64
+    MIN_ROOM = 64
 
 
 cdef class Asks:
@@ -17,7 +17,7 @@ cdef class Asks:
 
     cdef Ask *add(self, Kind kind, Form form, Py_ssize_t command) except NULL:
         """Add a read that covers one command and one item; the caller corrects the numbers."""
-        cdef Py_ssize_t room = max(2 * self.room, LEAST_ROOM)
+        cdef Py_ssize_t room = max(2 * self.room, MIN_ROOM)
         cdef Ask *asks
         if self.count == self.room:
             asks = <Ask *>realloc(self.asks, room * sizeof(Ask))

@@ -11,7 +11,7 @@ CONFIDENCE = 0.95
 STEPS = 60
 # The continued fraction is evaluated until it changes by less than this.
 PRECISION = 1e-12
-MOST_TERMS = 10_000
+MAX_TERMS = 10_000
 TINY = 1e-300
 
 
@@ -62,7 +62,7 @@ def beta(x: float, a: float, b: float) -> float:
     log_front = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)
     front = math.exp(log_front + a * math.log(x) + b * math.log1p(-x)) / a if x > 0 else 0.0
     c, d, value = 1.0, 0.0, 1.0
-    for term in range(MOST_TERMS):
+    for term in range(MAX_TERMS):
         m, odd = divmod(term, 2)
         if term == 0:
             factor = 1.0

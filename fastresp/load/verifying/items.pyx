@@ -7,7 +7,7 @@ from .asks cimport NUMBER, ONE, next_command, start_at
 from .statement cimport LIFE, TEXT, TEXTS, next_item, read_statement
 
 cdef enum:
-    LEAST_ROOM = 64
+    MIN_ROOM = 64
 
 
 cdef class Items:
@@ -78,7 +78,7 @@ cdef class Items:
                 next_item(s, &item)
             count = 1
         if self.count + count > self.room:
-            room = max(self.count + count, 2 * self.room, LEAST_ROOM)
+            room = max(self.count + count, 2 * self.room, MIN_ROOM)
             items = <Item *>PyMem_Realloc(self.items, room * sizeof(Item))
             if items is NULL:
                 raise MemoryError(f"no memory for {room:,} values")

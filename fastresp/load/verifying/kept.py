@@ -24,7 +24,7 @@ COUNTED = ("field", "member", "score")
 # Memory in bytes of a candidate, excluding its texts.
 CANDIDATE_BYTES = 1000
 # Maximum memory of all candidates.
-MOST_BYTES = 512 << 20
+MAX_BYTES = 512 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +97,12 @@ class Kept:
 
     Args:
         most: maximum number of differences.
-        most_bytes: maximum memory in bytes.
+        max_bytes: maximum memory in bytes.
     """
 
-    def __init__(self, most: int, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, most: int, max_bytes: int = MAX_BYTES) -> None:
         self._most = most
-        self._most_bytes = most_bytes
+        self._max_bytes = max_bytes
         self._bytes = 0
         self._found: dict[Slot, Candidate] = {}
         self._of_keys: dict[bytes, set[Slot]] = {}
@@ -144,7 +144,7 @@ class Kept:
         if group == "document":
             self._documents.add(candidate.slot, place_in(name))
         self._bytes += candidate.memory
-        return len(self._found) >= self._most or self._bytes >= self._most_bytes
+        return len(self._found) >= self._most or self._bytes >= self._max_bytes
 
     def _replace(self, slot: Slot, candidate: Candidate | None) -> None:
         """Replace the candidate of a slot; drop it if the new candidate is None."""

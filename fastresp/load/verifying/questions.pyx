@@ -65,8 +65,8 @@ from .unverifiable import grows_at_both_ends, not_repeatable, refusal
 cdef enum:
     # Maximum items and bytes of a read, which a server runs in less than 1 ms, as for merged
     # commands.
-    MOST_ITEMS = 1000
-    MOST_BYTES = 65536
+    MAX_ITEMS = 1000
+    MAX_BYTES = 65536
     CHUNK_BYTES = 1 << 19
     # Maximum memory of chunks that are kept for the comparison, if none of them has reads.
     HELD_BYTES = 8388608
@@ -274,7 +274,7 @@ cdef class Questions:
     cdef bint continues(self, const Statement *s, Py_ssize_t size) noexcept:
         """Return whether the current read may be extended with this command."""
         cdef Ask *ask = &self.asks.asks[self.index]
-        if ask.items + s.count > MOST_ITEMS or self.bytes + size > MOST_BYTES:
+        if ask.items + s.count > MAX_ITEMS or self.bytes + size > MAX_BYTES:
             return False
         if self.form == TEXTS:
             return (s.form == TEXT and s.clock == UNTIMED) or s.form == TEXTS

@@ -22,7 +22,7 @@ from ...sources.async_chunks import AsyncChunks
 from ...sources.chunks import Chunks
 from ...sources.source import Encoder
 from ...transports.connection import LostConnection
-from ...transports.driver import Blocking, Giving, Steps, Wanted, open_source
+from ...transports.driver import Blocking, Emit, Step, Steps, open_source
 from .comparison import Comparison
 from .questions import Questions
 
@@ -150,7 +150,7 @@ class ReadingCore(ReplyCore):
         """Return the connections to all nodes; redirects are followed, even for transactions."""
         return ReadingCluster(*others, comparison=self.comparison, follows=True)
 
-    def understand(self) -> None:
+    def process_replies(self) -> None:
         """Acknowledge the replies that were compared.
 
         Raises:
@@ -184,7 +184,7 @@ class ReadingCore(ReplyCore):
             if show is not None:
                 show(self.report)
             if self.window.acknowledged != before:
-                self.touch()
+                self.restart_timeout()
             elif not self.finished:
                 assert self.stream is not None
                 yield [(self.stream, self.wait())]
@@ -214,16 +214,14 @@ class ReadingCluster(ClusterCore):
     def has_room(self) -> bool:
         return super().has_room and self._comparison.held_bytes < HELD_BYTES
 
-    def exchanging(
-        self, chunks: Chunks, show: Show | None
-    ) -> Generator[Wanted | Giving, Any, None]:
+    def exchanging(self, chunks: Chunks, show: Show | None) -> Generator[Step | Emit, Any, None]:
         """Send the reads, and compare the replies; exceptions are as in ``exchange()``."""
         self._show = show
         failure = yield from self.exchange(chunks)
         if failure is not None:
             raise failure
 
-    def giving(self) -> Iterator[Giving]:
+    def giving(self) -> Iterator[Emit]:
         replies = []
         for reply in self.replies():
             if type(reply) is CommandError:
@@ -247,7 +245,7 @@ def explained(error: CommandError) -> CommandError:
 
 def reading_with(
     core: ReadingCore, chunks: Chunks, show: Show | None = None
-) -> Generator[Wanted | Giving, Any, None]:
+) -> Generator[Step | Emit, Any, None]:
     """Connect, send the reads of all chunks, and compare the replies.
 
     Raises:

@@ -67,8 +67,8 @@ def repairing(
     def choose(
         options: Options, server: Server, policy: ErrorPolicy, resending: Resending | None
     ) -> SocketTransport:
-        carrier = SocketTransport(options, server=server, policy=policy, resending=resending)
-        carrier.in_event_loop = in_event_loop
-        return carrier
+        transport = SocketTransport(options, server=server, policy=policy, resending=resending)
+        transport.in_event_loop = in_event_loop
+        return transport
 
     return loading(Chunks(commands, None, options), choose)

@@ -12,7 +12,7 @@ cdef enum:
 
 # The longest time to live that a server accepts. Source: LLONG_MAX / 1000 in
 # expireGenericCommand() of expire.c.
-cdef long long MOST_SECONDS = 9223372036854775
+cdef long long MAX_SECONDS = 9223372036854775
 
 # The commands whose outcome depends only on their arguments.
 cdef Verb[VERBS_SIZE] VERBS = [
@@ -94,7 +94,7 @@ cdef bint read_time(Statement *s, const char *text, long long size, Clock clock)
     if not integer_value(text, text + size, &s.time):
         return False
     if clock == SECONDS or clock == AT_SECONDS:
-        if not -MOST_SECONDS < s.time < MOST_SECONDS:
+        if not -MAX_SECONDS < s.time < MAX_SECONDS:
             return False
         s.time *= 1000
     return True

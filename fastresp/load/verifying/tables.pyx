@@ -4,7 +4,7 @@
 from libc.stdlib cimport calloc, free
 
 cdef enum:
-    LEAST_ROOM = 1024
+    MIN_ROOM = 1024
 
 
 cdef class Numbers:
@@ -34,7 +34,7 @@ cdef class Numbers:
 
     cdef int grow(self) except -1:
         cdef Entry *before = self.entries
-        cdef Py_ssize_t room = self.room, larger = max(2 * room, LEAST_ROOM), i
+        cdef Py_ssize_t room = self.room, larger = max(2 * room, MIN_ROOM), i
         cdef uint64_t at
         cdef Entry *entries = <Entry *>calloc(larger, sizeof(Entry))
         if entries is NULL:

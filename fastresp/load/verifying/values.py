@@ -8,7 +8,7 @@ from typing import Any
 __all__ = ["document_of", "same_document", "same_score"]
 
 # Integers outside this range are stored as floats. Source: RedisJSON, serde_json's Number.
-LEAST_WHOLE, MOST_WHOLE = -(1 << 63), (1 << 64) - 1
+MIN_WHOLE, MAX_WHOLE = -(1 << 63), (1 << 64) - 1
 
 
 def same_score(wanted: bytes, found: bytes) -> bool:
@@ -48,8 +48,8 @@ def document_of(text: bytes) -> Any:
 
 
 def _whole(text: str) -> int | float:
-    number = int(text) if len(text) <= len(str(MOST_WHOLE)) else None
-    return number if number is not None and LEAST_WHOLE <= number <= MOST_WHOLE else float(text)
+    number = int(text) if len(text) <= len(str(MAX_WHOLE)) else None
+    return number if number is not None and MIN_WHOLE <= number <= MAX_WHOLE else float(text)
 
 
 def _same(a: Any, b: Any) -> bool:

@@ -20,7 +20,7 @@ from ...outcome.tracebacks import public
 from ...server.options import Nulls, Options
 from ...server.settings import ServerLike
 from ...sources.source import Data, as_source, place_of
-from ...transports.driver import Asking, Blocking, Giving, Wanted, run
+from ...transports.driver import Blocking, Emit, Pull, Step, run
 from ...transports.locating import finding_lines, locating
 from ..command_names import command_names
 from ..progress import reporting
@@ -44,11 +44,11 @@ from .unverifiable import check_names, check_template
 __all__ = ["How", "Progress", "verify", "verifying"]
 
 Progress: TypeAlias = bool | Callable[[VerifyReport], object] | None
-Looking: TypeAlias = Generator[Wanted | Giving, Any, None]
+Looking: TypeAlias = Generator[Step | Emit, Any, None]
 
 # Seconds to wait before differences are rechecked.
 PAUSE_S = 0.3
-MOST_DIFFERENCES = 100_000
+MAX_DIFFERENCES = 100_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +65,7 @@ class How:
     exact: bool = False
     differences: Differences = None
     repair: bool = False
-    max_differences: int = MOST_DIFFERENCES
+    max_differences: int = MAX_DIFFERENCES
     since: float | None = None
     timeout: float | None = 30.0
     progress: Progress = None
@@ -118,7 +118,7 @@ def verify(
     exact: bool = False,
     differences: Differences = None,
     repair: bool = False,
-    max_differences: int = MOST_DIFFERENCES,
+    max_differences: int = MAX_DIFFERENCES,
     since: float | None = None,
     nulls: Nulls = "auto",
     timeout: float | None = 30.0,
@@ -217,7 +217,7 @@ def verifying(
     with closing(chunks), DifferenceLines(how.differences) as lines:
         try:
             names = partial(check_source, chunks.data, chunks.template, how)
-            yield Asking(names, chunks.blocks)
+            yield Pull(names, chunks.blocks)
             yield from verification.looking()
             verification.stopped = "not all differences were rechecked"
             yield from verification.looking_again()

@@ -11,7 +11,7 @@ __all__ = ["check_address_space"]
 
 # For the stacks and heaps of Arrow's threads (8 MiB each, and up to 64 MiB) and a few blocks. With
 # less, Arrow may wait forever for a thread that could not start, even at process exit.
-LEAST_FREE_BYTES = 256 << 20
+MIN_FREE_BYTES = 256 << 20
 
 
 def check_address_space() -> None:
@@ -32,9 +32,9 @@ def check_address_space() -> None:
     with suppress(OSError), open("/proc/self/statm", "rb") as file:
         used = int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
     free = max(limit - used, 0)
-    if free < LEAST_FREE_BYTES:
+    if free < MIN_FREE_BYTES:
         raise SourceError(
             f"the limit of address space, {limit >> 20:,} MiB, leaves {free >> 20:,} MiB to read "
-            f"files, and Arrow's threads need {LEAST_FREE_BYTES >> 20}; raise it (ulimit -v), "
+            f"files, and Arrow's threads need {MIN_FREE_BYTES >> 20}; raise it (ulimit -v), "
             "or limit the memory with a container or cgroup instead"
         )

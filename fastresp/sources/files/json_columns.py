@@ -15,7 +15,7 @@ from ...outcome.errors import SourceError
 from ...outcome.messages import Message
 from .json_rows import (
     DOCUMENT,
-    MOST_DEPTH,
+    MAX_DEPTH,
     SHOWN,
     Fault,
     Parsed,
@@ -58,7 +58,7 @@ class TypedRows(Rows):
 
     def _parsed(self, block: bytes) -> Parsed | None:
         """Parse whole lines as one batch; return None if all lines are empty."""
-        marked, objects, self._line_ends = mark_numbers(block, MOST_DEPTH)
+        marked, objects, self._line_ends = mark_numbers(block, MAX_DEPTH)
         if not objects:
             return None
         table = read_marked(marked, self._options)
@@ -124,7 +124,7 @@ def _sample(block: bytes, reading: Reading) -> pa.Table | None:
 
 
 def _marked(lines: bytes) -> memoryview:
-    return mark_numbers(lines, MOST_DEPTH)[0]
+    return mark_numbers(lines, MAX_DEPTH)[0]
 
 
 def _parsed_schema(lines: bytes) -> pa.Schema:

@@ -20,7 +20,7 @@ from .reading import BLOCK_BYTES, Reading
 
 __all__ = [
     "DOCUMENT",
-    "MOST_DEPTH",
+    "MAX_DEPTH",
     "ONE_OBJECT",
     "SHOWN",
     "WITHIN",
@@ -38,7 +38,7 @@ __all__ = [
 
 # Maximum nesting, as in DuckDB and RedisJSON. Arrow's parser overflows its stack at a depth of less
 # than 20,000.
-MOST_DEPTH = 128
+MAX_DEPTH = 128
 # The column with the whole rows, used only by {*!json}.
 DOCUMENT = pa.field("document", pa.binary(), metadata={"ARROW:extension:name": "fastresp.document"})
 SHOWN = Message(
@@ -226,7 +226,7 @@ def split_rows(
     """
     split = Split(
         block,
-        MOST_DEPTH,
+        MAX_DEPTH,
         known,
         nested=nested,
         only=only,
@@ -239,7 +239,7 @@ def split_rows(
     if split.twice is not None:
         raise SourceError(f"the key {split.twice!r} is duplicated in an object; remove one")
     if explain and not split.fault:
-        marked = mark_numbers(block, MOST_DEPTH)[0]
+        marked = mark_numbers(block, MAX_DEPTH)[0]
         read_marked(marked, options_of(pa.schema([]), "ignore"))  # raises its own error
     raise SourceError(split.fault or f"not valid JSON; {ONE_OBJECT}")
 

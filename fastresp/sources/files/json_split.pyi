@@ -20,7 +20,7 @@ class Split:
     def __new__(
         cls,
         block: bytes,
-        most_depth: int,
+        max_depth: int,
         known: list[str],
         *,
         nested: Iterable[str],

@@ -44,8 +44,8 @@ from .json_text import WRONG_ENCODING
 
 cdef enum:
     MARKED = 0xFF               # MARK of json_text
-    MOST_COLUMNS = 1 << 30
-    MOST_BYTES = 0x7FFFFFFF     # Arrow's offsets are signed and have 32 bits
+    MAX_COLUMNS = 1 << 30
+    MAX_BYTES = 0x7FFFFFFF     # Arrow's offsets are signed and have 32 bits
     FIRST_ROOM = 1 << 10
 
 # Whether a string continues after this byte, without an escape.
@@ -68,7 +68,7 @@ cdef class Split:
 
     Args:
         block: whole lines, each empty or one JSON object.
-        most_depth: maximum nesting of objects and arrays, less than 256.
+        max_depth: maximum nesting of objects and arrays, less than 256.
         known: the names of the known columns.
         nested: the names of the columns whose values are returned by ``nested_lines()``.
         only: whether to leave out unknown columns. In that case, unless ``documents`` is set, the
@@ -91,16 +91,16 @@ cdef class Split:
     """
 
     def __cinit__(
-        self, bytes block not None, Py_ssize_t most_depth, list known, *, nested, bint only,
+        self, bytes block not None, Py_ssize_t max_depth, list known, *, nested, bint only,
         bint every, bint fields, bint documents,
     ):
         cdef Py_ssize_t size = PyBytes_GET_SIZE(block)
         cdef Text text
         cdef Fault fault
         cdef Py_ssize_t i
-        if size > MOST_BYTES:
-            raise SourceError(f"a row has more than {MOST_BYTES:,} bytes; split it")
-        self.block, self.most = block, most_depth - 1
+        if size > MAX_BYTES:
+            raise SourceError(f"a row has more than {MAX_BYTES:,} bytes; split it")
+        self.block, self.most = block, max_depth - 1
         self.only, self.fields, self.documents = only, fields, documents
         self.kept = [name.encode() for name in [*nested, "", *known]]
         self.n_nested, self.n_known = len(nested), len(known)
@@ -391,7 +391,7 @@ cdef class Split:
         cdef Py_ssize_t i, room = max(2 * self.room_of_columns, 64)
         cdef void *columns = realloc(self.columns, room * sizeof(Column))
         cdef void *slots
-        if columns is NULL or room > MOST_COLUMNS:
+        if columns is NULL or room > MAX_COLUMNS:
             return False
         self.columns = <Column *>columns
         slots = realloc(self.slots, 2 * room * sizeof(uint32_t))

@@ -8,7 +8,7 @@ MARK: Final[bytes]
 WRONG_ENCODING: Final[Message]
 
 def mark_numbers(
-    text: bytes, most_depth: int, literals: bool = False
+    text: bytes, max_depth: int, literals: bool = False
 ) -> tuple[memoryview, int, int]: ...
 def unmark(offsets: Buffer, text: Buffer) -> tuple[int, bytes | None, bytes | None]: ...
 

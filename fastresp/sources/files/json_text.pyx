@@ -70,12 +70,12 @@ cdef int prepare() except -1:
 prepare()
 
 
-def mark_numbers(bytes text, Py_ssize_t most_depth, bint literals=False):
+def mark_numbers(bytes text, Py_ssize_t max_depth, bint literals=False):
     """Turn each number into a string: MARK and the number's text. Count the objects.
 
     Args:
         text: whole lines, each empty or one JSON object.
-        most_depth: maximum nesting of objects and arrays.
+        max_depth: maximum nesting of objects and arrays.
         literals: whether to mark true and false in the same way.
 
     Returns:
@@ -92,10 +92,10 @@ def mark_numbers(bytes text, Py_ssize_t most_depth, bint literals=False):
     cdef char *end = out
     cdef Fault fault
     with nogil:
-        fault = mark(start, start + size, &end, most_depth, literals, &objects, &line_ends)
+        fault = mark(start, start + size, &end, max_depth, literals, &objects, &line_ends)
     if fault == DEEP:
         raise SourceError(
-            f"the JSON is nested more than {most_depth} levels deep; load such rows from Python"
+            f"the JSON is nested more than {max_depth} levels deep; load such rows from Python"
         )
     if fault:
         raise SourceError(WORDS[fault])

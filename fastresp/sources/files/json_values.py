@@ -19,7 +19,7 @@ from .json_columns import typed, typed_field
 from .json_fitted import fitted, nested_item
 from .json_rows import (
     DOCUMENT,
-    MOST_DEPTH,
+    MAX_DEPTH,
     WITHIN,
     Parsed,
     Rows,
@@ -46,9 +46,9 @@ FIELDS = pa.field(
 # Bytes of lines from which the usual kinds of values in a block are determined.
 LOOK_BYTES = 1 << 12
 # The maximum of rows times columns in a batch, since even a null takes 4 bytes.
-MOST_CELLS = 1 << 18
+MAX_CELLS = 1 << 18
 # The number of names remembered for an error.
-MOST_KNOWN = 100
+MAX_KNOWN = 100
 
 
 class ValueRows(Rows):
@@ -135,8 +135,8 @@ class ValueRows(Rows):
         if self._every:
             return list(split.names)
         names = [name for name in self._needed() if name in self._known]
-        if len(self._known) < MOST_KNOWN:
-            for name in split.others(MOST_KNOWN):
+        if len(self._known) < MAX_KNOWN:
+            for name in split.others(MAX_KNOWN):
                 self._known.setdefault(name, pa.string())
         return names
 
@@ -157,7 +157,7 @@ class ValueRows(Rows):
         found = [name for name in found if name not in maps]
         if not found:
             return maps
-        marked, *_ = mark_numbers(split.nested_lines(), MOST_DEPTH, literals=True)
+        marked, *_ = mark_numbers(split.nested_lines(), MAX_DEPTH, literals=True)
         try:
             table = self._table(marked, {name: self._known.get(name) for name in found})
         except SourceError:
@@ -209,7 +209,7 @@ class ValueRows(Rows):
         """
         number = {name: at for at, name in enumerate(split.names, 1)}
         columns = [number[name] for name in names if name not in ready]
-        most = max(1, MOST_CELLS // max(1, len(names)))
+        most = max(1, MAX_CELLS // max(1, len(names)))
         for first in range(0, split.rows, most):
             last = min(first + most, split.rows)
             strings = strings_of(split, first, last, columns + [0] * self._wanted.document)

@@ -14,7 +14,7 @@ __all__ = ["KeptOpen", "NotRead", "OwnBytes"]
 
 # Larger reads are copied to a temporary file. A batch of 65,536 rows of 10 columns has 10 MB, and
 # three batches are in memory at a time.
-MOST_IN_MEMORY = 64 << 20
+MAX_IN_MEMORY = 64 << 20
 COPIED_BYTES = 1 << 20
 
 
@@ -75,7 +75,7 @@ class OwnBytes(KeptOpen):
         return lent
 
     def _piece(self, size: int) -> bytes | mmap.mmap:
-        if size <= MOST_IN_MEMORY:
+        if size <= MAX_IN_MEMORY:
             piece: bytes = self._file.read(size)
             return piece
         try:
@@ -107,7 +107,7 @@ class NotRead(OwnBytes):
     """
 
     def _mapped(self, size: int) -> mmap.mmap:
-        head = self._file.read(MOST_IN_MEMORY)
+        head = self._file.read(MAX_IN_MEMORY)
         left = os.fstat(self._file.fileno()).st_size - self.tell()
         # All other bytes are zeros, which use no memory until they are read.
         found = mmap.mmap(-1, len(head) + min(size - len(head), max(left, 0)))

@@ -56,7 +56,7 @@ STATEMENT = re.compile(
     re.IGNORECASE,
 )
 # The maximum number of names in a folder that are compared with a missing name.
-MOST_NAMES = 1000
+MAX_NAMES = 1000
 
 
 def files_of(source: Source) -> list[Any]:
@@ -131,7 +131,7 @@ def _similar(path: str) -> str:
     folder, name = os.path.split(path)
     try:
         with os.scandir(folder or ".") as entries:
-            names = [each.name for each in islice(entries, MOST_NAMES)]
+            names = [each.name for each in islice(entries, MAX_NAMES)]
     except OSError:
         return ""
     found = get_close_matches(name, names, 1, 0.8)

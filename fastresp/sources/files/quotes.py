@@ -20,7 +20,7 @@ QUOTE = '"'
 QUOTED = re.compile('"(?:[^"]|"")*"')
 LINE_END = re.compile("\r\n|\n|\r")
 # Arrow can read a row that spans two blocks, but not one that spans three.
-MOST_FIELD_BYTES = 2 * BLOCK_BYTES
+MAX_FIELD_BYTES = 2 * BLOCK_BYTES
 IF_TEXT = Message(", or use ", Hint("quote", ""), " if quotes are text in this file")
 
 
@@ -117,7 +117,7 @@ class CheckedText:
     opened it, and Arrow's parser would lose the rows up to the next quote. It is also faulty if a
     backslash precedes the closing quote, unless ``dialect`` has an escape. Other fields may have
     text after the closing quote, as in Python's csv module. A field that is never closed, or has
-    more than ``MOST_FIELD_BYTES``, is also faulty.
+    more than ``MAX_FIELD_BYTES``, is also faulty.
 
     The text ends without an exception, so that all rows before the faulty field are read first.
 
@@ -160,8 +160,8 @@ class CheckedText:
                 quotes.fault,
                 "closes in a later line, where text follows it, so rows between them may be lost",
             )
-        elif quotes.opened and quotes.size > MOST_FIELD_BYTES:
-            size = f"{MOST_FIELD_BYTES >> 20} MiB"
+        elif quotes.opened and quotes.size > MAX_FIELD_BYTES:
+            size = f"{MAX_FIELD_BYTES >> 20} MiB"
             self.failure = _opened(quotes.opened, f"is not closed within {size}, the maximum")
         if self.failure is not None:
             self._data.stop()

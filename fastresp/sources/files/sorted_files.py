@@ -23,7 +23,7 @@ __all__ = ["SortedFiles"]
 MERGED_ROWS = 150_000
 NARROW_BYTES = 128_000_000
 # The maximum memory limit: otherwise a few huge rows would raise the limit without bound.
-MOST_BYTES = 4_000_000_000
+MAX_BYTES = 4_000_000_000
 # The maximum average size of narrow rows, in bytes.
 NARROW_ROW_BYTES = 256.0
 NOT_IN_DUCKDB = re.compile("halffloat|decimal256")
@@ -72,7 +72,7 @@ class SortedFiles(Query):
 
     def _allow(self, row_bytes: float) -> None:
         """Raise the memory limit so that DuckDB can sort rows of this size."""
-        limit = min(int(NARROW_BYTES + MERGED_ROWS * row_bytes), MOST_BYTES)
+        limit = min(int(NARROW_BYTES + MERGED_ROWS * row_bytes), MAX_BYTES)
         self._connection.cursor().execute(f"SET memory_limit = '{limit}B'")
 
     def _result(self) -> duckdb.DuckDBPyRelation:

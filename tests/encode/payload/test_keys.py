@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fastresp.encode.payload.format import Format
-from fastresp.encode.payload.keys import MOST_KEYS, Keys, split
+from fastresp.encode.payload.keys import MAX_KEYS, Keys, split
 from fastresp.encode.payload.serializer import Serializer
 from fastresp.encode.row_writer import Writer
 
@@ -16,7 +16,7 @@ PARTS = 64
 
 def records(keys: list[bytes]) -> bytes:
     """Return the records of distinct keys; their rows are their indexes."""
-    serializer = Serializer(Format(11), most_bytes=1 << 30)
+    serializer = Serializer(Format(11), max_bytes=1 << 30)
     for chunk in Writer().chunks([b"SADD", key, b"x"] for key in keys):
         serializer.serialize(chunk)
     serializer.finish()
@@ -30,7 +30,7 @@ def records(keys: list[bytes]) -> bytes:
 
 def error_of(keys: list[bytes]) -> str:
     """Serialise one row for each key; return the error."""
-    serializer = Serializer(Format(11), most_bytes=1 << 30)
+    serializer = Serializer(Format(11), max_bytes=1 << 30)
     for chunk in Writer().chunks([b"SADD", key, b"x"] for key in keys):
         serializer.serialize(chunk)
     serializer.finish()
@@ -96,7 +96,7 @@ def test_keys_are_found_in_a_full_table(most: int) -> None:
 
 
 def test_default_bound() -> None:
-    assert MOST_KEYS == 1 << 20
+    assert MAX_KEYS == 1 << 20
     assert not Keys().full
 
 

@@ -199,9 +199,9 @@ def test_random_values(pair: Pair, count: int) -> None:
 
 
 @pytest.mark.few(12)
-@pytest.mark.parametrize("most_integers", [0, 1, 3, 4, 5, 600])
-@pytest.mark.parametrize("most_entries", [0, 3, 4, 5, 600])
-def test_sets_of_integers(pair: Pair, most_integers: int, most_entries: int) -> None:
+@pytest.mark.parametrize("max_integers", [0, 1, 3, 4, 5, 600])
+@pytest.mark.parametrize("max_entries", [0, 3, 4, 5, 600])
+def test_sets_of_integers(pair: Pair, max_integers: int, max_entries: int) -> None:
     """The first command's arguments, including repeats, decide a set's first encoding."""
     sets = [
         [["47"] * 4],
@@ -217,7 +217,7 @@ def test_sets_of_integers(pair: Pair, most_integers: int, most_entries: int) -> 
         [["4"], ["3", "2", "2", "2"]],
         [["9" * 19], ["-1", "99"]],
     ]
-    limits = {"set-max-intset-entries": most_integers, "set-max-listpack-entries": most_entries}
+    limits = {"set-max-intset-entries": max_integers, "set-max-listpack-entries": max_entries}
     values = {}
     for index, commands in enumerate(sets):
         key = b"%d" % index

@@ -25,7 +25,7 @@ END, NEWEST = b"\xff", 11
 
 
 def records(commands: Sequence[Command], version: int) -> tuple[Serializer, bytes]:
-    serializer = Serializer(Format(version), most_bytes=1 << 30, file=True)
+    serializer = Serializer(Format(version), max_bytes=1 << 30, file=True)
     chunks = []
     for chunk in Writer(chunk_bytes=1000).chunks(commands):
         chunks += serializer.serialize(chunk)

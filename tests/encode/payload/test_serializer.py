@@ -29,7 +29,7 @@ def serialized(
     commands: Sequence[Any], *, chunk_bytes: int = 1 << 19, template: Any = None, **options: Any
 ) -> tuple[Serializer, list[Chunk]]:
     """Return a serializer that read all commands, and its chunks."""
-    serializer = Serializer(Format(11), **({"most_bytes": MOST} | options))
+    serializer = Serializer(Format(11), **({"max_bytes": MOST} | options))
     chunks: list[Chunk] = []
     for chunk in Writer(template, chunk_bytes=chunk_bytes, chunk_seconds=60).chunks(commands):
         chunks += serializer.serialize(chunk)
@@ -229,7 +229,7 @@ def test_nothing_is_read_after_an_error() -> None:
 def test_value_larger_than_the_limit_of_an_argument() -> None:
     """The key itself is dropped; earlier keys are kept."""
     commands = [SET, ["SADD", "large", *range(1000)], LIST]
-    serializer, chunks = serialized(commands, most_argument=1000)
+    serializer, chunks = serialized(commands, max_argument=1000)
     assert isinstance(serializer.error, fastresp.EncodeError)
     assert 'the value of key "large" has 2,885 bytes' in str(serializer.error)
     assert (serializer.error.row, serializer.error.command) == (1, 1)
@@ -238,7 +238,7 @@ def test_value_larger_than_the_limit_of_an_argument() -> None:
 
 def test_value_too_large_for_an_rdb_file() -> None:
     commands = [SET, *(["RPUSH", "l", f"{i}" * 100] for i in range(100))]
-    serializer, chunks = serialized(commands, most_bytes=5000, chunk_bytes=1000)
+    serializer, chunks = serialized(commands, max_bytes=5000, chunk_bytes=1000)
     assert isinstance(serializer.error, fastresp.EncodeError)
     assert 'key "l" is too large for an RDB file: its items have more than 5,000 bytes' in str(
         serializer.error
@@ -251,7 +251,7 @@ def test_value_too_large_for_an_rdb_file() -> None:
 def test_large_value_is_continued_by_commands(refused: bool) -> None:
     """The rest of a large key waits for the reply, and then is sent as merged commands."""
     commands = [SET, *(["RPUSH", "l", f"{i:05}"] for i in range(400)), HASH]
-    serializer = Serializer(Format(11), most_bytes=1000, merger=Merger(100, 65536))
+    serializer = Serializer(Format(11), max_bytes=1000, merger=Merger(100, 65536))
     chunks: list[Chunk] = []
     waited = 0
     for chunk in Writer(chunk_bytes=500).chunks(commands):
@@ -274,7 +274,7 @@ def test_large_value_is_continued_by_commands(refused: bool) -> None:
 
 def test_arguments_of_the_constructor() -> None:
     with pytest.raises(TypeError):
-        Serializer(None, most_bytes=MOST)  # type: ignore[arg-type]
+        Serializer(None, max_bytes=MOST)  # type: ignore[arg-type]
     with pytest.raises(TypeError):
         Serializer(Format(11))  # type: ignore[call-arg]
     with pytest.raises(ValueError, match="rdb_version must be 9 or more, not 8"):
@@ -296,7 +296,7 @@ large = {
     "keys": [["SADD", b"%d" % i, b"1"] for i in range(400_000)],
 }[kind]
 chunks = list(Writer().chunks([["SADD", "first", "1"], *large]))
-serializer = Serializer(Format(11), most_bytes=1 << 40)
+serializer = Serializer(Format(11), max_bytes=1 << 40)
 used = int(open("/proc/self/statm").read().split()[0]) * 4096
 resource.setrlimit(resource.RLIMIT_AS, (used + room, resource.RLIM_INFINITY))
 found = []

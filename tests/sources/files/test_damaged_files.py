@@ -27,7 +27,7 @@ from fastresp.sources.files.ipc import IpcFile
 from fastresp.sources.files.lent import Lent
 
 # Later crashes would show nothing new; this many were never seen.
-MOST_CRASHES = 5
+MAX_CRASHES = 5
 
 
 def evil_file(path: Path, suffix: str = "arrow", names: tuple[str, ...] = ("id",)) -> str:
@@ -140,7 +140,7 @@ def test_arrow_threads_release_a_closed_file(
 def damage(kind: str, count: int, folder: Path) -> list[str]:
     """Load damaged files in separate processes, and return what went wrong."""
     found, first, crashes = [], 0, 0
-    while first < count and crashes < MOST_CRASHES:
+    while first < count and crashes < MAX_CRASHES:
         done = subprocess.run(
             [sys.executable, "-X", "faulthandler", str(SUPPORT / "damaged_files.py"), kind,
              str(first), str(count - first)],

@@ -12,7 +12,7 @@ import pytest
 import fastresp
 
 # Blocks being parsed by Arrow, waiting batches, and batches in use.
-MOST_BYTES = 16 << 20
+MAX_BYTES = 16 << 20
 LINES = {"csv": b"x" * 99 + b"\n", "jsonl": b'{"a": "' + b"x" * 90 + b'"}\n'}
 
 
@@ -48,7 +48,7 @@ def test_reading_ahead_is_bounded(kind: str) -> None:
             while source.taken != before:  # until reading pauses
                 before = source.taken
                 time.sleep(0.3)
-            assert source.taken - rows * len(source.line) < MOST_BYTES
+            assert source.taken - rows * len(source.line) < MAX_BYTES
 
 
 @pytest.mark.parametrize("kind", LINES)

@@ -79,7 +79,7 @@ def test_arrow_file_changed_during_a_load(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
     """The checked bytes are sent, even if a batch is too large for memory."""
-    monkeypatch.setattr(own_bytes, "MOST_IN_MEMORY", most)
+    monkeypatch.setattr(own_bytes, "MAX_IN_MEMORY", most)
     path = tmp_path / "x.arrow"
     table = pa.table({"id": list(range(50_000)), "text": ["whole" * 10] * 50_000})
     with pa.ipc.new_file(path, table.schema) as out:
@@ -198,7 +198,7 @@ def test_arrow_file_of_one_large_batch_is_not_held_in_memory(tmp_path: Path) -> 
 def test_arrow_batch_too_large_for_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(own_bytes, "MOST_IN_MEMORY", 1 << 20)
+    monkeypatch.setattr(own_bytes, "MAX_IN_MEMORY", 1 << 20)
     monkeypatch.setattr(own_bytes.tempfile, "tempdir", "/proc")
     for suffix in ("arrow", "arrows"):
         path = tmp_path / f"x.{suffix}"

@@ -192,14 +192,14 @@ def test_memory_does_not_grow_with_a_file(tmp_path: Path) -> None:
     columns |= {f"s{at}": numbers.cast(pa.string()) for at in range(5)}
     parquet.write_table(pa.table(columns), path)
     # The whole file is 110 MB.
-    for options, most_mib in (("", 96), ("sql='FROM source'", 192)):
+    for options, max_mib in (("", 96), ("sql='FROM source'", 192)):
         code = MEMORY_CODE.format(options=options)
         done = subprocess.run(
             [sys.executable, "-c", code, path], capture_output=True, text=True, check=True
         )
         rows, before, peak = map(int, done.stdout.split())
         assert rows == 1_000_000
-        assert (peak - before) / 1024 < most_mib
+        assert (peak - before) / 1024 < max_mib
 
 
 BAR_CODE = """

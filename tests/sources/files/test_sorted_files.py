@@ -311,9 +311,9 @@ print(rows, before, peak())
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("rows", "width", "most_mib"), [(4_000_000, 120, 320), (900_000, 1_500, 900)]
+    ("rows", "width", "max_mib"), [(4_000_000, 120, 320), (900_000, 1_500, 900)]
 )
-def test_memory_is_bounded(tmp_path: Path, rows: int, width: int, most_mib: int) -> None:
+def test_memory_is_bounded(tmp_path: Path, rows: int, width: int, max_mib: int) -> None:
     """The rows have 540 MB and 1,360 MB in memory.
 
     DuckDB may use 128 MB, and 353 MB for long rows, and needs up to twice as much. 300,000 long
@@ -336,5 +336,5 @@ def test_memory_is_bounded(tmp_path: Path, rows: int, width: int, most_mib: int)
     assert done.returncode == 0, done.stderr
     found, before, peak = map(int, done.stdout.split())
     assert found == rows
-    assert (peak - before) / 1024 < most_mib
+    assert (peak - before) / 1024 < max_mib
     assert [*tmp_path.iterdir()] == [path]

@@ -8,13 +8,13 @@ from .driver import Blocking, Steps
 from .lane import Lane
 from .lanes import Lanes
 
-__all__ = ["losing"]
+__all__ = ["explain_loss"]
 
 # Stop waiting for the other connections if they make no progress for this many seconds.
 DRAIN_S = 10.0
 
 
-def losing(lanes: Lanes) -> Steps[TransportError]:
+def explain_loss(lanes: Lanes) -> Steps[TransportError]:
     """Return the exception for a lost connection, after waiting for the other connections."""
     lanes.stop()
     going = usable(lanes)
