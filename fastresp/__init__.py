@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from .resp.buffer import Chunk
     from .resp.values import pack
     from .sources.files import Table, read
-    from .sources.files.rejects import read_rejects
+    from .sources.files.command_files import read_rejects
     from .sources.files.resp import RespFile
     from .transports.redis_cli import RedisCli
 
@@ -114,7 +114,7 @@ MODULES = {
     "resp.buffer": "Chunk",
     "resp.values": "pack",
     "sources.files": "Table read",
-    "sources.files.rejects": "read_rejects",
+    "sources.files.command_files": "read_rejects",
     "sources.files.resp": "RespFile",
     "transports.redis_cli": "RedisCli",
 }

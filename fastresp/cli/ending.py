@@ -25,7 +25,7 @@ from ..outcome.errors import (
 from ..outcome.messages import message_of
 from ..outcome.passwords import masked
 from ..outcome.report import Report
-from ..sources.files.input import EarlierOutput
+from ..sources.files.checks import EarlierOutput
 from ..transports.error_policy import error_fields
 from .exit_codes import CommonOptions, Ended, Exit, counted, say
 from .interruption import end_in_order, terminated

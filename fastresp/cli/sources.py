@@ -12,9 +12,9 @@ from typing import IO, Any, Literal, TypeAlias
 
 from ..encode.template import Template
 from ..sources.files import Format, Table, read
-from ..sources.files.input import check_unused
+from ..sources.files.checks import check_unused
+from ..sources.files.command_files import RejectsFile, read_rejects
 from ..sources.files.reading import ROW_BYTES
-from ..sources.files.rejects import RejectsFile, read_rejects
 from ..sources.files.resp import RespFile
 from ..sources.source import format_for
 from .ending import Ending

@@ -20,7 +20,7 @@ from ..replies.fetch_hashes import Hashes
 from ..replies.unload import Entries, as_target, check_found
 from ..replies.unload import unload as read_keys
 from ..sources.files import SUFFIXES
-from ..sources.files.packages import imported
+from ..sources.files.table import imported
 from . import options
 from .command_line import argument, command, option
 from .ending import ending, standard_output

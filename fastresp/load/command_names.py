@@ -7,7 +7,7 @@ from ..outcome.messages import Hint, Message
 from ..server.answers import Answers
 from ..server.options import ACKNOWLEDGED, Options
 from ..server.rehearsal import OF_A_CONNECTION
-from ..sources.files.rejects import RejectsFile
+from ..sources.files.command_files import RejectsFile
 from ..sources.files.resp import RespFile
 
 __all__ = ["check_connection_state", "check_spread", "command_names"]

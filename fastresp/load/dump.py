@@ -12,7 +12,7 @@ from ..encode.row_key import RowKeys
 from ..encode.template import Template, TemplateLike, as_template
 from ..outcome.tracebacks import public
 from ..server.options import Nulls, Options
-from ..sources.files.input import check_not_read
+from ..sources.files.checks import check_not_read
 from ..sources.source import Data, as_source, encoding, files_of, released
 from ..transports.locating import naming_place
 from .resp_file import write_chunk, write_whole

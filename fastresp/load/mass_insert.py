@@ -287,7 +287,7 @@ def _loading(chunks: Chunks, choose: Choose, watch: Watch, resuming: Resuming) -
             yield from transport.opening()
             try:
                 check_connection_state(data, template, options, transport.answers)
-                chunks.adapt(transport.answers)
+                chunks.configure_for(transport.answers)
                 yield from indexing.beginning(server, transport)
                 yield from resuming.registering()
             except BaseException:
@@ -303,7 +303,7 @@ def _loading(chunks: Chunks, choose: Choose, watch: Watch, resuming: Resuming) -
             except BaseException as error:
                 following = partial(_following_at_the_end, chunks, transport)
                 found = partial(_locating_at_the_end, data, transport, error)
-                yield from transport.ending_after(error, chunks.rest, following, found)
+                yield from transport.ending_after(error, chunks.unsent, following, found)
                 raise
             finally:
                 _count_nulls(transport.report, chunks.writer)
@@ -350,7 +350,7 @@ def _sending(
             chunk = yield from next_chunk(chunks, indexing.gate(transport.lanes))
         except LostConnection:  # noticed while waiting for an async source
             raise (yield from transport.explain_loss()) from None
-        if chunk is None and chunks.waits:
+        if chunk is None and chunks.blocked:
             yield from transport.wait_for_room()
             yield from _following(chunks, transport, show)
             continue
@@ -385,7 +385,7 @@ def _levelling(
     resuming: Resuming,
 ) -> Steps[None]:
     """Send all ready chunks, wait for their replies, and record the row in the checkpoint."""
-    for chunk in chunks.made():
+    for chunk in chunks.drain():
         yield from transport.writing(chunk)
     yield from _draining(chunks, transport, show)
     if not (transport.live_report.stopped or chunks.refused):
@@ -431,7 +431,7 @@ def _following(
         yield from transport.draining()
     while (lanes.unsettled if end else lanes.due) and not transport.live_report.stopped:
         if (yield from transport.refresh_topology()):
-            chunks.remap(transport.reroute(chunks.made()))
+            chunks.remap(transport.reroute(chunks.drain()))
         if end or lanes.asking:
             yield from transport.draining()
         if show is not None:

@@ -16,7 +16,7 @@ from ..outcome.errors import LoadErrors
 from ..outcome.messages import Hint, Message
 from ..outcome.report import Report
 from ..server.options import Options
-from ..sources.files.input import check_not_read
+from ..sources.files.checks import check_not_read
 from .new_file import Place, new_file
 from .watching import Observer, Watch
 

@@ -19,7 +19,7 @@ from ..server.options import Options
 from ..server.rehearsal import OF_A_CONNECTION, without_items
 from ..server.settings import as_server
 from ..sources.chunks import Chunks
-from ..sources.files.rejects import RejectsFile
+from ..sources.files.command_files import RejectsFile
 from ..sources.files.resp import RespFile
 from ..sources.pushed import Pushed
 from ..transports.base import Transport, add_report

@@ -324,7 +324,7 @@ class ClusterCore:
             self.ended = chunk is None and not ready
             if chunk is not None:
                 self.add(chunk)
-            gathered = chunks.gathered()
+            gathered = chunks.ready()
             while gathered:
                 self.add(gathered.popleft())
         except LostConnection:
@@ -333,7 +333,7 @@ class ClusterCore:
             if self.raised(error):  # a connection failed during a wait for an async source
                 raise
             failure, self.ended = error, True
-            for chunk in chunks.rest(self._position.command):
+            for chunk in chunks.unsent(self._position.command):
                 self.add(chunk)
         try:
             return failure

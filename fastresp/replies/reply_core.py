@@ -185,7 +185,7 @@ class ReplyCore(Connection):
         except Exception as error:
             if self.raised(error):  # the connection failed while waiting for an async source
                 raise
-            failure, made = error, chunks.rest(self.window.made)
+            failure, made = error, chunks.unsent(self.window.made)
         self.ended = failure is not None or not made
         for chunk in made:
             self.window.add(chunk)

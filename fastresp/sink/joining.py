@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
-from ..sources.files.casting import cast
+from ..sources.files.schemas import cast
 from ..sources.several_tables import check_columns
 
 __all__ = ["joined"]

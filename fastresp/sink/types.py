@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..sources.files.casting import cast
+from ..sources.files.schemas import cast
 
 __all__ = ["check_types", "in_utc", "parsed"]
 

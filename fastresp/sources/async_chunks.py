@@ -25,7 +25,7 @@ GATHERED_ROWS = 32
 class AsyncChunks(Chunks):
     """Chunks of an async iterable; ``next()`` returns an awaitable.
 
-    While the source waits for its next row, ``gathered()`` returns chunks of the earlier rows.
+    While the source waits for its next row, ``ready()`` returns chunks of the earlier rows.
     """
 
     def __init__(self, data: Any, template: Template | None, options: Options) -> None:
@@ -46,12 +46,12 @@ class AsyncChunks(Chunks):
         return self._next()
 
     async def _next(self) -> Chunk | None:
-        self._drop_given()
-        while self._more and not self._ready and not self._failed and not self.waits:
+        self._drop_delivered()
+        while self._more and not self._ready and not self._failed and not self.blocked:
             await self._gather(self._source)
             if not self._ready:
                 await asyncio.sleep(0)  # every gathered row was skipped
-        return self._give()
+        return self._deliver()
 
     async def _gather(self, source: AsyncIterator[Any]) -> None:
         """Read and encode rows until a chunk is ready, or CHUNK_SECONDS have passed."""
@@ -74,7 +74,7 @@ class AsyncChunks(Chunks):
             self._encode()
         self._cut()
 
-    def gathered(self) -> deque[Chunk]:
+    def ready(self) -> deque[Chunk]:
         try:
             self._encode()
         except BaseException:
@@ -82,7 +82,7 @@ class AsyncChunks(Chunks):
             raise
         finally:
             self._cut()
-        ready = super().gathered()
+        ready = super().ready()
         if not ready:
             self._raise_refused()
         return ready

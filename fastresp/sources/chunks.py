@@ -104,7 +104,7 @@ class Chunks:
         self.ran = array("q")
         self.max_merged = MAX_MERGED
         self._ready: deque[Chunk] = deque()
-        self._given = False  # whether the first chunk was returned
+        self._delivered = False  # whether the first chunk was returned
         self._more = True
         self._closed = False
         own(self)
@@ -129,12 +129,12 @@ class Chunks:
                 self.close()
 
     @property
-    def waits(self) -> bool:
+    def blocked(self) -> bool:
         """Whether the next chunk can be made only after the previous chunk was answered."""
         return self._serializer is not None and self._serializer.waits
 
     def next(self) -> Chunk | None:
-        """Return the next chunk; None at the end of the source, or if ``waits`` is True.
+        """Return the next chunk; None at the end of the source, or if ``blocked`` is True.
 
         Raises:
             EncodeError, TemplateError, SourceError: a row can't be read or encoded.
@@ -142,24 +142,24 @@ class Chunks:
                 The parent's threads and event loop do not run in the child, so no wait could end.
         """
         self._check_own()
-        self._drop_given()
+        self._drop_delivered()
         gatherer = self._gatherer
         paused = isinstance(self.data, Pushed) and self.data.paused
         if gatherer is not None and self._ready and self._more and not (gatherer.full or paused):
-            self._make()  # gather the next commands while this chunk is sent
+            self._fill()  # gather the next commands while this chunk is sent
         while self._more and not self._ready:
-            self._make()
+            self._fill()
             router = self._router
-            if gatherer is not None and router is not None and self._gathered(gatherer, router):
+            if gatherer is not None and router is not None and self._is_due(gatherer, router):
                 self._flush(router)
-        return self._give()
+        return self._deliver()
 
-    def _gathered(self, gatherer: Gatherer, router: Router) -> bool:
+    def _is_due(self, gatherer: Gatherer, router: Router) -> bool:
         """Return whether to send the gathered commands: there are enough, or the source is slow."""
         late = time.monotonic() - self._flushed > GATHERED_S
         return gatherer.full or late or (router.paused and not self.is_columns)
 
-    def _make(self) -> None:
+    def _fill(self) -> None:
         """Encode rows until there are enough for a chunk, and cut the chunk."""
         try:
             self._more = self.writer.fill(self._source)
@@ -169,7 +169,7 @@ class Chunks:
             raise
         self._cut()
 
-    def rest(self, made: int) -> list[Chunk]:
+    def unsent(self, made: int) -> list[Chunk]:
         """After an exception, return the chunks that follow the first ``made`` commands.
 
         The chunks end at the first gap in the sequence of commands. A serialised key is omitted if
@@ -185,20 +185,20 @@ class Chunks:
                 made += chunk.commands
         return found
 
-    def gathered(self) -> deque[Chunk]:
+    def ready(self) -> deque[Chunk]:
         """Return the chunks of the rows that have arrived; the caller removes each chunk it sends.
 
         Raises:
             EncodeError, TemplateError: a row can't be encoded.
         """
-        self._drop_given()
+        self._drop_delivered()
         if self._router is not None:
             self._flush(self._router)
         return self._ready
 
-    def made(self) -> Iterator[Chunk]:
+    def drain(self) -> Iterator[Chunk]:
         """Yield each finished chunk, and remove it afterwards: ``next()`` does not return it."""
-        self._drop_given()
+        self._drop_delivered()
         if self._router is not None:
             self._flush(self._router)
         while self._ready:
@@ -206,8 +206,8 @@ class Chunks:
             self._ready.popleft()
 
     def forget(self) -> None:
-        """Drop the finished chunks, after the caller has sent the chunks of ``rest()``."""
-        self._given = False
+        """Drop the finished chunks, after the caller has sent the chunks of ``unsent()``."""
+        self._delivered = False
         self._ready.clear()
 
     def remap(self, lanes: list[int]) -> None:
@@ -216,7 +216,7 @@ class Chunks:
             if spreading is not None:
                 spreading.remap(lanes)
 
-    def adapt(self, answers: Answers | None) -> None:
+    def configure_for(self, answers: Answers | None) -> None:
         """Configure the encoding for a server.
 
         Args:
@@ -278,7 +278,7 @@ class Chunks:
         if not is_own(self):
             raise TransportError(str(Inherited("connection")))
 
-    def _give(self) -> Chunk | None:
+    def _deliver(self) -> Chunk | None:
         if self._serializer is not None and not self._ready:
             self._end(self._serializer)
         if self._router is not None and not self._ready:
@@ -287,12 +287,12 @@ class Chunks:
                 self._raise_refused()
         if not self._ready:
             return None
-        self._given = True
+        self._delivered = True
         return self._ready[0]
 
-    def _drop_given(self) -> None:
-        if self._given:
-            self._given = False
+    def _drop_delivered(self) -> None:
+        if self._delivered:
+            self._delivered = False
             del self._ready[0]
 
     def _end(self, serializer: Serializer) -> None:

@@ -24,10 +24,10 @@ from ..resp.key_positions import POSITIONS
 from ..server.options import Options
 from ..server.rate import Rate
 from .files import Table, read
+from .files.command_files import RejectsFile
 from .files.input import name_of
 from .files.paths import names_no_format
 from .files.reading import Need, Wanted
-from .files.rejects import RejectsFile
 from .files.resp import RespEncoder, RespFile
 from .several_tables import frames_of
 

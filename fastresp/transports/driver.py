@@ -83,7 +83,7 @@ class Source(Protocol):
     def blocks(self) -> bool: ...
     def open(self) -> object: ...
     def next(self) -> Any: ...
-    def gathered(self) -> deque[Chunk]: ...
+    def ready(self) -> deque[Chunk]: ...
 
 
 class ChunkSender(Protocol):
@@ -220,7 +220,7 @@ def next_chunk(source: Source, transport: ChunkSender | None = None) -> Steps[Ch
 
 def _send_gathered(source: Source, transport: ChunkSender) -> bool:
     """Send the gathered rows while the source pauses; return False if the load has stopped."""
-    gathered = source.gathered()
+    gathered = source.ready()
     while gathered and transport.has_room:
         transport.add(gathered.popleft())
     transport.pump()

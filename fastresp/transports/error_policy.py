@@ -19,7 +19,7 @@ from ..resp.split import arguments
 from ..server.descriptors import needed_for
 from ..server.options import MaxErrors, Rejects
 from ..sources.blocking import write_all
-from ..sources.files.input import check_unused
+from ..sources.files.checks import check_unused
 from .causes import remedy_for
 from .units import is_script
 from .window import Window

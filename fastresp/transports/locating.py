@@ -12,8 +12,8 @@ from typing import Any
 
 from ..outcome.places import Placed
 from ..sources.files import Table
+from ..sources.files.command_files import RejectsFile
 from ..sources.files.input import Search, Watch
-from ..sources.files.rejects import RejectsFile
 from ..sources.files.resp import RespFile
 from ..sources.source import place_of
 from .driver import Blocking, Steps

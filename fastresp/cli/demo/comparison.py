@@ -14,7 +14,7 @@ from ...encode.template import Template
 from ...load.dump import dump
 from ...load.mass_insert import mass_insert
 from ...outcome.errors import FastrespError
-from ...sources.files.beginnings import binary_format
+from ...sources.files.checks import binary_format
 from ...sources.files.input import MAGIC_BYTES
 from .generators import PAYLOAD
 from .methods import (

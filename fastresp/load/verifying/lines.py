@@ -12,7 +12,7 @@ from typing import IO, Self, TypeAlias
 from ...outcome.messages import Hint, Message
 from ...server.descriptors import needed_for
 from ...sources.blocking import write_all
-from ...sources.files.input import check_unused
+from ...sources.files.checks import check_unused
 from .report import Difference
 
 __all__ = ["DifferenceLines", "Differences", "difference_line"]

@@ -75,8 +75,8 @@ class ReadingChunks(Chunks):
             super().open()
             self.writer = AskingEncoder(self.writer, self.questions)
 
-    def adapt(self, answers: Answers | None) -> None:
-        super().adapt(answers)
+    def configure_for(self, answers: Answers | None) -> None:
+        super().configure_for(answers)
         allow_several_keys(self.questions, answers)
 
     def next(self) -> Chunk | None:
@@ -95,8 +95,8 @@ class AsyncReadingChunks(AsyncChunks):
             super().open()
             self.writer = AskingEncoder(self.writer, self.questions)
 
-    def adapt(self, answers: Answers | None) -> None:
-        super().adapt(answers)
+    def configure_for(self, answers: Answers | None) -> None:
+        super().configure_for(answers)
         allow_several_keys(self.questions, answers)
 
     async def _next(self) -> Chunk | None:

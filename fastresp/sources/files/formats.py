@@ -14,21 +14,21 @@ import pyarrow as pa
 
 from ...outcome.errors import SourceError
 from ...outcome.messages import Hint, Message, message_of
-from .address_space import check_address_space
-from .beginnings import PACKED_BEGINNINGS, check_text
-from .damage import checked
+from ...resp.grammar import BULK_BYTES
+from .checks import PACKED_BEGINNINGS, check_address_space, check_text
 from .delimited import header_of, open_delimited
 from .input import Input
 from .ipc import IPC_FILE, IpcFile, ipc_stream
-from .lines import open_lines
 from .reading import (
     NAMES,
     Batches,
     Converted,
     Reading,
+    line_blocks,
     unfit,
 )
 from .remote import is_remote
+from .schemas import checked
 
 __all__ = [
     "OpenFile",
@@ -134,7 +134,7 @@ def _opened(data: Input, kind: str, schema: pa.Schema | None, reading: Reading) 
 
         return open_json(data, reading, schema)
     if kind == "lines":
-        return open_lines(data, reading)
+        return _lines(data, reading)
     if kind == "arrow":
         if data.peek().startswith(FEATHER_1):
             raise SourceError(
@@ -143,6 +143,18 @@ def _opened(data: Input, kind: str, schema: pa.Schema | None, reading: Reading) 
             )
         return ipc_stream(data)
     return open_delimited(data, kind, reading)
+
+
+def _lines(data: Input, reading: Reading) -> Batches:
+    """Read the lines of a file, without their line ends, as one column of bytes."""
+    end = (reading.options.delimiter or "\n").encode()
+    schema = pa.schema([pa.field("line", pa.binary())])
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for block in line_blocks(data, end, BULK_BYTES):
+            yield pa.record_batch([pa.array(block.removesuffix(end).split(end))], schema=schema)
+
+    return Batches(schema, batches())
 
 
 def _close(

@@ -9,22 +9,18 @@ import stat
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from datetime import date
 from queue import Empty, SimpleQueue
 from typing import Any
 
 from ...outcome.errors import SourceError
 from ...server.polling import POLLIN, new_poll
 from ..blocking import read_now, wait_until
-from .lent import Block, Lent
+from .arrow_files import Block, Lent
 from .remote import RemoteFile, RemotePath, open_remote
 
-__all__ = [
-    "EarlierOutput", "Input", "Search", "Watch", "check_not_read", "check_unused", "from_start",
-    "name_of", "start_of",
-]  # fmt: skip
+__all__ = ["Input", "Search", "Watch", "from_start", "name_of", "start_of"]
 
 # How often a wait for a pipe checks whether its data is still wanted, in milliseconds.
 POLL_MS = 100
@@ -266,44 +262,6 @@ class Handed:
 
     def close(self) -> None:
         """Do nothing: the opener of the file closes it."""
-
-
-def check_not_read(path: str | os.PathLike[str], files: Iterable[str]) -> None:
-    """Refuse to overwrite a file that is also read.
-
-    Args:
-        path: the file to write.
-        files: the files to read.
-
-    Raises:
-        ValueError: ``path`` is one of ``files``.
-    """
-    for file in files if os.path.exists(path) else ():
-        if os.path.exists(file) and os.path.samefile(path, file):
-            raise ValueError(f"{os.fspath(path)} is also the source; write to another file")
-
-
-class EarlierOutput(FileExistsError):
-    """An output file still contains the output of an earlier run."""
-
-
-def check_unused(path: str | os.PathLike[str], holds: str, step: str = "look at them") -> None:
-    """Refuse to overwrite a file that is not empty.
-
-    Args:
-        path: the file to write.
-        holds: words for the earlier output that the file may contain, for the message.
-        step: what to do with this output, for the message.
-
-    Raises:
-        EarlierOutput: the file is not empty.
-    """
-    if os.path.isfile(path) and os.path.getsize(path):
-        stem, suffix = os.path.splitext(os.fspath(path))
-        raise EarlierOutput(
-            f"{os.fspath(path)} already exists, and may contain {holds}: {step}, then move the "
-            f"file away; or name another file, such as {stem}-{date.today()}{suffix}"
-        )
 
 
 def name_of(file: Any) -> str:

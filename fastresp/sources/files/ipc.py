@@ -9,9 +9,8 @@ from typing import Any
 import pyarrow as pa
 
 from ...outcome.errors import SourceError
+from .arrow_files import Lent, NotRead, OwnBytes
 from .input import Input
-from .lent import Lent
-from .own_bytes import NotRead, OwnBytes
 from .reading import Batches
 
 __all__ = ["IPC_FILE", "IpcFile", "ipc_stream"]

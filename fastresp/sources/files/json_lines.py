@@ -1,26 +1,48 @@
-"""Read JSON lines as columns, with numbers that keep their text; a JSON array becomes lines."""
+"""JSON lines, or a JSON array, as columns: for a load, of JSON values.
+
+In a load, a value keeps its own type and text, so keys and types may change from row to row. A
+value that is not a JSON string begins with MARK: see json_text.pyx. Fields of objects, items of
+lists and vectors, which a template looks into, are columns of structs and lists.
+"""
 
 from __future__ import annotations
 
 import codecs
-from itertools import chain
+from collections.abc import Iterator
+from functools import lru_cache, partial
+from itertools import chain, islice
 
 import pyarrow as pa
 
+from ...outcome.errors import SourceError
 from .input import Input
-from .json_columns import TypedRows
-from .json_rows import Rows, next_block
-from .json_text import ArrayLines
-from .json_values import ValueRows
+from .json_arrays import fields_of, names_of
+from .json_columns import TypedRows, fitted, nested_item, typed, typed_field
+from .json_rows import (
+    DOCUMENT,
+    MAX_DEPTH,
+    WITHIN,
+    Parsed,
+    Rows,
+    next_block,
+    options_of,
+    parsed,
+    read_marked,
+    split_rows,
+    strings_of,
+)
+from .json_split import Split
+from .json_text import ArrayLines, mark_numbers
 from .reading import (
     BLOCK_BYTES,
     Batches,
     Converted,
+    Need,
     Reading,
     line_blocks,
 )
 
-__all__ = ["open_json"]
+__all__ = ["ValueRows", "open_json"]
 
 
 def open_json(data: Input, reading: Reading, schema: pa.Schema | None) -> Batches:
@@ -59,3 +81,304 @@ def open_json(data: Input, reading: Reading, schema: pa.Schema | None) -> Batche
             return Batches(pa.schema([]), batches)
         return Batches(begun.schema, chain([begun], batches))
     return Batches(rows.schema, batches)
+
+
+# The metadata of a column of strings that are JSON values: see encode/columns/numbers_and_strings.
+VALUE = {b"ARROW:extension:name": b"fastresp.value"}
+# The fields of each row: see encode/columns/arrow_types. Names are indexes in a dictionary.
+NAME = pa.field("key", pa.dictionary(pa.int32(), pa.string()), nullable=False)
+FIELD = pa.field("value", pa.string(), metadata=VALUE)
+FIELDS = pa.field(
+    "fastresp.fields", pa.map_(NAME, FIELD), metadata={"ARROW:extension:name": "fastresp.fields"}
+)
+# Bytes of lines from which the usual kinds of values in a block are determined.
+LOOK_BYTES = 1 << 12
+# The maximum of rows times columns in a batch, since even a null takes 4 bytes.
+MAX_CELLS = 1 << 18
+# The number of names remembered for an error.
+MAX_KNOWN = 100
+
+
+class ValueRows(Rows):
+    """Turns blocks of lines into batches of JSON values.
+
+    Each name in the template is a column. For {**}, one column contains the fields of each row, so
+    that the time for a row depends only on the row's own fields.
+
+    Args:
+        reading: how to read the lines.
+        whole: whether the first block is the whole file.
+    """
+
+    def __init__(self, reading: Reading, *, whole: bool) -> None:
+        super().__init__(reading)
+        assert reading.wanted is not None
+        self._wanted = wanted = reading.wanted
+        self._known = reading.known
+        self._unseen = reading.unseen
+        self._folders = reading.folders
+        self._typed = wanted.vectors | reading.folders
+        self._named = wanted.named - reading.folders
+        # A field may have its first value in any row of this file or of a later file.
+        self._later = not (whole and reading.single)
+        self._every = False
+        self._has_fields = wanted.pairs
+        self._columns = sorted(wanted.named | wanted.keys | reading.folders)
+
+    def _parsed(self, block: bytes) -> Parsed | None:
+        split = self._split(block)
+        self._line_ends = split.line_ends
+        if not split.rows:
+            return None
+        self._unseen.difference_update(split.seen())
+        if self._unseen and not self._later and not self._every:
+            self._every, self._has_fields = True, False  # so that an error can list all columns
+            split = self._split(block)
+        names = self._names(split)
+        arrays = self._nested(split, names)
+        nested = {name: array.type for name, array in arrays.items()}
+        for name in names:
+            if name in self._typed and name not in arrays:
+                number = split.names.index(name) + 1
+                arrays[name] = next(strings_of(split, 0, split.rows, [number]))
+        for name in sorted(self._named.difference(names)) if self._later else ():
+            arrays[name] = pa.nulls(split.rows, pa.string())
+            names.append(name)
+        ready = {name: self._finished(name, array, split) for name, array in arrays.items()}
+        self._known.update(
+            (name, kind) for name, kind in nested.items() if not pa.types.is_map(kind)
+        )
+        # Arrow's batches without columns have no rows. Folders' columns are added later.
+        some = names or self._wanted.document or self._has_fields or self._folders
+        return Parsed(split.rows if some else 0, self._batches(split, names, ready))
+
+    def _split(self, block: bytes) -> Split:
+        """Split rows into values.
+
+        Raises:
+            SourceError: a row can't be read.
+        """
+        every = self._every or len(self._known) < self._wanted.positions
+        return split_rows(
+            block,
+            list(self._known) if every else self._needed(),
+            nested=self._wanted.structured,
+            only=not (every or self._wanted.pairs or self._wanted.positions),
+            every=every,
+            fields=self._has_fields,
+            documents=self._wanted.document,
+            explain=not self._bad.skip,
+        )
+
+    def _needed(self) -> list[str]:
+        """Return the columns named in the template, after the columns needed by position."""
+        first = islice(self._known, self._wanted.positions)
+        return list(dict.fromkeys([*first, *self._columns]))
+
+    def _names(self, split: Split) -> list[str]:
+        """Return the columns of the rows so far, and remember them for the next block."""
+        first = len(self._known) < self._wanted.positions
+        for name in split.names if self._every or first else split.seen():
+            self._known.setdefault(name, pa.string())
+        if self._every:
+            return list(split.names)
+        names = [name for name in self._needed() if name in self._known]
+        if len(self._known) < MAX_KNOWN:
+            for name in split.others(MAX_KNOWN):
+                self._known.setdefault(name, pa.string())
+        return names
+
+    def _nested(self, split: Split, names: list[str]) -> dict[str, pa.Array]:
+        """Return the columns that a template looks into; their types may change between blocks.
+
+        Raises:
+            SourceError: Arrow can't parse the values, or a column has several types in this block.
+        """
+        found = [name for name in names if name in self._wanted.structured]
+        if not found:
+            return {}
+        maps = {}
+        for name, need in self._wanted.listed.items():
+            array = _only_objects(split, need) if name in found else None
+            if array is not None:
+                maps[name] = array
+        found = [name for name in found if name not in maps]
+        if not found:
+            return maps
+        marked, *_ = mark_numbers(split.nested_lines(), MAX_DEPTH, literals=True)
+        try:
+            table = self._table(marked, {name: self._known.get(name) for name in found})
+        except SourceError:
+            table = self._table(marked, dict.fromkeys(found))
+        return maps | {name: table[name].chunk(0) for name in found}
+
+    def _table(self, marked: memoryview, kinds: dict[str, pa.DataType | None]) -> pa.Table:
+        """Parse lines of nested values, with the types known so far."""
+        while True:
+            known = pa.schema([(name, kind) for name, kind in kinds.items() if kind is not None])
+            table = read_marked(marked, options_of(known, "infer"), WITHIN)
+            # Arrow parses some strings as times, and loses nulls at the beginning of a list if it
+            # infers the list's type. So no inferred type is used.
+            found = {each.name: parsed(each.type) for each in table.schema}
+            found.update((name, pa.string()) for name in kinds if name not in found)
+            if found == kinds:
+                return table
+            kinds = found
+
+    def _finished(self, name: str, array: pa.Array, split: Split) -> tuple[pa.Field, pa.Array]:
+        """Return the field and the array of a column, with a type that fits its placeholders.
+
+        Args:
+            name: a column that a template looks into, or that folders name.
+            array: the values, as parsed.
+            split: the rows.
+        """
+        if name in self._typed:
+            field = typed_field(name, array, False)
+            array = typed(array, field, name, WITHIN)
+        for need in self._wanted.needs:
+            if need.path[0] == name:
+                shared = any(need.is_above(other) for other in self._wanted.needs)
+                objects = None if shared else partial(_objects, split, need)
+                array = fitted(array, need, objects)
+        return (
+            (field.with_type(array.type), array) if name in self._typed else _labelled(name, array)
+        )
+
+    def _batches(
+        self, split: Split, names: list[str], ready: dict[str, tuple[pa.Field, pa.Array]]
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a block as batches.
+
+        Args:
+            split: the rows.
+            names: the names of the columns.
+            ready: the fields and values of finished columns, by name.
+        """
+        number = {name: at for at, name in enumerate(split.names, 1)}
+        columns = [number[name] for name in names if name not in ready]
+        most = max(1, MAX_CELLS // max(1, len(names)))
+        for first in range(0, split.rows, most):
+            last = min(first + most, split.rows)
+            strings = strings_of(split, first, last, columns + [0] * self._wanted.document)
+            fields, arrays = [], []
+            for name in names:
+                field, array = ready.get(name) or (_value(name), None)
+                fields.append(field)
+                arrays.append(next(strings) if array is None else array.slice(first, last - first))
+            if self._has_fields:
+                # The columns after FIELDS are not among the fields of the row.
+                own = [at for at, name in enumerate(names) if name in self._folders]
+                fields.append(FIELDS)
+                arrays.append(_fields(split, first, last, [number[names[at]] for at in own]))
+                for at in reversed(own):
+                    fields.append(fields.pop(at))
+                    arrays.append(arrays.pop(at))
+            if self._wanted.document:
+                fields.append(DOCUMENT)
+                arrays.append(next(strings))
+            if not fields and self._folders:
+                fields, arrays = [FIELDS], [pa.nulls(last - first, FIELDS.type)]
+            yield pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def _fields(split: Split, first: int, last: int, left_out: list[int]) -> pa.Array:
+    """Return the fields of some rows, without the columns with the numbers ``left_out``."""
+    ends, text_of_names = map(pa.py_buffer, names_of(split))
+    names = pa.Array.from_buffers(pa.string(), ends.size // 4 - 1, [None, ends, text_of_names])
+    memory, (count, nulls, keys, bits, offsets, text, end) = fields_of(split, first, last, left_out)
+    buffer = pa.py_buffer(memory)
+    at = pa.Array.from_buffers(pa.int32(), count, [None, buffer.slice(keys, bits - keys)])
+    strings = pa.Array.from_buffers(
+        pa.string(),
+        count,
+        [
+            buffer.slice(bits, offsets - bits) if nulls else None,
+            buffer.slice(offsets, text - offsets),
+            buffer.slice(text, end - text),
+        ],
+        nulls,
+    )
+    pairs = pa.StructArray.from_arrays(
+        [pa.DictionaryArray.from_arrays(at, names, safe=False), strings], fields=[NAME, FIELD]
+    )
+    rows = [None, buffer.slice(0, keys)]
+    return pa.Array.from_buffers(FIELDS.type, last - first, rows, 0, children=[pairs])
+
+
+def _only_objects(split: Split, need: Need) -> pa.Array | None:
+    """Return the values of ``{*name}`` as maps, if all are objects or nulls.
+
+    None if the first rows have other values, or if no row has an object.
+
+    Raises:
+        SourceError: an object contains an object or a list, or only later rows have other values.
+    """
+    lines = split.nested_lines()
+    for some in (lines[: lines.find(b"\n", LOOK_BYTES) + 1], lines):
+        validity, texts = _column(some, need.path[0])
+        others = [each for each in texts if each is not None and each[:2] != b"\xff{"]
+        if others and (some is not lines or len(others) == len(texts) - texts.count(None)):
+            return None
+    if others:
+        raise SourceError(f"{need} has objects and other values")  # in different rows
+    return _maps(validity, texts, need)
+
+
+def _objects(split: Split, need: Need) -> pa.Array:
+    """Return a column of maps: each row's object at the placeholder's path, or null."""
+    validity, texts = _column(split.nested_lines(), need.path[0])
+    for name in need.path[1:]:
+        validity, texts = _column(_joined(texts), name)
+    return _maps(validity, texts, need)
+
+
+def _maps(validity: pa.Buffer | None, objects: list[bytes | None], need: Need) -> pa.Array:
+    split = split_rows(_joined(objects), [], only=False, fields=True, documents=False)
+    if split.has_objects or split.has_lists:
+        raise nested_item(need, "an object" if split.has_objects else "a list")
+    pairs = _fields(split, 0, split.rows, [])
+    buffers = [validity, pairs.buffers()[1]]
+    return pa.Array.from_buffers(FIELDS.type, len(pairs), buffers, children=[pairs.values])
+
+
+def _joined(objects: list[bytes | None]) -> bytes:
+    return b"\n".join(b"{}" if each is None else each[1:] for each in objects)
+
+
+def _column(lines: bytes, name: str) -> tuple[pa.Buffer | None, list[bytes | None]]:
+    """Return the validity bitmap and the values of a field; a missing or null value is None.
+
+    A value that is not a JSON string begins with MARK.
+    """
+    split = split_rows(lines, [name], only=True, fields=False, documents=False)
+    column = next(strings_of(split, 0, split.rows, [1]))
+    marked = pa.Array.from_buffers(pa.binary(), len(column), column.buffers())
+    return column.buffers()[0], marked.to_pylist()
+
+
+@lru_cache(1024)
+def _value(name: str) -> pa.Field:
+    """Return the Arrow field of a column of strings that are JSON values."""
+    return pa.field(name, pa.string(), metadata=VALUE)
+
+
+def _labelled(name: str, array: pa.Array) -> tuple[pa.Field, pa.Array]:
+    """Return the Arrow field and the array of a column; its strings are labelled as JSON values."""
+    kind = array.type
+    if pa.types.is_string(kind):
+        return _value(name), array
+    if pa.types.is_map(kind):
+        return pa.field(name, kind), array
+    if pa.types.is_struct(kind):
+        parts = [_labelled(each.name, array.field(at)) for at, each in enumerate(kind)]
+        kind = pa.struct([field for field, _ in parts])
+        children = [child for _, child in parts]
+        return pa.field(name, kind), pa.Array.from_buffers(
+            kind, len(array), array.buffers()[:1], children=children
+        )
+    field, values = _labelled("item", array.values)
+    kind = pa.list_(field)
+    return pa.field(name, kind), pa.Array.from_buffers(
+        kind, len(array), array.buffers()[:2], children=[values]
+    )

@@ -7,7 +7,7 @@ from typing import Any
 
 from pyarrow import parquet
 
-from .own_bytes import KeptOpen
+from .arrow_files import KeptOpen
 from .remote import RemotePath, open_remote
 
 __all__ = ["has_checksums", "open_parquet"]

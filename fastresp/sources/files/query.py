@@ -18,16 +18,23 @@ from ...encode.columns.exporting import altered, check_names, names_of
 from ...outcome.errors import SourceError
 from ...outcome.excerpts import shown_query
 from ...outcome.passwords import cause_shown, masked, masked_url
-from .damage import checked
-from .duckdb_reads import as_name, check_distinct, columns_of_all, in_zones, parquet_select
+from .checks import Unchanged
 from .formats import BATCH_ROWS, columns_of
 from .input import name_of
 from .paths import files_of, format_of, pattern_of
-from .query_sources import tables_of, with_aliases
+from .query_tables import (
+    as_name,
+    check_distinct,
+    columns_of_all,
+    in_zones,
+    parquet_select,
+    tables_of,
+    with_aliases,
+)
 from .reading import AS_IT_IS, FileOptions, Reading, Wanted
 from .remote import is_remote
+from .schemas import checked
 from .several_files import SeveralFiles
-from .unchanged import Unchanged
 
 __all__ = ["FilesSource", "Query", "in_order"]
 

@@ -10,13 +10,13 @@ from typing import IO, Literal, overload
 
 from ...outcome.messages import Hint, Message
 from ...outcome.tracebacks import public
-from .input import check_not_read
+from .checks import check_not_read
+from .command_files import CommandsFile
 from .paths import FORMATS, Format, Path, Source, exists, files_of, format_of, pattern_of
 from .reading import AS_IT_IS, ROW_BYTES, FileOptions, unfit
 from .remote import RemotePath, is_remote, open_remote, path_of
 from .resp import RespFile
 from .table import Table
-from .text_commands import CommandsFile
 
 __all__ = ["read"]
 

@@ -19,9 +19,9 @@ from ...resp.shown import HEAD_BYTES, shown_command
 from ...resp.split import CommandSplitter
 from ...server.forks import Inherited, is_own, own
 from ..blocking import read_some
-from .command_lines import lines_of_resp
+from .checks import Unchanged
 from .input import Watch, name_of
-from .unchanged import Unchanged
+from .line_numbers import lines_of_resp
 
 __all__ = ["RespEncoder", "RespFile", "RespSummary"]
 

@@ -1,8 +1,9 @@
-"""The types of columns in several files: find a common type that changes no value."""
+"""Types of columns: a common type for several files, casts, and validation of batches."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import pyarrow as pa
 from pyarrow import types
@@ -10,7 +11,13 @@ from pyarrow import types
 from ...outcome.errors import SourceError
 from ...outcome.messages import Hint, Message
 
-__all__ = ["one_schema", "one_type", "same_schema"]
+__all__ = [
+    "cast",
+    "checked",
+    "one_schema",
+    "one_type",
+    "same_schema",
+]
 
 TEXT = (types.is_string, types.is_large_string, types.is_string_view)
 BYTES = (types.is_binary, types.is_large_binary, types.is_binary_view)
@@ -111,3 +118,70 @@ def one_integer(kind: pa.DataType, other: pa.DataType) -> pa.DataType | None:
 
 def is_one_of(kind: pa.DataType, group: Iterable[Callable[[pa.DataType], bool]]) -> bool:
     return any(belongs(kind) for belongs in group)
+
+
+def cast(batch: Any, schema: pa.Schema) -> Any:
+    """Return a RecordBatch or Table with the types of a schema, in the same column order.
+
+    A column that already has the wanted type is not cast, because pyarrow's cast can damage the
+    nested columns of a slice.
+
+    Raises:
+        pa.ArrowException: a value can't be cast.
+    """
+    if batch.schema.types == schema.types:
+        return batch
+    columns = [
+        batch.column(index) if found == wanted else batch.column(index).cast(wanted)
+        for index, (found, wanted) in enumerate(zip(batch.schema.types, schema.types, strict=True))
+    ]
+    return type(batch).from_arrays(columns, schema=schema)
+
+
+# Redis accepts any bytes, so text need not be UTF-8. Without the UTF-8 check, validation takes a
+# tenth of the time.
+AS_BYTES = {
+    pa.string(): pa.binary(),
+    pa.large_string(): pa.large_binary(),
+    pa.string_view(): pa.binary_view(),
+}
+
+
+def checked(batch: pa.RecordBatch, rows: int) -> pa.RecordBatch:
+    """Return the batch if no offset, length or index points outside the batch's memory.
+
+    Arrow does not check these numbers when it reads IPC or Parquet files. The check takes 1.2 ms
+    for 1,000,000 rows of two columns of strings.
+
+    Args:
+        rows: number of rows before the batch, for the error.
+
+    Raises:
+        SourceError: an offset, length or index points outside the batch's memory.
+    """
+    for index, field in enumerate(batch.schema):
+        kind = as_bytes(field.type)
+        try:
+            # pyarrow has no Array of some types, such as intervals of months.
+            as_is = kind == field.type
+            (batch.select([index]) if as_is else batch.column(index).view(kind)).validate(full=True)
+        except pa.ArrowException as error:
+            raise SourceError(
+                f"from row {rows:,} on, column {field.name!r} is damaged: "
+                f"{str(error).splitlines()[0]}; write the file again"
+            ) from error
+    return batch
+
+
+def as_bytes(kind: pa.DataType) -> pa.DataType:
+    """Return the type with text replaced by bytes, without the metadata of nested fields."""
+    if kind in AS_BYTES:
+        return AS_BYTES[kind]
+    if pa.types.is_struct(kind):
+        return pa.struct(
+            [field.with_type(as_bytes(field.type)).remove_metadata() for field in kind]
+        )
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        make = pa.list_ if pa.types.is_list(kind) else pa.large_list
+        return make(kind.value_field.with_type(as_bytes(kind.value_type)).remove_metadata())
+    return kind

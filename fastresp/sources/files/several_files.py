@@ -14,14 +14,13 @@ from typing import Any
 import pyarrow as pa
 
 from ...outcome.errors import SourceError
-from .casting import cast
+from .checks import Unchanged
 from .formats import OpenFile, columns_of, open_file, rows_of, schema_of
 from .input import Search, Watch, from_start, name_of, start_of
 from .partitions import Partitions
 from .reading import FileOptions, Reading, Wanted
 from .remote import RemotePath, is_remote
-from .schemas import one_schema, same_schema
-from .unchanged import Unchanged
+from .schemas import cast, one_schema, same_schema
 
 __all__ = ["SeveralFiles"]
 

@@ -11,9 +11,9 @@ import duckdb
 import pyarrow as pa
 
 from ...outcome.errors import SourceError
-from .damage import as_bytes
 from .query import FilesSource, Query, in_order
 from .reading import NUMBER, FileOptions, Wanted
+from .schemas import as_bytes
 
 __all__ = ["SortedFiles"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Sequence
+from importlib import import_module
 from typing import Any, Literal, Self
 
 from ...encode.columns.exporting import Described
@@ -11,14 +12,14 @@ from ...outcome.display import as_html
 from ...outcome.errors import SourceError
 from ...outcome.excerpts import shown_query
 from ...outcome.passwords import masked, masked_url
-from .input import Watch, check_unused, name_of
-from .packages import imported
+from .checks import check_unused
+from .input import Watch, name_of
 from .partitions import Partitions
 from .read_ahead import ReadAhead, Run
 from .reading import AS_IT_IS, FileOptions, Wanted
 from .remote import current
 
-__all__ = ["Table"]
+__all__ = ["Table", "imported"]
 
 
 class Table:
@@ -92,7 +93,7 @@ class Table:
         if not all(isinstance(file, str) for file in self._sources):
             raise SourceError(f"{self.files[0]} can be read only once; pass a path")
         if self._sql is not None:
-            from .query_sources import reads_others
+            from .query_tables import reads_others
 
             other = reads_others(self._sql)
             if other:
@@ -421,3 +422,21 @@ class _Batches:
         if batch is None:
             raise StopIteration
         return batch
+
+
+def imported(package: str, module: str | None = None) -> Any:
+    """Import an optional package and our module that needs it.
+
+    Returns:
+        The module; None if ``module`` is None.
+
+    Raises:
+        ImportError: the package is not installed.
+    """
+    try:
+        import_module(package)
+    except ImportError as error:
+        raise ImportError(
+            f"reading files needs {package}, which is not installed: pip install 'fastresp[files]'"
+        ) from error
+    return import_module(module, __package__) if module else None

@@ -23,8 +23,8 @@ from tables import failure
 import fastresp
 from fastresp.server.local_server import LocalServer
 from fastresp.sources.files import ipc
+from fastresp.sources.files.arrow_files import Lent
 from fastresp.sources.files.ipc import IpcFile
-from fastresp.sources.files.lent import Lent
 
 # Later crashes would show nothing new; this many were never seen.
 MAX_CRASHES = 5

@@ -19,8 +19,8 @@ from places import SUPPORT
 from pyarrow import parquet
 
 import fastresp
-from fastresp.sources.files import own_bytes
-from fastresp.sources.files.unchanged import Unchanged
+from fastresp.sources.files import arrow_files
+from fastresp.sources.files.checks import Unchanged
 
 TEMPLATE = "SET {id} {text}"
 
@@ -79,7 +79,7 @@ def test_arrow_file_changed_during_a_load(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
     """The checked bytes are sent, even if a batch is too large for memory."""
-    monkeypatch.setattr(own_bytes, "MAX_IN_MEMORY", most)
+    monkeypatch.setattr(arrow_files, "MAX_IN_MEMORY", most)
     path = tmp_path / "x.arrow"
     table = pa.table({"id": list(range(50_000)), "text": ["whole" * 10] * 50_000})
     with pa.ipc.new_file(path, table.schema) as out:
@@ -198,8 +198,8 @@ def test_arrow_file_of_one_large_batch_is_not_held_in_memory(tmp_path: Path) -> 
 def test_arrow_batch_too_large_for_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(own_bytes, "MAX_IN_MEMORY", 1 << 20)
-    monkeypatch.setattr(own_bytes.tempfile, "tempdir", "/proc")
+    monkeypatch.setattr(arrow_files, "MAX_IN_MEMORY", 1 << 20)
+    monkeypatch.setattr(arrow_files.tempfile, "tempdir", "/proc")
     for suffix in ("arrow", "arrows"):
         path = tmp_path / f"x.{suffix}"
         table = pa.table({"id": ["x" * 100] * 30_000})

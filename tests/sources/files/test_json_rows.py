@@ -18,7 +18,7 @@ import pytest
 
 import fastresp
 from fastresp.server.local_server import LocalServer
-from fastresp.sources.files import json_values
+from fastresp.sources.files import json_lines
 from fastresp.sources.files.json_rows import strings_of
 from fastresp.sources.files.json_split import Split
 
@@ -207,7 +207,7 @@ def test_only_columns_that_have_a_position_are_made(
         columns.append(len(chosen))
         return strings_of(split, first, last, chosen)
 
-    monkeypatch.setattr(json_values, "strings_of", counted)
+    monkeypatch.setattr(json_lines, "strings_of", counted)
     paths = [tmp_path / "a.jsonl", tmp_path / "b.jsonl"]
     paths[0].write_text('{"id": "a"}\n')
     paths[1].write_text("".join(f'{{"k{n}": {n}, "id": {n}, "z": 5}}\n' for n in range(1_000)))

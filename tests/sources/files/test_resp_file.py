@@ -30,8 +30,8 @@ from fastresp import (
 from fastresp.resp.shown import shown_command
 from fastresp.server.local_server import LocalServer
 from fastresp.server.options import Options
+from fastresp.sources.files.command_files import words_of_line
 from fastresp.sources.files.resp import RespFile
-from fastresp.sources.files.text_commands import words_of_line
 from fastresp.transports.redis_cli import RedisCli
 from fastresp.transports.socket import SocketTransport
 

@@ -1,0 +1,230 @@
+"""Checks of files: first bytes, changes while they are read, outputs, and address space."""
+
+from __future__ import annotations
+
+import codecs
+import io
+import os
+import re
+import stat
+from collections.abc import Iterable
+from contextlib import suppress
+from datetime import date
+from typing import Any, NamedTuple
+
+from ...outcome.errors import SourceError
+from ...outcome.messages import Hint, Message
+from .input import name_of
+from .remote import RemotePath, current
+
+__all__ = [
+    "PACKED_BEGINNINGS",
+    "EarlierOutput",
+    "Unchanged",
+    "binary_format",
+    "check_address_space",
+    "check_not_read",
+    "check_text",
+    "check_unused",
+]
+
+# Supported compressions. A Zstandard file may begin with a skippable frame (pzstd).
+PACKED_BEGINNINGS = {
+    "gzip": re.compile(rb"\x1f\x8b"),
+    "zstd": re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"),
+    "bz2": re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"),
+}
+PACKED_NAMES = {"gzip": "gzip", "zstd": "Zstandard", "bz2": "bzip2"}
+UNREAD_COMPRESSIONS = {b"\xfd7zXZ\0": "compressed with xz", b"\x04\x22\x4d\x18": "an LZ4 file"}
+# In Parquet, Thrift field 1 (an integer) follows PAR1; a CSV header may also begin with PAR1.
+PARQUET = b"PAR1\x15"
+OTHERS = {
+    b"PK\x03\x04": "a zip archive, as Excel writes it",
+    b"7z\xbc\xaf\x27\x1c": "a 7-Zip archive",
+    b"ARROW1\0\0": "Arrow IPC",
+    b"SQLite format 3\0": "an SQLite database",
+    b"Obj\x01": "Avro",
+    b"\xd0\xcf\x11\xe0": "an old Excel file",
+    PARQUET: "Parquet",
+}
+
+
+def binary_format(head: bytes) -> str | None:
+    """Return a description of the binary format of a file, from its first bytes; None for text."""
+    for name, pattern in PACKED_BEGINNINGS.items():
+        if pattern.match(head):
+            return f"compressed with {PACKED_NAMES[name]}"
+    names = UNREAD_COMPRESSIONS | OTHERS
+    return next((name for magic, name in names.items() if head.startswith(magic)), None)
+
+
+def check_text(head: bytes, kind: str) -> None:
+    """Refuse a text file whose first bytes show that it is not in the expected format.
+
+    Args:
+        head: the first bytes of the file, decompressed.
+        kind: the format: ``"csv"``, ``"tsv"``, ``"jsonl"``, or ``"lines"``, which may be any bytes.
+
+    Raises:
+        SourceError: the file is compressed, in a binary format, or UTF-16.
+    """
+    if any(map(head.startswith, UNREAD_COMPRESSIONS)):
+        raise SourceError(
+            f"it is {binary_format(head)}, which is not supported; decompress it first"
+        )
+    if kind == "lines":
+        return
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise SourceError(Message("it is UTF-16; use ", Hint("encoding", "utf-16")))
+    first, second = head[:16:2], head[1:16:2]  # in UTF-16, one has only NULs if the text is ASCII
+    if second and any(first) != any(second):
+        name = "utf-16-le" if any(first) else "utf-16-be"
+        raise SourceError(Message("it is UTF-16; use ", Hint("encoding", name)))
+    found = binary_format(head)
+    if found == "Parquet":
+        raise SourceError(Message("it is Parquet; use ", Hint("format", "parquet")))
+    if found is not None:
+        raise SourceError(f"it is {found}; convert it, or pass another file")
+
+
+class State(NamedTuple):
+    """A file's state, which changes with its contents; the version is an mtime or ETag."""
+
+    device: int
+    inode: int
+    size: int
+    version: int | str
+
+
+class Unchanged:
+    """The state of a file before it is read.
+
+    Only regular files and files of URLs are compared. Files of /proc count as empty, and are not
+    compared.
+
+    Args:
+        source: a path or a file object.
+    """
+
+    def __init__(self, source: Any) -> None:
+        self._source = source
+        self._before = state_of(source)  # for a URL, the state when it was found
+
+    @property
+    def holds(self) -> bool:
+        """Whether the source is unchanged; False if it is empty, or its state is unknown."""
+        before = self._before
+        return before is not None and before.size > 0 and self._now() == before
+
+    def _now(self) -> State | None:
+        return state_of(current(self._source))
+
+    def check(self) -> None:
+        """Check that the state has not changed.
+
+        Raises:
+            SourceError: the state has changed, or a URL can no longer be requested.
+        """
+        before = self._before
+        if before is None or not before.size:
+            return
+        now = self._now()
+        if now == before:
+            return
+        if now is None or (now.device, now.inode) != (before.device, before.inode):
+            words = "the file was replaced or removed"
+        elif now.size != before.size:
+            words = f"the size of the file changed from {before.size:,} to {now.size:,} bytes"
+        else:
+            words = "the file was written to"
+        path = isinstance(self._source, str | os.PathLike)
+        name = os.fspath(self._source) if path else name_of(self._source)
+        raise SourceError(
+            f"{name}: {words} while it was read; load it again once nothing writes to it (data "
+            "from a pipe is not compared)"
+        )
+
+
+def state_of(source: Any) -> State | None:
+    """Return the state of a regular file, a remote file or a BytesIO; None for anything else."""
+    try:
+        if isinstance(source, RemotePath):
+            return State(0, 0, source.state.size or 0, source.state.version)
+        if isinstance(source, io.BytesIO):
+            return State(0, 0, len(source.getbuffer()), 0)
+        path = isinstance(source, str | os.PathLike)
+        found = os.stat(source) if path else os.fstat(source.fileno())
+    except (OSError, ValueError, AttributeError, TypeError):
+        return None
+    if not stat.S_ISREG(found.st_mode):
+        return None
+    return State(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+
+
+def check_not_read(path: str | os.PathLike[str], files: Iterable[str]) -> None:
+    """Refuse to overwrite a file that is also read.
+
+    Args:
+        path: the file to write.
+        files: the files to read.
+
+    Raises:
+        ValueError: ``path`` is one of ``files``.
+    """
+    for file in files if os.path.exists(path) else ():
+        if os.path.exists(file) and os.path.samefile(path, file):
+            raise ValueError(f"{os.fspath(path)} is also the source; write to another file")
+
+
+class EarlierOutput(FileExistsError):
+    """An output file still contains the output of an earlier run."""
+
+
+def check_unused(path: str | os.PathLike[str], holds: str, step: str = "look at them") -> None:
+    """Refuse to overwrite a file that is not empty.
+
+    Args:
+        path: the file to write.
+        holds: words for the earlier output that the file may contain, for the message.
+        step: what to do with this output, for the message.
+
+    Raises:
+        EarlierOutput: the file is not empty.
+    """
+    if os.path.isfile(path) and os.path.getsize(path):
+        stem, suffix = os.path.splitext(os.fspath(path))
+        raise EarlierOutput(
+            f"{os.fspath(path)} already exists, and may contain {holds}: {step}, then move the "
+            f"file away; or name another file, such as {stem}-{date.today()}{suffix}"
+        )
+
+
+# For the stacks and heaps of Arrow's threads (8 MiB each, and up to 64 MiB) and a few blocks. With
+# less, Arrow may wait forever for a thread that could not start, even at process exit.
+MIN_FREE_BYTES = 256 << 20
+
+
+def check_address_space() -> None:
+    """Check that the limit of the address space (``ulimit -v``) is large enough to read files.
+
+    Raises:
+        SourceError: the limit is too small.
+    """
+    try:
+        import resource
+    except ImportError:  # Windows
+        return
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit == resource.RLIM_INFINITY:
+        return
+    used = 0
+    # macOS has no such file.
+    with suppress(OSError), open("/proc/self/statm", "rb") as file:
+        used = int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    free = max(limit - used, 0)
+    if free < MIN_FREE_BYTES:
+        raise SourceError(
+            f"the limit of address space, {limit >> 20:,} MiB, leaves {free >> 20:,} MiB to read "
+            f"files, and Arrow's threads need {MIN_FREE_BYTES >> 20}; raise it (ulimit -v), "
+            "or limit the memory with a container or cgroup instead"
+        )
