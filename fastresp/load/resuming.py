@@ -14,7 +14,7 @@ from ..encode.template import Template
 from ..outcome.errors import CheckpointError, TransportError
 from ..outcome.messages import Hint, Message
 from ..outcome.report import Report
-from ..resp.batches import Batcher
+from ..resp.transactions import Batcher
 from ..server.options import Options
 from ..server.rehearsal import OF_A_CONNECTION, without_items
 from ..server.settings import as_server

@@ -6,7 +6,7 @@ from collections.abc import Generator, Iterator
 from typing import Any
 
 from ..outcome.errors import CommandError, ProtocolError
-from ..resp.raw_replies import RawReplies
+from ..resp.read import RawReplies
 from ..resp.split import arguments
 from ..server.settings import Server
 from ..sources.chunks import Chunks

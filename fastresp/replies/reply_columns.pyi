@@ -2,7 +2,7 @@ from collections.abc import Sequence
 
 from typing_extensions import Buffer, disjoint_base
 
-from ..resp.incoming import Incoming
+from ..resp.grammar import Incoming
 from .arrow_out import StringBatch
 
 @disjoint_base

@@ -15,8 +15,7 @@ from .growing_columns cimport (
     put_null,
     take_rows,
 )
-from ..resp.grammar cimport ELEMENT_BYTES, beyond, is_crlf, length_end, pass_crlf
-from ..resp.incoming cimport Incoming
+from ..resp.grammar cimport ELEMENT_BYTES, Incoming, beyond, is_crlf, length_end, pass_crlf
 
 from .arrow_out import StringBatch
 

@@ -9,6 +9,10 @@ from .merge import Merger
 from .slots import Rules
 
 @disjoint_base
+class LaneBuffer:
+    def __new__(cls, start_capacity: int) -> LaneBuffer: ...
+
+@disjoint_base
 class Router:
     def __new__(
         cls,

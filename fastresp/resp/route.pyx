@@ -1,17 +1,16 @@
 # cython: language_level=3, cdivision=True
 """Distribute the commands of a source over lanes by key slot: commands of a key stay in order.
 
-A lane is the index of the connection for a command. A share contains a lane's commands that are not
-in a returned chunk yet.
+A lane is the index of the connection for a command.
 """
 
+from cpython.array cimport array, clone, resize
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memset
 
-from .buffer cimport put_with_large
+from .buffer cimport Buffer, Chunk, make_room, put_with_large
 from .grammar cimport known_length_end
 from .out cimport Reference, full_size, put_copy
-from .share cimport Part, Share, is_one_each
 from .slots cimport (
     END,
     MULTI,
@@ -23,6 +22,7 @@ from .slots cimport (
     UNKNOWN,
     WATCH,
     WATCHED,
+    LastRule,
     Rule,
     Rules,
     Walk,
@@ -39,13 +39,99 @@ from .verbs cimport next_word
 from .key_positions import FOR_ALL
 from .refusal import refusal
 
+cdef array LONGLONGS = array("q")
+
 cdef enum:
+    # Room after the commands for the headers of large arguments; headers are always copied.
+    BEHIND = 64
+    # The maximum size of ``Router.head``.
+    HEAD_ROOM = 64
     # The minimum number of bytes that same_head() can compare.
     MIN_HEAD = 8
     # The maximum number of bytes of a name in a message.
     NAME_SHOWN = 40
     # Used instead of a lane's index: all lanes that have slots.
     ALL = 32767
+
+
+# Where to write the commands of a chunk for one lane.
+cdef struct Cursor:
+    Py_ssize_t commands                 # number of commands
+    Py_ssize_t size                     # size of the commands in bytes, without large arguments
+    char *p                             # where to write the next command; NULL if there is no room
+    const char *limit                   # the end of the room for commands
+    const char *base                    # p minus the offset of the next command
+    Py_ssize_t at                       # index in the buffer of the next command
+    Py_ssize_t room                     # capacity of ends, rows, places and done
+    Py_ssize_t end                      # end offset of the last command, with large arguments
+    Py_ssize_t covered                  # number of rows covered so far
+    long long *ends
+    long long *rows
+    long long *places
+    long long *done
+
+
+cdef class LaneBuffer:
+    """The commands for one lane that are not in a chunk yet."""
+
+    cdef Buffer out
+    cdef array places                   # 'q': source index of each command; None if equal to rows
+    cdef array done                     # 'q': rows covered up to each command; None for 1, 2, 3...
+    cdef Py_ssize_t rows                # number of rows covered
+
+    def __cinit__(self, Py_ssize_t start_capacity):
+        self.out = Buffer(start_capacity)
+
+    cdef int reserve(self, Cursor *cursor, bint plain) except -1:
+        """Make room for the commands that a cursor counts, and set its pointers."""
+        cdef Buffer out = self.out
+        while out.room < out.commands + cursor.commands:
+            out.grow_marks()
+        if not plain:
+            self.widen()
+            cursor.places = self.places.data.as_longlongs
+            cursor.done = self.done.data.as_longlongs
+        cursor.p = make_room(out, cursor.size + BEHIND)
+        cursor.limit, cursor.room = out.out.end - BEHIND, out.room
+        cursor.ends, cursor.rows = out.ends.data.as_longlongs, out.rows.data.as_longlongs
+        cursor.at, cursor.end, cursor.covered = out.commands, full_size(&out.out), self.rows
+        cursor.base = cursor.p - cursor.end
+        return 0
+
+    cdef int widen(self) except -1:
+        """Extend ``places`` and ``done`` to the capacity of ``ends`` and ``rows``."""
+        cdef Py_ssize_t room = self.out.room, i
+        if self.places is None:
+            done = clone(LONGLONGS, room, False)
+            self.places = clone(LONGLONGS, room, False)
+            self.done = done
+            for i in range(self.out.commands):      # each row so far made one command
+                self.places.data.as_longlongs[i] = self.out.rows.data.as_longlongs[i]
+                self.done.data.as_longlongs[i] = i + 1
+        if len(self.places) < room:
+            resize(self.places, room)
+        if len(self.done) < room:
+            resize(self.done, room)
+        return 0
+
+    cdef void accept(self, const Cursor *cursor) noexcept:
+        """Add the commands that were written through a cursor."""
+        self.out.out.p = cursor.p
+        self.out.commands = cursor.at
+        self.rows = cursor.covered
+
+    cdef Chunk take(self):
+        """Return a chunk of the commands, and empty the buffer."""
+        cdef Py_ssize_t count = self.out.commands
+        cdef Chunk chunk = self.out.take()
+        chunk.places = chunk.rows
+        if self.places is not None:
+            resize(self.places, count)
+            resize(self.done, count)
+            chunk.places, chunk.done = self.places, self.done
+        self.places = self.done = None
+        self.rows = 0
+        return chunk
 
 
 cdef class Router:
@@ -71,12 +157,42 @@ cdef class Router:
         paused: whether the last ``route()`` returned all commands, so that the source may pause.
     """
 
+    cdef list buffers
+    cdef list mergers
+    cdef object merger
+    cdef Py_ssize_t start_bytes         # initial memory of a LaneBuffer
+    cdef short[SLOTS] lanes             # lane of each slot
+    cdef list serving                   # the lanes that have slots
+    cdef Py_ssize_t max_bytes
+    cdef Py_ssize_t full_bytes
+    cdef bint strict                    # whether this is a cluster
+    cdef int keyless                    # in a cluster, the lane of keyless commands; -1 for none
+    cdef tuple refused                  # the arguments of refusal(); None if nothing was refused
+    cdef Chunk refused_in               # the chunk of the refused command
+    cdef Rules rules
+    cdef Cursor *cursors                # for each lane, the cursor for the current chunk
+    cdef short *chosen                  # the lane of each command of a chunk
+    cdef Py_ssize_t room                # capacity, in commands
+    cdef LastRule last
+    cdef char[HEAD_ROOM] head           # the bytes of the last command before its key
+    cdef Py_ssize_t head_size           # 0 if the last key was not argument 1
+    cdef int transaction                # the lane of the open transaction; -1 outside
+    cdef Py_ssize_t begun               # index in the chunk of the transaction's MULTI
+    cdef int of_transaction             # the slot of the transaction's first key, or NO_KEY
+    cdef bint plain                     # whether each row so far made one command
+    cdef readonly bint paused
+    cdef Py_ssize_t start_row
+    cdef bint for_all
+    cdef Py_ssize_t commands            # number of commands in the returned chunks
+    cdef Py_ssize_t rows                # number of rows covered by the returned chunks
+    cdef Py_ssize_t row                 # index of the last copied row
+
     def __cinit__(
         self, int lanes, Py_ssize_t max_bytes, Py_ssize_t full_bytes, merger=None, *,
         of_slots=None, int keyless=-1, Rules rules=None, Py_ssize_t start_row=0,
         bint for_all=True,
     ):
-        self.shares, self.mergers = [], []
+        self.buffers, self.mergers = [], []
         self.merger = merger
         self.max_bytes = max_bytes
         self.full_bytes = full_bytes
@@ -108,28 +224,28 @@ cdef class Router:
 
     cdef int more(self, Py_ssize_t lanes) except -1:
         """Add lanes until there are ``lanes`` lanes."""
-        cdef Part *parts = <Part *>realloc(self.parts, lanes * sizeof(Part))
-        if parts is NULL:
+        cdef Cursor *cursors = <Cursor *>realloc(self.cursors, lanes * sizeof(Cursor))
+        if cursors is NULL:
             raise MemoryError(f"no memory for {lanes:,} lanes")
-        self.parts = parts
-        while len(self.shares) < lanes:
-            self.shares.append(Share(self.start_bytes))
+        self.cursors = cursors
+        while len(self.buffers) < lanes:
+            self.buffers.append(LaneBuffer(self.start_bytes))
             self.mergers.append(None if self.merger is None else self.merger())
         return 0
 
     def remap(self, of_slots):
-        """Change the lane of each slot, and add lanes if needed; all shares must be empty."""
+        """Change the lane of each slot, and add lanes if needed; all buffers must be empty."""
         cdef int slot
-        self.more(max(len(self.shares), max(of_slots) + 1))
+        self.more(max(len(self.buffers), max(of_slots) + 1))
         self.serving = sorted(set(of_slots) - {-1})
-        for slot in set(range(len(self.shares))).difference(self.serving):
-            self.shares[slot] = Share(1)        # a closed lane needs no memory
+        for slot in set(range(len(self.buffers))).difference(self.serving):
+            self.buffers[slot] = LaneBuffer(1)       # a closed lane needs no memory
         for slot in range(SLOTS):
             self.lanes[slot] = of_slots[slot]
         self.head_size = 0
 
     def __dealloc__(self):
-        free(self.parts)
+        free(self.cursors)
         free(self.chosen)
 
     def route(self, Chunk chunk not None):
@@ -161,12 +277,12 @@ cdef class Router:
         cdef const char *key
         cdef long long size
         cdef int lane
-        cdef Part *part
+        cdef Cursor *cursor
         if self.transaction >= 0 or not head_size or chunk.n_references:
             return 0
         if not self.plain or not is_one_each(chunk, self.start_row):
             return 0
-        memset(self.parts, 0, len(self.shares) * sizeof(Part))
+        memset(self.cursors, 0, len(self.buffers) * sizeof(Cursor))
         while i < count:
             end = chunk.data + ends[i]
             if end - start <= head_size or not same_head(start, self.head, head_size):
@@ -175,17 +291,17 @@ cdef class Router:
             lane = self.lanes[key_slot(key, size)]
             if lane < 0:
                 break
-            part = &self.parts[lane]
-            if part.limit - part.p < end - start or part.at == part.room:
+            cursor = &self.cursors[lane]
+            if cursor.limit - cursor.p < end - start or cursor.at == cursor.room:
                 try:
                     self.extend(lane, end - start)
                 except BaseException:
                     self.accept()           # keep the earlier commands
                     raise
-            part.p = put_copy(part.p, start, end - start)
-            at = part.at
-            part.ends[at], part.rows[at] = part.p - part.base, rows[i]
-            part.at = part.covered = at + 1     # each row so far made one command
+            cursor.p = put_copy(cursor.p, start, end - start)
+            at = cursor.at
+            cursor.ends[at], cursor.rows[at] = cursor.p - cursor.base, rows[i]
+            cursor.at = cursor.covered = at + 1     # each row so far made one command
             start = end
             i += 1
         if i:
@@ -194,23 +310,23 @@ cdef class Router:
         return i
 
     cdef int extend(self, int lane, Py_ssize_t size) except -1:
-        """Make room for another command of ``size`` bytes in the share of a lane."""
-        cdef Part *part = &self.parts[lane]
-        cdef Share share = self.shares[lane]
-        cdef Part larger = part[0]
-        if part.p is not NULL:
-            share.accept(part)
+        """Make room for another command of ``size`` bytes in the buffer of a lane."""
+        cdef Cursor *cursor = &self.cursors[lane]
+        cdef LaneBuffer buffer = self.buffers[lane]
+        cdef Cursor larger = cursor[0]
+        if cursor.p is not NULL:
+            buffer.accept(cursor)
         larger.commands, larger.size = 1, size
-        share.reserve(&larger, True)
-        part[0] = larger
+        buffer.reserve(&larger, True)
+        cursor[0] = larger
         return 0
 
     cdef void accept(self) noexcept:
-        """Count the commands written into the shares."""
+        """Count the commands written into the buffers."""
         cdef Py_ssize_t lane
-        for lane in range(len(self.shares)):
-            if self.parts[lane].p is not NULL:
-                (<Share>self.shares[lane]).accept(&self.parts[lane])
+        for lane in range(len(self.buffers)):
+            if self.cursors[lane].p is not NULL:
+                (<LaneBuffer>self.buffers[lane]).accept(&self.cursors[lane])
 
     cdef Py_ssize_t assign(self, Chunk chunk, Py_ssize_t first) except -1:
         """Choose the lanes of the commands from ``first`` onwards.
@@ -225,9 +341,9 @@ cdef class Router:
         cdef const char *end
         cdef long long size
         cdef int lane
-        cdef Part *part
+        cdef Cursor *cursor
         cdef object each
-        memset(self.parts, 0, len(self.shares) * sizeof(Part))
+        memset(self.cursors, 0, len(self.buffers) * sizeof(Cursor))
         if count > self.room:
             free(self.chosen)
             self.room = 0
@@ -252,12 +368,12 @@ cdef class Router:
             self.chosen[i] = <short>lane
             if lane == ALL:
                 for each in self.serving:
-                    self.parts[<int>each].commands += 1
-                    self.parts[<int>each].size += end - start
+                    self.cursors[<int>each].commands += 1
+                    self.cursors[<int>each].size += end - start
             else:
-                part = &self.parts[lane]
-                part.commands += 1
-                part.size += end - start
+                cursor = &self.cursors[lane]
+                cursor.commands += 1
+                cursor.size += end - start
             start = end
         return count
 
@@ -285,17 +401,17 @@ cdef class Router:
         return 0
 
     cdef int copy(self, Chunk chunk, Py_ssize_t first, Py_ssize_t count) except -1:
-        """Copy the commands ``first`` to ``count - 1`` to the shares of their lanes."""
+        """Copy the commands ``first`` to ``count - 1`` to the buffers of their lanes."""
         cdef Py_ssize_t i, extra = 0, lane
         cdef const Reference *large = chunk.references
         cdef const Reference *own
         cdef const char *start = start_of(chunk, first)
         cdef const char *end
         cdef long long *rows = chunk.rows.data.as_longlongs
-        cdef Part *part
-        for lane in range(len(self.shares)):
-            if self.parts[lane].commands:
-                (<Share>self.shares[lane]).reserve(&self.parts[lane], self.plain)
+        cdef Cursor *cursor
+        for lane in range(len(self.buffers)):
+            if self.cursors[lane].commands:
+                (<LaneBuffer>self.buffers[lane]).reserve(&self.cursors[lane], self.plain)
         for i in range(first, count):
             own = large
             end = end_of(chunk, i, &large, &extra)
@@ -306,10 +422,10 @@ cdef class Router:
             elif own is not large:
                 self.put(self.chosen[i], chunk, i, start, end, own, large)
             else:
-                part = &self.parts[self.chosen[i]]
-                part.p = put_copy(part.p, start, end - start)
-                part.end += end - start
-                self.note(part, chunk, i)
+                cursor = &self.cursors[self.chosen[i]]
+                cursor.p = put_copy(cursor.p, start, end - start)
+                cursor.end += end - start
+                self.note(cursor, chunk, i)
             self.row = rows[i]
             start = end
         self.accept()
@@ -319,25 +435,25 @@ cdef class Router:
         self, int lane, Chunk chunk, Py_ssize_t i, const char *start, const char *end,
         const Reference *first, const Reference *large,
     ) except -1:
-        """Copy a command, which may have large arguments, to the share of a lane."""
-        cdef Part *part = &self.parts[lane]
-        cdef Share share = self.shares[lane]
-        share.out.out.p = part.p
-        put_with_large(share.out, chunk.data, start, end, first, large)
-        part.p, part.end = share.out.out.p, full_size(&share.out.out)
-        self.note(part, chunk, i)
+        """Copy a command, which may have large arguments, to the buffer of a lane."""
+        cdef Cursor *cursor = &self.cursors[lane]
+        cdef LaneBuffer buffer = self.buffers[lane]
+        buffer.out.out.p = cursor.p
+        put_with_large(buffer.out, chunk.data, start, end, first, large)
+        cursor.p, cursor.end = buffer.out.out.p, full_size(&buffer.out.out)
+        self.note(cursor, chunk, i)
         return 0
 
-    cdef inline void note(self, Part *part, Chunk chunk, Py_ssize_t i) noexcept:
+    cdef inline void note(self, Cursor *cursor, Chunk chunk, Py_ssize_t i) noexcept:
         """Record the end and the row of a copied command."""
         cdef long long row = chunk.rows.data.as_longlongs[i]
-        part.ends[part.at] = part.end
-        part.rows[part.at] = row
-        part.covered += row - self.row
+        cursor.ends[cursor.at] = cursor.end
+        cursor.rows[cursor.at] = row
+        cursor.covered += row - self.row
         if not self.plain:
-            part.places[part.at] = chunk.first_command + i
-            part.done[part.at] = part.covered
-        part.at += 1
+            cursor.places[cursor.at] = chunk.first_command + i
+            cursor.done[cursor.at] = cursor.covered
+        cursor.at += 1
 
     def flush(self):
         """Return the chunks of all remaining commands."""
@@ -345,13 +461,13 @@ cdef class Router:
 
     cdef list take_chunks(self, bint everything):
         cdef list chunks = []
-        cdef Share share
+        cdef LaneBuffer buffer
         cdef Chunk chunk
         cdef int lane
-        for lane in range(len(self.shares)):
-            share = self.shares[lane]
-            if full_size(&share.out.out) >= (1 if everything else self.max_bytes):
-                chunk = share.take()
+        for lane in range(len(self.buffers)):
+            buffer = self.buffers[lane]
+            if full_size(&buffer.out.out) >= (1 if everything else self.max_bytes):
+                chunk = buffer.take()
                 chunk.lane = lane
                 chunk.first_command, chunk.rows_before = self.commands, self.rows
                 self.commands += len(chunk.ends)
@@ -464,3 +580,13 @@ cdef class Router:
                 return found
             walk.p = end_of(chunk, i, &large, &extra)
         return OPEN if self.strict else found
+
+
+cdef inline bint is_one_each(Chunk chunk, Py_ssize_t start_row) noexcept:
+    """Return whether each row of a chunk makes exactly one command."""
+    cdef long long *rows = chunk.rows.data.as_longlongs
+    cdef long long different = 0
+    cdef Py_ssize_t i, first = start_row + chunk.first_command
+    for i in range(len(chunk.rows)):
+        different |= rows[i] ^ (first + i)
+    return different == 0

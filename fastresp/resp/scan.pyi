@@ -2,7 +2,7 @@ from typing import Self
 
 from typing_extensions import Buffer, disjoint_base
 
-from .incoming import Incoming
+from .grammar import Incoming
 
 @disjoint_base
 class ReplyScanner(Incoming):

@@ -15,6 +15,7 @@ from .grammar cimport (
     TEXT,
     VALUE,
     Form,
+    Incoming,
     form_of,
     integer_end,
     is_integer,
@@ -22,7 +23,6 @@ from .grammar cimport (
     pass_crlf,
     whole_line_end,
 )
-from .incoming cimport Incoming
 
 
 # A number may have any size; only this many bytes are kept.

@@ -15,12 +15,11 @@ from ..encode.chunk_writer import CHUNK_BYTES
 from ..encode.row_key import RowKeys
 from ..encode.template import Template
 from ..outcome.errors import TransportError
-from ..resp.batches import Batcher
 from ..resp.buffer import Chunk
-from ..resp.gather import Gatherer
 from ..resp.merge import Merger
 from ..resp.route import Router
 from ..resp.slots import Rules
+from ..resp.transactions import Batcher, Gatherer
 from ..server.answers import Answers
 from ..server.forks import Inherited, is_own, own
 from ..server.options import PAYLOAD_BYTES, Options

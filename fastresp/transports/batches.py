@@ -8,8 +8,8 @@ from __future__ import annotations
 import bisect
 
 from ..outcome.report import counted
-from ..resp.batches import BatchedChunk
 from ..resp.split import arguments
+from ..resp.transactions import BatchedChunk
 from .causes import TAKEN_OVER, NotMarked, NotRun, TakenOver, remedy_for
 from .resend import ResendingWindow
 from .retries import REFUSED

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastresp import CheckpointError, Template, Writer
-from fastresp.resp.batches import BatchedChunk, Batcher
 from fastresp.resp.merge import Merger
 from fastresp.resp.split import CommandSplitter, arguments
+from fastresp.resp.transactions import BatchedChunk, Batcher
 
 Words = list[bytes]
 PREFIX = b"fence:"

@@ -11,12 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastresp import Template, Writer, pack
-from fastresp.resp.batches import BatchedChunk, Batcher
-from fastresp.resp.gather import Gatherer
 from fastresp.resp.merge import Merger
 from fastresp.resp.route import Router
 from fastresp.resp.slots import SLOTS, Rules, tags
 from fastresp.resp.split import CommandSplitter, arguments
+from fastresp.resp.transactions import BatchedChunk, Batcher, Gatherer
 
 Words = tuple[bytes, ...]
 LARGE = b"v" * 600_000

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from random_replies import REPLIES, bulk, plain
 
 from fastresp import CommandError, ProtocolError
-from fastresp.resp.raw_replies import RawReplies
-from fastresp.resp.read import ReplyReader
+from fastresp.resp.read import RawReplies, ReplyReader
 
 
 def split(pieces: list[bytes]) -> list[Any]:

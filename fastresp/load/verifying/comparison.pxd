@@ -1,4 +1,4 @@
-from ...resp.incoming cimport Incoming
+from ...resp.grammar cimport Incoming
 from .asks cimport Ask, Asks
 from .items cimport Items
 from .statement cimport Item

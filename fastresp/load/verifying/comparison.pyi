@@ -2,7 +2,7 @@ from typing import Self
 
 from typing_extensions import disjoint_base
 
-from ...resp.incoming import Incoming
+from ...resp.grammar import Incoming
 from .asks import Asks
 from .kept import Kept
 

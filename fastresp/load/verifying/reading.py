@@ -15,7 +15,7 @@ from ...replies.cluster_core import ClusterCore
 from ...replies.opening import opening
 from ...replies.reply_core import ReplyCore
 from ...resp.buffer import Chunk
-from ...resp.raw_replies import RawReplies
+from ...resp.read import RawReplies
 from ...server.answers import Answers
 from ...server.settings import Server
 from ...sources.async_chunks import AsyncChunks

@@ -4,6 +4,8 @@ from typing import Self
 from typing_extensions import disjoint_base
 
 from .buffer import Chunk
+from .merge import Merger
+from .slots import Rules
 
 @disjoint_base
 class BatchedChunk(Chunk):
@@ -43,4 +45,23 @@ class Batcher:
         ends: list[int] | None = ...,
         numbers: list[int] | None = ...,
         first: bool = ...,
+    ) -> BatchedChunk: ...
+
+@disjoint_base
+class Gatherer:
+    def __new__(
+        cls,
+        batcher: Batcher,
+        rows: array[int],
+        *,
+        rules: Rules | None = ...,
+        merger: Merger | None = ...,
+        start_row: int = ...,
+    ) -> Self: ...
+    @property
+    def full(self) -> bool: ...
+    def add(self, chunk: Chunk) -> None: ...
+    def flush(self) -> list[BatchedChunk]: ...
+    def finished(
+        self, chunk: Chunk, ends: list[int], numbers: list[int], first: bool
     ) -> BatchedChunk: ...
