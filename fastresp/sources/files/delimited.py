@@ -172,7 +172,7 @@ def _parsing(
         delimiter=dialect.delimiter,
         quote_char=dialect.quote or False,
         double_quote=True,
-        escape_char=False,  # it would also change unquoted fields; see ``quoting``
+        escape_char=False,  # it would also change unquoted fields; see csv_text.pyx
         # Allowing line ends inside quotes costs 1% more CPU time.
         newlines_in_values=bool(dialect.quote),
         ignore_empty_lines=True,

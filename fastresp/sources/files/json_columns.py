@@ -76,7 +76,7 @@ class TypedRows(Rows):
             for column, field in zip(table.columns, self._fields, strict=True)
         ]
         if self._document:
-            split = split_rows(block, [], only=True, documents=True)
+            split = split_rows(block, [], known_only=True, documents=True)
             arrays += strings_of(split, 0, split.rows, [0])
         return Parsed(objects, iter([pa.RecordBatch.from_arrays(arrays, schema=self.schema)]))
 

@@ -16,7 +16,6 @@ import pyarrow as pa
 
 from ...outcome.errors import SourceError
 from .input import Input
-from .json_arrays import fields_of, names_of
 from .json_columns import TypedRows, fitted, nested_item, typed, typed_field
 from .json_rows import (
     DOCUMENT,
@@ -31,7 +30,7 @@ from .json_rows import (
     split_rows,
     strings_of,
 )
-from .json_split import Split
+from .json_split import Split, fields_of, names_of
 from .json_text import ArrayLines, mark_numbers
 from .reading import (
     BLOCK_BYTES,
@@ -130,7 +129,7 @@ class ValueRows(Rows):
         self._line_ends = split.line_ends
         if not split.rows:
             return None
-        self._unseen.difference_update(split.seen())
+        self._unseen.difference_update(split.names_in_rows())
         if self._unseen and not self._later and not self._every:
             self._every, self._has_fields = True, False  # so that an error can list all columns
             split = self._split(block)
@@ -163,8 +162,8 @@ class ValueRows(Rows):
             block,
             list(self._known) if every else self._needed(),
             nested=self._wanted.structured,
-            only=not (every or self._wanted.pairs or self._wanted.positions),
-            every=every,
+            known_only=not (every or self._wanted.pairs or self._wanted.positions),
+            all_names=every,
             fields=self._has_fields,
             documents=self._wanted.document,
             explain=not self._bad.skip,
@@ -178,13 +177,13 @@ class ValueRows(Rows):
     def _names(self, split: Split) -> list[str]:
         """Return the columns of the rows so far, and remember them for the next block."""
         first = len(self._known) < self._wanted.positions
-        for name in split.names if self._every or first else split.seen():
+        for name in split.names if self._every or first else split.names_in_rows():
             self._known.setdefault(name, pa.string())
         if self._every:
             return list(split.names)
         names = [name for name in self._needed() if name in self._known]
         if len(self._known) < MAX_KNOWN:
-            for name in split.others(MAX_KNOWN):
+            for name in split.unknown_names(MAX_KNOWN):
                 self._known.setdefault(name, pa.string())
         return names
 
@@ -334,7 +333,7 @@ def _objects(split: Split, need: Need) -> pa.Array:
 
 
 def _maps(validity: pa.Buffer | None, objects: list[bytes | None], need: Need) -> pa.Array:
-    split = split_rows(_joined(objects), [], only=False, fields=True, documents=False)
+    split = split_rows(_joined(objects), [], known_only=False, fields=True, documents=False)
     if split.has_objects or split.has_lists:
         raise nested_item(need, "an object" if split.has_objects else "a list")
     pairs = _fields(split, 0, split.rows, [])
@@ -351,7 +350,7 @@ def _column(lines: bytes, name: str) -> tuple[pa.Buffer | None, list[bytes | Non
 
     A value that is not a JSON string begins with MARK.
     """
-    split = split_rows(lines, [name], only=True, fields=False, documents=False)
+    split = split_rows(lines, [name], known_only=True, fields=False, documents=False)
     column = next(strings_of(split, 0, split.rows, [1]))
     marked = pa.Array.from_buffers(pa.binary(), len(column), column.buffers())
     return column.buffers()[0], marked.to_pylist()

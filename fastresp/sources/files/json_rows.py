@@ -13,8 +13,7 @@ from pyarrow import json
 
 from ...outcome.errors import SourceError
 from ...outcome.messages import Hint, Message, message_of
-from .json_arrays import columns_of
-from .json_split import Split
+from .json_split import Split, columns_of
 from .json_text import WRONG_ENCODING, mark_numbers
 from .reading import BLOCK_BYTES, Reading
 
@@ -209,8 +208,8 @@ def split_rows(
     known: list[str],
     *,
     nested: Iterable[str] = (),
-    only: bool,
-    every: bool = False,
+    known_only: bool,
+    all_names: bool = False,
     fields: bool = False,
     documents: bool,
     explain: bool = True,
@@ -229,15 +228,15 @@ def split_rows(
         MAX_DEPTH,
         known,
         nested=nested,
-        only=only,
-        every=every,
+        known_only=known_only,
+        all_names=all_names,
         fields=fields,
         documents=documents,
     )
     if split.fault is None:
         return split
-    if split.twice is not None:
-        raise SourceError(f"the key {split.twice!r} is duplicated in an object; remove one")
+    if split.duplicate_key is not None:
+        raise SourceError(f"the key {split.duplicate_key!r} is duplicated in an object; remove one")
     if explain and not split.fault:
         marked = mark_numbers(block, MAX_DEPTH)[0]
         read_marked(marked, options_of(pa.schema([]), "ignore"))  # raises its own error
@@ -247,9 +246,9 @@ def split_rows(
 def strings_of(split: Split, first: int, last: int, columns: list[int]) -> Iterator[pa.Array]:
     """Yield columns of strings for some rows; column 0 has the whole rows."""
     rows = last - first
-    memory, places = columns_of(split, first, last, columns)
+    memory, positions = columns_of(split, first, last, columns)
     buffer = pa.py_buffer(memory)
-    for column, (nulls, bits, offsets, text, end) in zip(columns, places, strict=True):
+    for column, (nulls, bits, offsets, text, end) in zip(columns, positions, strict=True):
         validity = buffer.slice(bits, offsets - bits) if nulls else None
         kind = pa.binary() if column == 0 else pa.string()
         buffers = [validity, buffer.slice(offsets, text - offsets), buffer.slice(text, end - text)]

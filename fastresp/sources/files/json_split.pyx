@@ -1,40 +1,40 @@
 # cython: language_level=3, cdivision=True, boundscheck=False, wraparound=False
-"""Split rows of JSON into columns.
+"""Split rows of JSON into values, and copy them into columns of Arrow.
 
 The time for a row depends on the row's own fields, not on the number of columns.
 """
 
 cimport cython
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from libc.stdint cimport uint32_t, uint64_t
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcmp, memcpy, memset
 
 from ...encode.columns.as_json cimport character_size
 from ...encode.payload.hashed cimport hashed
-from .json_nested cimport (
+from ...resp.out cimport put_copy
+from .json_text cimport (
     BROKEN,
+    BYTES,
+    DIGIT,
+    DUPLICATE_KEY,
     FINE,
+    LITERAL,
     NO_MEMORY,
     NOT_JSON,
     NOT_LITERAL,
     NOT_UTF8,
-    TWICE,
-    Fault,
-    Text,
-    flatten,
-    unescape,
-)
-from .json_text cimport (
-    BYTES,
-    DIGIT,
-    LITERAL,
     OPEN,
     SPACE,
+    Fault,
+    Keys,
+    Text,
     end_of_literal,
     end_of_number,
     ends_value,
+    flatten,
     is_null,
+    unescape,
 )
 
 from json import loads
@@ -43,10 +43,52 @@ from ...outcome.errors import SourceError
 from .json_text import WRONG_ENCODING
 
 cdef enum:
-    MARKED = 0xFF               # MARK of json_text
+    MARK_BIT = 1 << 30          # a bit of Value.column
+    MARKED = 0xFF               # MARK of json_text: the value is not a JSON string
     MAX_COLUMNS = 1 << 30
     MAX_BYTES = 0x7FFFFFFF     # Arrow's offsets are signed and have 32 bits
     FIRST_ROOM = 1 << 10
+
+
+cdef struct Value:
+    const char *text            # NULL if the value is null
+    uint32_t size
+    uint32_t column             # number of the column; MARK_BIT is set unless the value is a string
+
+
+cdef struct Column:
+    const char *name
+    Py_ssize_t name_size
+    uint64_t hash
+    bint plain                  # the name needs no escapes in JSON
+    bint nested                 # the values are written to ``lines``
+    bint left_out               # the values are only in the whole row
+    Py_ssize_t next             # the column that followed when this column was last read
+    Py_ssize_t row              # the last row with this column; -1 if no row has it
+    Py_ssize_t count, size      # number of non-null values in the last batch, and bytes of text
+    # In the current batch:
+    bint chosen                 # False between batches
+    uint8_t *validity           # NULL if no value is null
+    int32_t *offsets
+    char *text
+    Py_ssize_t filled           # index of the last offset that is set
+
+
+cdef inline void add_size(Column *column, Value *value) noexcept nogil:
+    """Count a value of a column."""
+    column.count += value.text is not NULL
+    column.size += value.size + (value.column >= MARK_BIT)
+
+
+# Where the next field of a row is written.
+cdef struct Fields:
+    int32_t count               # number of earlier fields
+    Py_ssize_t nulls            # number of nulls among the earlier fields
+    int32_t *numbers
+    uint8_t *validity
+    int32_t *offsets
+    char *text
+
 
 # Whether a string continues after this byte, without an escape.
 cdef bint[256] PLAIN
@@ -71,28 +113,52 @@ cdef class Split:
         max_depth: maximum nesting of objects and arrays, less than 256.
         known: the names of the known columns.
         nested: the names of the columns whose values are returned by ``nested_lines()``.
-        only: whether to leave out unknown columns. In that case, unless ``documents`` is set, the
-            keys of unknown columns may be duplicated.
-        every: whether ``names`` includes unknown columns.
+        known_only: whether to leave out unknown columns. In that case, unless ``documents`` is set,
+            the keys of unknown columns may be duplicated.
+        all_names: whether ``names`` includes unknown columns.
         fields: whether all values, including nested values, are wanted as fields of rows.
         documents: whether there is a column of whole rows.
 
     Attributes:
         fault: the message about a bad row; "" if Arrow's parser has the message, None if no row
             is bad.
-        twice: the duplicate key of a bad row; None if no row has a duplicate key.
+        duplicate_key: the duplicate key of a bad row; None if no row has a duplicate key.
         rows: number of objects.
         line_ends: number of line ends.
-        names: the names of the columns: known names, then, if ``every``, unknown names.
+        names: the names of the columns: known names, then, if ``all_names``, unknown names.
         has_objects, has_lists: whether a value is an object or a list.
 
     Raises:
         SourceError: the block is too large, or a key is not UTF-8.
     """
 
+    cdef readonly str fault, duplicate_key
+    cdef readonly Py_ssize_t rows, line_ends
+    cdef readonly list names
+    cdef readonly bint has_objects, has_lists
+    cdef bytes block
+    cdef list name_bytes        # keeps the names of nested and known columns in memory
+    cdef Value *nested          # the names of nested columns
+    cdef Py_ssize_t n_nested, n_known
+    cdef bint known_only, fields, documents
+    cdef Py_ssize_t max_depth
+    cdef Column *columns        # the first is the column of whole rows
+    cdef Py_ssize_t n_columns, room_of_columns
+    cdef uint32_t *slots        # a hash table: numbers of columns, or 0
+    cdef Py_ssize_t n_slots
+    cdef Value *values
+    cdef Py_ssize_t n_values, room_of_values
+    cdef Py_ssize_t *starts     # index of the first value of each row
+    cdef Py_ssize_t room_of_rows
+    cdef char *texts            # text of values that differs from the block
+    cdef char *lines            # JSON lines with the nested values
+    cdef char *lines_end
+    cdef Keys keys              # keys of nested objects
+    cdef Py_ssize_t duplicate       # the column of a duplicate key; 0 for a nested key
+
     def __cinit__(
-        self, bytes block not None, Py_ssize_t max_depth, list known, *, nested, bint only,
-        bint every, bint fields, bint documents,
+        self, bytes block not None, Py_ssize_t max_depth, list known, *, nested, bint known_only,
+        bint all_names, bint fields, bint documents,
     ):
         cdef Py_ssize_t size = PyBytes_GET_SIZE(block)
         cdef Text text
@@ -100,19 +166,19 @@ cdef class Split:
         cdef Py_ssize_t i
         if size > MAX_BYTES:
             raise SourceError(f"a row has more than {MAX_BYTES:,} bytes; split it")
-        self.block, self.most = block, max_depth - 1
-        self.only, self.fields, self.documents = only, fields, documents
-        self.kept = [name.encode() for name in [*nested, "", *known]]
+        self.block, self.max_depth = block, max_depth - 1
+        self.known_only, self.fields, self.documents = known_only, fields, documents
+        self.name_bytes = [name.encode() for name in [*nested, "", *known]]
         self.n_nested, self.n_known = len(nested), len(known)
         self.nested = <Value *>malloc(self.n_nested * sizeof(Value) + 1)
         self.texts = <char *>malloc(size + 1)
         self.lines = self.lines_end = <char *>malloc(size + 4 if nested else 1)
         if self.nested is NULL or self.texts is NULL or self.lines is NULL:
             raise MemoryError
-        for i, name in enumerate(self.kept):
+        for i, name in enumerate(self.name_bytes):
             if i < self.n_nested:
                 self.nested[i].text, self.nested[i].size = name, PyBytes_GET_SIZE(name)
-            elif self.add(name, PyBytes_GET_SIZE(name)) < 0:
+            elif self.add_column(name, PyBytes_GET_SIZE(name)) < 0:
                 raise MemoryError
         text.p = PyBytes_AS_STRING(block)
         text.end, text.out = text.p + size, self.texts
@@ -126,9 +192,9 @@ cdef class Split:
             self.fault = "an object, a list or a literal is not valid JSON; fix it"
         elif fault:
             self.fault = ""
-            self.twice = self.repeated() if fault == TWICE else None
+            self.duplicate_key = self.duplicate_name() if fault == DUPLICATE_KEY else None
         else:
-            self.names = [*known, *self.others(self.n_columns if every else 0)]
+            self.names = [*known, *self.unknown_names(self.n_columns if all_names else 0)]
 
     def __dealloc__(self):
         free(self.nested)
@@ -143,20 +209,20 @@ cdef class Split:
     cdef str name(self, Py_ssize_t i):
         return self.columns[i].name[:self.columns[i].name_size].decode()
 
-    cdef str repeated(self):
+    cdef str duplicate_name(self):
         """Return the duplicate key."""
-        if self.again:
-            return self.name(self.again)
-        return loads(self.keys.again.text[:self.keys.again.size])
+        if self.duplicate:
+            return self.name(self.duplicate)
+        return loads(self.keys.duplicate.text[:self.keys.duplicate.size])
 
-    def seen(self):
+    def names_in_rows(self):
         """Return the names that occur in any row."""
         return [name for i, name in enumerate(self.names, 1) if self.columns[i].row >= 0]
 
-    def others(self, Py_ssize_t most):
-        """Return the names of the first ``most`` unknown columns."""
+    def unknown_names(self, Py_ssize_t limit):
+        """Return the names of the first ``limit`` unknown columns."""
         cdef Py_ssize_t i, first = self.n_known + 1
-        return [self.name(i) for i in range(first, min(first + most, self.n_columns))]
+        return [self.name(i) for i in range(first, min(first + limit, self.n_columns))]
 
     def nested_lines(self):
         """Return JSON lines with the nested values: an object for each row."""
@@ -239,8 +305,8 @@ cdef class Split:
         if i:
             self.columns[before[0]].next = i
             if column.row == self.rows:
-                self.again = i
-                return TWICE
+                self.duplicate = i
+                return DUPLICATE_KEY
             column.row = self.rows
             before[0] = i
         skip_spaces(t)
@@ -260,7 +326,7 @@ cdef class Split:
         fault = read_string(t, &name, &size)
         if fault:
             return fault
-        i[0] = self.find(name, size)
+        i[0] = self.find_column(name, size)
         return <Fault>-i[0] if i[0] < 0 else FINE
 
     cdef Fault read_value(self, Text *t, Py_ssize_t i, const char *start) noexcept nogil:
@@ -272,7 +338,7 @@ cdef class Split:
         cdef unsigned char kind = BYTES[<unsigned char>text[0]]
         cdef Column *column = &self.columns[i]
         cdef bint nested = column.nested
-        cdef bint kept = i and (self.fields or not nested) and not column.left_out
+        cdef bint stored = i and (self.fields or not nested) and not column.left_out
         cdef Fault fault
         if text[0] == c'"':
             fault = read_string(t, &text, &size)
@@ -284,13 +350,13 @@ cdef class Split:
             else:
                 self.has_lists = True
             self.keys.n = 0
-            fault = flatten(t, self.most, &self.keys if i else NULL)
+            fault = flatten(t, self.max_depth, &self.keys if i else NULL)
             if fault == FINE and not ends_value(t.p, t.end):
                 fault = NOT_JSON
             if fault:
                 return BROKEN if fault == NOT_JSON and nested else fault
             text, size = out, t.out - out
-            if not kept:
+            if not stored:
                 t.out = out
             i |= MARK_BIT
         elif is_null(text, t.end):
@@ -308,7 +374,7 @@ cdef class Split:
             t.p = stop
             size = stop - text
             i |= MARK_BIT
-        if kept and not self.put_value(column, i, text, size):
+        if stored and not self.put_value(column, i, text, size):
             return NO_MEMORY
         if nested:
             if (self.lines_end - 1)[0] != c'{':
@@ -337,7 +403,7 @@ cdef class Split:
 
     # The table of columns.
 
-    cdef Py_ssize_t find(self, const char *name, Py_ssize_t size) noexcept nogil:
+    cdef Py_ssize_t find_column(self, const char *name, Py_ssize_t size) noexcept nogil:
         """Find or add the column of a name; 0 if it is left out, a negated Fault on failure."""
         cdef uint64_t hash = hashed(name, size)
         cdef Py_ssize_t i, slot = hash & (self.n_slots - 1)
@@ -349,16 +415,16 @@ cdef class Split:
             ):
                 return self.slots[slot]
             slot = slot + 1 & (self.n_slots - 1)
-        if self.only and not self.documents:
+        if self.known_only and not self.documents:
             return 0
         if not is_utf8(name, size):
             return -<Py_ssize_t>NOT_UTF8
-        i = self.add(name, size)
+        i = self.add_column(name, size)
         if i > 0:
-            self.columns[i].left_out = self.only
+            self.columns[i].left_out = self.known_only
         return i
 
-    cdef Py_ssize_t add(self, const char *name, Py_ssize_t size) noexcept nogil:
+    cdef Py_ssize_t add_column(self, const char *name, Py_ssize_t size) noexcept nogil:
         """Add a column, and return its number; the negated Fault if out of memory."""
         cdef Py_ssize_t i = self.n_columns, k
         cdef Column *column
@@ -376,10 +442,10 @@ cdef class Split:
             if self.nested[k].size == size and memcmp(self.nested[k].text, name, size) == 0:
                 column.nested = True
         if i:
-            self.place(i)
+            self.add_slot(i)
         return i
 
-    cdef void place(self, Py_ssize_t i) noexcept nogil:
+    cdef void add_slot(self, Py_ssize_t i) noexcept nogil:
         """Put a column into the hash table."""
         cdef Py_ssize_t slot = self.columns[i].hash & (self.n_slots - 1)
         while self.slots[slot]:
@@ -400,7 +466,7 @@ cdef class Split:
         self.slots, self.n_slots, self.room_of_columns = <uint32_t *>slots, 2 * room, room
         memset(slots, 0, self.n_slots * sizeof(uint32_t))
         for i in range(1, self.n_columns):
-            self.place(i)
+            self.add_slot(i)
         return True
 
     cdef bint grow_values(self) noexcept nogil:
@@ -452,3 +518,195 @@ cdef inline Fault read_string(Text *t, const char **text, Py_ssize_t *size) noex
     fault = unescape(t)
     text[0], size[0] = out, t.out - out
     return fault
+
+
+# Values as columns, with the memory layout of Arrow.
+
+
+cdef inline Py_ssize_t start(Split split, Py_ssize_t row) noexcept nogil:
+    """Return the index of a row's first value."""
+    return split.starts[row] if row < split.rows else split.n_values
+
+
+cdef inline Column *column_of(Split split, Py_ssize_t i) noexcept nogil:
+    """Return the column of a value."""
+    return &split.columns[split.values[i].column & ~MARK_BIT]
+
+
+def columns_of(Split split, Py_ssize_t first, Py_ssize_t last, list columns):
+    """Return columns of strings for some rows, in the memory layout of Arrow.
+
+    Args:
+        first, last: the range of rows; ``last`` is excluded.
+        columns: column numbers: 0 for whole rows; names begin at 1.
+
+    Returns:
+        The memory, and a tuple for each column: the number of nulls; the positions in the memory at
+        which the validity bitmap (-1 if there are no nulls), the offsets and the text start; and
+        the position at which the text ends.
+    """
+    cdef Py_ssize_t i, size = 0, rows = last - first
+    cdef Py_ssize_t bits = aligned((rows + 7) // 8), ends = aligned((rows + 1) * 4)
+    cdef Column *column
+    cdef bytes memory
+    cdef char *base
+    cdef list positions = []
+    for i in columns:
+        column = &split.columns[i]
+        column.chosen, column.filled = True, 0
+        if rows < split.rows:
+            column.count = column.size = 0
+    for i in range(start(split, first), start(split, last) if rows < split.rows else 0):
+        if column_of(split, i).chosen:
+            add_size(column_of(split, i), &split.values[i])
+    for i in columns:
+        column = &split.columns[i]
+        size += (bits if column.count < rows else 0) + ends + aligned(column.size)
+    memory = PyBytes_FromStringAndSize(NULL, size)
+    base = PyBytes_AS_STRING(memory)
+    size = 0
+    for i in columns:
+        column = &split.columns[i]
+        column.validity = NULL
+        position = -1
+        if column.count < rows:
+            column.validity, position = <uint8_t *>base + size, size
+            size += bits
+        column.offsets = <int32_t *>(base + size)
+        column.text = base + size + ends
+        positions.append((
+            rows - column.count, position, size, size + ends, size + ends + column.size
+        ))
+        size += ends + aligned(column.size)
+        column.offsets[0] = 0
+        if column.validity is not NULL:
+            memset(column.validity, 0, bits)
+    with nogil:
+        for i in range(rows):
+            copy_row(split, start(split, first + i), start(split, first + i + 1), i)
+    for i in columns:
+        fill(&split.columns[i], rows)
+        split.columns[i].chosen = False
+    return memory, positions
+
+
+def fields_of(Split split, Py_ssize_t first, Py_ssize_t last, list left_out):
+    """Return the fields of some rows, in the memory layout of Arrow.
+
+    Args:
+        first, last: the range of rows; ``last`` is excluded.
+        left_out: the numbers of the columns whose values are left out.
+
+    Returns:
+        The memory, and a tuple: the number of fields; the number of nulls; the positions in the
+        memory at which the name numbers, the validity bitmap, the offsets and the text of the
+        values start; and the position at which the text ends. The memory begins with the offsets
+        of the rows.
+    """
+    cdef Py_ssize_t i, rows = last - first
+    # The maximum: some values may be left out. All text is part of the block, except for MARK.
+    cdef Py_ssize_t most = start(split, last) - start(split, first)
+    cdef Py_ssize_t keys = aligned((rows + 1) * 4), bits = keys + aligned(most * 4)
+    cdef Py_ssize_t ends = bits + aligned((most + 7) // 8), text = ends + aligned((most + 1) * 4)
+    cdef bytes memory = PyBytes_FromStringAndSize(NULL, text + PyBytes_GET_SIZE(split.block))
+    cdef char *base = PyBytes_AS_STRING(memory)
+    cdef int32_t *rows_end = <int32_t *>base
+    cdef Fields out
+    memset(base + bits, 0, ends - bits)
+    out.count = out.nulls = 0
+    out.numbers, out.validity = <int32_t *>(base + keys), <uint8_t *>base + bits
+    out.offsets, out.text = <int32_t *>(base + ends), base + text
+    out.offsets[0] = rows_end[0] = 0
+    for i in [0, *left_out]:
+        split.columns[i].chosen = True
+    with nogil:
+        for i in range(rows):
+            add_fields(split, start(split, first + i), start(split, first + i + 1), &out)
+            rows_end[i + 1] = out.count
+    for i in [0, *left_out]:
+        split.columns[i].chosen = False
+    return memory, (out.count, out.nulls, keys, bits, ends, text, out.text - base)
+
+
+def names_of(Split split):
+    """Return the offsets (32 bits each) and the text of the names of all columns."""
+    cdef Py_ssize_t i, size = 0, n = split.n_columns - 1
+    cdef bytes offsets = PyBytes_FromStringAndSize(NULL, (n + 1) * 4)
+    cdef int32_t *ends = <int32_t *>PyBytes_AS_STRING(offsets)
+    ends[0] = 0
+    for i in range(n):
+        size += split.columns[i + 1].name_size
+        ends[i + 1] = <int32_t>size
+    cdef bytes text = PyBytes_FromStringAndSize(NULL, size)
+    for i in range(n):
+        memcpy(
+            PyBytes_AS_STRING(text) + ends[i], split.columns[i + 1].name,
+            split.columns[i + 1].name_size,
+        )
+    return offsets, text
+
+
+cdef inline void add_fields(
+    Split split, Py_ssize_t first, Py_ssize_t last, Fields *out
+) noexcept nogil:
+    """Append the values of a row, and the numbers of their names."""
+    cdef Py_ssize_t i
+    cdef int32_t count = out.count
+    cdef Value *value
+    for i in range(first, last):
+        value = &split.values[i]
+        if column_of(split, i).chosen:
+            continue
+        out.numbers[count] = <int32_t>(value.column & ~MARK_BIT) - 1
+        if value.text is NULL:
+            out.nulls += 1
+        else:
+            out.validity[count >> 3] |= 1 << (count & 7)
+        out.offsets[count + 1] = <int32_t>(
+            out.offsets[count] + value.size + (value.column >= MARK_BIT)
+        )
+        if value.column >= MARK_BIT:
+            out.text[0] = <char>MARKED
+            out.text += 1
+        out.text = put_copy(out.text, value.text, value.size)
+        count += 1
+    out.count = count
+
+
+cdef inline void copy_row(
+    Split split, Py_ssize_t first, Py_ssize_t last, Py_ssize_t row
+) noexcept nogil:
+    """Copy the values of a row into their columns."""
+    cdef Py_ssize_t i
+    cdef Column *column
+    cdef Value *value
+    for i in range(first, last):
+        value = &split.values[i]
+        column = column_of(split, i)
+        if not column.chosen or value.text is NULL:
+            continue
+        if column.filled < row:
+            fill(column, row)
+        if column.validity is not NULL:
+            column.validity[row >> 3] |= 1 << (row & 7)
+        if value.column >= MARK_BIT:
+            column.text[0] = <char>MARKED
+            column.text += 1
+        column.text = put_copy(column.text, value.text, value.size)
+        column.filled = row + 1
+        column.offsets[row + 1] = <int32_t>(
+            column.offsets[row] + value.size + (value.column >= MARK_BIT)
+        )
+
+
+cdef inline Py_ssize_t aligned(Py_ssize_t size) noexcept nogil:
+    """Return a size rounded up to a multiple of 8, the alignment of Arrow's buffers."""
+    return (size + 7) & ~7
+
+
+cdef inline void fill(Column *column, Py_ssize_t row) noexcept nogil:
+    """Set the missing offsets up to a row, for null values."""
+    cdef int32_t end = column.offsets[column.filled]
+    while column.filled < row:
+        column.filled += 1
+        column.offsets[column.filled] = end

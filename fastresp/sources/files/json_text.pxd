@@ -1,6 +1,8 @@
-"""Classes of bytes in JSON, and functions that find the end of a number or literal."""
+"""Text of JSON: classes of bytes, the ends of numbers and literals, nested values as text."""
 
 from libc.string cimport memcmp
+
+from ...encode.columns.as_json cimport Key
 
 cdef enum Byte:
     OTHER
@@ -14,6 +16,38 @@ cdef enum Byte:
     NO_TEXT
 
 cdef unsigned char[256] BYTES
+
+cdef enum Fault:
+    FINE
+    BROKEN              # Arrow's parser has the message
+    NOT_JSON            # an object or a list is invalid
+    NOT_LITERAL
+    NOT_NUMBER
+    NOT_UTF8
+    DUPLICATE_KEY
+    TOO_DEEP
+    NO_OBJECT
+    SECOND_OBJECT
+    LINE_ENDS
+    NO_MEMORY
+
+
+# Input text, and output text, which is never longer than the input.
+cdef struct Text:
+    const char *p
+    const char *end     # the end of the input, where a NUL follows
+    char *out
+
+
+# The keys of the open objects, and a duplicate key. The owner must free() ``keys``.
+cdef struct Keys:
+    Key *keys
+    Py_ssize_t n, room
+    const Key *duplicate
+
+
+cdef Fault unescape(Text *t) noexcept nogil
+cdef Fault flatten(Text *t, Py_ssize_t most, Keys *keys) noexcept nogil
 
 
 cdef inline bint ends_value(const char *p, const char *end) noexcept nogil:

@@ -13,10 +13,10 @@ from typing import Any
 from ...outcome.errors import EncodeError, ProtocolError
 from ...resp.grammar import BULK_BYTES
 from ...resp.split import CommandSplitter
+from .csv_text import RowLines
 from .input import Input, Watch
 from .json_text import ArrayLines
 from .reading import BLOCK_BYTES, FileOptions, Reading, line_blocks
-from .row_lines import RowLines
 
 __all__ = ["lines_of_commands", "lines_of_items", "lines_of_resp", "lines_of_rows"]
 

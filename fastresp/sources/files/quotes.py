@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from ...outcome.errors import SourceError
 from ...outcome.messages import Hint, Message
+from .csv_text import Quotes
 from .input import Input
-from .quoting import Quotes
 from .reading import BLOCK_BYTES, Converted, FileOptions
 
 __all__ = ["CheckedText", "Dialect", "dialect_of"]

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from fastresp.sources.files.quoting import Quotes
+from fastresp.sources.files.csv_text import Quotes
 
 # The text with escapes replaced, the line of a wrong field, whether it has a backslash, and the
 # line of an unclosed quote.

@@ -1,4 +1,19 @@
+from typing import final
+
 from typing_extensions import disjoint_base
+
+@final
+class Quotes:
+    lines: int
+    opened: int
+    size: int
+    fault: int
+    backslash: bool
+    def __new__(
+        cls, delimiter: bytes, quote: bytes, escape: bytes, returns: bool = False
+    ) -> Quotes: ...
+    def feed(self, block: bytes) -> bytes: ...
+    def finish(self) -> bytes: ...
 
 @disjoint_base
 class RowLines:

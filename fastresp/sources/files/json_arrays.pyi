@@ -1,9 +1,0 @@
-from .json_split import Split
-
-def columns_of(
-    split: Split, first: int, last: int, columns: list[int]
-) -> tuple[bytes, list[tuple[int, int, int, int, int]]]: ...
-def fields_of(
-    split: Split, first: int, last: int, left_out: list[int]
-) -> tuple[bytes, tuple[int, int, int, int, int, int, int]]: ...
-def names_of(split: Split) -> tuple[bytes, bytes]: ...
