@@ -212,5 +212,23 @@ def like(stream: Any, file: int, mode: str) -> io.TextIOWrapper:
     )  # fmt: skip
 
 
+def end(code: int) -> None:
+    """End this process as Python does, but free no objects, which takes 0.07 s of CPU time."""
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except (AttributeError, OSError, ValueError):
+        sys.exit(code)  # Python reports it
+    ctypes.PyDLL(None).exit(code)  # libraries end their threads
+
+
 if __name__ == "__main__":
-    serve(socket.socket(fileno=int(sys.argv[1])))
+    try:
+        serve(socket.socket(fileno=int(sys.argv[1])))
+    except SystemExit as ended:
+        if isinstance(ended.code, int | None):
+            end(ended.code or 0)
+        raise
+    end(0)
