@@ -11,8 +11,7 @@ import warnings
 warnings.filterwarnings("error", r"(?s).*global interpreter lock.*module 'fastresp", RuntimeWarning)
 
 import fastresp
-from fastresp.server.local_server import LocalServer
-from fastresp.server.programs import find_program
+from fastresp.server.local_server import LocalServer, find_program
 
 ROWS = [{"id": number, "name": f"user {number}", "score": number / 8} for number in range(10_000)]
 

@@ -57,8 +57,7 @@ from fastresp.cli.demo.generators import (
     by_named_format,
     by_text_substitution,
 )
-from fastresp.server.local_server import LocalServer
-from fastresp.server.programs import need_program
+from fastresp.server.local_server import LocalServer, need_program
 
 OPERATIONS = 100_000
 DIVISOR = 1_000

@@ -43,7 +43,7 @@ from turns import arguments, finish, show
 from fastresp import TransportError, mass_insert
 from fastresp.cli.demo.generators import PAYLOAD
 from fastresp.cli.demo.methods import Workbench
-from fastresp.server.programs import find_program
+from fastresp.server.local_server import find_program
 
 BENCHMARK = "redis-benchmark"
 MISSING = (

@@ -35,7 +35,7 @@ from pathlib import Path
 import psutil
 from results import load, merged, missing_path, save
 
-from fastresp.server.programs import find_program
+from fastresp.server.local_server import find_program
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"

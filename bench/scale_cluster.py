@@ -36,7 +36,7 @@ from turns import cpu_seconds, show
 
 from fastresp import dump
 from fastresp.resp.slots import SLOTS
-from fastresp.server.programs import find_program
+from fastresp.server.local_server import find_program
 
 sys.path.append(str(Path(__file__).parent.parent / "tests" / "support"))
 

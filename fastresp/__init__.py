@@ -28,8 +28,7 @@ if TYPE_CHECKING:
         TransportError,
         TransportTimeout,
     )
-    from .outcome.index_state import IndexState
-    from .outcome.report import Report
+    from .outcome.report import IndexState, Report
     from .replies.arrow_out import StringColumn
     from .replies.fetch_hashes import Hashes, fetch_hashes
     from .replies.iter_replies import execute, iter_replies
@@ -105,8 +104,7 @@ MODULES = {
     "outcome.errors": "CheckpointError CommandError DecodeError EncodeError FastrespError "
     "LeaseError LoadErrors ProtocolError PushError SourceError TemplateError TransportError "
     "TransportTimeout",
-    "outcome.index_state": "IndexState",
-    "outcome.report": "Report",
+    "outcome.report": "IndexState Report",
     "replies.arrow_out": "StringColumn",
     "replies.fetch_hashes": "Hashes fetch_hashes",
     "replies.iter_replies": "execute iter_replies",

@@ -21,8 +21,7 @@ from .replies.arrow_out import StringBatch
 from .replies.fetch_hashes import BATCH_ROWS, Keys
 from .replies.iter_replies import one_command, one_reply, reply_core, replying
 from .replies.key_pattern import Found
-from .server.options import MaxErrors, Metrics, Nulls, Options, Progress, Rejects
-from .server.rate import RateLimit
+from .server.options import MaxErrors, Metrics, Nulls, Options, Progress, RateLimit, Rejects
 from .server.settings import Server, ServerLike
 from .sources.async_chunks import AsyncChunks
 from .sources.chunks import Chunks

@@ -20,8 +20,7 @@ from redis.connection import CacheProxyConnection
 from redis.retry import Retry
 
 from fastresp.redis_py import CommandPacker, fast, speed_up
-from fastresp.server.local_server import LocalServer
-from fastresp.server.programs import find_program
+from fastresp.server.local_server import LocalServer, find_program
 
 
 def use(client: Any) -> None:

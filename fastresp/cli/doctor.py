@@ -29,9 +29,9 @@ from ..doctor import (
     doctor,
     watch,
 )
-from ..doctor.cluster_rules import names
+from ..doctor.cluster import names
 from ..doctor.measure import PIPELINE
-from ..outcome.excerpts import visible
+from ..outcome.messages import visible
 from ..outcome.report import counted, size_text
 from . import options
 from .command_line import argument, command, option

@@ -70,7 +70,7 @@ def say(text: str, *, failed: bool = False) -> None:
         return
     if sys.stderr is None:
         return
-    from ..outcome.excerpts import visible  # not at the start: --help does not need it
+    from ..outcome.messages import visible  # not at the start: --help does not need it
 
     prefix = "fastresp: " if failed else ""
     with suppress(OSError):  # the disk is full, or the reader has closed stderr

@@ -14,8 +14,8 @@ from typing import Any, Self
 from ..load.progress import fraction_done, known_rows
 from ..load.verifying.report import VerifyReport
 from ..load.watching import Observer, Watch
-from ..outcome.error_reply import CommandError
-from ..outcome.excerpts import shown_argument
+from ..outcome.command_error import CommandError
+from ..outcome.messages import shown_argument
 from ..outcome.passwords import masked
 from ..outcome.report import Report
 from ..resp.key_positions import POSITIONS

@@ -10,8 +10,7 @@ import click
 
 from ..load.dump import dump
 from ..outcome.errors import ProtocolError
-from ..outcome.excerpts import visible
-from ..outcome.messages import message_of
+from ..outcome.messages import message_of, visible
 from ..sources.files import Format
 from ..sources.files.resp import RespFile, RespSummary
 from . import options

@@ -3,39 +3,46 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
+from ..outcome.errors import TransportError
 from ..outcome.tracebacks import public
 from ..server.settings import Server, ServerLike, one_server
+from ..server.threads import in_parallel
 from .client_rules import CLIENT_RULES
-from .cluster import Cluster, read_cluster
-from .cluster_rules import CLUSTER_RULES, grouped
-from .examining import MEASURING_S, Examined, examine, watch_all
+from .cluster import CLUSTER_RULES, REACH_S, Cluster, Primary, grouped, open_slots, read_cluster
+from .connections import Questions, understanding
 from .facts import Facts, read_facts
-from .findings import Findings
+from .findings import (
+    Findings,
+    Grade,
+    Verdict,
+    in_order,
+    worst,
+)
 from .measure import (
     PLAN,
     Announce,
     Measured,
     measure,
 )
-from .questions import Questions, understanding
 from .server_rules import SERVER_RULES
-from .verdict import (
-    Grade,
-    Verdict,
-    in_order,
-    worst,
-)
-from .watch import Use, use_since_start, watch_server
+from .watch import Use, Watching, use_since_start, wait, watch_server
 
 __all__ = [
     "Announce", "CLUSTER_PLAN", "PLAN", "WATCH_CLUSTER_PLAN", "WATCH_PLAN", "Cluster",
     "Diagnosis", "Measured", "Use", "Verdict", "diagnose", "doctor", "watch",
 ]  # fmt: skip
+
+# After this many seconds, no further node is measured.
+MEASURING_S = 20.0
+
+T = TypeVar("T")
+Examined: TypeAlias = tuple[Cluster, Mapping[str, Findings]]
 
 WATCH_PLAN = """\
 The doctor only watches. It opens one connection, and one to the unix socket of
@@ -207,3 +214,131 @@ def _use_fields(use: Use) -> dict[str, Any]:
         "bytes_per_command": use.bytes_per_command,
         "error_share": use.error_share,
     }
+
+
+class NodeState(NamedTuple):
+    """The state of a node: facts, use, and the slots that are being moved."""
+
+    facts: Facts
+    use: Use | None
+    moving: Sequence[int]
+
+
+def examine(cluster: Cluster, announce: Announce) -> Examined:
+    """Read the state of all primaries, and measure as many as time allows.
+
+    Returns:
+        The cluster, in which unusable nodes are noted; and the findings about all other nodes.
+
+    Raises:
+        TransportError: a connection was lost during measurements.
+    """
+    announce("reading")
+    cluster, states = _of_all(cluster, _read)
+    found = {}
+    end = time.monotonic() + MEASURING_S
+    for primary, (facts, use, _) in states.items():
+        measured = None
+        if time.monotonic() < end:
+            server = primary.server
+
+            def announced(text: str, place: str = primary.place) -> None:
+                announce(f"{place}: {text}")
+
+            with understanding(server):
+                measured = measure(server, facts, announced, primary.slots)
+        found[primary.place] = Findings(facts, measured, use)
+    return _with_moves(cluster, states), found
+
+
+def watch_all(cluster: Cluster, seconds: float, announce: Announce) -> Examined:
+    """Watch all primaries at the same time.
+
+    Returns:
+        As for ``examine()``.
+
+    Raises:
+        FastrespError: the counters of a node were reset during the watch.
+        TransportError: a node was restarted, or its connection was lost.
+    """
+    opened: list[Questions] = []
+    moves: dict[str, Sequence[int]] = {}
+
+    def begin(primary: Primary) -> Watching:
+        questions = _connect_to(primary)
+        opened.append(questions)
+        with understanding(primary.server):
+            moves[primary.place] = open_slots(questions)
+            watching = Watching(primary.server, questions)
+            watching.begin()
+        return watching
+
+    def end(primary: Primary) -> NodeState:
+        with understanding(primary.server):
+            facts, use = watched[primary].end()
+            return NodeState(_of_node(facts), use, moves[primary.place])
+
+    try:
+        announce("reading")
+        cluster, watched = _of_all(cluster, begin)
+        wait(list(watched.values()), seconds, announce)
+        ended = in_parallel(list(watched), end)
+    finally:
+        for each in opened:
+            each.connection.disconnect()
+    states = {}
+    for primary, result in zip(watched, ended, strict=True):
+        if isinstance(result, TransportError):
+            raise result
+        states[primary] = result
+    found = {each.place: Findings(facts, None, use) for each, (facts, use, _) in states.items()}
+    return _with_moves(cluster, states), found
+
+
+def _of_all(cluster: Cluster, function: Callable[[Primary], T]) -> tuple[Cluster, dict[Primary, T]]:
+    """Call a function for all primaries in parallel; return its results, by primary.
+
+    If a call raises TransportError, the returned Cluster lists the primary as unreachable.
+    """
+    results = in_parallel(cluster.primaries, function)
+    good: dict[Primary, T] = {}
+    bad: dict[str, str] = {}
+    for primary, result in zip(cluster.primaries, results, strict=True):
+        if isinstance(result, TransportError):
+            bad[primary.place] = str(result)
+        else:
+            good[primary] = result
+    return replace(cluster, unreachable=bad), good
+
+
+def _read(primary: Primary) -> NodeState:
+    server = primary.server
+    questions = _connect_to(primary)
+    try:
+        with understanding(server):
+            info = questions.info()
+            moving = open_slots(questions)
+            facts = read_facts(server, questions, info, questions.slow_log())
+    finally:
+        questions.connection.disconnect()
+    use = use_since_start(info) if "total_commands_processed" in info else None
+    return NodeState(_of_node(facts), use, moving)
+
+
+def _of_node(facts: Facts) -> Facts:
+    """Return the facts without the unix socket, which clients of a cluster can't use."""
+    return replace(facts, unix_socket="")
+
+
+def _connect_to(primary: Primary) -> Questions:
+    """Connect to a node, and return a Questions object that uses the connection.
+
+    Raises:
+        TransportError: the node can't be reached.
+    """
+    return Questions(primary.server, primary.server.connect(REACH_S))
+
+
+def _with_moves(cluster: Cluster, states: Mapping[Primary, NodeState]) -> Cluster:
+    moving = {primary.place: found.moving for primary, found in states.items() if found.moving}
+    return replace(cluster, moving=moving)

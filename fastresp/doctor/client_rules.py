@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from ..outcome.report import counted
-from .findings import Findings, Rule, gain_of
+from .findings import Findings, Rule, Verdict, gain_of
 from .measure import PIPELINE, UNIX_DEPTH
-from .verdict import Verdict
 from .watch import Use
 
 __all__ = ["CLIENT_RULES"]

@@ -1,17 +1,30 @@
-"""The primaries of a cluster: their slots, their replicas, and whether they can be reached."""
+"""A cluster: its primaries, and rules about them."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
 
+from ..outcome.report import counted, size_text
+from ..resp.slots import SLOTS
 from ..server.cluster import topology_of
 from ..server.settings import Server
-from .questions import Questions, text_of
+from .connections import Questions, text_of
+from .findings import Findings, Grade, Verdict, in_order
 
-__all__ = ["REACH_S", "Cluster", "Primary", "open_slots", "read_cluster"]
+__all__ = [
+    "CLUSTER_RULES",
+    "Cluster",
+    "Primary",
+    "REACH_S",
+    "grouped",
+    "names",
+    "open_slots",
+    "read_cluster",
+]
 
 # Seconds for a node to accept a connection, and to answer each question.
 REACH_S = 3.0
@@ -91,3 +104,206 @@ def open_slots(questions: Questions) -> list[int]:
     lines = text_of(reply or b"").splitlines()
     own = next((line for line in lines if "myself" in line), "")
     return sorted(map(int, OPEN_SLOT.findall(own)))
+
+
+SPECIFICATION = (
+    "Redis documentation, cluster specification: "
+    "https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/"
+)
+TUTORIAL = (
+    "Redis documentation, scaling with a cluster: "
+    "https://redis.io/docs/latest/operate/oss_and_stack/management/scaling/"
+)
+# A node is uneven if it has at least this multiple of the average.
+UNEVEN_SLOTS = 1.5
+UNEVEN = 2.0
+# Minimum amount of data, and number of commands, to judge whether they are uneven.
+UNEVEN_BYTES = 64 << 20
+UNEVEN_COMMANDS = 1_000
+# Settings that should be equal on all nodes.
+SETTINGS = ("maxmemory_human", "maxmemory_policy", "aof_enabled")
+NAMED = 4
+
+ClusterRule: TypeAlias = Callable[[Cluster, Mapping[str, Findings]], Verdict | None]
+
+
+def names(places: Sequence[str], most: int = NAMED) -> str:
+    """Return the names of nodes as text; if there are many, the first names and a number."""
+    more = len(places) - most
+    if more <= 1:
+        return ", ".join(places)
+    return f"{', '.join(places[:most])} and {more:,} more"
+
+
+def grouped(verdicts: Mapping[str, Sequence[Verdict]]) -> Iterable[Verdict]:
+    """Combine equal findings about several nodes into one verdict that names the nodes.
+
+    If the figures differ, the verdict has the figure and the name of the node with the largest
+    gain.
+
+    Args:
+        verdicts: the verdicts of each node, by host and port.
+    """
+    groups: defaultdict[tuple[str, Grade], dict[str, Verdict]] = defaultdict(dict)
+    for place, found in verdicts.items():
+        for verdict in found:
+            groups[verdict.code, verdict.grade][place] = verdict
+    for group in groups.values():
+        first = in_order(group.values())[0]
+        figure = first.figure
+        if any(each.figure != figure for each in group.values()):
+            place = next(place for place, each in group.items() if each is first)
+            figure = f"{place}: {figure}"
+        yield replace(first, figure=figure, nodes=tuple(group))
+
+
+def unserved(cluster: Cluster, nodes: Mapping[str, Findings]) -> Verdict | None:
+    """Check for slots that no node serves."""
+    slots = cluster.unserved
+    if not slots:
+        return None
+    return Verdict(
+        "slots-unserved", "problem", "Slots have no node",
+        f"{len(slots):,} of {SLOTS:,} slots, the first is {slots[0]:,}",
+        "Run redis-cli --cluster fix. Until then, commands on keys of these slots fail; with "
+        "cluster-require-full-coverage yes, the default, all commands do.",
+        "the load succeeds", SPECIFICATION,
+    )  # fmt: skip
+
+
+def unreachable(cluster: Cluster, nodes: Mapping[str, Findings]) -> Verdict | None:
+    """Check for primaries that can't be used from here."""
+    if not cluster.unreachable:
+        return None
+    places = tuple(cluster.unreachable)
+    return Verdict(
+        "node-unreachable", "problem",
+        "A node of the cluster can't be used" if len(places) == 1
+        else f"{len(places):,} nodes of the cluster can't be used",
+        cluster.unreachable[places[0]],
+        "Check that it is running, and that its announced address can be reached from the "
+        "machines of its clients (cluster-announce-ip, cluster-announce-port, "
+        "cluster-announce-hostname).",
+        "the load succeeds", SPECIFICATION, nodes=places,
+    )  # fmt: skip
+
+
+def without_replica(cluster: Cluster, nodes: Mapping[str, Findings]) -> Verdict | None:
+    """Check whether each primary has a replica; only a note if no primary has a replica."""
+    alone = tuple(each.place for each in cluster.primaries if not each.replicas)
+    if not alone:
+        return None
+    every = len(alone) == len(cluster.primaries)
+    figure = f"{len(alone):,} of {counted(len(cluster.primaries), 'primary', 'primaries')}"
+    return Verdict(
+        "no-replica", "note" if every else "advice",
+        "No primary has a replica" if every else "Some primaries have no working replica",
+        figure,
+        "Add a replica (redis-cli --cluster add-node ... --cluster-slave), unless the data can be "
+        "loaded again: if such a node dies, its slots and their data are gone.",
+        "the cluster survives the loss of a node", TUTORIAL, nodes=alone,
+    )  # fmt: skip
+
+
+def moving(cluster: Cluster, nodes: Mapping[str, Findings]) -> Verdict | None:
+    """Check for slots that are being moved, perhaps by a move that was interrupted."""
+    slots = sorted({slot for each in cluster.moving.values() for slot in each})
+    if not slots:
+        return None
+    return Verdict(
+        "slots-moving", "advice", "Slots are being moved",
+        f"{counted(len(slots), 'slot')}, the first is {slots[0]:,}",
+        "If no resharding is in progress, one was interrupted: run redis-cli --cluster fix. Loads "
+        "wait for such slots, and other clients need several attempts (ASK, TRYAGAIN).",
+        "no commands are redirected", SPECIFICATION, nodes=tuple(cluster.moving),
+    )  # fmt: skip
+
+
+def uneven_slots(cluster: Cluster, nodes: Mapping[str, Findings]) -> Verdict | None:
+    """Check whether a node has far more slots than the average."""
+    counts = {each.place: len(each.slots) for each in cluster.primaries}
+    return _uneven(
+        counts, UNEVEN_SLOTS, "slots-uneven", "Slots are distributed unevenly",
+        lambda count: f"{count:,.0f} slots",
+        "Run redis-cli --cluster rebalance, unless the machines of these nodes differ accordingly.",
+    )  # fmt: skip
+
+
+def uneven_memory(cluster: Cluster, nodes: Mapping[str, Findings]) -> Verdict | None:
+    """Check whether a node has far more data than the average."""
+    used = {place: found.facts.number("used_memory") or 0.0 for place, found in nodes.items()}
+    if max(used.values(), default=0.0) < UNEVEN_BYTES:
+        return None
+    return _uneven(
+        used, UNEVEN, "memory-uneven", "Data is distributed unevenly", size_text,
+        "Look for large keys with redis-cli --bigkeys on this node, and for a hash tag that many "
+        "keys share, which puts them in one slot. Otherwise move slots away (redis-cli --cluster "
+        "reshard).",
+    )  # fmt: skip
+
+
+def uneven_use(cluster: Cluster, nodes: Mapping[str, Findings]) -> Verdict | None:
+    """Check whether a watched node got far more commands than the average."""
+    uses = {place: found.use for place, found in nodes.items()}
+    rates = {
+        place: use.per_second(use.commands) for place, use in uses.items() if use and use.watched
+    }
+    if sum(use.commands for use in uses.values() if use) < UNEVEN_COMMANDS:
+        return None
+    return _uneven(
+        rates, UNEVEN, "use-uneven", "One node gets most of the commands",
+        lambda rate: f"{rate:,.0f} commands per second",
+        "Look for keys that are used far more than others (redis-cli --hotkeys), and for a hash "
+        "tag that many keys share: divide such data among several keys.",
+    )  # fmt: skip
+
+
+def _uneven(
+    values: Mapping[str, float],
+    most: float,
+    code: str,
+    title: str,
+    shown: Callable[[float], str],
+    advice: str,
+) -> Verdict | None:
+    """Return a verdict if the largest value is at least ``most`` times the average."""
+    if len(values) < 2 or not sum(values.values()):
+        return None
+    place = max(values, key=lambda each: values[each])
+    average = sum(values.values()) / len(values)
+    share = values[place] / average
+    if share < most:
+        return None
+    return Verdict(
+        code, "advice", title,
+        f"{shown(values[place])}; the average of {len(values):,} nodes is {shown(average)}",
+        advice, f"up to {share:.1f}x, if this node is the limit", TUTORIAL, share, nodes=(place,),
+    )  # fmt: skip
+
+
+def different(cluster: Cluster, nodes: Mapping[str, Findings]) -> Verdict | None:
+    """Check whether the nodes have different versions or settings."""
+    figures = []
+    for name in ("version", *SETTINGS):
+        by_value: defaultdict[str, list[str]] = defaultdict(list)
+        for place, found in nodes.items():
+            facts = found.facts
+            by_value[facts.version if name == "version" else facts.info.get(name, "")].append(place)
+        if len(by_value) > 1 and "" not in by_value:
+            words = name.removesuffix("_human").replace("_", "-")
+            figures += [f"{words} {value} on {names(at, 2)}" for value, at in by_value.items()]
+    if not figures:
+        return None
+    return Verdict(
+        "nodes-differ", "note", "The nodes differ in version or settings",
+        "; ".join(figures[:NAMED]),
+        "Configure all nodes alike, unless their machines differ: a load fails when the first node "
+        "is full or refuses a command.",
+        "not measured", TUTORIAL,
+    )  # fmt: skip
+
+
+CLUSTER_RULES: tuple[ClusterRule, ...] = (
+    unserved, unreachable, without_replica, moving, uneven_slots, uneven_memory, uneven_use,
+    different,
+)  # fmt: skip

@@ -18,13 +18,13 @@ from ..resp.values import pack
 from ..server.forks import is_own, own
 from ..server.settings import Server
 from ..transports.signals import Undisturbed
-from .facts import SCRATCH, Facts, unix_server
-from .link import (
+from .connections import (
     PING,
     BoundedSocket,
     Link,
     rate_of,
 )
+from .facts import SCRATCH, Facts, unix_server
 from .may_write import SMALL_BYTES, WRITES, WRITING_S, is_full, no_writing
 
 __all__ = ["DEPTHS", "PIPELINE", "PLAN", "UNIX_DEPTH", "Measured", "Announce", "measure"]

@@ -5,10 +5,8 @@ from __future__ import annotations
 import re
 
 from ..outcome.report import counted, size_text
-from .facts import Facts
-from .findings import Findings, Rule, gain_of
-from .logs import Slow
-from .verdict import Grade, Verdict
+from .facts import Facts, Slow
+from .findings import Findings, Grade, Rule, Verdict, gain_of
 from .watch import Use
 
 __all__ = ["SERVER_RULES"]

@@ -14,12 +14,11 @@ from typing import Any
 
 from ..outcome.errors import FastrespError, TransportError
 from ..resp.values import pack
-from ..server.answers import parse_info
+from ..server.reply_parser import parse_info
 from ..server.settings import Server
-from .facts import Facts, read_facts
-from .logs import new_entries
+from .connections import Questions
+from .facts import Facts, new_entries, read_facts
 from .measure import Announce
-from .questions import Questions
 
 __all__ = [
     "Look",

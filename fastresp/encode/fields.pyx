@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping
 
 from ..outcome.errors import EncodeError, TemplateError
-from ..outcome.missing_fields import is_format, listed, meant
+from ..outcome.messages import is_format, listed, meant
 
 # The value of a key that a mapping lacks.
 cdef object ABSENT = object()

@@ -48,7 +48,7 @@ from ..resp.vectors cimport put_vector, width_of
 from collections.abc import Mapping
 
 from ..outcome.errors import EncodeError
-from ..outcome.missing_fields import spelled
+from ..outcome.messages import spelled
 from ..resp.values import pack
 
 # The value of ``nested`` for the pairs of {*field}, whose values are never written as JSON.

@@ -6,8 +6,8 @@ from collections.abc import Callable, Hashable, Sequence
 from itertools import chain, takewhile
 from typing import NamedTuple, Protocol, TypeAlias
 
+from ..outcome.command_error import Placed
 from ..outcome.passwords import holds_passwords
-from ..outcome.places import Placed
 from ..resp.buffer import Chunk
 from ..resp.key_positions import POSITIONS
 from ..resp.split import arguments as arguments_of

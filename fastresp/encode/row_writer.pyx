@@ -22,7 +22,7 @@ from time import monotonic
 
 from ..outcome.errors import EncodeError
 from ..outcome.messages import iterator_of, without_nulls_option
-from ..outcome.places import Placed
+from ..outcome.command_error import Placed
 from ..outcome.tracebacks import public
 from ..resp.split import arguments
 from .chunk_writer import CHUNK_BYTES

@@ -10,8 +10,7 @@ from types import MappingProxyType
 from typing import Any, Self, TypeAlias
 
 from ..outcome.errors import EncodeError, TemplateError
-from ..outcome.excerpts import LINE_SHOWN, shortened
-from ..outcome.messages import Hint, Message
+from ..outcome.messages import LINE_SHOWN, Hint, Message, shortened
 from ..outcome.tracebacks import public
 from ..resp.values import pack
 from .fields import (

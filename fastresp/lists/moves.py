@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from ..outcome.error_reply import CommandError
+from ..outcome.command_error import CommandError
 from ..outcome.errors import TransportError
 from ..transports.retries import LOADING, MAX_S, PAUSE_S, REFUSED
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from ..outcome.excerpts import shown_reply
+from ..outcome.messages import shown_reply
 from ..replies.iter_replies import iter_replies
 from ..server.settings import Server, ServerLike, one_server
 

@@ -6,7 +6,7 @@ from ..encode.template import Template
 from ..outcome.messages import Hint, Message
 from ..server.answers import Answers
 from ..server.options import ACKNOWLEDGED, Options
-from ..server.rehearsal import OF_A_CONNECTION
+from ..server.preflight import OF_A_CONNECTION
 from ..sources.files.command_files import RejectsFile
 from ..sources.files.resp import RespFile
 

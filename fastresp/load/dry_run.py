@@ -23,7 +23,7 @@ from ..resp.split import arguments
 from ..server.answers import Answers
 from ..server.cluster import Topology
 from ..server.options import Nulls, Options
-from ..server.rehearsal import RESTORE
+from ..server.preflight import RESTORE
 from ..server.settings import Server, ServerLike
 from ..server.threads import in_parallel
 from ..sources.chunks import serializer

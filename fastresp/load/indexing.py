@@ -11,9 +11,8 @@ from typing import Self
 
 from ..encode.template import Template
 from ..outcome.errors import TransportError, TransportTimeout
-from ..outcome.index_state import IndexState
 from ..outcome.messages import Hint, Message
-from ..outcome.report import Report
+from ..outcome.report import IndexState, Report
 from ..resp.buffer import Chunk
 from ..server.answers import Answers
 from ..server.indexes import Index, Indexes

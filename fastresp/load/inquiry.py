@@ -8,12 +8,12 @@ from itertools import chain
 from typing import Any
 
 from ..outcome.errors import CommandError
-from ..outcome.excerpts import shown_argument
+from ..outcome.messages import shown_argument
 from ..outcome.passwords import redacted
 from ..replies.iter_replies import iter_replies
 from ..resp.shown import HEAD_BYTES, shown_command
 from ..resp.values import pack
-from ..server.answers import parse_info
+from ..server.reply_parser import parse_info
 from ..server.settings import Server
 from .command_info import CommandInfo, command_info
 from .memory_estimate import LIMITS

@@ -13,9 +13,8 @@ from ..encode.script import resending_of
 from ..encode.template import Template, TemplateLike, as_template
 from ..outcome.report import Report
 from ..outcome.tracebacks import public
-from ..server.options import FSYNC, MaxErrors, Metrics, Nulls, Options, Progress, Rejects
-from ..server.rate import RateLimit
-from ..server.rehearsal import RESTORE, over_any_keys
+from ..server.options import FSYNC, MaxErrors, Metrics, Nulls, Options, Progress, RateLimit, Rejects
+from ..server.preflight import RESTORE, over_any_keys
 from ..server.settings import Server, ServerLike, as_server
 from ..sources.chunks import Chunks
 from ..sources.pushed import Pushed

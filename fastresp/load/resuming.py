@@ -16,7 +16,7 @@ from ..outcome.messages import Hint, Message
 from ..outcome.report import Report
 from ..resp.transactions import Batcher
 from ..server.options import Options
-from ..server.rehearsal import OF_A_CONNECTION, without_items
+from ..server.preflight import OF_A_CONNECTION, without_items
 from ..server.settings import as_server
 from ..sources.chunks import Chunks
 from ..sources.files.command_files import RejectsFile

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from redis import exceptions as redis_errors
 
-from .error_reply import CommandError, FastrespError
-from .excerpts import LINE_SHOWN, shortened, visible
-from .messages import Message, begun
-from .places import Placed
+from .command_error import CommandError, FastrespError, Placed
+from .messages import LINE_SHOWN, Message, begun, shortened, visible
 from .report import LoadErrors, PushError, Report
 
 __all__ = [

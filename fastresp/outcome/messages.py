@@ -1,22 +1,36 @@
-"""Messages that name options, as Python arguments or as command-line options."""
+"""Texts of messages: named options, excerpts of data, and suggestions for missing fields."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .passwords import masked
+
 __all__ = [
+    "BYTES_SHOWN",
     "DEFAULT",
     "Hint",
     "InPython",
+    "LINE_SHOWN",
     "Message",
     "SKIP_OR_EMPTY",
     "WITHOUT_NULLS",
     "above_zero",
     "begun",
+    "is_format",
     "iterator_of",
+    "listed",
+    "meant",
     "message_of",
+    "shortened",
+    "shown_argument",
+    "shown_query",
+    "shown_reply",
+    "spelled",
+    "visible",
     "with_advice",
     "without_nulls_option",
 ]
@@ -162,3 +176,114 @@ def iterator_of(data: Any, name: str, items: str) -> Iterator[Any]:
         raise TypeError(
             f"{name} must be an iterable of {items}, such as a list, not {found}{advice}"
         ) from None
+
+
+BYTES_SHOWN = 48
+# Maximum characters shown of a server's message; errors of Redis itself have about 100.
+WORDS_SHOWN = 500
+# Maximum characters shown of a template or a query.
+LINE_SHOWN = 200
+# Escapes as in redis-cli's output. Other bytes that are not printable ASCII become \xHH.
+ESCAPES = {
+    ord("\\"): "\\\\",
+    ord('"'): '\\"',
+    ord("\n"): "\\n",
+    ord("\r"): "\\r",
+    ord("\t"): "\\t",
+    ord("\a"): "\\a",
+    ord("\b"): "\\b",
+}
+
+# Replacements of control characters, since a server's text may contain terminal sequences.
+CONTROL_CHARACTERS = {
+    code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n"
+}
+
+
+def shown_argument(text: bytes, size: int | None = None) -> str:
+    """Show an argument in quotes, cut to BYTES_SHOWN bytes.
+
+    Args:
+        text: the argument, or the first bytes of a longer argument.
+        size: the size of the argument in bytes; None if ``text`` is the whole argument.
+    """
+    size = len(text) if size is None else size
+    text = text[:BYTES_SHOWN]
+    quoted = "".join(
+        ESCAPES.get(byte) or (chr(byte) if 32 <= byte < 127 else f"\\x{byte:02x}") for byte in text
+    )
+    return f'"{quoted}"' if len(text) == size else f'"{quoted}"... ({size:,} bytes)'
+
+
+def shown_reply(reply: Any) -> str:
+    """Show a reply, cut to BYTES_SHOWN. For a list, show only its length."""
+    if isinstance(reply, Exception):
+        return shortened(str(reply))
+    if isinstance(reply, list):
+        return f"a list of {len(reply):,}"
+    if isinstance(reply, bytes | str) and len(reply) > BYTES_SHOWN:
+        return f"{reply[:BYTES_SHOWN]!r}... ({len(reply):,} bytes)"
+    return repr(reply)
+
+
+def shortened(words: str, most: int = WORDS_SHOWN) -> str:
+    """Return the first ``most`` characters of a text, with a note if it was cut."""
+    return words if len(words) <= most else f"{words[:most]}... ({len(words):,} characters)"
+
+
+def shown_query(sql: str) -> str:
+    """Show a query without credentials, cut to LINE_SHOWN characters."""
+    return shortened(masked(sql), LINE_SHOWN)
+
+
+def visible(text: str) -> str:
+    """Replace control characters by their escapes."""
+    return text.translate(CONTROL_CHARACTERS)
+
+
+NAMES_SHOWN = 20
+# A format specification, such as ``05d`` in the f-string ``f"{id:05d}"``.
+FORMAT = re.compile(r"(.?[<>=^])?[-+ ]?#?0?[0-9]*[,_]?(\.[0-9]+)?[bcdeEfFgGnosxX%]?")
+
+
+def spelled(name: str) -> str:
+    """Return a field name as written in a placeholder: in quotes if necessary."""
+    plain = name and name == name.strip() and not set(name).intersection('{}!,"')
+    return name if plain and name[0] != "*" else f'"{name}"'
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return the first names as text, with the number of other names."""
+    text = ", ".join([spelled(name) for name in names[:NAMES_SHOWN]])
+    more = len(names) - NAMES_SHOWN
+    return f"{text} and {more} more" if more > 0 else text
+
+
+def is_format(name: str, names: Sequence[object]) -> bool:
+    """Return whether a name of ``names``, a colon and a format make up ``name``: ``id:05d``."""
+    field, colon, form = name.rpartition(":")
+    return bool(colon and field in names and FORMAT.fullmatch(form))
+
+
+def meant(path: Sequence[str], depth: int, names: Sequence[str]) -> str:
+    """Return a suggestion, to end a message about a wrong placeholder; empty if there is none.
+
+    Args:
+        path: the names in the placeholder.
+        depth: index in ``path`` of the missing name.
+        names: the names that exist at this depth.
+    """
+    before = "".join([f"{name}." for name in path[:depth]])
+    rest = ".".join(path[depth:])
+    if is_format(rest, names):
+        field, _, form = rest.rpartition(":")
+        return (
+            f"; a placeholder can't have a format such as ':{form}': write {{{before}{field}}}, "
+            "and format the value in the data, with an f-string or in the query"
+        )
+    from difflib import get_close_matches
+
+    folded = {name.strip().casefold(): name for name in reversed(names)}
+    near = get_close_matches(path[depth].strip().casefold(), folded, 1)
+    after = "".join([f".{name}" for name in path[depth + 1 :]])
+    return f"; did you mean {{{before}{spelled(folded[near[0]])}{after}}}?" if near else ""

@@ -10,7 +10,7 @@ from opcode import opmap
 from types import CodeType, TracebackType
 from typing import Any, TypeVar, cast
 
-from .error_reply import FastrespError
+from .command_error import FastrespError
 
 __all__ = ["public", "shorten"]
 

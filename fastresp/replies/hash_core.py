@@ -10,7 +10,7 @@ from ..outcome.errors import (
     ProtocolError,
     SourceError,
 )
-from ..outcome.excerpts import shortened
+from ..outcome.messages import shortened
 from ..server.options import Options
 from ..server.settings import Server
 from ..sources.chunks import Chunks

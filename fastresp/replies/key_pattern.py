@@ -8,8 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from ..outcome.errors import DecodeError, TransportError
-from ..outcome.excerpts import LINE_SHOWN, shortened
-from ..outcome.messages import Hint, Message
+from ..outcome.messages import LINE_SHOWN, Hint, Message, shortened
 from ..server.settings import Server
 from .arrow_out import StringBatch
 from .growing_columns import string_column

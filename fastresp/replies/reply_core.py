@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from ..encode.row_key import RowKeys
 from ..outcome.errors import CommandError, DecodeError, ProtocolError
-from ..outcome.excerpts import shortened, shown_reply
+from ..outcome.messages import shortened, shown_reply
 from ..outcome.report import Report
 from ..resp.read import ReplyReader
 from ..resp.split import arguments

@@ -16,7 +16,7 @@ from ..resp.slots import SLOTS, keys_in, mask_of
 from ..server.cluster import Held, Topology, held_of
 from ..server.forks import Inherited, is_own
 from ..server.processes import LostData, Processes
-from ..server.readers import unexpected
+from ..server.reply_parser import unexpected
 from ..server.settings import Server, topology_from
 from ..transports.nodes import LOOK_S, MAX_ASKED, MAX_KNOWN, REOPEN_S
 from ..transports.retries import MAX_S, ranges

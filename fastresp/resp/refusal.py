@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..outcome.errors import EncodeError
-from ..outcome.excerpts import shown_argument
+from ..outcome.messages import shown_argument
 from .slots import NO_KEY, OPEN, SEVERAL, UNKNOWN, WATCHED
 
 __all__ = ["refusal"]

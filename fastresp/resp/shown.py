@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..outcome.excerpts import BYTES_SHOWN, shown_argument
+from ..outcome.messages import BYTES_SHOWN, shown_argument
 from ..outcome.passwords import REDACTED, hidden_arguments
 from .split import beginning
 

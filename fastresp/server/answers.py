@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from ..encode.template import Scripts
 from ..outcome.errors import CommandError, FastrespError, TransportError
-from ..outcome.excerpts import shown_reply
 from ..resp.grammar import BULK_BYTES
 from .cluster import Remap, Topology, positions_of, topology_of
-from .readers import texts_of
-from .rehearsal import Refused, Rehearsed, rehearse
+from .connection_setup import call, check_alive, expect
+from .preflight import Refused, Rehearsed, rehearse
+from .reply_parser import parse_info, texts_of
 
 __all__ = [
-    "Answers", "ClosedAt", "Wishes", "ask", "ask_topology", "check_alive", "check_surplus",
-    "is_clustered", "load_scripts", "parse_info", "tell_unknown",
+    "Answers", "ClosedAt", "Wishes", "ask", "ask_topology", "is_clustered", "tell_unknown",
 ]  # fmt: skip
 
 # The minimum proto-max-bulk-len of a server. Source: config.c.
@@ -114,7 +111,7 @@ def ask(
     echo_refused = None
     if echo:
         try:
-            _expect(b"fastresp", _call(connection, "ECHO", "fastresp"), "ECHO fastresp", place)
+            expect(b"fastresp", call(connection, "ECHO", "fastresp"), "ECHO fastresp", place)
         except redis.ResponseError as error:
             echo_refused = str(error)
     unknown = set(without)
@@ -150,12 +147,12 @@ def ask(
         topology = ask_topology(connection, place, remap)
         if "COMMAND" not in without:
             with _closing_at("COMMAND"), suppress(redis.ResponseError):
-                positions = positions_of(_call(connection, "COMMAND"))
+                positions = positions_of(call(connection, "COMMAND"))
     names: list[bytes] = []
     searches = "search" in info.get("modules", "").split()
     if indexes and searches:
         with suppress(redis.ResponseError):  # no permission
-            names = texts_of("FT._LIST", _call(connection, "FT._LIST"))
+            names = texts_of("FT._LIST", call(connection, "FT._LIST"))
     return Answers(
         version=info.get("valkey_version") or info.get("redis_version"),
         cluster=cluster,
@@ -207,7 +204,7 @@ def _info(
     import redis
 
     try:
-        return parse_info(_call(connection, "INFO", *sections))
+        return parse_info(call(connection, "INFO", *sections))
     except redis.ResponseError as error:
         if unknown is not None and not isinstance(error, redis.exceptions.NoPermissionError):
             unknown.add("INFO")
@@ -228,7 +225,7 @@ def _clustered(connection: Any, info: dict[str, str] | None, *, asks: bool = Tru
     if not asks:
         return False
     with suppress(redis.ResponseError):  # unknown before Redis 6
-        said = _call(connection, "HELLO", "2")
+        said = call(connection, "HELLO", "2")
     pairs = said if isinstance(said, list) else []
     return (b"mode", b"cluster") in zip(pairs[::2], pairs[1::2], strict=False)
 
@@ -247,7 +244,7 @@ def ask_topology(connection: Any, place: str, remap: Remap = None) -> Topology:
     import redis
 
     try:
-        slots = _call(connection, "CLUSTER", "SLOTS")
+        slots = call(connection, "CLUSTER", "SLOTS")
     except redis.exceptions.NoPermissionError as error:
         raise TransportError(
             f"can't use the cluster at {place}: {error} (allow it with ACL SETUSER ... "
@@ -270,82 +267,6 @@ def _check_state(info: dict[str, str], place: str, *, reading: bool) -> None:
         )
     if info.get("loading") == "1":
         raise TransportError(f"{place} is still loading its data from disk; try again later")
-
-
-def check_alive(connection: Any, place: str) -> None:
-    """Check that the server answers PING; a permission error is also an answer."""
-    import redis
-
-    # An ACL may allow only the commands of the load.
-    with suppress(redis.exceptions.NoPermissionError):
-        _expect(b"PONG", _call(connection, "PING"), "PING", place)
-
-
-def check_surplus(connection: Any, place: str) -> None:
-    """Check that the server has not sent more replies than commands were sent."""
-    if connection._parser.surplus:
-        raise TransportError(
-            f"can't use the server at {place}: it sends more replies than commands were sent "
-            "(check that this is Redis or Valkey, and that nothing else uses the same connection)"
-        )
-
-
-def load_scripts(connection: Any, place: str, scripts: Scripts) -> None:
-    """Load scripts, and check that the user may run them.
-
-    Raises:
-        TransportError: the ACL does not allow scripts.
-        CommandError: the server refuses a script.
-        redis.RedisError: the connection is lost.
-        OSError: the connection is lost.
-    """
-    import redis
-
-    for sha1, script in scripts.items():
-        try:
-            reply = _call(connection, "SCRIPT", "LOAD", script)
-            _expect(sha1, reply, "SCRIPT LOAD", place)
-            for name in ("EVALSHA", "EVAL"):
-                try:
-                    # Only checks the ACL: nothing runs, since "none" is not a number of keys.
-                    _call(connection, name, "", "none")
-                except redis.exceptions.NoPermissionError:
-                    raise
-                except redis.ResponseError:
-                    pass
-        except redis.exceptions.NoPermissionError as error:
-            raise TransportError(
-                f"can't use the server at {place}: {error} (a script needs permission for SCRIPT "
-                "LOAD, EVALSHA and EVAL: ACL SETUSER ... +script|load +evalsha +eval)"
-            ) from error
-        except redis.ResponseError as error:
-            raise _refusal(error, script) from error
-
-
-def _expect(reply: bytes, found: Any, question: str, place: str) -> None:
-    """Check that a reply (``found``) is the expected reply."""
-    if found != reply:
-        raise TransportError(
-            f"can't use the server at {place}: it answers {question} with {shown_reply(found)} "
-            "(check that this is Redis or Valkey, and that proxies in between pass on every reply)"
-        )
-
-
-def _call(connection: Any, *command: str | bytes) -> Any:
-    """Send a command over a redis-py connection, and return the reply; raises as redis-py does.
-
-    If the connection is closed, the error names the command: some proxies close a connection
-    because of an unknown command.
-    """
-    import redis
-
-    try:
-        connection.send_command(*command)
-        return connection.read_response()
-    except redis.ConnectionError as error:
-        if type(error) is redis.ConnectionError and str(error).startswith("Connection closed"):
-            raise redis.ConnectionError(f"it closed the connection at {command[0]!s}") from error
-        raise
 
 
 def tell_unknown(place: str, unknown: Collection[str]) -> None:
@@ -371,16 +292,6 @@ def _refused(refused: Refused, place: str) -> FastrespError:
     return error
 
 
-def _refusal(error: Exception, script: bytes) -> CommandError:
-    """Return the exception for a script that the server does not load."""
-    words = str(error)
-    # redis-py removes the error code ERR, but no other.
-    text = words if words.partition(" ")[0].isupper() else f"ERR {words}"
-    refusal = CommandError(text, arguments=(b"SCRIPT", b"LOAD", script))
-    refusal.add_note("fastresp: the server refuses the script; no command was sent")
-    return refusal
-
-
 def _settings(reply: Any) -> dict[str, int]:
     """Return the settings in a reply to CONFIG GET whose values are numbers."""
     found: dict[str, int] = {}
@@ -395,16 +306,3 @@ def _bulk_limit(settings: dict[str, int]) -> int:
     """Return the maximum size of an argument in bytes; the default if unknown."""
     most = settings.get(BULK_LIMIT, BULK_BYTES)
     return most if MIN_BULK_BYTES <= most <= sys.maxsize else BULK_BYTES
-
-
-def parse_info(reply: Any) -> dict[str, str]:
-    """Return the fields of a reply to INFO; empty for any other reply.
-
-    The names in the lines of modules become an additional field, ``modules``.
-    """
-    text = reply.decode(errors="replace") if isinstance(reply, bytes) else reply
-    if not isinstance(text, str):
-        return {}
-    fields = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
-    modules = " ".join(re.findall(r"^module:name=([^,\r\n]+)", text, re.MULTILINE))
-    return fields | {"modules": modules} if modules else fields

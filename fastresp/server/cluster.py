@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
 from ..outcome.errors import TransportError
-from ..outcome.excerpts import shown_reply
+from ..outcome.messages import shown_reply
 from ..resp.slots import SLOTS
 
 __all__ = [

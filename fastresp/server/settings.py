@@ -18,20 +18,22 @@ from .answers import (
     Wishes,
     ask,
     ask_topology,
-    check_alive,
-    check_surplus,
     is_clustered,
-    load_scripts,
     tell_unknown,
 )
 from .cluster import Redirect, Remap, Topology, redirect_of
+from .connection_setup import (
+    check_alive,
+    check_fsync,
+    check_surplus,
+    load_scripts,
+    mark_import_source,
+)
 from .descriptors import needed_for
 from .failure import failure
 from .forks import own
-from .fsync import check_fsync
-from .import_source import mark_import_source
-from .opening import Opening
-from .rehearsal import rehearsal_of
+from .preflight import rehearsal_of
+from .threads import Opening
 from .url_or_client import ServerLike, pool_of, unnamed
 
 __all__ = ["Server", "ServerLike", "as_server", "one_server", "topology_from"]

@@ -13,7 +13,7 @@ from ..encode.template import Template, TemplateLike, as_template
 from ..load.checkpoint.job import Epoch, Job, Part
 from ..load.checkpoint.kinds import is_idempotent
 from ..outcome.errors import CheckpointError
-from ..outcome.excerpts import LINE_SHOWN, shortened
+from ..outcome.messages import LINE_SHOWN, shortened
 from ..outcome.tracebacks import public
 from ..server.options import Options
 from ..server.settings import Server

@@ -12,7 +12,7 @@ import errno
 import io
 from typing import TYPE_CHECKING, Any, TextIO
 
-from ..server.polling import POLLIN, POLLOUT, new_poll
+from ..server.descriptors import POLLIN, POLLOUT, new_poll
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

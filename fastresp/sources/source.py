@@ -16,13 +16,12 @@ from ..encode.template import (
     TemplateLike,
     as_template,
 )
+from ..outcome.command_error import Place
 from ..outcome.errors import CheckpointError, SourceError, TemplateError
 from ..outcome.messages import Hint, Message, iterator_of
-from ..outcome.places import Place
 from ..resp.buffer import Chunk
 from ..resp.key_positions import POSITIONS
-from ..server.options import Options
-from ..server.rate import Rate
+from ..server.options import Options, Rate
 from .files import Table, read
 from .files.command_files import RejectsFile
 from .files.input import name_of

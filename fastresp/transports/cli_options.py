@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..server.answers import Answers
-from ..server.programs import words_of
+from ..server.local_server import words_of
 from ..server.settings import Server
 
 __all__ = ["beyond_redis_cli", "cli_options"]

@@ -14,7 +14,7 @@ from ..outcome.messages import Hint, Message
 from ..outcome.report import Report
 from ..resp.buffer import Chunk
 from ..server.forks import Inherited
-from ..server.rate import Rate
+from ..server.options import Rate
 from ..server.settings import Server
 from .causes import LIKELY_CAUSES, NotMarked, NotRun, idle_cause, with_second_look
 from .pace import PORTION_S

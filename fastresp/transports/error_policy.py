@@ -11,9 +11,9 @@ from contextlib import suppress
 from typing import IO, Any, Self
 
 from ..encode.row_key import RowKeys
+from ..outcome.command_error import Place
 from ..outcome.errors import CommandError, TransportError
 from ..outcome.messages import Hint, Message
-from ..outcome.places import Place
 from ..outcome.report import ERRORS_KEPT, EXAMPLE_CHARACTERS, Report
 from ..resp.split import arguments
 from ..server.descriptors import needed_for

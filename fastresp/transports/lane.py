@@ -6,7 +6,7 @@ import time
 from typing import Protocol
 
 from ..outcome.errors import ProtocolError
-from ..outcome.excerpts import shortened
+from ..outcome.messages import shortened
 from ..outcome.report import Report
 from ..resp.scan import ReplyScanner
 from ..server.options import Options

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
-from ..outcome.places import Placed
+from ..outcome.command_error import Placed
 from ..sources.files import Table
 from ..sources.files.command_files import RejectsFile
 from ..sources.files.input import Search, Watch

@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import time
 
-from ..server.rate import Rate
+from ..server.options import Rate
 from .window import Sending
 
 __all__ = ["PORTION_S", "Pace"]

@@ -17,12 +17,10 @@ from ..outcome.report import ERRORS_KEPT, Report
 from ..resp.buffer import Chunk
 from ..resp.grammar import ERROR_BYTES
 from ..server.answers import Answers
-from ..server.descriptors import needed_for
+from ..server.descriptors import POLLIN, POLLOUT, needed_for, new_poll
 from ..server.forks import Inherited, own
-from ..server.options import check_timeout
-from ..server.polling import POLLIN, POLLOUT, new_poll
-from ..server.programs import cannot_run, end_group, need_program
-from ..server.rate import Rate, RateLimit
+from ..server.local_server import cannot_run, end_group, need_program
+from ..server.options import Rate, RateLimit, check_timeout
 from ..server.settings import Server, ServerLike
 from .base import Transport
 from .causes import LIKELY_CAUSES, closed_outputs, idle_cause, no_progress, with_second_look

@@ -13,7 +13,7 @@ from ..resp.buffer import Chunk
 from ..server.answers import Answers
 from ..server.options import Options
 from ..server.processes import Processes, closed_if_failed
-from ..server.readers import integer_of
+from ..server.reply_parser import integer_of
 from ..server.settings import Server
 from .base import Transport
 from .connection import LostConnection

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 from ..outcome.errors import ProtocolError
+from ..server.descriptors import POLLIN, POLLOUT, is_patched, new_poll
 from ..server.forks import Inherited, own
-from ..server.polling import POLLIN, POLLOUT, is_patched, new_poll
 from .sockets import READ_BYTES, receive
 from .window import Sending, Window
 

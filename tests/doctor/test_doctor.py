@@ -18,9 +18,8 @@ from local_cluster import free_port
 from server_programs import WHEEL_SERVERS, located
 
 from fastresp.doctor import doctor, watch
-from fastresp.doctor.facts import usable_socket
-from fastresp.doctor.logs import SCRATCH, latency_spikes
-from fastresp.doctor.questions import Questions
+from fastresp.doctor.connections import Questions
+from fastresp.doctor.facts import SCRATCH, latency_spikes, usable_socket
 from fastresp.server.local_server import LocalServer
 from fastresp.server.settings import Server
 

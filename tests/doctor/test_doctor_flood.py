@@ -31,7 +31,8 @@ MAX_KILOBYTES = 192 << 10
 CODE = """
 import sys
 from fastresp import TransportError
-from fastresp.doctor import doctor, link
+from fastresp.doctor import connections as link
+from fastresp.doctor import doctor
 link.CLIENT_S = float(sys.argv[2])
 start = peak()
 try:

@@ -14,8 +14,7 @@ from doctor_cases import COUNT, changes, client_at_work, fill, verdict, watched
 from server_programs import WHEEL_SERVERS, located
 
 from fastresp.doctor import PLAN, WATCH_PLAN, doctor, watch
-from fastresp.doctor.facts import Facts
-from fastresp.doctor.logs import SCRATCH
+from fastresp.doctor.facts import SCRATCH, Facts
 from fastresp.doctor.may_write import WRITES, no_writing
 from fastresp.outcome.errors import TransportError
 from fastresp.server.local_server import LocalServer

@@ -25,7 +25,7 @@ from fastresp import (
     TransportError,
 )
 from fastresp.server.local_server import LocalServer
-from fastresp.server.rate import Rate
+from fastresp.server.options import Rate
 from fastresp.sink import Sink, Totals
 
 SET = "SET {id} {key}"

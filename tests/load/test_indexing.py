@@ -25,7 +25,7 @@ from server_programs import WHEEL_SERVERS, located
 import fastresp
 import fastresp.aio
 from fastresp.cli.exit_codes import Exit
-from fastresp.outcome.index_state import IndexState
+from fastresp.outcome.report import IndexState
 from fastresp.server.local_server import LocalServer
 
 pytestmark = pytest.mark.few(2)

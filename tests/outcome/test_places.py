@@ -24,7 +24,7 @@ from fastresp import pack
 from fastresp.cli.app import app
 from fastresp.encode.row_key import RowKeys
 from fastresp.encode.row_writer import Writer
-from fastresp.outcome.places import Placed
+from fastresp.outcome.command_error import Placed
 from fastresp.resp.route import Router
 from fastresp.server.local_server import LocalServer
 

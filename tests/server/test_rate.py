@@ -6,7 +6,7 @@ import pytest
 
 import fastresp
 from fastresp.cli.messages import in_options
-from fastresp.server.rate import Rate
+from fastresp.server.options import Rate
 
 
 @pytest.mark.parametrize(

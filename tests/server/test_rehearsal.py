@@ -15,7 +15,7 @@ import fastresp
 from fastresp import CommandError, TransportError
 from fastresp.cli.app import app
 from fastresp.server.local_server import LocalServer
-from fastresp.server.rehearsal import rehearsal_of
+from fastresp.server.preflight import rehearsal_of
 
 ROWS = [{"id": i, "v": "x", "list": [1, 2]} for i in range(3)]
 UNKNOWN = [

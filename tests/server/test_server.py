@@ -20,8 +20,7 @@ from certificates import tls_settings, write_certificates
 
 import fastresp
 import fastresp.aio
-from fastresp.server.local_server import LocalServer
-from fastresp.server.programs import find_program
+from fastresp.server.local_server import LocalServer, find_program
 from fastresp.server.settings import Server
 
 PASSWORD = "se/cr€t#@:%"
@@ -365,6 +364,6 @@ def test_cli_is_found(monkeypatch: pytest.MonkeyPatch, server: LocalServer, tmp_
         assert Path(in_wheel).name == "valkey-cli"
         by_name = fastresp.mass_insert(COMMANDS, server=server.url, transport="redis-cli")
         assert by_name.program == in_wheel
-    monkeypatch.setattr("fastresp.server.programs.WHEELS", ())
+    monkeypatch.setattr("fastresp.server.local_server.WHEELS", ())
     with pytest.raises(fastresp.TransportError, match="apt install redis-tools"):
         fastresp.mass_insert(COMMANDS, server=server.url, transport="redis-cli")

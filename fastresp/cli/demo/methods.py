@@ -17,8 +17,8 @@ from typing import IO, Any, TypeAlias
 
 from ...outcome.errors import TransportError
 from ...server.descriptors import needed_for
-from ...server.local_server import LocalServer
-from ...server.programs import (
+from ...server.local_server import (
+    LocalServer,
     end_group,
     find_program,
     is_in_wheel,

@@ -29,7 +29,7 @@ from collections import Counter
 
 from ...outcome.errors import TemplateError
 from .arrow_types import DOCUMENT
-from ...outcome.missing_fields import listed, meant, spelled
+from ...outcome.messages import listed, meant, spelled
 from ..fields import (
     Absent,
     Field,

@@ -6,7 +6,7 @@ from ...resp.verbs cimport is_score, is_word, next_word
 from .pieces cimport Word
 from .values cimport HASH, LIST, LIST_FROM_HEAD, SET, SORTED_SET, STRING
 
-from ...outcome.excerpts import shown_argument
+from ...outcome.messages import shown_argument
 
 cdef enum:
     # The maximum number of digits of a time to live, in seconds or milliseconds: the server must be

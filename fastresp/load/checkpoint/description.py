@@ -12,7 +12,7 @@ from typing import Any
 from ...outcome.errors import CheckpointError
 from ...outcome.messages import Hint, Message
 from ...server.forks import own
-from ...server.readers import pairs_of, texts_of, unexpected
+from ...server.reply_parser import pairs_of, texts_of, unexpected
 from ...server.settings import Server
 from .done import Done, damaged_field
 from .fencing import may_fence

@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from ...encode.template import Template
 from ...outcome.errors import CheckpointError, TransportError
-from ...outcome.excerpts import LINE_SHOWN, shortened
+from ...outcome.messages import LINE_SHOWN, shortened
 from ...server.options import Options
-from ...server.readers import bytes_of, pairs_of
+from ...server.reply_parser import bytes_of, pairs_of
 from ...server.settings import as_server
 from .kinds import is_idempotent
 from .links import Link, Links, check_name, name_of, possible_later, response_error

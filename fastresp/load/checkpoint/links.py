@@ -14,8 +14,7 @@ from ...outcome.messages import Hint, Message
 from ...resp.slots import Rules
 from ...resp.split import arguments
 from ...resp.values import pack
-from ...server.answers import parse_info
-from ...server.readers import bytes_of, integer_of
+from ...server.reply_parser import bytes_of, integer_of, parse_info
 from ...server.settings import Server
 from ...transports.confirming import Confirmation
 

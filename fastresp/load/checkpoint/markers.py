@@ -13,7 +13,7 @@ from ...outcome.messages import Hint, Message
 from ...resp.slots import UNKNOWN, Rules, tags
 from ...resp.values import pack
 from ...server.options import MAX_CONNECTIONS
-from ...server.readers import bytes_of
+from ...server.reply_parser import bytes_of
 from ...sources.files.command_files import argument_of
 from .fencing import FENCE, FENCE_BYTES, LEVEL
 from .links import Link, Links, redis_error

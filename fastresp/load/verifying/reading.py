@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 from ...outcome.errors import CommandError, ProtocolError
-from ...outcome.excerpts import shortened
+from ...outcome.messages import shortened
 from ...outcome.report import Report
 from ...replies.cluster_core import ClusterCore
 from ...replies.opening import opening

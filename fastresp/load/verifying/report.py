@@ -6,10 +6,9 @@ import base64
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from ...outcome.command_error import place_text
 from ...outcome.display import Displayed
-from ...outcome.excerpts import shown_argument
-from ...outcome.messages import Message
-from ...outcome.places import place_text
+from ...outcome.messages import Message, shown_argument
 from ...outcome.report import counted
 from .confidence import CONFIDENCE
 

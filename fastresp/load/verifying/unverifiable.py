@@ -10,7 +10,7 @@ from ...encode.template import Template
 from ...outcome.errors import EncodeError, TemplateError
 from ...resp.shown import shown_command
 from ...resp.values import pack
-from ...server.rehearsal import VALUE, rehearsal_of
+from ...server.preflight import VALUE, rehearsal_of
 from .statement import NAMES, can_be_verified
 
 __all__ = ["check_names", "check_template", "grows_at_both_ends", "not_repeatable", "refusal"]

@@ -12,8 +12,7 @@ from itertools import islice
 from typing import IO, Any
 
 from ...outcome.errors import SourceError
-from ...outcome.excerpts import shown_argument
-from ...outcome.messages import Hint, Message
+from ...outcome.messages import Hint, Message, shown_argument
 from ...outcome.tracebacks import public
 from ...resp.values import pack
 from ..blocking import read_some

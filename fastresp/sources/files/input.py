@@ -15,7 +15,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from ...outcome.errors import SourceError
-from ...server.polling import POLLIN, new_poll
+from ...server.descriptors import POLLIN, new_poll
 from ..blocking import read_now, wait_until
 from .arrow_files import Block, Lent
 from .remote import RemoteFile, RemotePath, open_remote

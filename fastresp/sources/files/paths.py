@@ -11,8 +11,7 @@ from difflib import get_close_matches
 from itertools import islice
 from typing import IO, Any, Literal, TypeAlias
 
-from ...outcome.excerpts import shown_query
-from ...outcome.messages import Hint, Message
+from ...outcome.messages import Hint, Message, shown_query
 from ...outcome.passwords import masked_url
 from .remote import is_pattern, is_remote, path_of, remote_files
 

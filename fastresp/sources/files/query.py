@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from ...encode.columns.exporting import altered, check_names, names_of
 from ...outcome.errors import SourceError
-from ...outcome.excerpts import shown_query
+from ...outcome.messages import shown_query
 from ...outcome.passwords import cause_shown, masked, masked_url
 from .checks import Unchanged
 from .formats import BATCH_ROWS, columns_of

@@ -10,7 +10,7 @@ from typing import Any, Literal, Self
 from ...encode.columns.exporting import Described
 from ...outcome.display import as_html
 from ...outcome.errors import SourceError
-from ...outcome.excerpts import shown_query
+from ...outcome.messages import shown_query
 from ...outcome.passwords import masked, masked_url
 from .checks import check_unused
 from .input import Watch, name_of

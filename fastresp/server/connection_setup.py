@@ -1,0 +1,181 @@
+"""Check and prepare a connection: PING, scripts, confirmation by fsync, and import mode."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+from ..encode.template import Scripts
+from ..outcome.errors import CommandError, TransportError
+from ..outcome.messages import Hint, Message, shown_reply
+
+__all__ = [
+    "call",
+    "check_alive",
+    "check_fsync",
+    "check_surplus",
+    "expect",
+    "load_scripts",
+    "mark_import_source",
+]
+
+
+def check_alive(connection: Any, place: str) -> None:
+    """Check that the server answers PING; a permission error is also an answer."""
+    import redis
+
+    # An ACL may allow only the commands of the load.
+    with suppress(redis.exceptions.NoPermissionError):
+        expect(b"PONG", call(connection, "PING"), "PING", place)
+
+
+def check_surplus(connection: Any, place: str) -> None:
+    """Check that the server has not sent more replies than commands were sent."""
+    if connection._parser.surplus:
+        raise TransportError(
+            f"can't use the server at {place}: it sends more replies than commands were sent "
+            "(check that this is Redis or Valkey, and that nothing else uses the same connection)"
+        )
+
+
+def load_scripts(connection: Any, place: str, scripts: Scripts) -> None:
+    """Load scripts, and check that the user may run them.
+
+    Raises:
+        TransportError: the ACL does not allow scripts.
+        CommandError: the server refuses a script.
+        redis.RedisError: the connection is lost.
+        OSError: the connection is lost.
+    """
+    import redis
+
+    for sha1, script in scripts.items():
+        try:
+            reply = call(connection, "SCRIPT", "LOAD", script)
+            expect(sha1, reply, "SCRIPT LOAD", place)
+            for name in ("EVALSHA", "EVAL"):
+                try:
+                    # Only checks the ACL: nothing runs, since "none" is not a number of keys.
+                    call(connection, name, "", "none")
+                except redis.exceptions.NoPermissionError:
+                    raise
+                except redis.ResponseError:
+                    pass
+        except redis.exceptions.NoPermissionError as error:
+            raise TransportError(
+                f"can't use the server at {place}: {error} (a script needs permission for SCRIPT "
+                "LOAD, EVALSHA and EVAL: ACL SETUSER ... +script|load +evalsha +eval)"
+            ) from error
+        except redis.ResponseError as error:
+            raise _refusal(error, script) from error
+
+
+def check_fsync(connection: Any, place: str) -> None:
+    """Check that the server can confirm with WAITAOF that commands are on disk.
+
+    Args:
+        connection: a redis-py connection without earlier writes.
+        place: the name of the server, for messages.
+
+    Raises:
+        TransportError: WAITAOF would not confirm commands; the message says what to change.
+        redis.RedisError, OSError: the connection is lost.
+    """
+    import redis
+
+    fault = ""
+    try:
+        # Answered immediately, since there is nothing to sync yet.
+        connection.send_command("WAITAOF", 1, 0, 1)
+        connection.read_response()
+    except redis.exceptions.NoPermissionError as error:
+        fault = f"{error} (allow it with ACL SETUSER ... +waitaof)"
+    except redis.ResponseError as error:
+        fault = str(error)
+        if "appendonly" in fault:
+            fault = "it has no append-only file (switch it on: CONFIG SET appendonly yes)"
+        elif fault.lower().startswith("unknown command"):
+            fault = "it has no WAITAOF (use Redis 7.2 or later, or Valkey)"
+    if not fault and _setting(connection, "appendfsync") == b"no":
+        fault = "it never syncs its append-only file (CONFIG SET appendfsync everysec)"
+    if fault:
+        words = f" is not possible with the server at {place}: {fault}"
+        raise TransportError(Message(Hint("durable", "fsync"), words))
+
+
+def _setting(connection: Any, name: str) -> bytes:
+    """Return a setting of a server; empty if the server refuses CONFIG GET."""
+    import redis
+
+    with suppress(redis.ResponseError):
+        connection.send_command("CONFIG", "GET", name)
+        reply = connection.read_response()
+        if isinstance(reply, list) and len(reply) > 1 and isinstance(reply[1], bytes):
+            return reply[1]
+    return b""
+
+
+def mark_import_source(connection: Any, place: str) -> None:
+    """Mark a connection as an import source, so that its commands see expired keys.
+
+    Args:
+        connection: a redis-py connection.
+        place: the name of the server, for messages.
+
+    Raises:
+        TransportError: the server lacks or refuses the command, or is not in import mode.
+        redis.RedisError: the connection is lost.
+        OSError: the connection is lost.
+    """
+    import redis
+
+    connection.send_command("CLIENT", "IMPORT-SOURCE", "ON")
+    try:
+        connection.read_response()
+    except redis.ResponseError as error:
+        words = str(error)
+        if isinstance(error, redis.exceptions.NoPermissionError):
+            advice = "allow it with ACL SETUSER ... +client|import-source"
+        elif "import mode" in words:
+            advice = "run CONFIG SET import-mode yes for the import, and CONFIG SET import-mode no"
+            advice += " after it"
+        else:
+            advice = "this needs Valkey 8.1 or later"
+        message = f"can't import into {place}: {words} (nothing was sent; {advice}, or leave out "
+        raise TransportError(Message(message, Hint("import_source"), ")")) from error
+
+
+def expect(reply: bytes, found: Any, question: str, place: str) -> None:
+    """Check that a reply (``found``) is the expected reply."""
+    if found != reply:
+        raise TransportError(
+            f"can't use the server at {place}: it answers {question} with {shown_reply(found)} "
+            "(check that this is Redis or Valkey, and that proxies in between pass on every reply)"
+        )
+
+
+def call(connection: Any, *command: str | bytes) -> Any:
+    """Send a command over a redis-py connection, and return the reply; raises as redis-py does.
+
+    If the connection is closed, the error names the command: some proxies close a connection
+    because of an unknown command.
+    """
+    import redis
+
+    try:
+        connection.send_command(*command)
+        return connection.read_response()
+    except redis.ConnectionError as error:
+        if type(error) is redis.ConnectionError and str(error).startswith("Connection closed"):
+            raise redis.ConnectionError(f"it closed the connection at {command[0]!s}") from error
+        raise
+
+
+def _refusal(error: Exception, script: bytes) -> CommandError:
+    """Return the exception for a script that the server does not load."""
+    words = str(error)
+    # redis-py removes the error code ERR, but no other.
+    text = words if words.partition(" ")[0].isupper() else f"ERR {words}"
+    refusal = CommandError(text, arguments=(b"SCRIPT", b"LOAD", script))
+    refusal.add_note("fastresp: the server refuses the script; no command was sent")
+    return refusal
