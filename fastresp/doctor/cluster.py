@@ -72,6 +72,8 @@ class Cluster:
 def read_cluster(server: Server, questions: Questions, info: Mapping[str, str]) -> Cluster | None:
     """Read the primaries of a cluster.
 
+    Not with a ClusterView: the doctor looks once, and a refused CLUSTER SLOTS is not an error.
+
     Args:
         server: a node of the cluster.
         questions: asks the node, over an open connection.

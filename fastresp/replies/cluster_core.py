@@ -17,12 +17,13 @@ from ..outcome.report import Report
 from ..resp.buffer import Chunk
 from ..server.answers import Answers
 from ..server.cluster import MAX_NODES, redirect_of
+from ..server.cluster_view import RECONNECT_TIMEOUT_S
 from ..server.processes import LostData
 from ..server.settings import Server
 from ..sources.chunks import Chunks
 from ..transports.connection import LostConnection
 from ..transports.driver import Blocking, Emit, Step, Steps, next_chunk
-from ..transports.nodes import REOPEN_S, close_all_late
+from ..transports.nodes import close_all_late
 from ..transports.resend import Refused
 from ..transports.retries import PAUSE_S
 from ..transports.window import WINDOW_BYTES, Position
@@ -354,10 +355,12 @@ class ClusterCore:
     def _open_one(self, node: NodeCore) -> Steps[None]:
         # A frozen node never answers, but a different node may be able to run the commands.
         timeout = (
-            self.timeout if self.postponed.hold is None else min(self.timeout or REOPEN_S, REOPEN_S)
+            self.timeout
+            if self.postponed.hold is None
+            else min(self.timeout or RECONNECT_TIMEOUT_S, RECONNECT_TIMEOUT_S)
         )
         opening = partial(self.server.open_nodes, [node.server], timeout)
-        reopening = partial(self._recovery.processes.reopened, node.server, opening)
+        reopening = partial(self._recovery.view.processes.reopened, node.server, opening)
         try:
             with self._reporting():
                 [connection], restarted = yield Blocking(reopening, late=close_all_late)

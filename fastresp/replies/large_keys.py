@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any, TypeAlias
+from typing import Any
 
 from ..outcome.errors import CommandError, TransportError
-from ..server.cluster import Topology
-from ..server.processes import LostData, Processes, closed_if_failed
-from ..server.settings import Server, topology_from
-from ..transports.nodes import LOOK_S, MAX_ASKED, MAX_KNOWN, REOPEN_S
+from ..server.cluster_view import LOOK_S, Address, ClusterView
+from ..server.processes import LostData, closed_if_failed
+from ..server.settings import Server
 from ..transports.retries import MAX_S
 from .postponed import SOON
 
@@ -23,9 +21,6 @@ MAX_ENTRIES = 10_000
 MORE_BYTES = 1 << 20
 # The maximum number of redirections of a request. Source: RedisClusterRequestTTL of redis-py.
 MAX_REDIRECTS = 16
-
-# The host and port of a cluster node; None for the server that the user named.
-Node: TypeAlias = tuple[str, int] | None
 
 
 class Rest:
@@ -42,15 +37,10 @@ class Rest:
     """
 
     def __init__(self, server: Server, command: str | None, timeout: float | None) -> None:
-        self._server = server
         self._command = command
         self._timeout = timeout
-        self._opened: dict[Node, tuple[Server, Any]] = {}
-        # The node of each slot, as far as known; None for a single server.
-        self._slots: dict[int, Node] | None = None
-        self._processes = Processes()
-        # Nodes that can be queried for the cluster's nodes.
-        self._known: list[tuple[str, int]] = []
+        self._view = ClusterView(server)
+        self._opened: dict[Address | None, tuple[Server, Any]] = {}
 
     def begin(self) -> None:
         """Find out whether the server belongs to a cluster, and find the cluster's nodes.
@@ -58,22 +48,14 @@ class Rest:
         Raises:
             TransportError: the server can't be used.
         """
-        if not self._server.nodes:
+        if not self._view.server.nodes:
             return
-        opened, topology = self._server.open_primaries(self._timeout)
+        opened = self._view.open_primaries(self._timeout)
         with closed_if_failed(connection for _, connection in opened):
-            if topology is not None:
-                self._processes.begin(opened)
-                self._use(topology)
+            if self._view.topology is not None:
+                self._view.processes.begin(opened)
         for _, connection in opened:
             connection.disconnect()
-
-    def _use(self, topology: Topology) -> None:
-        known = [*topology.nodes, *topology.replicas, *self._known]
-        self._known = list(dict.fromkeys(known))[:MAX_KNOWN]
-        self._processes.keep(topology.nodes)
-        nodes: list[Node] = [*topology.nodes, None]
-        self._slots = {slot: nodes[node] for slot, node in enumerate(topology.slots)}
 
     def of_set(self, key: bytes, cursor: bytes, entries: list[bytes]) -> Iterator[list[bytes]]:
         """Yield all entries of a set or sorted set, in parts.
@@ -87,13 +69,13 @@ class Rest:
         """
         at: bytes | None = cursor
         over: Any = None
-        if self._slots is None:
+        if self._view.topology is None:
             yield entries
         else:
             at = None  # the node that sent these entries is unknown
         while at != b"0":
             (after, more), now = self._asked(key, at or b"0", "COUNT", _next_count(entries))
-            if self._slots is not None and at is not None and now is not over:
+            if self._view.topology is not None and at is not None and now is not over:
                 at = None
                 continue
             at, over, entries = after, now, more
@@ -120,18 +102,18 @@ class Rest:
         timeout = self._timeout or MAX_S
         end = time.monotonic() + timeout
         while True:
-            node = (self._slots or {}).get(key_slot(key))
+            node = self._view.node_of(key_slot(key))
             try:
                 return self._followed(node, key, *arguments)
             except CommandError as error:
                 words = f"the last reply was: {error.text}"
-                if self._slots is None or not error.text.startswith(SOON):
+                if self._view.topology is None or not error.text.startswith(SOON):
                     raise CommandError(f"{self._command}: {error.text}") from error
             except LostData:
                 raise
             except (RedisError, OSError) as error:
                 words = str(error)
-                if self._slots is None:
+                if self._view.topology is None:
                     raise
             if time.monotonic() > end:
                 raise TransportError(
@@ -140,10 +122,9 @@ class Rest:
                 )
             time.sleep(LOOK_S)
             with suppress(TransportError):
-                known = random.sample(self._known, min(len(self._known), MAX_ASKED))
-                self._use(topology_from(self._server.nodes_of(known, 1), REOPEN_S))
+                self._view.look()
 
-    def _followed(self, node: Node, key: bytes, *arguments: Any) -> tuple[Any, Any]:
+    def _followed(self, node: Address | None, key: bytes, *arguments: Any) -> tuple[Any, Any]:
         """Send a request to a node, and follow redirections."""
         asks = False
         for _ in range(MAX_REDIRECTS):
@@ -154,14 +135,16 @@ class Rest:
             if to is None:
                 raise reply
             node, asks = to.node, to.asks
-            if not asks and self._slots is not None:
-                self._slots[to.slot] = node
+            if not asks:
+                self._view.move(to.slot, to.node)
         raise TransportError(
             f"a command was redirected {MAX_REDIRECTS} times, last to {node} (check the cluster "
             "with redis-cli --cluster check)"
         )
 
-    def _request(self, node: Node, key: bytes, *arguments: Any, asks: bool) -> tuple[Any, Any]:
+    def _request(
+        self, node: Address | None, key: bytes, *arguments: Any, asks: bool
+    ) -> tuple[Any, Any]:
         """Send a request to a node; return the reply, which may be an error, and the connection.
 
         If the key has changed its type, the reply has no entries.
@@ -187,14 +170,10 @@ class Rest:
             del self._opened[node]
             raise server.failure(error) from error
 
-    def _connected(self, node: Node) -> tuple[Server, Any]:
+    def _connected(self, node: Address | None) -> tuple[Server, Any]:
         """Return the Server of a node, and a connection to the node."""
         if node not in self._opened:
-            server = self._server if node is None else self._server.nodes_of([node], 1)[0]
-            connection = server.connect(self._timeout)
-            self._opened[node] = server, connection
-            if restarted := self._processes.check(server, connection):
-                raise LostData(f"{restarted}: entries of a key may be missing")
+            self._opened[node] = self._view.connect(node, self._timeout, "entries of a key")
         return self._opened[node]
 
     def close(self) -> None:

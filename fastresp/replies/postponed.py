@@ -13,7 +13,7 @@ from ..outcome.errors import TransportError
 from ..resp.repeatable import only_reads
 from ..resp.slots import keys_of
 from ..resp.split import CommandSplitter
-from ..transports.nodes import LOOK_S
+from ..server.cluster_view import LOOK_S
 from ..transports.resend import Refused
 from ..transports.retries import LATER, MAX_S, PAUSE_S, ranges
 

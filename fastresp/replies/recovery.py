@@ -5,7 +5,6 @@ The source index of a command is its index among all commands of the source.
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
@@ -17,11 +16,9 @@ from ..resp.slots import Rules
 from ..resp.split import arguments
 from ..server.answers import Answers
 from ..server.cluster import Topology
-from ..server.processes import Processes
-from ..server.settings import topology_from
+from ..server.cluster_view import ClusterView
 from ..transports.driver import Blocking, Steps
 from ..transports.lanes import STALLED_S
-from ..transports.nodes import LOOK_MOST_S, LOOKS_APART, MAX_ASKED, MAX_KNOWN, REOPEN_S
 from ..transports.resend import Refused
 from .node_core import NodeCore
 from .redirects import HOME, Redirects
@@ -41,29 +38,19 @@ class Recovery:
 
     Attributes:
         words: why the last query of the topology failed.
-        processes: the server process of each node, to detect restarts.
+        view: the nodes of the cluster.
     """
 
     def __init__(
         self, core: ReplyCore, answers: Answers, redirects: Redirects, replies: dict[int, Any]
     ) -> None:
         self.words = ""
-        self._server = core.server
         self._keys = core.keys
         self._redirects = redirects
         self._replies = replies
         self._rules = Rules(answers.positions)
-        # Nodes that can be queried for the cluster's nodes, including replicas.
-        self._known: list[tuple[str, int]] = []
-        self._look_at = 0.0
         self._one = answers.topology is None  # the slots are unknown
-        self.processes: Processes = answers.processes or Processes()
-        if answers.topology is not None:
-            self._know(answers.topology)
-
-    def _know(self, topology: Topology) -> None:
-        known = [*topology.nodes, *topology.replicas, *self._known]
-        self._known = list(dict.fromkeys(known))[:MAX_KNOWN]
+        self.view = ClusterView(core.server, answers.topology, answers.processes)
 
     def postpone(self, command: Refused, words: str) -> None:
         """Postpone a command; ``words`` says why the command was not answered."""
@@ -90,25 +77,14 @@ class Recovery:
         Args:
             nodes: all nodes. Connected nodes are queried first, the most recently heard node first.
         """
-        began = time.monotonic()
         connected = [node for node in nodes if node.stream is not None and not node.over]
         connected.sort(key=lambda node: node.heard, reverse=True)
-        # Each unreachable node costs up to a second.
-        known = random.sample(self._known, min(len(self._known), MAX_ASKED))
-        servers = [node.server for node in connected[:MAX_ASKED]]
-        asked = dict.fromkeys([*servers, *self._server.nodes_of(known, 1), self._server])
+        look = partial(self.view.look, [node.server for node in connected], STALLED_S)
         try:
-            topology: Topology = yield Blocking(
-                partial(topology_from, [*asked], REOPEN_S), late=_nothing
-            )
+            topology: Topology = yield Blocking(look, late=_nothing)
         except TransportError as error:
             self.words = str(error.args[0])
             return None
-        finally:
-            now = time.monotonic()
-            self._look_at = now + min(max(STALLED_S, LOOKS_APART * (now - began)), LOOK_MOST_S)
-        self._know(topology)
-        self.processes.keep(topology.nodes)
         return topology
 
     def sending(self, nodes: Sequence[NodeCore]) -> Steps[None]:
@@ -155,7 +131,7 @@ class Recovery:
         """
         now = time.monotonic()
         silent = [node for node in waits if node.address and node.heard < now - STALLED_S]
-        if not silent or now < self._look_at:
+        if not silent or now < self.view.look_at:
             return False
         topology = yield from self.looking(nodes)
         served = [node.address for node in silent] if topology is None else topology.nodes

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import socket
 import time
 from collections import deque
@@ -14,11 +13,11 @@ from typing import Any, NamedTuple
 from ..outcome.errors import CommandError, FastrespError, ProtocolError, TransportError
 from ..resp.slots import SLOTS, keys_in, mask_of
 from ..server.cluster import Held, Topology, held_of
+from ..server.cluster_view import LOOK_S, RECONNECT_TIMEOUT_S, Address, ClusterView
 from ..server.forks import Inherited, is_own
-from ..server.processes import LostData, Processes
+from ..server.processes import LostData
 from ..server.reply_parser import unexpected
-from ..server.settings import Server, topology_from
-from ..transports.nodes import LOOK_S, MAX_ASKED, MAX_KNOWN, REOPEN_S
+from ..server.settings import Server
 from ..transports.retries import MAX_S, ranges
 
 __all__ = ["Scan"]
@@ -69,8 +68,7 @@ class Scan:
         self._timeout = timeout
         self._slots = slots
         self._connections: list[Any] = []
-        self._processes = Processes()
-        self._known: list[tuple[str, int]] = []
+        self._view = ClusterView(server)
         # Nodes that are importing slots, even if they serve no slots yet.
         self._getting: dict[tuple[str, int], None] = {}
         self._stopped = False
@@ -89,15 +87,15 @@ class Scan:
         """
         import redis
 
-        opened, topology = self._server.open_primaries(self._timeout)
+        opened = self._view.open_primaries(self._timeout)
+        topology = self._view.topology
         parts: deque[Part] = deque()
         with ExitStack() as stack:
             stack.callback(self._close)
             self._connections = [connection for _, connection in opened]
             if topology is not None:
-                self._processes.begin(opened)
+                self._view.processes.begin(opened)
             parts.extend(self._parts(opened, topology, glob, kind))
-            self._know(topology)
             while parts:
                 part = parts[0]
                 try:
@@ -154,11 +152,6 @@ class Scan:
             else:
                 connection.disconnect()
 
-    def _know(self, topology: Topology | None) -> None:
-        if topology is not None:
-            known = [*topology.nodes, *topology.replicas, *self._known]
-            self._known = list(dict.fromkeys(known))[:MAX_KNOWN]
-
     def _again(
         self, part: Part, failed: TransportError, opened: Callable[[], list[Part]]
     ) -> list[Part]:
@@ -194,14 +187,16 @@ class Scan:
     def _taken(self, part: Part, glob: str, kind: str | None) -> list[Part]:
         """Return scans of a lost node's slots on their current owners."""
         assert part.slots is not None
-        topology = self._topology()
-        if any(topology.slots[slot] < 0 for slot in part.slots):
+        self._view.look()
+        slots: dict[Address | None, set[int]] = {}
+        for slot in part.slots:
+            slots.setdefault(self._view.node_of(slot), set()).add(slot)
+        if None in slots:
             raise TransportError("some of them have no node")
         parts = []
-        for owner in {topology.slots[slot] for slot in part.slots}:
-            [server] = self._server.nodes_of([topology.nodes[owner]], 1)
-            slots = frozenset(slot for slot in part.slots if topology.slots[slot] == owner)
-            parts.append(self._next(part, server, self._connect(server), slots, glob, kind))
+        for node, owned in slots.items():
+            opened = self._connect(node)
+            parts.append(self._next(part, *opened, frozenset(owned), glob, kind))
         return parts
 
     def _moved(self, part: Part) -> frozenset[int]:
@@ -239,10 +234,9 @@ class Scan:
         assert part.slots is not None
         left, parts = set(part.slots), []
         words = "no node says that it has them"
-        nodes = dict.fromkeys(self._topology().nodes) | self._getting
-        for server in self._server.nodes_of(nodes, 1):
+        for node in dict.fromkeys(self._view.look().nodes) | self._getting:
             try:
-                connection = self._connect(server)
+                server, connection = self._connect(node)
                 held = held_by(server, connection) or Held()
             except LostData:
                 raise
@@ -268,20 +262,13 @@ class Scan:
         found = scan(connection, glob, kind)
         return Part(server, connection, slots, mask_of(slots), found, part.restarts + 1)
 
-    def _topology(self) -> Topology:
-        known = random.sample(self._known, min(len(self._known), MAX_ASKED))
-        topology = topology_from(self._server.nodes_of(known, 1), REOPEN_S)
-        self._know(topology)
-        self._processes.keep(topology.nodes)
-        return topology
-
-    def _connect(self, server: Server) -> Any:
-        connection = server.connect(min(self._timeout or REOPEN_S, REOPEN_S))
+    def _connect(self, node: Address | None) -> tuple[Server, Any]:
+        """Connect to a node; raises as ``ClusterView.connect()`` does."""
+        timeout = min(self._timeout or RECONNECT_TIMEOUT_S, RECONNECT_TIMEOUT_S)
+        server, connection = self._view.connect(node, timeout, "keys")
         connection._sock.settimeout(self._timeout)
         self._connections.append(connection)
-        if restarted := self._processes.check(server, connection):
-            raise LostData(f"{restarted}: keys may be missing")
-        return connection
+        return server, connection
 
     def _close(self, first: int = 0) -> None:
         """Close the connections whose index is ``first`` or higher."""

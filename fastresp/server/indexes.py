@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 
+from .cluster_view import ClusterView
 from .reply_parser import integer_of
 from .settings import Server
 
@@ -132,7 +133,7 @@ class Indexes:
 
     def _asked(self, wanted: Collection[str] | None) -> list[Index]:
         if not self._links:
-            links, _ = self._server.open_primaries(self._timeout)
+            links = ClusterView(self._server).open_primaries(self._timeout)
             for _, connection in links:
                 self._open.callback(connection.disconnect)
             self._links = links

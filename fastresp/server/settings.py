@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from copy import copy
 from operator import itemgetter
 from typing import Any
@@ -17,11 +17,9 @@ from .answers import (
     ClosedAt,
     Wishes,
     ask,
-    ask_topology,
-    is_clustered,
     tell_unknown,
 )
-from .cluster import Redirect, Remap, Topology, redirect_of
+from .cluster import Redirect, Remap, redirect_of
 from .connection_setup import (
     check_alive,
     check_fsync,
@@ -36,7 +34,7 @@ from .preflight import rehearsal_of
 from .threads import Opening
 from .url_or_client import ServerLike, pool_of, unnamed
 
-__all__ = ["Server", "ServerLike", "as_server", "one_server", "topology_from"]
+__all__ = ["Server", "ServerLike", "as_server", "one_server"]
 
 # A running server answers a connection and a PING well within this time.
 ASK_TIMEOUT_S = 5.0
@@ -253,47 +251,6 @@ class Server:
         connections, _ = self.open_all(count, timeout)
         return connections
 
-    def open_primaries(
-        self, timeout: float | None
-    ) -> tuple[list[tuple[Server, Any]], Topology | None]:
-        """Open a connection to this server or, in a cluster, to each primary.
-
-        Args:
-            timeout: seconds to connect to each server, and for each read.
-
-        Returns:
-            Pairs of a server and its redis-py connection; and the topology, or None for a single
-                server.
-
-        Raises:
-            TransportError: a server can't be reached or used; all connections are closed.
-        """
-        with ExitStack() as stack:
-            connection = self.connect(timeout)
-            stack.callback(connection.disconnect)
-            topology = None
-            if self.nodes and self.is_clustered(connection):
-                topology = self.topology(connection)
-            opened = [(self, connection)]
-            if topology is not None:
-                connection.disconnect()
-                opened = []
-                for server in self.nodes_of(topology.nodes, 1):
-                    opened.append((server, server.connect(timeout)))
-                    stack.callback(opened[-1][1].disconnect)
-            stack.pop_all()
-            return opened, topology
-
-    def is_clustered(self, connection: Any) -> bool:
-        """Return whether a connection leads to a cluster node; raises as ``open()`` does."""
-        with self._explained():
-            return is_clustered(connection)
-
-    def topology(self, connection: Any) -> Topology:
-        """Return the topology of a cluster, as reported by this node; raises as ``open()`` does."""
-        with self._explained():
-            return ask_topology(connection, str(self), self.remap)
-
     def redirect(self, words: str) -> Redirect | None:
         """Return where an error reply of this server redirects a command; None for other errors."""
         return redirect_of(words, self.settings.get("host") or "localhost", self.remap)
@@ -426,23 +383,3 @@ class Server:
     def failure(self, error: Exception) -> TransportError:
         """Return the exception for a server that can't be used, with advice."""
         return failure(error, str(self), self.settings, tls=self.tls, announced=self.announced)
-
-
-def topology_from(servers: Iterable[Server], timeout: float | None) -> Topology:
-    """Return the topology from the first of these cluster nodes that answers.
-
-    Raises:
-        TransportError: no node answers.
-    """
-    each = ASK_TIMEOUT_S if timeout is None else min(timeout, ASK_TIMEOUT_S)
-    failed: TransportError | None = None
-    for server in servers:
-        try:
-            connection = server.connect(each)
-            try:
-                return server.topology(connection)
-            finally:
-                connection.disconnect()
-        except TransportError as error:
-            failed = error
-    raise failed or TransportError("the cluster has no nodes")

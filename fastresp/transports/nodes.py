@@ -5,7 +5,6 @@ A lane is one connection of a load; the lanes of a node have consecutive numbers
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Iterable
 from concurrent.futures import Future
@@ -19,9 +18,9 @@ from ..resp.buffer import Chunk
 from ..resp.slots import SLOTS, Rules
 from ..server.answers import Answers
 from ..server.cluster import Topology
+from ..server.cluster_view import LOOK_S, RECONNECT_TIMEOUT_S, ClusterView
 from ..server.options import Options
-from ..server.processes import Processes
-from ..server.settings import Server, topology_from
+from ..server.settings import Server
 from .connection import LostConnection
 from .driver import Blocking, Steps
 from .lane import Lane
@@ -32,19 +31,8 @@ from .window import Sending
 
 __all__ = ["Nodes", "close_all_late"]
 
-# Minimum seconds between topology refreshes while commands wait for a node. The interval is also
-# at least this multiple of the last refresh's duration: no node is served during a refresh.
-LOOK_S = 0.1
-LOOKS_APART = 3
-LOOK_MOST_S = 5.0
-# A refresh queries at most this many connected nodes, and this many other known nodes.
-MAX_ASKED = 8
 # Maximum number of lanes in a load: the router stores a lane's number in 16 bits.
 MAX_MADE = 30_000
-# Maximum seconds to wait for a lost node to accept a connection; a frozen node never does.
-REOPEN_S = 1.0
-# Maximum number of nodes to remember, since a server may report any number.
-MAX_KNOWN = 2000
 # Maximum number of consecutive connections to a node that are lost without a reply. If more are
 # lost, the sent commands are the cause. The pause doubles each time, up to LOOK_S * 8.
 MAX_FRUITLESS = 10
@@ -66,8 +54,8 @@ class Nodes:
     def __init__(
         self, server: Server, options: Options, answers: Answers, lanes: Lanes, retries: Retries
     ) -> None:
-        self._processes: Processes = answers.processes or Processes()
         self._server = server
+        self._view = ClusterView(server, answers.topology, answers.processes)
         self._options = options
         self._lanes = lanes
         self._retries = retries
@@ -92,8 +80,6 @@ class Nodes:
         # The number of replies, and the seconds since this number last changed.
         self._replies = 0
         self._stuck = 0.0
-        # Nodes that may be asked for the topology, including replicas.
-        self._known = [*topology.nodes, *topology.replicas]
 
     def refresh_topology(self) -> Steps[bool]:
         """Find the nodes for commands to resend, connect to them, and wait for all replies.
@@ -126,8 +112,7 @@ class Nodes:
         began = time.monotonic()
         topology = yield from self._looking()
         ready = topology is not None and (yield from self._opening(topology))
-        pause = LOOKS_APART * (time.monotonic() - began)
-        lanes.look_at = time.monotonic() + min(max(LOOK_S, pause), LOOK_MOST_S)
+        lanes.look_at = self._view.pause_after(began)
         self._check_lost()
         self._check_progress(entered)
         if topology is None or not ready:
@@ -161,20 +146,13 @@ class Nodes:
         """Return the topology; None if no node reports it, or if a slot has lost its node."""
         if not self._cluster:
             return one_server()
-        # Each unreachable node costs up to a second.
-        known = random.sample(self._known, min(len(self._known), MAX_ASKED))
-        seeds = self._server.nodes_of(known, 1)
         newest = sorted(self._lanes.connected, key=lambda lane: lane.heard, reverse=True)
-        asked = list(dict.fromkeys([*(lane.server for lane in newest[:MAX_ASKED]), *seeds]))
-        look = partial(topology_from, asked, REOPEN_S)
+        look = partial(self._view.look, [lane.server for lane in newest])
         try:
             topology: Topology = yield Blocking(look, late=_nothing)
         except TransportError as error:
             self._retries.words = str(error)
             return None
-        known = [*topology.nodes, *topology.replicas, *self._known]
-        self._known = list(dict.fromkeys(known))[:MAX_KNOWN]
-        self._processes.keep(topology.nodes)
         self._lose(topology, self._lanes.stalled)
         before, after = self._slots, topology.slots
         if any(new < 0 <= old for old, new in zip(before, after, strict=True)):
@@ -233,14 +211,14 @@ class Nodes:
                 "timeout, a proxy), then load the remaining rows"
             )
         if former is not None:
-            timeout = min(timeout or REOPEN_S, REOPEN_S)
+            timeout = min(timeout or RECONNECT_TIMEOUT_S, RECONNECT_TIMEOUT_S)
         if self._cluster:
             servers = self._server.nodes_of([node], count)
             opening = partial(self._server.open_nodes, servers, timeout)
         else:
             servers = [self._server] * count
             opening = partial(self._server.open_again, count, timeout)
-        reopening = partial(self._processes.reopened, servers[0], opening)
+        reopening = partial(self._view.processes.reopened, servers[0], opening)
         connections, restarted = yield Blocking(reopening, late=close_all_late)
         if restarted and node in self._written:
             self._lanes.lack_data(restarted + self._slots_at(node))

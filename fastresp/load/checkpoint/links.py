@@ -14,6 +14,7 @@ from ...outcome.messages import Hint, Message
 from ...resp.slots import Rules
 from ...resp.split import arguments
 from ...resp.values import pack
+from ...server.cluster_view import ClusterView
 from ...server.reply_parser import bytes_of, integer_of, parse_info
 from ...server.settings import Server
 from ...transports.confirming import Confirmation
@@ -226,7 +227,9 @@ class Links:
         self.name = name
         self._timeout = min(timeout or MAX_S, MAX_S)
         self._shared = False
-        opened, self.topology = server.open_primaries(self._timeout)
+        self._view = ClusterView(server)
+        opened = self._view.open_primaries(self._timeout)
+        self.topology = self._view.topology
         self.all: list[Link] = []
         try:
             for node, connection in opened:
@@ -261,8 +264,8 @@ class Links:
             TransportError: no node serves the slot.
         """
         assert self.topology is not None
-        self.topology.node_of(slot, str(self.server))
-        return self.all[self.topology.slots[slot]]
+        node = self.topology.node_of(slot, str(self.server))
+        return self.all[self.topology.nodes.index(node)]
 
     def check(self) -> None:
         """Check that no server has restarted, even after a long pause.
@@ -345,7 +348,7 @@ class Links:
         host, _, port = address.rpartition(":")
         if self.topology is None or not port.isdigit():
             return
-        [server] = self.server.nodes_of([(host, int(port))], 1)
+        server = self._view.server_of((host, int(port)))
         with suppress(TransportError):
             connection = server.connect(min(self._timeout, FORMER_S))
             try:

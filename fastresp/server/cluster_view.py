@@ -1,0 +1,193 @@
+"""A cluster as its clients see it: which nodes are known, and which node serves each slot.
+
+One ClusterView is used wherever nodes have to be found: at the start, after MOVED, and after a node
+was lost. Whoever uses it decides when to look, and what happens to commands meanwhile.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterable
+from contextlib import ExitStack
+from itertools import islice
+from typing import Any, TypeAlias
+
+from ..outcome.errors import TransportError
+from .answers import ask_topology, is_clustered
+from .cluster import MAX_NODES, Topology
+from .processes import LostData, Processes, closed_if_failed
+from .settings import Server
+
+__all__ = ["LOOK_S", "RECONNECT_TIMEOUT_S", "Address", "ClusterView"]
+
+# Minimum seconds between looks while commands wait for a node. The interval is also at least
+# PAUSE_FACTOR times the duration of the last look, up to MAX_PAUSE_S, since a look can delay other
+# work.
+LOOK_S = 0.1
+PAUSE_FACTOR = 3
+MAX_PAUSE_S = 5.0
+# A look asks at most this many connected nodes, and this many other known nodes. Each node that
+# can't be reached costs up to RECONNECT_TIMEOUT_S.
+MAX_ASKED = 8
+# Maximum number of nodes to remember, since a server may report any number.
+MAX_KNOWN = 2000
+# Maximum seconds to wait for a node that may have failed; a frozen node never accepts.
+RECONNECT_TIMEOUT_S = 1.0
+
+# Host and port of a node.
+Address: TypeAlias = tuple[str, int]
+
+
+class ClusterView:
+    """The nodes of a cluster, as they last reported it; or a single server.
+
+    The methods block. A core calls them in a thread: ``yield Blocking(view.look)``.
+
+    Args:
+        server: the server that the user named: the single server, or any node of the cluster.
+        topology: the topology, if it is already known.
+        processes: remembers the process of each node, to detect restarts; by default a new one.
+
+    Attributes:
+        topology: the last reported topology; None for a single server, or before the first look.
+        known: nodes that may be asked for the topology, newest first, including replicas and
+            nodes that have left.
+        look_at: the earliest time for the next look, from ``time.monotonic()``.
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        topology: Topology | None = None,
+        processes: Processes | None = None,
+    ) -> None:
+        self.server = server
+        self.topology: Topology | None = None
+        self.known: list[Address] = []
+        self.look_at = 0.0
+        self.processes = Processes() if processes is None else processes
+        if topology is not None:
+            self.update(topology)
+
+    def update(self, topology: Topology) -> None:
+        """Use a topology that a node has reported."""
+        known = dict.fromkeys([*topology.nodes, *topology.replicas, *self.known])
+        self.known = list(known)[:MAX_KNOWN]
+        self.topology = topology
+        self.processes.keep(topology.nodes)
+
+    def open_primaries(self, timeout: float | None) -> list[tuple[Server, Any]]:
+        """Look for the first time, and connect to each primary, or to the single server.
+
+        Args:
+            timeout: seconds to connect to each server, and for each read.
+
+        Returns:
+            Pairs of a server and its redis-py connection, in the order of ``topology.nodes``.
+
+        Raises:
+            TransportError: a server can't be reached or used; all connections are closed.
+        """
+        server = self.server
+        with ExitStack() as stack:
+            connection = server.connect(timeout)
+            stack.callback(connection.disconnect)
+            opened = [(server, connection)]
+            if server.nodes:
+                with server.explained():
+                    if is_clustered(connection):
+                        self.update(ask_topology(connection, str(server), server.remap))
+            if self.topology is not None:
+                connection.disconnect()
+                opened = []
+                for node in server.nodes_of(self.topology.nodes, 1):
+                    opened.append((node, node.connect(timeout)))
+                    stack.callback(opened[-1][1].disconnect)
+            stack.pop_all()
+            return opened
+
+    def look(self, connected: Iterable[Server] = (), min_pause: float = LOOK_S) -> Topology:
+        """Ask nodes for the topology until one answers; return the topology, and use it.
+
+        Args:
+            connected: nodes to ask first, such as those that answered something recently.
+            min_pause: minimum seconds until the next look, for ``look_at``.
+
+        Raises:
+            TransportError: no node answers.
+        """
+        began = time.monotonic()
+        known = random.sample(self.known, min(len(self.known), MAX_ASKED))
+        others = [*self.server.nodes_of(known, 1), self.server]
+        failed = TransportError("the cluster has no nodes")
+        try:
+            for server in dict.fromkeys([*islice(connected, MAX_ASKED), *others]):
+                try:
+                    self.update(_topology_at(server))
+                    assert self.topology is not None
+                    return self.topology
+                except TransportError as error:
+                    failed = error
+            raise failed
+        finally:
+            self.pause_after(began, min_pause)
+
+    def pause_after(self, began: float, min_pause: float = LOOK_S) -> float:
+        """Set ``look_at`` by the duration of a look, and of what followed it; return ``look_at``.
+
+        Args:
+            began: when the look began, from ``time.monotonic()``.
+            min_pause: minimum seconds until the next look.
+        """
+        now = time.monotonic()
+        self.look_at = now + min(max(min_pause, PAUSE_FACTOR * (now - began)), MAX_PAUSE_S)
+        return self.look_at
+
+    def server_of(self, node: Address | None) -> Server:
+        """Return the Server of a node; for None, the server that the user named."""
+        return self.server if node is None else self.server.nodes_of([node], 1)[0]
+
+    def node_of(self, slot: int) -> Address | None:
+        """Return the node that serves a slot; None if there is none, or for a single server."""
+        node = -1 if self.topology is None else self.topology.slots[slot]
+        return None if self.topology is None or node < 0 else self.topology.nodes[node]
+
+    def move(self, slot: int, node: Address) -> None:
+        """Change the node of a slot, as MOVED says; does nothing for a single server."""
+        topology = self.topology
+        if topology is not None and (node in topology.nodes or len(topology.nodes) < MAX_NODES):
+            topology.add(node, slot, slot)
+
+    def connect(self, node: Address | None, timeout: float | None, data: str) -> tuple[Server, Any]:
+        """Connect to a node; return its Server, and the redis-py connection.
+
+        Args:
+            node: the node; None for the server that the user named.
+            timeout: seconds to connect, and for each read.
+            data: what may be missing if the node was restarted, for the message.
+
+        Raises:
+            LostData: the node was restarted or replaced, and may have lost data.
+            TransportError: the node can't be used.
+        """
+        server = self.server_of(node)
+        connection = server.connect(timeout)
+        with closed_if_failed([connection]):
+            if restarted := self.processes.check(server, connection):
+                raise LostData(f"{restarted}: {data} may be missing")
+        return server, connection
+
+
+def _topology_at(server: Server) -> Topology:
+    """Return the topology that a node reports.
+
+    Raises:
+        TransportError: the node can't be reached or used.
+    """
+    connection = server.connect(RECONNECT_TIMEOUT_S)
+    try:
+        with server.explained():
+            return ask_topology(connection, str(server), server.remap)
+    finally:
+        connection.disconnect()
