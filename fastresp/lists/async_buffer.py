@@ -10,10 +10,8 @@ from ..outcome.tracebacks import shorten
 from ..replies.arrow_out import StringColumn
 from ..transports.aio import run
 from ..transports.driver import Steps
-from .async_batches import AsyncBatches
-from .base import BaseBuffer
-from .consuming import Consuming
-from .push import Push, Pushed
+from .buffer import BaseBuffer, ItemIterator
+from .push import AsyncBatches, Push, Pushed
 from .settings import checked_count
 
 __all__ = ["ListBuffer"]
@@ -53,43 +51,43 @@ class ListBuffer(BaseBuffer):
     async def pop(self, n: int) -> list[bytes]:
         """Pop n items, or all items if the list has fewer."""
         n = checked_count(n)
-        await self._call(partial(self._calls.items.popping, n))
-        return self._calls.held.give(n)
+        await self._call(partial(self._calls.delivery.popping, n))
+        return self._calls.popped.deliver(n)
 
     async def pop_arrow(self, n: int) -> StringColumn:
         """Pop n items as an Arrow array; see ``fastresp.ListBuffer.pop_arrow``."""
-        await self._call(partial(self._calls.items.popping_column, checked_count(n)))
-        return self._calls.held.give_column()
+        await self._call(partial(self._calls.delivery.popping_column, checked_count(n)))
+        return self._calls.popped.deliver_column()
 
     async def consume(
         self, max_items: int | None = None, block: float = 0.0
     ) -> AsyncIterator[bytes]:
         """Yield items one at a time; see ``fastresp.ListBuffer.consume``."""
-        items = Consuming(self._calls, max_items, block)
+        items = ItemIterator(self._calls, max_items, block)
         while await self._run(items.more()):
             for item in items:
                 yield item
 
     async def drain(self) -> AsyncIterator[list[bytes]]:
         """Yield batches of items until the list is empty; see ``fastresp.ListBuffer.drain``."""
-        while await self._call(partial(self._calls.items.holding, None)):
-            yield self._calls.held.give()
+        while await self._call(partial(self._calls.delivery.popping_some, None)):
+            yield self._calls.popped.deliver()
 
     async def ack(self, n: int | None = None) -> int:
         """Acknowledge the first n popped items, or all; see ``fastresp.ListBuffer.ack``."""
-        return await self._call(self._calls.items.acknowledging(n))
+        return await self._call(self._calls.delivery.acknowledging(n))
 
     async def recover(self) -> int:
         """Put back the items of consumers with an expired lease; return the number of items."""
-        return await self._call(self._calls.items.recovering())
+        return await self._call(self._calls.delivery.recovering())
 
     async def length(self) -> int:
         """Return the length of the list, including items popped but not yet returned."""
-        return await self._call(self._calls.items.measuring)
+        return await self._call(self._calls.delivery.measuring)
 
     async def clear(self) -> None:
         """Remove all items; see ``fastresp.ListBuffer.clear``."""
-        await self._call(self._calls.items.clearing)
+        await self._call(self._calls.delivery.clearing)
 
     async def _call(self, begin: Callable[[], Steps[T]]) -> T:
         return await self._run(self._calls.call(begin))

@@ -4,18 +4,94 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property, partial
+from itertools import repeat
+from operator import length_hint
 from typing import Any, Self, TypeVar
 
-from ..outcome.tracebacks import shorten
+from ..outcome.tracebacks import public, shorten
 from ..replies.arrow_out import StringColumn
+from ..server.settings import Server, ServerLike
 from ..transports.driver import Steps, run
 from ..transports.signals import Undisturbed
-from .base import BaseBuffer
-from .consuming import Consuming
+from .calls import Calls
 from .push import Push, Pushed
-from .settings import checked_count
+from .settings import Delivery, Order, Settings, checked_count
 
-__all__ = ["ListBuffer"]
+__all__ = ["BaseBuffer", "ItemIterator", "ListBuffer"]
+
+
+@public
+class BaseBuffer:
+    """The base class of both forms of ``ListBuffer``, which run its calls."""
+
+    _form = ""
+    _in_event_loop = False
+
+    def __init__(
+        self,
+        key: str | bytes,
+        *,
+        server: ServerLike = None,
+        batch: int = 1000,
+        order: Order = "fifo",
+        delivery: Delivery = "at-most-once",
+        maxlen: int | None = None,
+        lease: float = 30.0,
+        timeout: float | None = 30.0,
+    ) -> None:
+        settings = Settings(key, batch, order, delivery, maxlen, lease, timeout)
+        self._calls = Calls(Server(server, nodes=True), settings, in_event_loop=self._in_event_loop)
+
+    def __repr__(self) -> str:
+        settings = self._calls.settings
+        parts = (repr(settings.key), settings.order, settings.delivery)
+        return f"<ListBuffer {', '.join(parts)}{self._form}>"
+
+    @property
+    def acknowledged(self) -> int:
+        """Number of items acknowledged by calls of ``ack()`` that have returned."""
+        return self._calls.delivery.acknowledged
+
+
+class ItemIterator:
+    """Yields items one at a time: ``more()`` fetches some items, and iterating yields them.
+
+    Args:
+        calls: the calls of the buffer.
+        max_items: stop after this many items; None for no limit.
+        block: seconds to wait for an item when the list is empty, before the iteration ends.
+    """
+
+    def __init__(self, calls: Calls, max_items: int | None, block: float) -> None:
+        self._calls = calls
+        self._block = block
+        self._bounded = max_items is not None
+        # One element per item that may still be yielded. This is cheaper than a counter.
+        self._remaining = (
+            repeat(None) if max_items is None else repeat(None, checked_count(max_items))
+        )
+
+    def more(self) -> Steps[bool]:
+        """Fetch some items; return False at the end of the iteration."""
+        most = length_hint(self._remaining) if self._bounded else None
+        if most == 0:
+            return False
+        calls = self._calls
+        return (yield from calls.call(calls.delivery.finding(most, self._block)))
+
+    def __iter__(self) -> Iterator[bytes]:
+        popped = self._calls.popped
+        items = popped.items
+        # Remove an item only when it is yielded, since the caller may make other calls.
+        for _ in self._remaining:
+            # Without a function call, no Ctrl-C can lose the item before the caller has it.
+            item = items[0]
+            del items[0]
+            popped.delivered += 1
+            yield item
+            if not items:
+                return
+
 
 T = TypeVar("T")
 Given = TypeVar("Given", list[bytes], StringColumn)
@@ -106,8 +182,8 @@ class ListBuffer(BaseBuffer):
             ValueError: n is not a whole number, 0 or more.
         """
         n = checked_count(n)
-        self._call(partial(self._calls.items.popping, n))
-        return self._hand_out(self._calls.held.give, n)
+        self._call(partial(self._calls.delivery.popping, n))
+        return self._hand_out(self._calls.popped.deliver, n)
 
     def pop_arrow(self, n: int) -> StringColumn:
         """Pop n items, or all items if the list has fewer, as an Arrow array.
@@ -123,8 +199,8 @@ class ListBuffer(BaseBuffer):
         Raises:
             ValueError: n is not a whole number, 0 or more.
         """
-        self._call(partial(self._calls.items.popping_column, checked_count(n)))
-        return self._hand_out(self._calls.held.give_column)
+        self._call(partial(self._calls.delivery.popping_column, checked_count(n)))
+        return self._hand_out(self._calls.popped.deliver_column)
 
     def consume(self, max_items: int | None = None, block: float = 0.0) -> Iterator[bytes]:
         """Yield items one at a time, and request further items in advance.
@@ -136,14 +212,14 @@ class ListBuffer(BaseBuffer):
             max_items: stop after this many items; None for no limit.
             block: seconds to wait for an item when the list is empty, before the iteration ends.
         """
-        items = Consuming(self._calls, max_items, block)
+        items = ItemIterator(self._calls, max_items, block)
         while self._run(items.more()):
             yield from items
 
     def drain(self) -> Iterator[list[bytes]]:
         """Yield batches of items until the list is empty, and request further items in advance."""
-        while self._call(partial(self._calls.items.holding, None)):
-            yield self._hand_out(self._calls.held.give)
+        while self._call(partial(self._calls.delivery.popping_some, None)):
+            yield self._hand_out(self._calls.popped.deliver)
 
     def ack(self, n: int | None = None) -> int:
         """Acknowledge the first n popped items, so that the server deletes them.
@@ -162,7 +238,7 @@ class ListBuffer(BaseBuffer):
         Raises:
             ValueError: n is out of range, or delivery is not ``"at-least-once"``.
         """
-        return self._call(self._calls.items.acknowledging(n))
+        return self._call(self._calls.delivery.acknowledging(n))
 
     def recover(self) -> int:
         """Put back the items of consumers whose lease has expired, where they were popped.
@@ -170,18 +246,18 @@ class ListBuffer(BaseBuffer):
         Returns:
             The number of items put back.
         """
-        return self._call(self._calls.items.recovering())
+        return self._call(self._calls.delivery.recovering())
 
     def __len__(self) -> int:
         """Return the length of the list, including items popped but not yet returned."""
-        return self._call(self._calls.items.measuring)
+        return self._call(self._calls.delivery.measuring)
 
     def __bool__(self) -> bool:
         return True
 
     def clear(self) -> None:
         """Remove all items from the list, including items popped but not yet returned."""
-        self._call(self._calls.items.clearing)
+        self._call(self._calls.delivery.clearing)
 
     @cached_property
     def _undisturbed(self) -> Undisturbed:
@@ -199,7 +275,7 @@ class ListBuffer(BaseBuffer):
         return self._run(self._calls.call(begin))
 
     def _hand_out(self, give: Callable[..., Given], *count: int) -> Given:
-        """Return held items to the caller; after a Ctrl-C, keep them for the next call."""
+        """Return popped items to the caller; after a Ctrl-C, keep them for the next call."""
         items: Given | None = None
         try:
             with self._undisturbed:
@@ -208,5 +284,5 @@ class ListBuffer(BaseBuffer):
         except BaseException:
             with self._undisturbed:
                 if items is not None:
-                    self._calls.held.take_back(items)
+                    self._calls.popped.take_back(items)
             raise

@@ -16,15 +16,12 @@ from ..server.settings import Server
 from ..transports.base import UNAWAITED
 from ..transports.connection import LostConnection
 from ..transports.driver import Blocking, Pull, Steps
-from .async_batches import AsyncBatches
-from .connection import ListConnection
-from .held import Held
-from .moves import DOWN_PAUSE_S, Patience, SlotMoved
-from .node import Node
-from .push import Push, Pushed, checked_items
+from .connection import ListConnection, SlotOwner
+from .delivery import AtLeastOnce, AtMostOnce
+from .moves import DOWN_PAUSE_S, Deadline, SlotMoved
+from .popped_items import PoppedItems
+from .push import AsyncBatches, Push, Pushed, checked_items
 from .settings import Settings
-from .with_acknowledgement import AtLeastOnce
-from .without_acknowledgement import AtMostOnce
 
 __all__ = ["Calls"]
 
@@ -40,22 +37,24 @@ class Calls:
         in_event_loop: whether an event loop runs the calls; if so, a cancelled call can't wait.
 
     Attributes:
-        held: items popped but not yet returned.
-        items: pops items; run its generators with ``call()``.
+        popped: items popped but not yet returned.
+        delivery: pops items; run its generators with ``call()``.
     """
 
     def __init__(self, server: Server, settings: Settings, *, in_event_loop: bool) -> None:
         self.in_event_loop = in_event_loop
         safe = settings.delivery == "at-least-once"
         self.settings = settings
-        self.held = Held()
-        # With at-least-once, held items are still in the server, and are popped again later.
-        closed = self.held.forget if safe else _keep
-        self.node = Node(server, settings)
+        self.popped = PoppedItems()
+        # With at-least-once, popped items are still in the server, and are popped again later.
+        closed = self.popped.forget if safe else _keep
+        self.owner = SlotOwner(server, settings)
         self.connection = ListConnection(settings, closed)
-        self.items = (AtLeastOnce if safe else AtMostOnce)(self.connection, settings, self.held)
+        self.delivery = (AtLeastOnce if safe else AtMostOnce)(
+            self.connection, settings, self.popped
+        )
         self._busy = 0  # the thread that is running a call
-        self._begun = False  # whether items.beginning() is done for this connection
+        self._begun = False  # whether delivery.beginning() is done for this connection
 
     def check_idle(self) -> None:
         """Check that no other call is running, such as a push that reads its source.
@@ -74,7 +73,7 @@ class Calls:
         begin: Callable[[], Steps[T]],
         push: Push | None = None,
         *,
-        follows: bool = True,
+        retries: bool = True,
         waits: bool = True,
     ) -> Steps[T]:
         """Run a generator over the connection, which is opened if necessary.
@@ -84,48 +83,48 @@ class Calls:
                 if the slot of the list moves, or if the node is lost and no command is in doubt.
                 ``begin`` is then called again.
             push: the push that the generator belongs to; None for other calls.
-            follows: whether the call may be repeated.
+            retries: whether the call may be repeated.
             waits: whether to wait if no node of the cluster can be reached.
 
         Raises:
             RuntimeError: another call is running.
             TransportError: the server can't be used, or the connection was lost.
-            SlotMoved: the slot moved, and ``follows`` is False.
+            SlotMoved: the slot moved, and ``retries`` is False.
         """
         self.check_idle()
         self._busy = get_ident()
         connection = self.connection
-        connection.waits = False
-        patience = Patience(self.settings.timeout)
+        connection.is_waiting = False
+        deadline = Deadline(self.settings.timeout)
         try:
             while True:
                 try:
                     if not connection.is_open:
                         yield from self._opening()
                     if not self._begun:
-                        yield from self.items.beginning()
+                        yield from self.delivery.beginning()
                         self._begun = True
                     return (yield from begin())
                 except SlotMoved as moved:
-                    if not follows:
+                    if not retries:
                         raise
-                    words = f"the last reply was: {moved.text}"
-                    first = patience.check(words, self._progress(push), self.settings.key)
+                    message = f"the last reply was: {moved.text}"
+                    first = deadline.check(message, self._progress(push), self.settings.key)
                     pause = moved.pause(first=first)
                     if moved.elsewhere:
                         connection.close()
                     if moved.down:
-                        self.node.suspect()
+                        self.owner.suspect()
                 except (LostConnection, TransportError) as error:
-                    opening = not connection.is_open and self.node.clustered and waits
-                    if not (follows and (opening or self._may_go_on(error, push))):
+                    opening = not connection.is_open and self.owner.clustered and waits
+                    if not (retries and (opening or self._may_go_on(error, push))):
                         raise
-                    words = str(error.args[0]) if opening else connection.cause
+                    message = str(error.args[0]) if opening else connection.cause
                     if push is not None:
                         push.lose()
                     connection.close()
-                    self.node.suspect()
-                    first = patience.check(words, self._progress(push), self.settings.key)
+                    self.owner.suspect()
+                    first = deadline.check(message, self._progress(push), self.settings.key)
                     pause = 0.0 if first else DOWN_PAUSE_S
                 yield from connection.pausing(pause)
         except LostConnection:
@@ -139,7 +138,7 @@ class Calls:
 
     def _progress(self, push: Push | None) -> object:
         """Return a value that changes whenever this call makes progress."""
-        return len(self.held), push and push.report.rows
+        return len(self.popped), push and push.report.rows
 
     def _may_go_on(self, error: Exception, push: Push | None) -> bool:
         """Return whether a call may be repeated after an exception.
@@ -151,23 +150,23 @@ class Calls:
         connection = self.connection
         if not (isinstance(error, LostConnection) and connection.in_cluster):
             return False
-        doubtful = connection.doubtful()
+        doubtful = connection.commands_in_doubt()
         return doubtful is not None and (
-            (self.items.safe and push is None) or all(may_repeat([[each] for each in doubtful]))
+            (self.delivery.safe and push is None) or all(may_repeat([[each] for each in doubtful]))
         )
 
     def _is_in_step(self, error: BaseException) -> bool:
         """Return whether, after an exception, later replies can be matched with their requests."""
         if self.connection.raised(error):
             return False
-        return self.connection.waits or isinstance(error, (FastrespError, ValueError))
+        return self.connection.is_waiting or isinstance(error, (FastrespError, ValueError))
 
     def _opening(self) -> Steps[None]:
         self._begun = False
-        opened, answers = yield from self.node.connecting()
-        own(self, Calls._let_go)
-        self.connection.attach(opened, answers, self.node.server)
-        self.items.attached()
+        opened, answers = yield from self.owner.connecting()
+        own(self, Calls._on_fork)
+        self.connection.attach(opened, answers, self.owner.server)
+        self.delivery.reset()
 
     def _loss(self) -> Steps[TransportError]:
         """Return the exception for a lost connection. May take seconds to test a new connection."""
@@ -176,11 +175,11 @@ class Calls:
             return loss
         finally:
             self.connection.close()
-            self.node.suspect()
+            self.owner.suspect()
 
-    def _let_go(self) -> None:
+    def _on_fork(self) -> None:
         """Reset in a forked child: the connection and the items belong to the parent process."""
-        self.items.let_go()
+        self.delivery.on_fork()
         if self._busy != get_ident():  # otherwise, a call forked, and must raise an error
             self.connection.leave()
             self._busy = 0
@@ -200,9 +199,9 @@ class Calls:
         try:
             if self._needs_ending():
                 # If no connection can be opened to put items back, the lease will expire.
-                lost = self.items.safe and not self.connection.is_open
+                lost = self.delivery.safe and not self.connection.is_open
                 with suppress(TransportError) if lost else nullcontext():
-                    yield from self.call(self.items.ending, waits=not lost)
+                    yield from self.call(self.delivery.ending, waits=not lost)
         except BaseException as error:
             self._note_what_is_left(error)
             if after is None or not isinstance(error, FastrespError):
@@ -215,17 +214,17 @@ class Calls:
         """Return whether there is a connection to close, or items to put back."""
         is_open = self.connection.is_open
         if not is_open:
-            self.held.given = 0  # over a new connection, all items are put back
-        return is_open or bool(self.held or self.items.name)
+            self.popped.delivered = 0  # over a new connection, all items are put back
+        return is_open or bool(self.popped or self.delivery.name)
 
     def _note_what_is_left(self, error: BaseException) -> None:
         """Add notes to an exception that say which items could not be put back."""
-        if self.held:
+        if self.popped:
             error.add_note(
-                f"fastresp: the buffer still holds {counted(len(self.held), 'item')} popped but "
+                f"fastresp: the buffer still holds {counted(len(self.popped), 'item')} popped but "
                 "not returned; pop() returns them, and close() retries to put them back"
             )
-        doubtful, self.items.doubtful = self.items.doubtful, 0
+        doubtful, self.delivery.in_doubt = self.delivery.in_doubt, 0
         if doubtful:
             error.add_note(
                 f"fastresp: {counted(doubtful, 'item')} in doubt: back in the list, or lost; check "
@@ -239,7 +238,7 @@ class Calls:
         items = checked_items(items)
         try:
             if isinstance(items, AsyncBatches):
-                while not push.over and (batch := (yield from push.asking(Pull(items.next)))):
+                while not push.over and (batch := (yield from push.pulling(Pull(items.next)))):
                     yield from self._pushing(batch, push)
                     if push.over:
                         push.take_rest()
@@ -262,7 +261,7 @@ class Calls:
     def _giving_up(self, push: Push) -> None:
         """If the server refused items, keep them for the caller, and close the connection."""
         connection = self.connection
-        if push.over and connection.is_open and push.begun_over(connection.core):
+        if push.over and connection.is_open and push.uses(connection.core):
             if connection.core.finished:
                 push.give_up()
             connection.close()
@@ -278,10 +277,10 @@ class Calls:
             core = connection.core
             if not begun:
                 max_bytes = connection.max_bulk_bytes
-                yield from connection.asking(lambda: push.begin(items, max_bytes))
+                yield from connection.pulling(lambda: push.begin(items, max_bytes))
                 begun = True
             while push.more and not push.over:
-                yield from connection.asking(push.fill)
+                yield from connection.pulling(push.fill)
                 yield from self._sending(push, lambda: core.has_room)
             push.release()
             yield from self._sending(push, lambda: core.finished)
@@ -299,7 +298,7 @@ class Calls:
 
     def _resuming(self, push: Push) -> Steps[None]:
         """Continue a push over this connection, and resend commands that a node refused."""
-        yield from self.items.settling()
+        yield from self.delivery.draining()
         core = self.connection.core
         push.resume(core)
         while push.refused and not push.over:
@@ -342,11 +341,11 @@ class Calls:
         if self.in_event_loop and isinstance(error, UNAWAITED):
             if not self._busy:  # otherwise, another call is using the connection
                 connection.close()
-        elif connection.is_open and push.begun_over(connection.core):
-            follows = isinstance(error, Exception)
+        elif connection.is_open and push.uses(connection.core):
+            retries = isinstance(error, Exception)
             with suppress(TransportError, SlotMoved):
-                yield from self.call(partial(self._finishing, push), push, follows=follows)
+                yield from self.call(partial(self._finishing, push), push, retries=retries)
 
 
 def _keep() -> None:
-    """Do nothing when a connection closes: held items are kept."""
+    """Do nothing when a connection closes: popped items are kept."""

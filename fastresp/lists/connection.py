@@ -19,12 +19,77 @@ from ..server.answers import Answers
 from ..server.settings import Server
 from ..transports.connection import LostConnection
 from ..transports.driver import Blocking, Pull, Steps
+from ..transports.retries import MAX_S
+from ..transports.socket import connecting
 from .moves import as_slot_moved
 from .settings import Settings
 
-__all__ = ["Command", "ListConnection"]
+__all__ = ["Arguments", "ListConnection", "SlotOwner"]
 
-Command: TypeAlias = tuple[Any, ...]
+
+class SlotOwner:
+    """Opens connections to the server of a list, or to the owner of the list's slot.
+
+    Args:
+        server: the server, or any node of its cluster.
+        settings: the settings of the buffer.
+
+    Attributes:
+        server: the server of the last connection.
+        clustered: whether the server is known to be a cluster node.
+    """
+
+    clustered = False
+
+    def __init__(self, server: Server, settings: Settings) -> None:
+        server.slot = settings.slot
+        self.server = server
+        self._timeout = settings.timeout
+        self._seed = server
+        # Nodes that may know the owner of the slot. They are asked in this order until one answers.
+        self._known = [server]
+
+    def connecting(self) -> Steps[tuple[Any, Answers]]:
+        """Open a connection to the owner of the slot; return it with the server's Answers.
+
+        Raises:
+            TransportError: no node answers, or the owner of the slot can't be used.
+        """
+        end = time.monotonic() + (self._timeout or MAX_S)
+        failed: TransportError | None = None
+        for server in tuple(self._known):
+            try:
+                [connection], answers = yield from connecting(server, self._timeout)
+            except TransportError as error:
+                failed = failed or error
+                self.suspect()
+                if time.monotonic() > end:
+                    break
+                continue
+            self._found(answers)
+            return connection, answers
+        assert failed is not None
+        raise failed
+
+    def suspect(self) -> None:
+        """Move the first known node to the end, since this node could not be used."""
+        first, *others = self._known
+        self._known = [*others, first]
+
+    def _found(self, answers: Answers) -> None:
+        """Remember the nodes of the cluster, the owner of the slot first."""
+        topology, slot = answers.topology, self.server.slot
+        if topology is None or slot is None:
+            return
+        self.clustered = True
+        nodes = self.server.nodes_of(topology.nodes, 1)
+        self.server = nodes[topology.slots[slot]]
+        others = (node for node in nodes if node is not self.server)
+        replicas = self.server.nodes_of(topology.replicas, 1)
+        self._known = [self.server, *others, *replicas, self._seed]
+
+
+Arguments: TypeAlias = tuple[Any, ...]
 
 # Maximum reply size per requested item, in addition to BULK_BYTES. A lower limit would lose large
 # items, and would not stop a hostile server, which can send any number of replies.
@@ -42,13 +107,13 @@ class ListConnection:
         is_open: whether a connection is open.
         in_cluster: whether the server is a node of a cluster.
         max_bytes: the maximum size of a reply.
-        waits: whether the current call waits for the source or for time to pass. If so, an
+        is_waiting: whether the current call waits for the source or for time to pass. If so, an
             exception leaves the replies in step with the requests.
     """
 
     def __init__(self, settings: Settings, closed: Callable[[], object]) -> None:
         self.max_bytes = BULK_BYTES + settings.batch * ITEM_BYTES
-        self.is_open = self.waits = self.in_cluster = False
+        self.is_open = self.is_waiting = self.in_cluster = False
         self._timeout = settings.timeout
         self._closed = closed
         self._core: ReplyCore | None = None
@@ -78,7 +143,7 @@ class ListConnection:
         cause = None if core.stream is None else core.stream.lost
         return f"lost the connection to {core.server}: {cause}"
 
-    def doubtful(self) -> list[bytes] | None:
+    def commands_in_doubt(self) -> list[bytes] | None:
         """Return the commands in doubt after the connection was lost: sent, but not answered.
 
         Returns:
@@ -155,27 +220,27 @@ class ListConnection:
             if lost is not None:
                 raise lost
             assert core.stream is not None
-            self.waits = True
+            self.is_waiting = True
             yield [(core.stream, core.wait())]
-            self.waits = False
+            self.is_waiting = False
             if reached():
                 return  # replies arrived during the wait
 
-    def asking(self, function: Callable[[], Any]) -> Steps[Any]:
+    def pulling(self, function: Callable[[], Any]) -> Steps[Any]:
         """Call a function that runs the user's code; its exceptions don't close the connection."""
-        self.waits = True
+        self.is_waiting = True
         answer = yield Pull(function)
-        self.waits = False
+        self.is_waiting = False
         return answer
 
     def pausing(self, seconds: float) -> Steps[None]:
         """Wait for this many seconds; 0 does not wait."""
         if seconds:
-            self.waits = True
+            self.is_waiting = True
             yield Blocking(partial(time.sleep, seconds))
-            self.waits = False
+            self.is_waiting = False
 
-    def exchanging(self, *commands: Command, errors: bool = False) -> Steps[list[Any]]:
+    def exchanging(self, *commands: Arguments, errors: bool = False) -> Steps[list[Any]]:
         """Send commands, and return their replies.
 
         Raises:
@@ -196,7 +261,7 @@ class ListConnection:
                 raise reply
         return replies
 
-    def encoded(self, commands: Iterable[Command]) -> Iterator[Chunk]:
+    def encoded(self, commands: Iterable[Arguments]) -> Iterator[Chunk]:
         """Yield commands as chunks, for ``add()``."""
         source = iter(commands)
         more = True
@@ -229,13 +294,13 @@ class ListConnection:
         """Return an error reply, converted to a SlotMoved if it is a redirect."""
         return as_slot_moved(error) if self.in_cluster else error
 
-    def misunderstood(self, question: str, reply: Any) -> NoReturn:
+    def reject_reply(self, question: str, reply: Any) -> NoReturn:
         """Give up the connection, since a reply has an unexpected type or length.
 
         Raises:
             LostConnection: always.
         """
-        self.core.misunderstood(question, reply)
+        self.core.reject_reply(question, reply)
 
     def expect(self, kind: type[Any] | UnionType, question: str, reply: Any) -> None:
         """Give up the connection unless a reply has the expected type.
@@ -244,4 +309,4 @@ class ListConnection:
             LostConnection: the reply does not have this type.
         """
         if not isinstance(reply, kind):
-            self.misunderstood(question, reply)
+            self.reject_reply(question, reply)

@@ -8,7 +8,7 @@ from ..outcome.command_error import CommandError
 from ..outcome.errors import TransportError
 from ..transports.retries import LOADING, MAX_S, PAUSE_S, REFUSED
 
-__all__ = ["DOWN_PAUSE_S", "Patience", "SlotMoved", "as_slot_moved"]
+__all__ = ["DOWN_PAUSE_S", "Deadline", "SlotMoved", "as_slot_moved"]
 
 # The error of a blocking command, if the node becomes a replica while the command waits.
 DEMOTED = "UNBLOCKED force unblock"
@@ -30,7 +30,7 @@ class SlotMoved(CommandError):
         return self.code == "CLUSTERDOWN"
 
     def pause(self, *, first: bool) -> float:
-        """Return the seconds to wait before resending; ``first`` is from ``Patience.check()``."""
+        """Return the seconds to wait before resending; ``first`` is from ``Deadline.check()``."""
         if self.down:
             return DOWN_PAUSE_S
         return 0.0 if first and self.elsewhere else PAUSE_S
@@ -43,13 +43,13 @@ def as_slot_moved(error: CommandError) -> CommandError:
     the new node. It also waits after ASK: only commands with one key could be resent immediately.
     """
     text = error.text
-    words = text.encode(errors="replace")
-    if REFUSED.match(words) or words.startswith(LOADING) or text.startswith(DEMOTED):
+    message = text.encode(errors="replace")
+    if REFUSED.match(message) or message.startswith(LOADING) or text.startswith(DEMOTED):
         return SlotMoved(text)
     return error
 
 
-class Patience:
+class Deadline:
     """Limits the time for which a call is repeated without progress.
 
     Args:
@@ -61,11 +61,11 @@ class Patience:
         self._since = 0.0
         self._progress: object = None
 
-    def check(self, words: str, progress: object, key: object) -> bool:
+    def check(self, message: str, progress: object, key: object) -> bool:
         """Return whether the call has made progress since the last check.
 
         Args:
-            words: why the call must be repeated, for messages.
+            message: why the call must be repeated, for messages.
             progress: a value that changes whenever a call makes progress.
             key: the key of the list, for messages.
 
@@ -78,7 +78,7 @@ class Patience:
             self._since, self._progress = now, progress
         elif now - self._since > self._timeout:
             raise TransportError(
-                f"the slot of the list {key!r} could not be used for {self._timeout:g} s; {words} "
-                "(check the cluster with redis-cli --cluster check)"
+                f"the slot of the list {key!r} could not be used for {self._timeout:g} s; "
+                f"{message} (check the cluster with redis-cli --cluster check)"
             )
         return first

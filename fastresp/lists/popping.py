@@ -10,15 +10,14 @@ from contextlib import suppress
 from typing import Any
 
 from ..outcome.errors import CommandError, LeaseError, TransportError
-from ..replies.growing_columns import string_column
-from ..replies.reply_columns import ReplyColumns
+from ..replies.reply_columns import ReplyColumns, string_column
 from ..resp.buffer import Chunk
 from ..transports.connection import LostConnection
 from ..transports.driver import Steps
-from .connection import Command, ListConnection
+from .connection import Arguments, ListConnection
 from .consumer import recover
-from .held import Held
 from .moves import SlotMoved
+from .popped_items import PoppedItems
 from .settings import Settings
 
 __all__ = ["Popping"]
@@ -34,31 +33,32 @@ class Popping:
     """Pops items. The subclasses AtMostOnce and AtLeastOnce implement the delivery.
 
     The methods are generators, or return generator functions, and run over the open connection.
-    Popped items are stored in ``held``.
+    Popped items are stored in ``popped``.
 
     Args:
         connection: the connection to the server of the list.
         settings: the settings of the buffer.
-        held: stores popped items until the caller gets them.
+        popped: stores popped items until the caller gets them.
 
     Attributes:
         safe: whether items stay in the server until they are acknowledged.
-        doubtful: number of items in doubt, because the connection was lost while they were put
+        in_doubt: number of items in doubt, because the connection was lost while they were put
             back.
     """
 
     safe = False
-    doubtful = 0
-    _counted = True  # whether LPOP and RPOP accept a count; if not, each request is a transaction
+    in_doubt = 0
+    # Whether LPOP and RPOP accept a count; if not, each request is a transaction.
+    _accepts_count = True
 
-    def __init__(self, connection: ListConnection, settings: Settings, held: Held) -> None:
+    def __init__(self, connection: ListConnection, settings: Settings, popped: PoppedItems) -> None:
         self.connection = connection
         self.settings = settings
-        self.held = held
-        self._asked: deque[int] = deque()  # number of items requested by each request in flight
+        self.popped = popped
+        self._requests: deque[int] = deque()  # number of items requested by each request in flight
         self._last_request: tuple[int, list[Chunk]] = -1, []  # number of items, and the commands
         self._dry = False  # the last reply had fewer items than requested
-        self._sized = False  # the size of some items is known
+        self._size_known = False  # the size of some items is known
         self._others = 0  # number of values other than bytes received over this connection
         # The requested items and the parser of the last column. The parser is reused, since it
         # knows how much to allocate.
@@ -99,7 +99,7 @@ class Popping:
         """Remove all items."""
         raise NotImplementedError
 
-    def _request(self, n: int) -> Sequence[Command]:
+    def _request(self, n: int) -> Sequence[Arguments]:
         """Return the commands of one request, which pops n items."""
         raise NotImplementedError
 
@@ -126,41 +126,41 @@ class Popping:
     def _pop(self) -> str:
         return "LPOP" if self._fifo else "RPOP"
 
-    def attached(self) -> None:
+    def reset(self) -> None:
         """Reset the state for a new connection."""
-        self._asked.clear()
+        self._requests.clear()
         self._last_request = -1, []
-        self._dry = self._sized = False
+        self._dry = self._size_known = False
         self._others = 0
 
-    def let_go(self) -> None:
+    def on_fork(self) -> None:
         """Forget all items in a forked child, since they belong to the parent process."""
-        self.held.forget()
-        self.held.given = self.doubtful = 0
+        self.popped.forget()
+        self.popped.delivered = self.in_doubt = 0
 
     def popping(self, n: int) -> Steps[None]:
-        """Pop until n items are held, or the list is empty."""
-        yield from self.settling()
-        asked = self._asked
-        wanted = n - len(self.held)
+        """Pop until n items are stored, or the list is empty."""
+        yield from self.draining()
+        asked = self._requests
+        wanted = n - len(self.popped)
         while True:
             while wanted > 0 and not self._dry and len(asked) < self._depth:
-                wanted -= self._ask(min(wanted, self.settings.batch))
+                wanted -= self._add_request(min(wanted, self.settings.batch))
             if not asked:
                 break
             wanted += yield from self._next_items()
         self._dry = False
 
-    def holding(self, most: int | None) -> Steps[bool]:
-        """Pop until some items are held; return False if the list is empty.
+    def popping_some(self, most: int | None) -> Steps[bool]:
+        """Pop until some items are stored; return False if the list is empty.
 
         ``most`` limits the number of requested items; None requests items in advance.
         """
-        while not self.held:
-            left = math.inf if most is None else most - sum(self._asked)
-            while left > 0 and not self._dry and len(self._asked) < self._depth:
-                left -= self._ask(int(min(left, self.settings.batch)))
-            if not self._asked:
+        while not self.popped:
+            left = math.inf if most is None else most - sum(self._requests)
+            while left > 0 and not self._dry and len(self._requests) < self._depth:
+                left -= self._add_request(int(min(left, self.settings.batch)))
+            if not self._requests:
                 self._dry = False
                 return False
             yield from self._next_items()
@@ -176,18 +176,18 @@ class Popping:
 
         def steps() -> Steps[bool]:
             nonlocal end
-            found = yield from self.holding(most)
+            found = yield from self.popping_some(most)
             if not found:
                 end = end or time.monotonic() + seconds
                 found = yield from self.waiting_until(end)
-            self.held.take_apart()
+            self.popped.split_all()
             return found
 
         return steps
 
     def waiting_until(self, end: float) -> Steps[bool]:
         """Wait for an item until the time ``end``, and hold it; return False if none arrived."""
-        yield from self.settling()
+        yield from self.draining()
         core, timeout = self.connection.core, self.settings.timeout
         while (left := end - time.monotonic()) > 0:
             part = min(left, self._longest_wait)
@@ -201,10 +201,10 @@ class Popping:
         return False
 
     def measuring(self) -> Steps[int]:
-        """Return the length of the list, including the held items."""
+        """Return the length of the list, including the popped items."""
         [length] = yield from self.calling(("LLEN", self.settings.name))
         self.connection.expect(int, "LLEN", length)
-        return int(length) + len(self.held)
+        return int(length) + len(self.popped)
 
     def recovering(self) -> Callable[[], Steps[int]]:
         """Return a generator function that puts back the items of consumers with an expired lease.
@@ -239,14 +239,14 @@ class Popping:
         if self.connection.in_cluster:
             self.settings.check_records()
 
-    def calling(self, *commands: Command, errors: bool = False) -> Steps[list[Any]]:
+    def calling(self, *commands: Arguments, errors: bool = False) -> Steps[list[Any]]:
         """Wait for the items in flight, send commands, and return their replies.
 
         Raises:
             CommandError: a reply is an error. If ``errors`` is True, errors are returned instead.
             SlotMoved: a reply redirects the commands; none of them was run.
         """
-        yield from self.settling()
+        yield from self.draining()
         return (yield from self.connection.exchanging(*commands, errors=errors))
 
     # Requests in flight
@@ -254,19 +254,19 @@ class Popping:
     @property
     def _depth(self) -> int:
         """Maximum requests in flight: 1 until the first reply shows the size of items."""
-        return REQUESTS if self._sized else 1
+        return REQUESTS if self._size_known else 1
 
-    def settling(self) -> Steps[None]:
-        """Wait for all requests in flight, and hold their items one by one (``Held.singly``)."""
-        while self._asked:
+    def draining(self) -> Steps[None]:
+        """Wait for all requests in flight, and move all items to ``PoppedItems.items``."""
+        while self._requests:
             yield from self._next_items()
         self._dry = False
-        self.held.take_apart()
+        self.popped.split_all()
 
-    def _ask(self, most: int) -> int:
+    def _add_request(self, most: int) -> int:
         """Request ``most`` items, and remember the request; return ``most``."""
         self._send_request(most)
-        self._asked.append(most)
+        self._requests.append(most)
         return most
 
     def _send_request(self, n: int) -> None:
@@ -286,20 +286,20 @@ class Popping:
             SlotMoved: the slot has moved. All later requests have been answered.
             LeaseError: the ``recover()`` of another consumer put this consumer's items back.
         """
-        replies = yield from self.connection.receiving(1 if self._counted else 4)
-        most = self._asked.popleft()
-        found = replies[0] if self._counted else self._executed(replies)
+        replies = yield from self.connection.receiving(1 if self._accepts_count else 4)
+        most = self._requests.popleft()
+        found = replies[0] if self._accepts_count else self._executed(replies)
         if isinstance(found, CommandError):
             # Later requests in flight fail in the same way.
-            while self._asked:
+            while self._requests:
                 with suppress(CommandError):
                     yield from self._next_items()
             raise self._refused(found)
         items: list[bytes] = [] if found is None else found
         self._check_items(items, most)
-        self.held.add(items)
+        self.popped.add(items)
         fewer = most - len(items)
-        self._dry, self._sized = fewer > 0, True
+        self._dry, self._size_known = fewer > 0, True
         return fewer
 
     def _executed(self, replies: list[Any]) -> Any:
@@ -320,9 +320,9 @@ class Popping:
         """
         connection = self.connection
         if not isinstance(items, list):
-            connection.misunderstood("a pop", items)
+            connection.reject_reply("a pop", items)
         if len(items) > most:
-            connection.misunderstood(f"a pop of {most:,} items", items)
+            connection.reject_reply(f"a pop of {most:,} items", items)
         others = connection.core.reader.others
         if others != self._others:
             # Values other than bytes have arrived since the last check, perhaps in replies to other
@@ -334,11 +334,11 @@ class Popping:
     # As a column
 
     def popping_column(self, n: int) -> Steps[None]:
-        """Pop n items, or fewer, as an Arrow array, for ``Held.give_column()``."""
-        yield from self.settling()
-        if self.held or not self._counted:
+        """Pop n items, or fewer, as an Arrow array, for ``PoppedItems.deliver_column()``."""
+        yield from self.draining()
+        if self.popped or not self._accepts_count:
             yield from self.popping(n)
-            self.held.column = string_column(self.held.take(n), text=False)
+            self.popped.column = string_column(self.popped.take(n), text=False)
             return
         connection = self.connection
         core = connection.core
@@ -371,7 +371,7 @@ class Popping:
     def _keep(self, columns: ReplyColumns) -> None:
         """Hold the received items as a column."""
         batch = columns.take(columns.rows) if columns.rows else None
-        self.held.column = string_column([], text=False) if batch is None else batch.columns[0]
+        self.popped.column = string_column([], text=False) if batch is None else batch.columns[0]
 
     def _filling(self, columns: ReplyColumns, n: int) -> Steps[None]:
         """Receive items into columns until there are n items, or the list is empty."""
@@ -386,10 +386,10 @@ class Popping:
                 self._send_request(min(batch, n - asked))
                 asked, requests = min(n, asked + batch), requests + 1
             if columns.replies > requests or columns.rows > asked:
-                connection.misunderstood(f"a pop of {asked:,} items", columns.rows)
+                connection.reject_reply(f"a pop of {asked:,} items", columns.rows)
             replies = columns.replies
             if replies == requests:
                 return
             yield from connection.until(lambda: columns.replies > replies and not connection.lost)  # noqa: B023
             core.acknowledge(before + columns.replies)
-            self._sized = True
+            self._size_known = True

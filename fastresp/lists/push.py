@@ -5,11 +5,13 @@ A row is a batch of items, which one command or transaction pushes.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
+from operator import length_hint
 from typing import Any, NamedTuple
 
 from ..encode.row_writer import CHUNK_SECONDS, Writer
@@ -29,12 +31,49 @@ from ..sources.source import Encoder, lines_of, release
 from ..transports.base import add_report
 from ..transports.driver import Pull, Steps
 from .moves import SlotMoved
-from .sent_rows import SentRows
+from .pushed_rows import PushedRows
 from .settings import BATCH_BYTES, Settings
-from .variadic import gather
-from .variadic_columns import ListedStream
+from .variadic import ListedStream, gather
 
-__all__ = ["Push", "Pushed", "checked_items"]
+__all__ = ["AsyncBatches", "Push", "Pushed", "checked_items"]
+
+
+class AsyncBatches:
+    """Gathers the items of an async iterable into lists.
+
+    A list ends when it is large enough for one command, or 2 ms after its first item arrived.
+
+    Args:
+        items: the iterable.
+        most: maximum items per list.
+    """
+
+    def __init__(self, items: AsyncIterable[Any], most: int) -> None:
+        self._batches = _gathered(items, most)
+
+    def next(self) -> Awaitable[list[Any] | None]:
+        """Return an awaitable for the next list; None at the end."""
+        return anext(self._batches, None)
+
+
+async def _gathered(items: AsyncIterable[Any], most: int) -> AsyncIterator[list[Any]]:
+    batch: list[Any] = []
+    size, deadline = 0, math.inf
+    try:
+        async for item in items:
+            batch.append(item)
+            size += length_hint(item, 32)
+            now = time.monotonic()
+            deadline = min(deadline, now + CHUNK_SECONDS)
+            if len(batch) >= most or size >= BATCH_BYTES or now >= deadline:
+                yield batch
+                batch, size, deadline = [], 0, math.inf
+    except Exception:
+        if batch:
+            yield batch  # first push the items before the exception
+        raise
+    if batch:
+        yield batch
 
 
 class Pushed(NamedTuple):
@@ -83,12 +122,12 @@ class Push:
         self._writer: Encoder | None = None
         self._source: Any = None
         self._sizes: list[int] = []  # number of items in each row
-        self._rows_sent = SentRows(self._per_row)
+        self._pushed_rows = PushedRows(self._per_row)
         self._replies: deque[Any] = deque()
         self._held_back = 0  # number of commands that were encoded but will not be sent
         self._later = 0  # number of items pushed after a refused item
 
-    def begun_over(self, core: ReplyCore) -> bool:
+    def uses(self, core: ReplyCore) -> bool:
         """Return whether the push was started or continued over this connection."""
         return self._over is not None and self._over[0] is core
 
@@ -96,7 +135,7 @@ class Push:
         """Start the push, or continue it over a new connection."""
         if self._over is None:
             self._started = time.monotonic()
-        if not self.begun_over(core):
+        if not self.uses(core):
             _, commands, size = core.window.totals()
             before = self._totals()
             self._over = core, commands - before[0], size - before[1]
@@ -128,7 +167,7 @@ class Push:
             self.source_failed = True
             raise
 
-    def asking(self, wanted: Pull) -> Steps[Any]:
+    def pulling(self, wanted: Pull) -> Steps[Any]:
         """Read items from an async source."""
         try:
             return (yield wanted)
@@ -145,7 +184,7 @@ class Push:
         """Return the encoded whole commands; None if there is nothing to send."""
         chunk = None if self._writer is None else self._writer.take()
         if chunk is not None:
-            self._rows_sent.add(chunk)
+            self._pushed_rows.add(chunk)
         if chunk is not None and self.over:
             self._held_back += chunk.commands
             return None
@@ -186,12 +225,12 @@ class Push:
             parts = [*row, *(row[-1] if isinstance(row[-1], list) else ())]
             error = next((reply for reply in parts if isinstance(reply, CommandError)), None)
             if isinstance(error, SlotMoved):
-                self._rows_sent.refuse()
+                self._pushed_rows.refuse()
                 self.moved = error
             elif error is not None and not self._ran(row):
                 self._reject(error)
             else:
-                self._count(self._sizes[self._rows_sent.accepted()], row)
+                self._count(self._sizes[self._pushed_rows.accepted()], row)
 
     def _ran(self, row: list[Any]) -> bool:
         """Return whether RPUSH ran, although another command of the row was refused."""
@@ -204,7 +243,7 @@ class Push:
 
     def _reject(self, error: CommandError) -> None:
         """Count a refused row, and keep the items for the caller."""
-        report, number = self.report, self._rows_sent.reject()
+        report, number = self.report, self._pushed_rows.reject()
         report.rows += self._sizes[number]
         report.failed += 1
         report.stopped = "stopped at the first command that the server refused"
@@ -221,7 +260,7 @@ class Push:
         pushed = row[1] if self._per_row > 1 and isinstance(row[1], int) else None
         length = row[0] if self._per_row == 1 else pushed or self._executed(row[3])
         if not isinstance(length, int):
-            self._core.misunderstood("RPUSH", length)
+            self._core.reject_reply("RPUSH", length)
         self.length = length
         if self._settings.maxlen is not None:
             self.dropped += max(0, self.length - self._settings.maxlen)
@@ -230,7 +269,7 @@ class Push:
     def _executed(self, reply: Any) -> Any:
         """Return the reply to RPUSH, which is in the reply to EXEC."""
         if not (isinstance(reply, list) and len(reply) == 2):
-            self._core.misunderstood("EXEC", reply)
+            self._core.reject_reply("EXEC", reply)
         return reply[0]
 
     # In a cluster
@@ -238,7 +277,7 @@ class Push:
     @property
     def refused(self) -> bool:
         """Whether commands must be resent."""
-        return bool(self._rows_sent.refused)
+        return bool(self._pushed_rows.refused)
 
     def check(self) -> None:
         """Check that a cluster node refused no commands. Call it once all commands are answered.
@@ -247,8 +286,8 @@ class Push:
             SlotMoved: refused commands must be resent.
             TransportError: later commands have run, so resending would change the order.
         """
-        if self._rows_sent.overtaken:
-            items = sum(self._sizes[number] for number in self._rows_sent.refused)
+        if self._pushed_rows.overtaken:
+            items = sum(self._sizes[number] for number in self._pushed_rows.refused)
             raise TransportError(
                 "the slot of the list moved to another node and back while items were in flight; "
                 f"{counted(items, 'item')} can't be pushed without overtaking later ones"
@@ -261,11 +300,11 @@ class Push:
         """Keep the unsent commands, to resend them. Call this only if no command is in doubt."""
         self.moved = None
         self._replies.clear()
-        self._rows_sent.lose()
+        self._pushed_rows.lose()
 
     def again(self) -> Chunk:
         """Return a chunk of refused commands to resend, in order."""
-        return self._rows_sent.again()
+        return self._pushed_rows.again()
 
     def _totals(self) -> tuple[int, int]:
         """Return the numbers of commands and bytes sent, including refused commands."""
@@ -281,7 +320,7 @@ class Push:
         if self._over is not None:
             window = self._over[0].window
             commands, report.bytes_sent = self._totals()
-            rows = self._rows_sent
+            rows = self._pushed_rows
             report.commands = commands - rows.refusals * self._per_row
             report.replies = report.commands - window.in_doubt
             again = len(rows.refused) * self._per_row
@@ -300,14 +339,14 @@ class Push:
             add_report(error, self.current_report(), str(self.current_report()))
             if self.over:
                 with suppress(AttributeError, TypeError):
-                    error.items = self._rows_sent.rejected()  # type: ignore[attr-defined]
+                    error.items = self._pushed_rows.rejected()  # type: ignore[attr-defined]
                     error.add_note("fastresp: its attribute 'items' has the refused items")
 
     def give_up(self) -> None:
         """Give up refused and unsent rows. Call it once all sent commands are answered."""
         self.current_report()
-        self._held_back += len(self._rows_sent.refused) * self._per_row
-        self._rows_sent.give_up()
+        self._held_back += len(self._pushed_rows.refused) * self._per_row
+        self._pushed_rows.give_up()
 
     def outcome(self) -> Pushed:
         """Return the result.
@@ -317,8 +356,8 @@ class Push:
         """
         report = self.current_report()
         if report.failed:
-            sizes = self._sizes[: self._rows_sent.made]
-            raise PushError(report, self._rows_sent.rejected(), sum(sizes), self._later)
+            sizes = self._sizes[: self._pushed_rows.made]
+            raise PushError(report, self._pushed_rows.rejected(), sum(sizes), self._later)
         return Pushed(report, self.length, self.dropped)
 
     def located(self, error: EncodeError) -> EncodeError:
@@ -327,8 +366,8 @@ class Push:
             return error
         item = sum(self._sizes[: self._first_row + error.row]) + error.argument - 2
         advice = "items must be str, bytes or numbers"
-        words = with_advice(error.message, advice).partition(": ")[2]
-        return EncodeError(f"item {item:,}: {words}", row=item)
+        message = with_advice(error.message, advice).partition(": ")[2]
+        return EncodeError(f"item {item:,}: {message}", row=item)
 
 
 def checked_items(items: Any) -> Any:

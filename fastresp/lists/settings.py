@@ -51,8 +51,8 @@ class Settings:
         if self.maxlen is not None and not (isinstance(self.maxlen, int) and self.maxlen > 0):
             raise ValueError(f"maxlen must be a whole number above 0, or None, not {self.maxlen!r}")
         if not isinstance(self.lease, (int, float)) or not 0.1 <= self.lease < math.inf:
-            words = f" must be a finite number of seconds, 0.1 or more, not {self.lease!r}"
-            raise ValueError(Message(Hint("lease"), words))
+            message = f" must be a finite number of seconds, 0.1 or more, not {self.lease!r}"
+            raise ValueError(Message(Hint("lease"), message))
         timeout = self.timeout
         if timeout is not None and not (isinstance(timeout, (int, float)) and timeout > 0):
             raise ValueError(above_zero("timeout", "seconds", timeout))

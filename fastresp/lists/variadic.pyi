@@ -1,6 +1,14 @@
 from collections.abc import Iterator
 from typing import Any
 
+from typing_extensions import disjoint_base
+
+from ..encode.columns.arrow import ArrowStream
+
 def gather(
     source: Iterator[Any], batch: list[Any], max_items: int, max_bytes: int, seconds: float
 ) -> bool: ...
+
+@disjoint_base
+class ListedStream(ArrowStream):
+    def __init__(self, data: Any, most: int, max_bytes: int, sizes: list[int]) -> None: ...

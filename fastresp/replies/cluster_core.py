@@ -199,19 +199,19 @@ class ClusterCore:
                 return node, command
         raise LookupError(f"reply {place:,} was released")
 
-    def redirect(self, node: NodeCore, command: Refused, words: str) -> bool:
+    def redirect(self, node: NodeCore, command: Refused, message: str) -> bool:
         """Resend a command that the error reply redirects or refuses for now; return whether."""
-        if self._follows and words.startswith(SOON):
-            self._recovery.postpone(command, words)
+        if self._follows and message.startswith(SOON):
+            self._recovery.postpone(command, message)
             return True
         settings = node.server.settings
         host, port = settings.get("host") or "localhost", settings.get("port") or 0
-        found = node.server.redirect(words)
+        found = node.server.redirect(message)
         if found is None or not self._follows:
             return False
         with self._reporting():
             # If there is only one lane, no command on another lane can be overtaken.
-            self._redirects.put(command, (host, port) if self._home else None, words, found)
+            self._redirects.put(command, (host, port) if self._home else None, message, found)
         return True
 
     @contextmanager
@@ -403,8 +403,8 @@ class ClusterCore:
             else:
                 self._lose(node)
 
-    def _part_with(self, node: NodeCore, words: str) -> None:
-        self._recovery.part_with(node, words, self._node(type(node), node.server, None).reader)
+    def _part_with(self, node: NodeCore, message: str) -> None:
+        self._recovery.part_with(node, message, self._node(type(node), node.server, None).reader)
 
     def _lose(self, node: NodeCore) -> None:
         node.over = True
@@ -439,7 +439,7 @@ class ClusterCore:
             return failure
         topology = yield from self._recovery.looking(self._all)
         if topology is None:
-            raise TransportError(self._recovery.words, self.report)
+            raise TransportError(self._recovery.message, self.report)
         for address in topology.nodes:
             if address not in self._addresses:
                 [server] = self.server.nodes_of([address], 1)

@@ -3,26 +3,174 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from ..encode.template import Template
 from ..outcome.errors import (
+    CommandError,
+    DecodeError,
+    EncodeError,
     ProtocolError,
     SourceError,
 )
-from ..outcome.messages import shortened
+from ..outcome.messages import shortened, with_advice
+from ..resp.read import RawReplies
+from ..resp.split import arguments
 from ..server.options import Options
 from ..server.settings import Server
 from ..sources.chunks import Chunks
 from ..transports.connection import LostConnection
 from ..transports.driver import Blocking, Emit, Step, next_chunk, open_source
-from .hash_cluster import HashCluster
-from .hash_fields import HashFields, advising, key_of
+from .arrow_out import StringBatch
+from .cluster_core import ClusterCore
+from .key_pattern import not_text, shown_key
+from .node_core import NodeCore
 from .opening import opening
 from .reply_columns import ReplyColumns
 from .reply_core import ReplyCore
 
-__all__ = ["FetchOptions", "HashCore", "iter_of", "single"]
+__all__ = [
+    "FetchOptions",
+    "HashCluster",
+    "HashCore",
+    "HashFields",
+    "advising",
+    "iter_of",
+    "key_of",
+    "single",
+]
+
+# A batch also ends at this size.
+BATCH_BYTES = 32 << 20
+
+
+class HashFields:
+    """The fields to read from each hash.
+
+    Args:
+        names: the names of the fields.
+        batch_rows: the maximum number of rows in a batch.
+
+    Attributes:
+        found: whether the keys were found by a pattern.
+    """
+
+    def __init__(self, names: list[str], batch_rows: int) -> None:
+        self.names = names
+        self.batch_rows = batch_rows
+        self.found = False
+
+    def taken(self, columns: ReplyColumns, *, rest: bool = False) -> Iterator[StringBatch]:
+        """Remove and yield full batches of rows; if ``rest`` is True, remove and yield all rows."""
+        while rest or columns.rows >= self.batch_rows or columns.nbytes >= BATCH_BYTES:
+            batch = columns.take(self.batch_rows)
+            if batch is None:
+                return
+            yield batch
+
+    def ignores(self, text: str) -> bool:
+        """Return whether to ignore an error: a key changed its type after SCAN found the key."""
+        return self.found and text.startswith("WRONGTYPE ")
+
+    def error(self, text: str, key: bytes, index: int) -> CommandError:
+        """Return the exception for an error reply."""
+        return CommandError(f"{text} (key {shown_key(key)})", index=index)
+
+    def not_text(self, key: bytes, column: int) -> DecodeError:
+        """Return the exception for a value that is not UTF-8."""
+        field = self.names[column]
+        return not_text(f"field {field!r} of key {shown_key(key)}", key, field)
+
+
+def key_of(core: ReplyCore, index: int) -> bytes:
+    """Return the key of a command in flight; ``index`` is the command's index in the window."""
+    return arguments(core.window.command(index)[1])[1]
+
+
+@contextmanager
+def advising() -> Iterator[None]:
+    """In an EncodeError, replace advice that is useful only for loads."""
+    try:
+        yield
+    except EncodeError as error:
+        error.args = (with_advice(error.message, "keys must be str, bytes or numbers"),)
+        raise
+
+
+class HashCluster(ClusterCore):
+    """Collects the HMGET replies of all nodes as columns.
+
+    Replies are put in order as bytes, and then parsed.
+
+    Args:
+        core, others: as for ClusterCore.
+        wanted: the fields to read.
+        columns: collects the replies.
+    """
+
+    keeps_commands = True
+
+    def __init__(
+        self,
+        core: ReplyCore,
+        *others: Any,
+        wanted: HashFields,
+        columns: ReplyColumns,
+        follows: bool,
+    ) -> None:
+        self._wanted = wanted
+        self._columns = columns
+        self._nothing = b"*%d\r\n%b" % (len(wanted.names), b"$-1\r\n" * len(wanted.names))
+        super().__init__(core, *others, follows=follows)
+        self._raising = False  # giving() raises errors
+
+    def _node(self, kind: type[NodeCore], server: Server, address: tuple[str, int] | None) -> Any:
+        node = super()._node(kind, server, address)
+        node.reader = node.sink = RawReplies(max_reply_bytes=self._settings["max_reply_bytes"])
+        return node
+
+    def reading(self, chunks: Chunks) -> Generator[Step | Emit, Any, None]:
+        """Send the keys, and yield batches of rows.
+
+        Raises:
+            LostConnection, TransportTimeout: as ``exchange()``.
+            Exception: the source's exception, after the rows of earlier keys.
+        """
+        failure = yield from self.exchange(chunks)
+        if failure is not None:
+            with advising():
+                raise failure
+        for batch in self._wanted.taken(self._columns, rest=True):
+            yield Emit([batch])
+
+    def giving(self) -> Iterator[Emit]:
+        replies = []
+        for reply in self.replies():
+            if type(reply) is CommandError:
+                assert reply.arguments is not None
+                assert reply.index is not None
+                if not self._wanted.ignores(reply.text):
+                    raise self._wanted.error(reply.text, reply.arguments[1], reply.index)
+                reply = self._nothing
+            replies.append(reply)
+        first = self.next - len(replies)
+        columns = self._columns
+        try:
+            columns.feed(b"".join(replies))
+        except ProtocolError:
+            # The number of parsed replies is the source index of the invalid reply.
+            node, _ = self.sender(columns.replies)
+            self._lose(node)
+            node.reject_reply("HMGET", replies[columns.replies - first])
+        if columns.invalid is not None:
+            row, column = columns.invalid
+            raise self._wanted.not_text(arguments(self.sender(row)[1])[1], column)
+        for batch in self._wanted.taken(columns):
+            yield Emit([batch])
+            # The time until the caller asks for more does not count towards the timeout.
+            self.restart_timeout()
+
 
 # Types of rows; a row of several values is refused as a key.
 ROWS = (tuple, list)
@@ -84,8 +232,8 @@ class HashCore(ReplyCore):
         columns, sent = self.columns, self.window.sent
         stream = self.stream
         assert stream is not None
-        for index, words in columns.errors:
-            text = words.decode(errors="replace")
+        for index, message in columns.errors:
+            text = message.decode(errors="replace")
             if index < sent:
                 if self.wanted.ignores(text):
                     continue

@@ -106,19 +106,19 @@ class Rest:
             try:
                 return self._followed(node, key, *arguments)
             except CommandError as error:
-                words = f"the last reply was: {error.text}"
+                message = f"the last reply was: {error.text}"
                 if self._view.topology is None or not error.text.startswith(SOON):
                     raise CommandError(f"{self._command}: {error.text}") from error
             except LostData:
                 raise
             except (RedisError, OSError) as error:
-                words = str(error)
+                message = str(error)
                 if self._view.topology is None:
                     raise
             if time.monotonic() > end:
                 raise TransportError(
-                    f"commands of slots {key_slot(key):,} were refused for {timeout:g} s; {words} "
-                    "(check the cluster with redis-cli --cluster check)"
+                    f"commands of slots {key_slot(key):,} were refused for {timeout:g} s; "
+                    f"{message} (check the cluster with redis-cli --cluster check)"
                 )
             time.sleep(LOOK_S)
             with suppress(TransportError):

@@ -33,17 +33,17 @@ class Postponed:
         timeout: seconds for which commands may wait without progress; None for 30.
 
     Attributes:
-        words: the last error reply, or why no node could be queried.
+        message: the last error reply, or why no node could be queried.
         lost: how a node was lost, for messages; empty if no node was lost.
     """
 
     def __init__(self, timeout: float | None) -> None:
-        self.words = self.lost = ""
+        self.message = self.lost = ""
         self._timeout = timeout or MAX_S
         # The commands to resend, by slot and source index; slot -1 for commands without a key.
         self._waiting: dict[int, dict[int, Refused]] = {}
         # By source index: why each command was last postponed.
-        self._words: dict[int, str] = {}
+        self._messages: dict[int, str] = {}
         # By source index: the keys of each unanswered command, including commands in flight again.
         self._keys: dict[int, tuple[bytes, ...]] = {}
         # By key and source index: whether an unanswered command writes the key.
@@ -79,19 +79,19 @@ class Postponed:
         """Return whether commands of a slot are waiting."""
         return slot in self._waiting
 
-    def add(self, command: Refused, slot: int, words: str) -> None:
+    def add(self, command: Refused, slot: int, message: str) -> None:
         """Postpone a command.
 
         Args:
             command: the command.
             slot: the command's slot; -1 for a command without a key.
-            words: why the command was not answered.
+            message: why the command was not answered.
         """
         if not self._keys:
             self._resumed = time.monotonic()
         self._waiting.setdefault(slot, {})[command.place] = command
         self._served.discard(slot)
-        self.words = self._words[command.place] = words
+        self.message = self._messages[command.place] = message
         if command.place not in self._keys:
             self._keys[command.place] = keys = _keys_of(command.command)
             heapq.heappush(self._places, command.place)
@@ -101,7 +101,7 @@ class Postponed:
 
     def answered(self, place: int, slot: int) -> None:
         """Record that a command was answered."""
-        self._words.pop(place, None)
+        self._messages.pop(place, None)
         self._overtaken.discard(place)
         for key in self._keys.pop(place, ()):
             noted = self._noted[key]
@@ -137,15 +137,15 @@ class Postponed:
         found = []
         for slot, waiting in [*self._waiting.items()]:
             for place in sorted(self._overtaken.intersection(waiting)):
-                command, words = waiting[place], self._words[place]
-                if not words.startswith(SOON):
+                command, message = waiting[place], self._messages[place]
+                if not message.startswith(SOON):
                     raise TransportError(
                         "while a slot of the cluster was moved, a command was refused, but a later "
                         f"one of the same key ran; the command of row {command.row:,} can't be "
                         "resent without overtaking it"
                     )
                 del waiting[place]
-                found.append((slot, command, words))
+                found.append((slot, command, message))
             if not waiting:
                 del self._waiting[slot]
         return found
@@ -179,11 +179,11 @@ class Postponed:
         if self.lost:
             return (
                 f"{self.lost}; no node serves{slots} after {self._timeout:g} s; the first waiting "
-                f"command is of row {row:,}: {self.words}"
+                f"command is of row {row:,}: {self.message}"
             )
         return (
             f"commands{' of' if known else ''}{slots if known else ''} were refused for "
-            f"{self._timeout:g} s, the first of row {row:,}; the last reply was: {self.words} "
+            f"{self._timeout:g} s, the first of row {row:,}; the last reply was: {self.message} "
             "(check the cluster with redis-cli --cluster check)"
         )
 

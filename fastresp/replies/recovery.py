@@ -37,14 +37,14 @@ class Recovery:
         replies: received replies, by the source index of their commands.
 
     Attributes:
-        words: why the last query of the topology failed.
+        message: why the last query of the topology failed.
         view: the nodes of the cluster.
     """
 
     def __init__(
         self, core: ReplyCore, answers: Answers, redirects: Redirects, replies: dict[int, Any]
     ) -> None:
-        self.words = ""
+        self.message = ""
         self._keys = core.keys
         self._redirects = redirects
         self._replies = replies
@@ -52,23 +52,23 @@ class Recovery:
         self._one = answers.topology is None  # the slots are unknown
         self.view = ClusterView(core.server, answers.topology, answers.processes)
 
-    def postpone(self, command: Refused, words: str) -> None:
-        """Postpone a command; ``words`` says why the command was not answered."""
+    def postpone(self, command: Refused, message: str) -> None:
+        """Postpone a command; ``message`` says why the command was not answered."""
         slot = max(self._rules.slot(command.command), -1)
-        self._redirects.postpone(command, slot, words)
+        self._redirects.postpone(command, slot, message)
 
-    def part_with(self, node: NodeCore, words: str, reader: Any) -> None:
+    def part_with(self, node: NodeCore, message: str, reader: Any) -> None:
         """Postpone the unanswered commands of a lost node, until a node serves their slots again.
 
         Args:
             node: the lost node; its connection is closed, and may be replaced later.
-            words: how the node was lost.
+            message: how the node was lost.
             reader: the reader for the next connection.
         """
-        self._redirects.postponed.lost = self._redirects.postponed.lost or words
+        self._redirects.postponed.lost = self._redirects.postponed.lost or message
         self._redirects.moved = True
         for command in node.left():
-            self.postpone(command, words)
+            self.postpone(command, message)
         node.renew(reader)
 
     def looking(self, nodes: Iterable[NodeCore]) -> Steps[Topology | None]:
@@ -83,7 +83,7 @@ class Recovery:
         try:
             topology: Topology = yield Blocking(look, late=_nothing)
         except TransportError as error:
-            self.words = str(error.args[0])
+            self.message = str(error.args[0])
             return None
         return topology
 
@@ -102,10 +102,10 @@ class Recovery:
             for command in node.left() if node.is_full else ():
                 if command.tries:
                     postponed.ran(command)
-        for slot, command, words in postponed.overtaken():
+        for slot, command, message in postponed.overtaken():
             sent = arguments(command.command)
             self._replies[command.place] = CommandError(
-                words, index=command.place, row=command.row, arguments=sent,
+                message, index=command.place, row=command.row, arguments=sent,
                 row_key=self._keys.of(sent),
             )  # fmt: skip
             self._redirects.settle(slot, command.place)
@@ -114,7 +114,7 @@ class Recovery:
         yield from sleeping(postponed.pause())
         topology = yield from self.looking(nodes)
         if topology is None:
-            postponed.words = self.words
+            postponed.message = self.message
             if not self._one:
                 return
         for slot, command in postponed.portion(partial(_owner_of, topology)):
@@ -137,8 +137,8 @@ class Recovery:
         served = [node.address for node in silent] if topology is None else topology.nodes
         for node in silent:
             if node.stream is not None and node.address not in served:
-                words = "it does not answer, and another node owns its slots"
-                node.stream.give_up(ConnectionError(words))
+                message = "it does not answer, and another node owns its slots"
+                node.stream.give_up(ConnectionError(message))
         return True
 
 

@@ -189,7 +189,7 @@ class Redirects:
         return sum(node.waiting for node in self.nodes.values()) + self.postponed.unsent
 
     def put(
-        self, command: Refused, origin: tuple[str, int] | None, words: str, to: Redirect
+        self, command: Refused, origin: tuple[str, int] | None, message: str, to: Redirect
     ) -> None:
         """Resend a redirected command.
 
@@ -197,8 +197,8 @@ class Redirects:
             command: the command.
             origin: the node that redirects the command; None if a redirection back to this node is
                 allowed.
-            words: the error reply.
-            to: the redirection parsed from ``words``.
+            message: the error reply.
+            to: the redirection parsed from ``message``.
 
         Raises:
             TransportError: the command was redirected for too long, or was redirected back; or
@@ -207,11 +207,11 @@ class Redirects:
         self.moved = self.moved or not to.asks
         before = self._pending.get(self._slots.get(command.place, to.slot), {}).get(command.place)
         if self.postponed.has(to.slot):
-            self.postpone(command, to.slot, words)
+            self.postpone(command, to.slot, message)
             return
         pending = self._pending.setdefault(to.slot, {})
         if before is not None:
-            self._check(before, words, to)
+            self._check(before, message, to)
             now = before._replace(node=self._node(to.node), times=before.times + 1)
             if command.place not in pending:  # its slot was unknown so far
                 self._forget(command.place)
@@ -224,10 +224,10 @@ class Redirects:
         now.node.put(command, to.slot, asks=to.asks)
         self.pause = self.pause or now.times >= MANY
 
-    def postpone(self, command: Refused, slot: int, words: str) -> None:
+    def postpone(self, command: Refused, slot: int, message: str) -> None:
         """Postpone a command; the arguments are as for ``Postponed.add()``."""
         self._forget(command.place)
-        self.postponed.add(command, slot, words)
+        self.postponed.add(command, slot, message)
 
     def send(self, command: Refused, slot: int, node: tuple[str, int]) -> None:
         """Send a postponed command to a node.
@@ -240,7 +240,7 @@ class Redirects:
         self._slots[command.place] = slot
         pending.node.put(command, slot, asks=False)
 
-    def _check(self, pending: Pending, words: str, to: Redirect) -> None:
+    def _check(self, pending: Pending, message: str, to: Redirect) -> None:
         """Raise if a command must not be redirected again."""
         if to.node == pending.origin:
             # A later command with the same key may have run on that node already.
@@ -250,8 +250,8 @@ class Redirects:
             )
         if time.monotonic() - pending.since > self._timeout:
             raise TransportError(
-                f"a command was redirected for {self._timeout:g} s, last with: {words} (check the "
-                "cluster with redis-cli --cluster check)"
+                f"a command was redirected for {self._timeout:g} s, last with: {message} (check "
+                "the cluster with redis-cli --cluster check)"
             )
 
     def settle(self, slot: int, place: int) -> None:

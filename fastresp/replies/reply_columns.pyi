@@ -3,7 +3,7 @@ from collections.abc import Sequence
 from typing_extensions import Buffer, disjoint_base
 
 from ..resp.grammar import Incoming
-from .arrow_out import StringBatch
+from .arrow_out import StringBatch, StringColumn
 
 @disjoint_base
 class ReplyColumns(Incoming):
@@ -33,3 +33,7 @@ class ReplyColumns(Incoming):
     def pending(self) -> bool: ...
     def feed(self, data: Buffer) -> int: ...
     def take(self, most: int | None = None) -> StringBatch | None: ...
+
+def string_column(
+    values: list[bytes], *, head: int = 0, tail: int = 0, text: bool = True
+) -> StringColumn: ...

@@ -300,28 +300,28 @@ class ReplyCore(Connection):
         if type(reply) is CommandError:
             self.last_words = shortened(reply.text)
         if self.stream.lost is None:
-            words = f"more replies than commands: {shown_reply(reply)}"
-            self.stream.give_up(ProtocolError(words, self.received))
+            message = f"more replies than commands: {shown_reply(reply)}"
+            self.stream.give_up(ProtocolError(message, self.received))
         raise LostConnection
 
-    def misunderstood(self, question: str, reply: Any) -> NoReturn:
+    def reject_reply(self, question: str, reply: Any) -> NoReturn:
         """Give up the connection, since a reply has a form that the command can't have.
 
         Raises:
             LostConnection: always.
         """
         assert self.stream is not None
-        words = f"unexpected reply to {question}: {shown_reply(reply)}"
-        self.stream.give_up(ProtocolError(words, self.received))
+        message = f"unexpected reply to {question}: {shown_reply(reply)}"
+        self.stream.give_up(ProtocolError(message, self.received))
         raise LostConnection
 
     def _located(self, index: int, error: CommandError) -> CommandError:
         rows, command = self.window.command(index)
         held, at = self.window.locate(index)
         place = held.source_index(at)
-        words = arguments(command)
-        key = held.row_key(at, words, self.keys)
-        return CommandError(error.text, index=place, row=rows.start, arguments=words, row_key=key)
+        args = arguments(command)
+        key = held.row_key(at, args, self.keys)
+        return CommandError(error.text, index=place, row=rows.start, arguments=args, row_key=key)
 
     def acknowledge(self, taken: int) -> None:
         """Acknowledge replies, and predict the size of the next replies.

@@ -153,6 +153,6 @@ def _sum(sizes: Iterator[int], count: int) -> int:
     return next(sizes) if count == 1 else sum(islice(sizes, count))
 
 
-def is_refusal(words: str) -> bool:
+def is_refusal(message: str) -> bool:
     """Return whether an error reply means that the server will refuse all such queries."""
-    return words.startswith("NOPERM") or "unknown" in words.lower()
+    return message.startswith("NOPERM") or "unknown" in message.lower()

@@ -102,8 +102,8 @@ class Scan:
                     page = next(part.pages, None)
                     moved = self._moved(part) if page is None else None
                 except ProtocolError as error:
-                    words = f"can't read from the server at {part.server}: {error.args[0]}"
-                    raise TransportError(words) from error
+                    message = f"can't read from the server at {part.server}: {error.args[0]}"
+                    raise TransportError(message) from error
                 except FastrespError:
                     raise
                 except (redis.RedisError, OSError) as error:
@@ -168,7 +168,7 @@ class Scan:
         assert part.slots is not None
         timeout = self._timeout or MAX_S
         end = time.monotonic() + timeout
-        words = ""
+        message = ""
         while not self._stopped and time.monotonic() < end:
             before = len(self._connections)
             try:
@@ -176,12 +176,12 @@ class Scan:
             except LostData:
                 raise
             except TransportError as error:
-                words = str(error)
+                message = str(error)
                 self._close(before)
             time.sleep(LOOK_S)
         raise TransportError(
             f"{failed}; no node serves slots {ranges(sorted(part.slots))} after {timeout:g} s: "
-            f"{words}"
+            f"{message}"
         ) from failed
 
     def _taken(self, part: Part, glob: str, kind: str | None) -> list[Part]:
@@ -218,10 +218,10 @@ class Scan:
             TransportError: no node with the slots was found within the timeout, or the slots keep
                 moving.
         """
-        words = f"slots {ranges(sorted(moved))} have left the node at {part.server}"
-        failed = TransportError(words)
+        message = f"slots {ranges(sorted(moved))} have left the node at {part.server}"
+        failed = TransportError(message)
         if part.restarts >= MAX_RESTARTS:
-            raise TransportError(f"{words}, and keep moving (wait for the end of the resharding)")
+            raise TransportError(f"{message}, and keep moving (wait for the end of the resharding)")
         moving = part._replace(slots=moved)
         return self._again(moving, failed, partial(self._followed, moving, glob, kind))
 
@@ -233,7 +233,7 @@ class Scan:
         """
         assert part.slots is not None
         left, parts = set(part.slots), []
-        words = "no node says that it has them"
+        message = "no node says that it has them"
         for node in dict.fromkeys(self._view.look().nodes) | self._getting:
             try:
                 server, connection = self._connect(node)
@@ -241,7 +241,7 @@ class Scan:
             except LostData:
                 raise
             except TransportError as error:  # another node may have the slots
-                words = str(error)
+                message = str(error)
                 continue
             if str(server) == str(part.server):
                 left -= held.giving  # the importing node may have no keys of these slots yet
@@ -251,7 +251,7 @@ class Scan:
                 continue
             connection.disconnect()
         if left:
-            raise TransportError(words)
+            raise TransportError(message)
         return parts
 
     def _next(

@@ -13,26 +13,29 @@ from ..outcome.report import counted
 from ..outcome.tracebacks import public
 from ..server.settings import Server, ServerLike
 from .arrow_out import StringBatch
-from .columns import Columns
-from .fetch_hashes import Hashes, binary_columns, fetch_hashes
-from .growing_columns import string_column
+from .fetch_hashes import Columns, Hashes, binary_columns, fetch_hashes
 from .iter_replies import iter_replies
-from .key_pattern import Pattern, as_pattern, is_text, not_text, shown_key
-from .large_keys import Rest
-from .unloaded_keys import (
+from .key_pattern import (
     FIRST_ENTRIES,
     KINDS,
     Kind,
     LeftOut,
+    Pattern,
+    as_pattern,
     as_reading,
     check_changed,
     check_found,
     hashes_of,
+    is_text,
     keys_of,
+    not_text,
     noted,
     other_type,
+    shown_key,
     type_of,
 )
+from .large_keys import Rest
+from .reply_columns import string_column
 
 __all__ = ["FIRST_ENTRIES", "Entries", "as_target", "check_found", "unload"]
 
@@ -183,9 +186,9 @@ def all_fields(
     if left_out.first is not None:
         import logging
 
-        words = "skipped %s of %s (not hashes), such as %s, a %s; unload each type separately"
+        message = "skipped %s of %s (not hashes), such as %s, a %s; unload each type separately"
         logging.getLogger("fastresp").warning(
-            words,
+            message,
             counted(left_out.count, "key"),
             target.glob,
             shown_key(left_out.first),

@@ -21,7 +21,7 @@ from server_programs import need
 
 import fastresp
 import fastresp.aio
-from fastresp.lists.sent_rows import SentRows
+from fastresp.lists.pushed_rows import PushedRows
 from fastresp.resp.split import CommandSplitter
 
 FORMS = [fastresp.ListBuffer, Awaited]
@@ -214,7 +214,7 @@ def test_no_replica_takes_over(delivery: str) -> None:
 
 def test_rows_that_were_not_sent() -> None:
     """They are resent together, and don't count as refused."""
-    rows = SentRows(1)
+    rows = PushedRows(1)
     commands = [fastresp.pack("RPUSH", "q", str(i)) for i in range(4)]
     chunk = CommandSplitter().feed(b"".join(commands))
     assert chunk is not None

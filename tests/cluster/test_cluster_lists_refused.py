@@ -17,7 +17,7 @@ from server_programs import WHEEL_SERVERS, located
 
 import fastresp
 import fastresp.aio
-from fastresp.lists.sent_rows import SentRows
+from fastresp.lists.pushed_rows import PushedRows
 from fastresp.resp.split import CommandSplitter
 
 CALLS = ["push", "pop", "pop_arrow", "len", "recover", "clear"]
@@ -151,7 +151,7 @@ def test_one_buffer_feeds_another_while_both_slots_move(
 
 def test_overtaken_rows() -> None:
     """A row accepted after an earlier one was refused is noticed."""
-    rows = SentRows(1)
+    rows = PushedRows(1)
     commands = [fastresp.pack("RPUSH", "q", str(i)) for i in range(5)]
     for part in (commands[:2], commands[2:]):
         chunk = CommandSplitter().feed(b"".join(part))

@@ -38,8 +38,8 @@ def test_arrow(open_buffer: Open, client: redis.Redis, delivery: str, order: str
     column = buffer.pop_arrow(5)
     assert len(buffer.pop_arrow(5)) == 0  # reuses the parser; the previous column is unchanged
     assert sorted(pa.array(column).to_pylist()) == [b"a", b"bb"]
-    assert buffer._calls.items._columns is not None
-    assert buffer._calls.items._columns[1].absent == []  # does not grow with each empty reply
+    assert buffer._calls.delivery._columns is not None
+    assert buffer._calls.delivery._columns[1].absent == []  # does not grow with each empty reply
 
 
 def test_arrow_of_many_kinds(open_buffer: Open) -> None:
@@ -70,7 +70,7 @@ def test_arrow_of_large_values(open_buffer: Open, client: redis.Redis) -> None:
 def test_arrow_of_an_older_server(open_buffer: Open) -> None:
     buffer = open_buffer()
     buffer.push(["a", "b", "c"])
-    buffer._calls.items._counted = False
+    buffer._calls.delivery._accepts_count = False
     assert pa.array(buffer.pop_arrow(2)).to_pylist() == [b"a", b"b"]
 
 

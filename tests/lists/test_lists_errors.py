@@ -275,7 +275,7 @@ def test_waiting_for_an_item_after_the_lease(server: LocalServer, client: redis.
         end_leases(client)
         assert other.recover() == 1
         with pytest.raises(fastresp.LeaseError):
-            dead._call(partial(dead._calls.items.waiting_until, time.monotonic() + 60.0))
+            dead._call(partial(dead._calls.delivery.waiting_until, time.monotonic() + 60.0))
         assert other.pop(10) == [b"a"]
         other.ack()
     assert client.keys("*") == []

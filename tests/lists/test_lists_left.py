@@ -271,7 +271,7 @@ def test_reply_that_is_not_a_list(server: LocalServer, client: redis.Redis) -> N
     """From a broken server or proxy."""
     with fastresp.ListBuffer("q", server=server.url) as buffer:
         buffer.push(["a"])
-        buffer._calls.items._request = lambda n: [("PING",)]  # type: ignore[method-assign]
+        buffer._calls.delivery._request = lambda n: [("PING",)]  # type: ignore[method-assign]
         with pytest.raises(fastresp.TransportError, match="unexpected reply to a pop: b'PONG'"):
             buffer.pop(1)
 

@@ -12,7 +12,7 @@ from buffers import Cutter, Open, numbers
 from needed import imported
 
 import fastresp
-from fastresp.lists.scripts import ACK
+from fastresp.lists.consumer import ACK
 from fastresp.server.local_server import LocalServer
 
 ACKNOWLEDGEMENT = ACK.splitlines()[-1].encode()
@@ -154,7 +154,7 @@ def test_close_after_a_lost_connection(
     buffer = open_buffer(server=cutter.url, order=order, batch=10)
     source = buffer.consume()
     first = next(source)
-    held = len(buffer._calls.held) + sum(buffer._calls.items._asked)
+    held = len(buffer._calls.popped) + sum(buffer._calls.delivery._requests)
     cut(cutter, b"LPUSH" if order == "fifo" else b"RPUSH", arrives, buffer.close)
     buffer.close()
     left = client.lrange("q", 0, -1)
@@ -208,7 +208,7 @@ def test_a_column_taken_back_comes_first(
     source.close()
     column = buffer.pop_arrow(6)
     assert column.to_bytes() == numbers(6, consumed)
-    buffer._calls.held.take_back(column)
+    buffer._calls.popped.take_back(column)
     left = numbers(20 - consumed, consumed)
     if way == "pop":
         assert buffer.pop(2) + buffer.pop(100) == left

@@ -23,8 +23,7 @@ from reply_model import pieces_of
 from fastresp import ProtocolError
 from fastresp.replies import arrow_out
 from fastresp.replies.arrow_out import StringBatch, StringColumn
-from fastresp.replies.growing_columns import string_column
-from fastresp.replies.reply_columns import ReplyColumns
+from fastresp.replies.reply_columns import ReplyColumns, string_column
 
 Row = Sequence[bytes | None]
 

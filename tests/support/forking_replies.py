@@ -107,7 +107,7 @@ def pop(fork: Fork, delivery: Any = "at-most-once") -> bool:
         fork()
         if os.getpid() != fork.parent:
             # From here on it has its own connection, and none of the parent's items.
-            assert buffer.acknowledged == 0 and not buffer._calls.held
+            assert buffer.acknowledged == 0 and not buffer._calls.popped
             assert len(buffer) <= COUNT - 250
             return True
         got += buffer.pop(1000)

@@ -1,7 +1,9 @@
-"""At-least-once delivery: popped items stay in the server until they are acknowledged."""
+"""The two deliveries of items: at most once, and at least once."""
 
 from __future__ import annotations
 
+import math
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
@@ -9,13 +11,81 @@ from typing import Any
 from ..outcome.errors import CommandError, LeaseError
 from ..outcome.report import counted
 from ..transports.driver import Steps
-from .connection import Command, ListConnection
+from .connection import Arguments, ListConnection
 from .consumer import Consumer
-from .held import Held
+from .popped_items import PoppedItems
 from .popping import Popping
-from .settings import Settings
+from .settings import BATCH_BYTES, Settings
+from .variadic import gather
 
-__all__ = ["AtLeastOnce"]
+__all__ = ["AtLeastOnce", "AtMostOnce"]
+
+
+class AtMostOnce(Popping):
+    """Pops items with LPOP or RPOP, which remove them from the server; see Popping."""
+
+    def beginning(self) -> Steps[None]:
+        [reply] = yield from self.calling((self._pop, self.settings.name, 0), errors=True)
+        # Servers before 6.2 refuse the count.
+        wrong = isinstance(reply, CommandError)
+        self._accepts_count = not (wrong and "wrong number of arguments" in reply.text)
+
+    def acknowledging(self, n: int | None) -> Callable[[], Steps[int]]:
+        raise ValueError("ack() needs delivery='at-least-once'; at-most-once has nothing to ack")
+
+    def _request(self, n: int) -> Sequence[Arguments]:
+        key = self.settings.name
+        if self._accepts_count:
+            return [(self._pop, key, n)]
+        first, keep = ((0, n - 1), (n, -1)) if self._fifo else ((-n, -1), (0, -n - 1))
+        return [("MULTI",), ("LRANGE", key, *first), ("LTRIM", key, *keep), ("EXEC",)]
+
+    def _waiting(self, seconds: float) -> Steps[bool]:
+        # Servers before 6.0 accept only whole seconds.
+        seconds = seconds if self._accepts_count else math.ceil(seconds)
+        [reply] = yield from self.calling(("B" + self._pop, self.settings.name, seconds))
+        if reply is None:
+            return False
+        expect = self.connection.expect
+        expect(list, "a blocking pop", reply)
+        expect(bytes, "a blocking pop", reply[1] if len(reply) == 2 else reply)
+        self.popped.add([reply[1]])
+        return True
+
+    def ending(self) -> Steps[None]:
+        with suppress(CommandError):  # popped items are still put back
+            yield from self.draining()
+        self.popped.split_all()
+        yield from self._returning(self.popped.items)
+
+    def _returning(self, items: deque[bytes]) -> Steps[None]:
+        """Push popped items back at the end where they were popped.
+
+        If the connection is lost, items in doubt are not pushed a second time.
+        """
+        command = "LPUSH" if self._fifo else "RPUSH"
+        while items:
+            # Push the last items first, and fewer at a time if they are large.
+            back: list[bytes] = []
+            gather(reversed(items), back, self.settings.batch, BATCH_BYTES, math.inf)
+            for _ in back:
+                items.pop()
+            window = self.connection.core.window
+            try:
+                [length] = yield from self.calling((command, self.settings.name, *back))
+                self.connection.expect(int, command, length)
+            except BaseException as error:
+                if isinstance(error, CommandError) or window.unsent:
+                    items.extend(reversed(back))
+                else:
+                    self.in_doubt += len(back)
+                raise
+
+    def clearing(self) -> Steps[None]:
+        [count] = yield from self.calling(("DEL", self.settings.name))
+        self.connection.expect(int, "DEL", count)
+        self.popped.delivered = 0
+        self.popped.forget()
 
 
 class AtLeastOnce(Popping):
@@ -23,9 +93,9 @@ class AtLeastOnce(Popping):
 
     safe = True
 
-    def __init__(self, connection: ListConnection, settings: Settings, held: Held) -> None:
-        super().__init__(connection, settings, held)
-        self._consumer = Consumer(settings, held)
+    def __init__(self, connection: ListConnection, settings: Settings, popped: PoppedItems) -> None:
+        super().__init__(connection, settings, popped)
+        self._consumer = Consumer(settings, popped)
 
     @property
     def name(self) -> str:
@@ -35,9 +105,9 @@ class AtLeastOnce(Popping):
     def acknowledged(self) -> int:
         return self._consumer.acknowledged
 
-    def let_go(self) -> None:
-        super().let_go()
-        self._consumer = Consumer(self.settings, self.held)
+    def on_fork(self) -> None:
+        super().on_fork()
+        self._consumer = Consumer(self.settings, self.popped)
 
     def beginning(self) -> Steps[None]:
         self.check_records()
@@ -58,23 +128,23 @@ class AtLeastOnce(Popping):
         Raises:
             LeaseError: the ``recover()`` of another consumer has put the items back.
         """
-        if not self.held.given:
+        if not self.popped.delivered:
             yield from self._putting_back()
             return
         [reply] = yield from self.calling(self._consumer.rejoin(), errors=True)
         self._check_lease(reply)
         if not self._consumer.can_have(reply):
-            self.connection.misunderstood("a script for unacknowledged items", reply)
+            self.connection.reject_reply("a script for unacknowledged items", reply)
         self._consumer.rejoined(reply)
         yield from self._acknowledging(0)
 
     def _putting_back(self) -> Steps[None]:
         """Put back all items of this consumer, and remove the consumer from the server."""
         yield from self.calling(self._consumer.put_back())
-        self.held.forget()
+        self.popped.forget()
         self._consumer.leave()
 
-    def _request(self, n: int) -> Sequence[Command]:
+    def _request(self, n: int) -> Sequence[Arguments]:
         return [self._consumer.take(n)]
 
     @property
@@ -91,19 +161,19 @@ class AtLeastOnce(Popping):
         if reply is None:
             yield from self._acknowledging(0)
             return False
-        return (yield from self.holding(1))  # False if another consumer was faster
+        return (yield from self.popping_some(1))  # False if another consumer was faster
 
     def acknowledging(self, n: int | None) -> Callable[[], Steps[int]]:
         def steps() -> Steps[int]:
-            given = self.held.given
+            given = self.popped.delivered
             count = given if n is None else n
             if not 0 <= count <= given:
                 raise ValueError(
                     f"can't acknowledge {counted(count, 'item')}; unacknowledged: {given:,}"
                 )
-            yield from self.settling()
+            yield from self.draining()
             yield from self._acknowledging(count)
-            return self.held.given
+            return self.popped.delivered
 
         return steps
 
@@ -113,8 +183,8 @@ class AtLeastOnce(Popping):
         self._consumer.acknowledging_returned(count)
 
     def ending(self) -> Steps[None]:
-        with suppress(CommandError):  # held items are still put back
-            yield from self.settling()
+        with suppress(CommandError):  # popped items are still put back
+            yield from self.draining()
         if self.name:
             yield from self._putting_back()
 
@@ -126,7 +196,7 @@ class AtLeastOnce(Popping):
         self._consumer.cleared()
         with suppress(LeaseError):  # another consumer put our items back; DEL has removed them
             self._check_lease(replies[0])
-        self.held.forget()
+        self.popped.forget()
 
     def _check_lease(self, reply: Any) -> None:
         """Raise the exception for an error reply: a LeaseError if the lease has expired."""
@@ -138,7 +208,7 @@ class AtLeastOnce(Popping):
         if error.code != "LEASE":
             return error
         count = self._consumer.leave()
-        self.held.forget()
+        self.popped.forget()
         self.connection.close()
         return LeaseError(
             f"this consumer was silent for longer than its lease ({self.settings.lease:g} s), so "

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from ..resp.buffer import Chunk
 from ..resp.split import CommandSplitter, arguments
 
-__all__ = ["SentRows"]
+__all__ = ["PushedRows"]
 
 
-class SentRows:
+class PushedRows:
     """Matches replies with rows, and keeps the commands of rows that were not pushed.
 
     Args:
@@ -35,7 +35,7 @@ class SentRows:
         self._at = 0  # number of answered rows of the first chunk
         self._refused: dict[int, bytes] = {}
         self._rejected: dict[int, bytes] = {}
-        self._wary = False  # whether the slot may still be moving
+        self._first_only = False  # whether the slot may still be moving
 
     @property
     def refused(self) -> Sequence[int]:
@@ -57,7 +57,7 @@ class SentRows:
         """Note that a cluster node refused the next row, and keep the row to resend it."""
         self._keep(self._refused)
         self.refusals += 1
-        self._wary = True
+        self._first_only = True
 
     def lose(self) -> None:
         """Keep all unanswered rows, to resend them. Call this only if none of them was sent."""
@@ -97,8 +97,8 @@ class SentRows:
         If a row was refused since the last call, the chunk has only the first row to resend, since
         the slot may still be moving. Otherwise, it has all rows to resend.
         """
-        numbers = self.refused[: 1 if self._wary else None]
-        self._wary = False
+        numbers = self.refused[: 1 if self._first_only else None]
+        self._first_only = False
         chunk = CommandSplitter().feed(b"".join(map(self._refused.pop, numbers)))
         assert chunk is not None
         self._in_flight.append((chunk, numbers))

@@ -7,90 +7,90 @@ from collections import deque
 
 from ..replies.arrow_out import StringColumn
 
-__all__ = ["Held"]
+__all__ = ["PoppedItems"]
 
 
-class Held:
+class PoppedItems:
     """Items in list order, in the form in which they arrived.
 
     Attributes:
         column: the first items, as an Arrow column, or None.
-        singly: a deque of the items after the column.
-        batch: the items after ``singly``, as the list of a reply. It is kept unsplit, since
+        items: a deque of the items after the column.
+        batch: the items after ``items``, as the list of a reply. It is kept unsplit, since
             splitting 1,000 items takes 20 us.
-        given: number of items that were returned to the caller and are not yet acknowledged.
+        delivered: number of items that were returned to the caller and are not yet acknowledged.
     """
 
     def __init__(self) -> None:
         self.column: StringColumn | None = None
-        self.singly: deque[bytes] = deque()
+        self.items: deque[bytes] = deque()
         self.batch: list[bytes] = []
-        self.given = 0
+        self.delivered = 0
 
     def __len__(self) -> int:
-        count = len(self.singly) + len(self.batch)
+        count = len(self.items) + len(self.batch)
         return count if self.column is None else count + len(self.column)
 
     def forget(self) -> None:
-        """Drop all held items."""
+        """Drop all items."""
         self.column = None
-        self.singly.clear()
+        self.items.clear()
         self.batch = []
 
     def add(self, items: list[bytes]) -> None:
         """Add the items of a reply at the end."""
-        if self.singly:
-            self.singly.extend(items)
+        if self.items:
+            self.items.extend(items)
         elif self.batch:
             self.batch.extend(items)
         else:
             self.batch = items
 
-    def take_apart(self) -> None:
-        """Move all items to ``singly``."""
+    def split_all(self) -> None:
+        """Move all items to ``items``."""
         if self.column is not None:
             column, self.column = self.column, None
             first = column.to_bytes()
             first.reverse()
-            self.singly.extendleft(item for item in first if item is not None)
+            self.items.extendleft(item for item in first if item is not None)
         batch, self.batch = self.batch, []
-        self.singly.extend(batch)
+        self.items.extend(batch)
 
     def take(self, n: int | None) -> list[bytes]:
         """Remove and return the first n items, or all items if n is None."""
-        in_a_batch = self.column is None and not self.singly
+        in_a_batch = self.column is None and not self.items
         if in_a_batch and (n is None or n >= len(self.batch)):
             items, self.batch = self.batch, []
             return items
-        self.take_apart()
-        items = list(itertools.islice(self.singly, n))
-        if len(items) == len(self.singly):
-            self.singly.clear()
+        self.split_all()
+        items = list(itertools.islice(self.items, n))
+        if len(items) == len(self.items):
+            self.items.clear()
         else:
             for _ in items:
-                self.singly.popleft()
+                self.items.popleft()
         return items
 
-    def give(self, n: int | None = None) -> list[bytes]:
-        """Remove and return the first n items, or all if n is None; add the number to ``given``."""
+    def deliver(self, n: int | None = None) -> list[bytes]:
+        """Remove and return the first n items, or all; add the number to ``delivered``."""
         items = self.take(n)
-        self.given += len(items)
+        self.delivered += len(items)
         return items
 
-    def give_column(self) -> StringColumn:
-        """Remove and return the column; add the number of its items to ``given``."""
+    def deliver_column(self) -> StringColumn:
+        """Remove and return the column; add the number of its items to ``delivered``."""
         column, self.column = self.column, None
         assert column is not None
-        self.given += len(column)
+        self.delivered += len(column)
         return column
 
     def take_back(self, items: list[bytes] | StringColumn) -> None:
         """Put items back at the front, since the caller did not get them."""
-        self.given -= len(items)
+        self.delivered -= len(items)
         if isinstance(items, StringColumn):
             assert self.column is None
             self.column = items
             return
         if self.column is not None:
-            self.take_apart()
-        self.singly.extendleft(reversed(items))
+            self.split_all()
+        self.items.extendleft(reversed(items))
