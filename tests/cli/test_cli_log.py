@@ -195,7 +195,7 @@ class TestLog:
             "sys.argv[0] = 'fastresp'\n"
             "main()"
         )
-        done = subprocess.run(
+        done = preloaded.run(
             [sys.executable, "-c", code, "load", str(users), HSET, *LOG],
             capture_output=True, text=True, check=True, timeout=100,
         )  # fmt: skip

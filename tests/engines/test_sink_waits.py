@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import preloaded
 import pytest
 import redis
 from peak import PEAK
@@ -113,7 +114,7 @@ class TestDuplex:
     @pytest.mark.parametrize("how", ["commit", pytest.param("write", marks=pytest.mark.slow)])
     def test_interrupted(self, frozen: Any, how: str) -> None:
         """KeyboardInterrupt ends a wait for the server, in a separate process."""
-        with subprocess.Popen(
+        with preloaded.Popen(
             [sys.executable, "-c", BEGUN + INTERRUPTED, frozen.server.url, how], cwd=SUPPORT,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         ) as process:  # fmt: skip
@@ -243,7 +244,7 @@ time.sleep({number % 7 / 50})
     def test_fork(self, server: LocalServer, client: redis.Redis, exits: bool) -> None:
         """A child can't use its parent's task, and leaves it unchanged."""
         program = FORK.replace("EXITS", str(exits))
-        found = subprocess.run(
+        found = preloaded.run(
             [sys.executable, "-c", program, server.url], cwd=SUPPORT, timeout=60, check=False,
             capture_output=True, text=True,
         )  # fmt: skip

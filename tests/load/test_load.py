@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import preloaded
 import pytest
 import redis
 from peak import PEAK
@@ -199,7 +200,7 @@ def test_progress_bar_goes_to_stderr(server: LocalServer) -> None:
         f"r = fastresp.mass_insert([('PING',)] * 1000, server={server.url!r}, progress=True)\n"
         "print(r.commands)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = preloaded.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "1000\n"
     assert "1,000 rows" in done.stderr
     assert "MB/s" in done.stderr

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
+import preloaded
 import pytest
 import redis
 from places import ROOT
@@ -17,6 +17,8 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 # Arguments that shorten an example.
 ARGUMENTS = {"tshark_buffer.py": ["--seconds", "2"]}
 
+RUN = "import runpy, sys; del sys.argv[0]; runpy.run_path(sys.argv[0], run_name='__main__')"
+
 
 def test_there_are_examples() -> None:
     assert EXAMPLES
@@ -25,8 +27,8 @@ def test_there_are_examples() -> None:
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.stem)
 def test_example(example: Path, server: LocalServer, client: redis.Redis, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, str(example), *ARGUMENTS.get(example.name, ())],
+    done = preloaded.run(
+        [sys.executable, "-c", RUN, str(example), *ARGUMENTS.get(example.name, ())],
         cwd=tmp_path, env={**os.environ, "REDIS_URL": server.url},
         capture_output=True, text=True, timeout=200, check=False,
     )  # fmt: skip

@@ -313,7 +313,7 @@ def test_interrupted(server: LocalServer, client: redis.Redis) -> None:
         over = threading.Event()
 
         def press() -> None:
-            wait = 0.3
+            wait = 0.1
             while not over.wait(wait):
                 os.kill(os.getpid(), signal.SIGINT)
                 wait = 10

@@ -1,6 +1,6 @@
 """Attempts of a sink's task in their own processes, which are paused, frozen, killed and woken.
 
-Started as a program, it is one attempt: it reads a pickled Plan.
+``main()`` is one attempt: it reads a pickled Plan.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Self
 
+import preloaded
 import pyarrow as pa
+from places import SUPPORT
 
 import fastresp.load.checkpoint.description
 import fastresp.load.resuming
@@ -91,9 +93,10 @@ class Attempt:
     """A process that runs a plan; a ``with`` statement ends it if it is still running."""
 
     def __init__(self, plan: Plan) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        )
+        self.process = preloaded.Popen(
+            [sys.executable, "-c", "import sink_attempts; sink_attempts.main()"],
+            cwd=SUPPORT, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        )  # fmt: skip
         assert self.process.stdin is not None and self.process.stdout is not None
         self._to, self._from = self.process.stdin, self.process.stdout
         pickle.dump(plan, self._to)
@@ -136,10 +139,3 @@ def main() -> None:
     except Exception as error:
         found = error
     pickle.dump(found, sys.stdout.buffer)
-
-
-if __name__ == "__main__":
-    # Plans are pickled with the name of this module.
-    import sink_attempts
-
-    sink_attempts.main()

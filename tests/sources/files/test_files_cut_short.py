@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import preloaded
 import pyarrow as pa
 import pytest
 from changing_files import Changing
@@ -66,7 +67,7 @@ def test_file_truncated_during_a_load(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"x.{suffix}"
     write_file(path)
     template = {"resp": "", "lines": "RPUSH k {line}"}.get(suffix, TEMPLATE)
-    done = subprocess.run(
+    done = preloaded.run(
         [sys.executable, "-c", code, str(SUPPORT), str(path), template],
         capture_output=True, text=True, timeout=60,
     )  # fmt: skip

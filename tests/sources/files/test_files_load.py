@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import preloaded
 import pyarrow as pa
 import pytest
 import redis
@@ -213,7 +214,7 @@ def test_a_long_query_draws_no_bar(tmp_path: Path) -> None:
     """By default DuckDB draws a bar on stdout if the session seems interactive."""
     path = tmp_path / "one.csv"
     path.write_text("a\n1\n")
-    done = subprocess.run([sys.executable, "-c", BAR_CODE, path], capture_output=True, check=True)
+    done = preloaded.run([sys.executable, "-c", BAR_CODE, path], capture_output=True, check=True)
     assert done.stdout == b"[False]\n"
 
 
@@ -229,7 +230,7 @@ except KeyboardInterrupt as error:
 
 
 def test_ctrl_c_while_a_pipe_is_silent(server: LocalServer) -> None:
-    child = subprocess.Popen(
+    child = preloaded.Popen(
         [sys.executable, "-c", PIPE_CODE, server.url],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
