@@ -22,6 +22,7 @@ from .replies.fetch_hashes import BATCH_ROWS, Keys
 from .replies.iter_replies import one_command, one_reply, reply_core, replying
 from .replies.key_pattern import Found
 from .server.options import MaxErrors, Metrics, Nulls, Options, Progress, RateLimit, Rejects
+from .server.preflight import Requirements
 from .server.settings import Server, ServerLike
 from .sources.async_chunks import AsyncChunks
 from .sources.chunks import Chunks
@@ -228,7 +229,7 @@ async def execute(
     with one_reply():
         replies = iter_replies(
             command,
-            server=Server(server, follows=True),
+            server=Server(server, Requirements(follow_redirects=True)),
             decode=decode,
             timeout=timeout,
             max_reply_bytes=max_reply_bytes,

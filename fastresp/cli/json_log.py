@@ -19,6 +19,7 @@ from ..outcome.messages import shown_argument
 from ..outcome.passwords import masked
 from ..outcome.report import Report
 from ..resp.key_positions import POSITIONS
+from ..server.preflight import Requirements
 from ..server.settings import Server
 from .exit_codes import CommonOptions
 
@@ -48,7 +49,7 @@ class JsonLog(Observer):
         """Set the source to observe, and ``facts`` to log at the start; return this log."""
         self._data = data
         self._total = known_rows(data)
-        server = str(Server(server, nodes=True))
+        server = str(Server(server, Requirements(nodes=True)))
         self._facts = {"server": server, **facts, "source_rows": self._total}
         return self
 

@@ -17,6 +17,7 @@ from ..load.verifying.unverifiable import check_names, check_template
 from ..outcome.errors import CommandError, TransportError
 from ..outcome.report import Report
 from ..server.options import Options
+from ..server.preflight import Requirements
 from ..server.settings import Server
 from ..sources.blocking import write_all
 from ..transports.error_policy import ErrorPolicy, reject_line
@@ -216,7 +217,7 @@ def _check_options(how: How) -> Options:
         import_source=how.import_source, index_backlog=how.index_backlog,
     )  # fmt: skip
     try:
-        Server(how.server, nodes=True)
+        Server(how.server, Requirements(nodes=True))
     except TransportError as error:
         raise ValueError(error.args[0]) from None
     return asked

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..outcome.errors import TransportError
+from ..server.preflight import Requirements
 from ..server.reply_parser import parse_info
 from ..server.settings import Server
 from .connections import Questions, text_of
@@ -339,7 +340,7 @@ def unix_server(server: Server, path: str) -> Server:
     pool = redis.ConnectionPool(
         connection_class=redis.UnixDomainSocketConnection, path=path, **settings
     )
-    return Server(redis.Redis(connection_pool=pool), reading=True)
+    return Server(redis.Redis(connection_pool=pool), Requirements(reading=True))
 
 
 def usable_socket(server: Server, info: Mapping[str, str], path: str) -> str:

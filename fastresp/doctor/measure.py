@@ -15,7 +15,7 @@ from ..load.mass_insert import mass_insert
 from ..outcome.errors import CommandError, FastrespError
 from ..resp.slots import Rules
 from ..resp.values import pack
-from ..server.forks import is_own, own
+from ..server.forks import is_own, on_fork
 from ..server.settings import Server
 from ..transports.signals import Undisturbed
 from .connections import (
@@ -157,7 +157,7 @@ class Scratch:
         self.link = link
         self.used = False
         self._slots = frozenset(slots)
-        own(self)
+        on_fork(self)
         self._choose()
 
     def _choose(self) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Self, TypeVar
 
 from ..outcome.tracebacks import public, shorten
 from ..replies.arrow_out import StringColumn
+from ..server.preflight import Requirements
 from ..server.settings import Server, ServerLike
 from ..transports.driver import Steps, run
 from ..transports.signals import Undisturbed
@@ -40,7 +41,8 @@ class BaseBuffer:
         timeout: float | None = 30.0,
     ) -> None:
         settings = Settings(key, batch, order, delivery, maxlen, lease, timeout)
-        self._calls = Calls(Server(server, nodes=True), settings, in_event_loop=self._in_event_loop)
+        where = Server(server, Requirements(nodes=True))
+        self._calls = Calls(where, settings, in_event_loop=self._in_event_loop)
 
     def __repr__(self) -> str:
         settings = self._calls.settings

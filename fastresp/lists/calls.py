@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from ..outcome.errors import EncodeError, FastrespError, TransportError
 from ..outcome.report import counted
 from ..resp.repeatable import may_repeat
-from ..server.forks import own
+from ..server.forks import on_fork
 from ..server.settings import Server
 from ..transports.base import UNAWAITED
 from ..transports.connection import LostConnection
@@ -164,7 +164,7 @@ class Calls:
     def _opening(self) -> Steps[None]:
         self._begun = False
         opened, answers = yield from self.owner.connecting()
-        own(self, Calls._on_fork)
+        on_fork(self, Calls._on_fork)
         self.connection.attach(opened, answers, self.owner.server)
         self.delivery.reset()
 

@@ -42,8 +42,7 @@ class SlotOwner:
     clustered = False
 
     def __init__(self, server: Server, settings: Settings) -> None:
-        server.slot = settings.slot
-        self.server = server
+        self.server = server = server.requiring(slot=settings.slot)
         self._timeout = settings.timeout
         self._seed = server
         # Nodes that may know the owner of the slot. They are asked in this order until one answers.
@@ -78,7 +77,7 @@ class SlotOwner:
 
     def _found(self, answers: Answers) -> None:
         """Remember the nodes of the cluster, the owner of the slot first."""
-        topology, slot = answers.topology, self.server.slot
+        topology, slot = answers.topology, self.server.requirements.slot
         if topology is None or slot is None:
             return
         self.clustered = True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from ..encode.payload.creating import check_creating
@@ -23,7 +23,7 @@ from ..resp.split import arguments
 from ..server.answers import Answers
 from ..server.cluster import Topology
 from ..server.options import Nulls, Options
-from ..server.preflight import RESTORE
+from ..server.preflight import RESTORE, Requirements
 from ..server.settings import Server, ServerLike
 from ..server.threads import in_parallel
 from ..sources.chunks import serializer
@@ -160,12 +160,12 @@ def dry_run(
     if serialize:
         check_creating(template)
     sample = take_sample(data, template, nulls=nulls, serialize=serialize)
-    where = Server(server, nodes=True)
+    where = Server(server, Requirements(nodes=True))
     parts: Spread | None = None
     nodes: list[Node] = []
     try:
         answers = where.ask(timeout)
-        where.nodes = False  # each node is asked separately below
+        where = where.requiring(nodes=False)  # each node is asked separately below
         if answers.topology is None:
             inquiry = inquire(sample.commands, where, timeout=timeout)
         else:
@@ -179,7 +179,7 @@ def dry_run(
     except TransportError as error:
         inquiry = Inquiry(unreachable=error.args[0])
     else:
-        inquiry.rehearsed = _rehearsed(template, server, timeout, serialize)
+        inquiry.rejected = _rejected(template, server, timeout, serialize)
     if serialize:  # the load creates whole keys
         inquiry.wrong_types = []
     if not serialize or exists != "error":
@@ -319,16 +319,16 @@ def _take(chunk: Chunk, index: int, sample: Sample) -> None:
         sample.shown.append(shown_command(command[:HEAD_BYTES]))
 
 
-def _rehearsed(
+def _rejected(
     template: Template | None, server: ServerLike, timeout: float | None, serialize: bool
 ) -> str:
     """Return why the server would reject the template's commands; empty if it accepts them."""
-    where = Server(server, template=template, nodes=True)
+    needs = Requirements.of(template, nodes=True)
     if serialize:
-        where = where.changed(rehearsal=[*where.rehearsal, RESTORE])
+        needs = replace(needs, commands=(*needs.commands, RESTORE))
     try:
-        if where.rehearsal:
-            answers = where.ask(timeout)
+        if needs.commands:
+            answers = Server(server, needs).ask(timeout)
             if serialize:
                 serializer(Options(mode="serialize"), answers)
     except (CommandError, TransportError) as error:
@@ -376,8 +376,8 @@ def _problems(
             )
         )
     problems += inquiry.refused[:KEYS_SHOWN]
-    if inquiry.rehearsed and not (inquiry.unknown or inquiry.wrong_arity or inquiry.refused):
-        problems.append(inquiry.rehearsed)
+    if inquiry.rejected and not (inquiry.unknown or inquiry.wrong_arity or inquiry.refused):
+        problems.append(inquiry.rejected)
     full = _full("the data", "the server", inquiry, estimate.memory)
     if nodes:
         each = (_full(f"the part for {n.server}", "it", n.inquiry, n.memory) for n in nodes)

@@ -57,7 +57,7 @@ class Inquiry:
         wrong_types: a message for each existing key that has the wrong type for its command.
         existing: the keys that exist, in quotes.
         checked_keys: number of keys whose type was checked.
-        rehearsed: why the server would reject a command of the template in every row; empty if it
+        rejected: why the server would reject a command of the template in every row; empty if it
             accepts all commands.
     """
 
@@ -74,7 +74,7 @@ class Inquiry:
     wrong_types: list[str] = field(default_factory=list)
     existing: list[str] = field(default_factory=list)
     checked_keys: int = 0
-    rehearsed: str = ""
+    rejected: str = ""
 
 
 def inquire(commands: Sequence[Command], server: Server, *, timeout: float | None) -> Inquiry:

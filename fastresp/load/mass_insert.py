@@ -5,6 +5,7 @@ from __future__ import annotations
 from asyncio import CancelledError
 from collections.abc import Callable
 from contextlib import closing, suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, TypeAlias
 
@@ -14,7 +15,7 @@ from ..encode.template import Template, TemplateLike, as_template
 from ..outcome.report import Report
 from ..outcome.tracebacks import public
 from ..server.options import FSYNC, MaxErrors, Metrics, Nulls, Options, Progress, RateLimit, Rejects
-from ..server.preflight import RESTORE, over_any_keys
+from ..server.preflight import RESTORE, Requirements, commands_over_any_keys
 from ..server.settings import Server, ServerLike, as_server
 from ..sources.chunks import Chunks
 from ..sources.pushed import Pushed
@@ -315,16 +316,18 @@ def _loading(chunks: Chunks, choose: Choose, watch: Watch, resuming: Resuming) -
 
 def _server_of(template: Template | None, options: Options) -> Server:
     """Return the server's settings, including the capabilities that the load needs."""
-    server = as_server(options.server, template, nodes=True).changed(
+    needs = Requirements.of(
+        template,
+        nodes=True,
         fsync=options.durability == FSYNC,
         import_source=options.import_source,
         indexes=template is not None,
     )
     if options.mode == "merge":
-        return server.changed(wishes=partial(over_any_keys, template))
+        needs = replace(needs, optional_commands=partial(commands_over_any_keys, template))
     if options.mode == "serialize":
-        return server.changed(limits=True, rehearsal=[*server.rehearsal, RESTORE])
-    return server
+        needs = replace(needs, encoding_limits=True, commands=(*needs.commands, RESTORE))
+    return as_server(options.server, needs)
 
 
 def _count_nulls(report: Report, writer: Encoder) -> None:

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from ..encode.payload.crc64 import checksum
-from ..server.forks import Inherited, is_own, own
+from ..server.forks import Inherited, is_own, on_fork
 from ..sources.blocking import write_all
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def replacing(
     try:
         with told(place.path):
             file = io.FileIO(temporary, "x")
-            own(file, io.FileIO.close)
+            on_fork(file, io.FileIO.close)
             if place.mode is not None:
                 os.fchmod(file.fileno(), place.mode)
         with file:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..outcome.report import Report, counted
-from ..server.forks import is_own, own
+from ..server.forks import is_own, on_fork
 from ..server.options import Progress
 from .watching import Observer
 
@@ -121,7 +121,7 @@ def _bar(data: Any) -> Iterator[Callable[[Report], object]]:
     shown, begun = 0.0, False
     # On stderr, since stdout may be redirected.
     bar = Progress(*columns, console=Console(stderr=True), refresh_per_second=5)
-    own(bar)
+    on_fork(bar)
     bar.start()
     try:
         task = bar.add_task("load", total=None, rows=counted(0, "row"), rates="")

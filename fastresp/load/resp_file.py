@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..resp.buffer import Chunk
-from ..server.forks import Inherited, is_own, own
+from ..server.forks import Inherited, is_own, on_fork
 from ..sources.blocking import write_all
 from ..sources.source import Encoder
 
@@ -22,7 +22,7 @@ def write_whole(writer: Encoder, source: Iterable[Any], file: io.FileIO) -> None
     After an error, the file is truncated after its last whole command.
     """
     commands = size = 0
-    own(file, io.FileIO.close)
+    on_fork(file, io.FileIO.close)
     try:
         for chunk in writer.chunks(source):
             if not is_own(file):

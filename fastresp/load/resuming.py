@@ -16,7 +16,7 @@ from ..outcome.messages import Hint, Message
 from ..outcome.report import Report
 from ..resp.transactions import Batcher
 from ..server.options import Options
-from ..server.preflight import OF_A_CONNECTION, without_items
+from ..server.preflight import OF_A_CONNECTION, Requirements, commands_without_items
 from ..server.settings import as_server
 from ..sources.chunks import Chunks
 from ..sources.files.command_files import RejectsFile
@@ -128,7 +128,7 @@ class Resuming:
                     raise ValueError(Message(Hint(name), " needs ", Hint("checkpoint", ...)))
             return
         check_possible(chunks.data, chunks.template, options)
-        server = as_server(options.server, None, nodes=True)
+        server = as_server(options.server, Requirements(nodes=True))
         self._batched = not is_idempotent(chunks.template, options.nulls)
         found = identity(chunks.data, chunks.template, options)
         found["way of sending"] = "transactions" if self._batched else "single commands"
@@ -141,7 +141,7 @@ class Resuming:
             chunks.ran = self._done.ran
             if self._checkpoint.fenced:
                 chunks.max_merged = MERGED_ITEMS
-            ask = partial(self._checkpoint.lacking, without_items(chunks.template))
+            ask = partial(self._checkpoint.lacking, commands_without_items(chunks.template))
             lacking: dict[bytes, int] = {} if self.ended else (yield Blocking(ask))
             # A transaction is sent whole, so a rate limit also limits its number of commands.
             moment = None if options.rate is None else options.rate.commands_in(PORTION_S)

@@ -12,6 +12,7 @@ from ..encode.template import Template
 from ..outcome.errors import LoadErrors
 from ..outcome.report import Report, counted
 from ..server.options import Options
+from ..server.preflight import Requirements
 from ..server.settings import as_server
 from .command_names import command_names
 from .watching import Observer, Watch
@@ -104,7 +105,7 @@ def known(code: str) -> str:
 
 def _place(options: Options) -> dict[str, str | int]:
     """Return the server's address and database, without credentials."""
-    settings = as_server(options.server, nodes=True).settings
+    settings = as_server(options.server, Requirements(nodes=True)).settings
     place: dict[str, str | int] = {}
     if settings.get("path"):
         place["server.address"] = str(settings["path"])

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from ..outcome.report import Report
-from ..server.forks import is_own, own
+from ..server.forks import is_own, on_fork
 from ..transports.base import Transport
 from ..transports.driver import Blocking, Pull, Step, Steps, wrap
 
@@ -56,7 +56,7 @@ class Watch:
         self._observers = observers
         self._begun: list[tuple[Observer, float]] = []  # each with the time of its last look()
         self._report: Report | None = None
-        own(self)
+        on_fork(self)
 
     @property
     def report(self) -> Report:

@@ -16,6 +16,7 @@ from ..outcome.messages import Hint, Message
 from ..outcome.tracebacks import public, shorten
 from ..resp.slots import SLOTS
 from ..server.options import check_timeout
+from ..server.preflight import Requirements
 from ..server.settings import Server, ServerLike
 from ..sources.source import ArrowHolding, ArrowStreaming
 from ..transports.driver import stream
@@ -191,7 +192,7 @@ def fetch_hashes(
         raise ValueError(f"batch_rows must be above 0, not {batch_rows}")
     as_bytes = binary_columns(binary, names)
     check_timeout(timeout)
-    where = Server(server, reading=True, nodes=True)
+    where = Server(server, Requirements(reading=True, nodes=True))
     _check_slots(slots, pattern)
     options = FetchOptions(where, timeout, batch_rows, max_reply_bytes, slots)
     HashCore(options, wanted, [True] * len(wanted))  # checks max_reply_bytes

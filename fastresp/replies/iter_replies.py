@@ -13,6 +13,7 @@ from ..outcome.errors import CommandError, EncodeError
 from ..outcome.messages import without_nulls_option
 from ..outcome.tracebacks import public, shorten
 from ..server.options import Nulls, Options
+from ..server.preflight import Requirements
 from ..server.settings import Server, ServerLike, as_server
 from ..sources.chunks import Chunks
 from ..sources.source import Data, as_source
@@ -114,7 +115,7 @@ def execute(
     with one_reply():
         [reply] = iter_replies(
             command,
-            server=Server(server, follows=True),
+            server=Server(server, Requirements(follow_redirects=True)),
             decode=decode,
             timeout=timeout,
             max_reply_bytes=max_reply_bytes,
@@ -163,7 +164,7 @@ def reply_core(
         raise ValueError(f"on_error must be 'raise' or 'collect', not {options.on_error!r}")
     encoding = "utf-8" if decode is True else decode or None
     return ReplyCore(
-        as_server(options.server, template, nodes=True),
+        as_server(options.server, Requirements.of(template, nodes=True)),
         decode=encoding,
         on_error=options.on_error,
         timeout=options.timeout,

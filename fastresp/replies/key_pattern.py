@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 from ..outcome.errors import CommandError, DecodeError, SourceError, TransportError
 from ..outcome.messages import LINE_SHOWN, Hint, Message, shortened
-from ..server.settings import Server, ServerLike
+from ..server.preflight import Requirements
+from ..server.settings import Server, ServerLike, as_server
 from .arrow_out import StringBatch
 from .iter_replies import iter_replies
 from .reply_columns import string_column
@@ -69,7 +70,7 @@ KINDS = {
 
 def as_reading(server: ServerLike | Server) -> Server:
     """Return a Server to read from; in a cluster, it connects to all primaries."""
-    return server if isinstance(server, Server) else Server(server, reading=True, nodes=True)
+    return as_server(server, Requirements(reading=True, nodes=True))
 
 
 def type_of(key: str | bytes, server: Server, timeout: float | None) -> str | None:

@@ -48,7 +48,7 @@ class Rest:
         Raises:
             TransportError: the server can't be used.
         """
-        if not self._view.server.nodes:
+        if not self._view.server.requirements.nodes:
             return
         opened = self._view.open_primaries(self._timeout)
         with closed_if_failed(connection for _, connection in opened):
@@ -134,7 +134,7 @@ class Rest:
             to = self._connected(node)[0].redirect(reply.text)
             if to is None:
                 raise reply
-            node, asks = to.node, to.asks
+            node, asks = to.node, to.asking
             if not asks:
                 self._view.move(to.slot, to.node)
         raise TransportError(

@@ -34,7 +34,8 @@ def opening(core: ReplyCore, chunks: Chunks, kind: Callable[..., T]) -> Steps[T 
     chunks.in_order = True
     connections, answers = yield from connecting(core.server, core.timeout)
     chunks.configure_for(answers)
-    if answers.cluster and (core.server.nodes or core.server.follows):
+    needs = core.server.requirements
+    if answers.cluster and (needs.nodes or needs.follow_redirects):
         # Don't resend the commands of a transaction: only some of them would be resent.
         return kind(core, connections, answers, follows=not _has_multi(chunks.template))
     if answers.evicts:

@@ -204,7 +204,7 @@ class Redirects:
             TransportError: the command was redirected for too long, or was redirected back; or
                 commands were redirected to too many nodes.
         """
-        self.moved = self.moved or not to.asks
+        self.moved = self.moved or not to.asking
         before = self._pending.get(self._slots.get(command.place, to.slot), {}).get(command.place)
         if self.postponed.has(to.slot):
             self.postpone(command, to.slot, message)
@@ -221,7 +221,7 @@ class Redirects:
             now = Pending(origin, last, time.monotonic(), 1)
         pending[command.place] = now
         self._slots[command.place] = to.slot
-        now.node.put(command, to.slot, asks=to.asks)
+        now.node.put(command, to.slot, asks=to.asking)
         self.pause = self.pause or now.times >= MANY
 
     def postpone(self, command: Refused, slot: int, message: str) -> None:

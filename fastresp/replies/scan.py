@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from ..outcome.errors import CommandError, FastrespError, ProtocolError, TransportError
 from ..resp.slots import SLOTS, keys_in, mask_of
-from ..server.cluster import Held, Topology, held_of
+from ..server.cluster import NodeSlots, Topology, node_slots_of
 from ..server.cluster_view import LOOK_S, RECONNECT_TIMEOUT_S, Address, ClusterView
 from ..server.forks import Inherited, is_own
 from ..server.processes import LostData
@@ -145,7 +145,7 @@ class Scan:
                     slots &= frozenset(self._slots)
                     if not slots and self._slots:
                         held = held_by(server, connection)
-                        getting = frozenset(range(SLOTS)) if held is None else held.getting
+                        getting = frozenset(range(SLOTS)) if held is None else held.importing
                         slots = getting.intersection(self._slots)
             if self._slots is None or slots or (slots is None and self._slots):
                 yield Part(server, connection, slots, wanted, scan(connection, glob, kind))
@@ -208,8 +208,8 @@ class Scan:
         held = None if part.slots is None else asked(part.server, part.connection)
         if held is None or part.slots is None:
             return frozenset()
-        self._getting |= dict.fromkeys(held.to)
-        return (part.slots - held.own - held.getting) | (part.slots & held.giving)
+        self._getting |= dict.fromkeys(held.targets)
+        return (part.slots - held.own - held.importing) | (part.slots & held.migrating)
 
     def _follow(self, part: Part, moved: frozenset[int], glob: str, kind: str | None) -> list[Part]:
         """Return scans of moved slots on the nodes that have received or are importing them.
@@ -237,15 +237,15 @@ class Scan:
         for node in dict.fromkeys(self._view.look().nodes) | self._getting:
             try:
                 server, connection = self._connect(node)
-                held = held_by(server, connection) or Held()
+                held = held_by(server, connection) or NodeSlots()
             except LostData:
                 raise
             except TransportError as error:  # another node may have the slots
                 message = str(error)
                 continue
             if str(server) == str(part.server):
-                left -= held.giving  # the importing node may have no keys of these slots yet
-            elif slots := part.slots & (held.own | held.getting):
+                left -= held.migrating  # the importing node may have no keys of these slots yet
+            elif slots := part.slots & (held.own | held.importing):
                 left -= slots
                 parts.append(self._next(part, server, connection, slots, glob, kind))
                 continue
@@ -284,7 +284,7 @@ class Scan:
                 connection._sock.shutdown(socket.SHUT_RDWR)
 
 
-def held_by(server: Server, connection: Any) -> Held | None:
+def held_by(server: Server, connection: Any) -> NodeSlots | None:
     """Return which slots a node has, imports and gives away; None if CLUSTER NODES is refused.
 
     Raises:
@@ -298,7 +298,7 @@ def held_by(server: Server, connection: Any) -> Held | None:
         raise server.failure(error) from error
 
 
-def asked(server: Server, connection: Any) -> Held | None:
+def asked(server: Server, connection: Any) -> NodeSlots | None:
     """Return the same as ``held_by()``, but raise the connection's errors unchanged.
 
     Raises:
@@ -311,7 +311,7 @@ def asked(server: Server, connection: Any) -> Held | None:
         raise TransportError(str(Inherited("connection")))
     connection.send_command("CLUSTER", "NODES")
     try:
-        return held_of(connection.read_response(), server.remap)
+        return node_slots_of(connection.read_response(), server.remap)
     except redis.ResponseError:  # no permission
         return None
 

@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any
 
 from ..outcome.errors import CommandError, FastrespError, TransportError
 from ..resp.grammar import BULK_BYTES
 from .cluster import Remap, Topology, positions_of, topology_of
 from .connection_setup import call, check_alive, expect
-from .preflight import Refused, Rehearsed, rehearse
+from .preflight import Rejection, Requirements, preflight
 from .reply_parser import parse_info, texts_of
 
 __all__ = [
-    "Answers", "ClosedAt", "Wishes", "ask", "ask_topology", "is_clustered", "tell_unknown",
+    "Answers", "ClosedAt", "ask", "ask_topology", "is_clustered", "tell_unknown",
 ]  # fmt: skip
 
 # The minimum proto-max-bulk-len of a server. Source: config.c.
 MIN_BULK_BYTES = 1 << 20
-# Receives whether the server is a cluster node, and returns optional commands to try.
-Wishes: TypeAlias = Callable[[bool], list[tuple[bytes, ...]]]
 BULK_LIMIT = "proto-max-bulk-len"
 
 
@@ -37,9 +35,9 @@ class Answers:
     # The largest argument that the server accepts, in bytes.
     max_bulk_bytes: int
     # The names of optional commands that the server refuses.
-    lacking: frozenset[str]
+    refused: frozenset[str]
     # The server's settings that limit compact encodings; empty if unknown.
-    limits: dict[str, int]
+    encoding_limits: dict[str, int]
     valkey: bool
     # The server of this connection; Sentinel may have chosen it.
     host: str | None
@@ -63,55 +61,41 @@ class Answers:
 class ClosedAt(ConnectionError):
     """The server closed the connection when it received an optional command."""
 
-    def __init__(self, question: str) -> None:
-        super().__init__(f"it closed the connection at {question}")
-        self.question = question
+    def __init__(self, command: str) -> None:
+        super().__init__(f"it closed the connection at {command}")
+        self.command = command
 
 
 def ask(
     connection: Any,
-    place: str,
-    rehearsal: list[Rehearsed],
-    wishes: Wishes | None,
-    *,
-    reading: bool,
-    limits: bool = False,
-    nodes: bool = False,
+    address: str,
+    requirements: Requirements,
     remap: Remap = None,
-    indexes: bool = False,
-    echo: bool = False,
     without: Collection[str] = (),
 ) -> Answers:
-    """Check whether a server can accept a load.
+    """Check whether a server meets the requirements, and ask it about itself.
 
     Args:
         connection: a redis-py connection.
-        place: the name of the server, for messages.
-        rehearsal: commands that the server must accept.
-        wishes: returns optional commands.
-        reading: whether nothing will be written, so that a replica suffices.
-        limits: whether to read the settings that limit compact encodings.
-        nodes: whether to ask for the topology of a cluster. The node may then be a replica.
+        address: the name of the server, for messages.
+        requirements: the requirements. With ``nodes``, a node of a cluster may be a replica.
         remap: maps announced addresses of nodes to reachable addresses.
-        indexes: whether to list the search indexes, if the server has the Search module.
-        echo: whether to test ECHO, which redis-cli --pipe needs to find the last reply. Proxies
-            lack ECHO.
         without: which of the commands INFO, HELLO, CONFIG, MULTI and COMMAND are not sent.
 
     Raises:
         ClosedAt: the server closed the connection when it received one of these commands.
         TransportError: the server can't be used.
-        CommandError: the server refuses a command of ``rehearsal``.
+        CommandError: the server refuses a command of the requirements.
         redis.RedisError: the connection is lost or refused.
         OSError: the connection is lost or refused.
     """
     import redis
 
-    check_alive(connection, place)
+    check_alive(connection, address)
     echo_refused = None
-    if echo:
+    if requirements.echo:
         try:
-            expect(b"fastresp", call(connection, "ECHO", "fastresp"), "ECHO fastresp", place)
+            expect(b"fastresp", call(connection, "ECHO", "fastresp"), "ECHO fastresp", address)
         except redis.ResponseError as error:
             echo_refused = str(error)
     unknown = set(without)
@@ -122,35 +106,39 @@ def ask(
     with _closing_at("HELLO"):
         cluster = _clustered(connection, info, asks="HELLO" not in without)
     info = info or {}
-    wished = wishes(cluster) if wishes else []
+    get_optional = requirements.optional_commands
+    optional = get_optional(cluster) if get_optional else []
     settings: dict[str, int] = {}
     configures = "CONFIG" not in without
-    rehearses = bool(rehearsal or wished) and "MULTI" not in without
+    queues = bool(requirements.commands or optional) and "MULTI" not in without
     with _closing_at("CONFIG"):
         if configures:
-            connection.send_command("CONFIG", "GET", "*max-*" if limits else BULK_LIMIT)
-        if rehearses:
+            connection.send_command(
+                "CONFIG", "GET", "*max-*" if requirements.encoding_limits else BULK_LIMIT
+            )
+        if queues:
             connection.send_command("MULTI")  # before reading CONFIG's reply, to save a round trip
         if configures:
             with suppress(redis.ResponseError):
                 settings = _settings(connection.read_response())
-    refused, lacking = None, frozenset(wish[0].decode() for wish in wished)
-    if rehearses:
+    rejection, refused = None, frozenset(each[0].decode() for each in optional)
+    if queues:
         with _closing_at("MULTI"), suppress(redis.ResponseError):
             connection.read_response()
-            refused, lacking = rehearse(connection, rehearsal, wished)
-    _check_state(info, place, reading=reading or (cluster and nodes))
-    if refused is not None:
-        raise _refused(refused, place)
+            rejection, refused = preflight(connection, requirements.commands, optional)
+    nodes = cluster and requirements.nodes
+    _check_state(info, address, reading=requirements.reading or nodes)
+    if rejection is not None:
+        raise _rejected(rejection, address)
     topology, positions = None, {}
-    if cluster and nodes:
-        topology = ask_topology(connection, place, remap)
+    if nodes:
+        topology = ask_topology(connection, address, remap)
         if "COMMAND" not in without:
             with _closing_at("COMMAND"), suppress(redis.ResponseError):
                 positions = positions_of(call(connection, "COMMAND"))
     names: list[bytes] = []
     searches = "search" in info.get("modules", "").split()
-    if indexes and searches:
+    if requirements.indexes and searches:
         with suppress(redis.ResponseError):  # no permission
             names = texts_of("FT._LIST", call(connection, "FT._LIST"))
     return Answers(
@@ -160,8 +148,8 @@ def ask(
         positions=positions,
         echo_refused=echo_refused,
         max_bulk_bytes=_bulk_limit(settings),
-        lacking=lacking,
-        limits=settings,
+        refused=refused,
+        encoding_limits=settings,
         valkey="valkey_version" in info,
         host=getattr(connection, "host", None),
         port=getattr(connection, "port", None),
@@ -174,7 +162,7 @@ def ask(
 
 
 @contextmanager
-def _closing_at(question: str) -> Iterator[None]:
+def _closing_at(command: str) -> Iterator[None]:
     """Raise ClosedAt if the server closes the connection during the block."""
     import redis
 
@@ -182,7 +170,7 @@ def _closing_at(question: str) -> Iterator[None]:
         yield
     except redis.ConnectionError as error:
         if type(error) is redis.ConnectionError:
-            raise ClosedAt(question) from error
+            raise ClosedAt(command) from error
         raise
 
 
@@ -230,12 +218,12 @@ def _clustered(connection: Any, info: dict[str, str] | None, *, asks: bool = Tru
     return (b"mode", b"cluster") in zip(pairs[::2], pairs[1::2], strict=False)
 
 
-def ask_topology(connection: Any, place: str, remap: Remap = None) -> Topology:
+def ask_topology(connection: Any, address: str, remap: Remap = None) -> Topology:
     """Return the topology of a cluster, as reported by a node.
 
     Args:
         connection: a connection to the node.
-        place: the name of the node, for messages.
+        address: the name of the node, for messages.
         remap: as for ``ask()``.
 
     Raises:
@@ -247,13 +235,13 @@ def ask_topology(connection: Any, place: str, remap: Remap = None) -> Topology:
         slots = call(connection, "CLUSTER", "SLOTS")
     except redis.exceptions.NoPermissionError as error:
         raise TransportError(
-            f"can't use the cluster at {place}: {error} (allow it with ACL SETUSER ... "
+            f"can't use the cluster at {address}: {error} (allow it with ACL SETUSER ... "
             "+cluster|slots +command)"
         ) from error
-    return topology_of(slots, getattr(connection, "host", None) or "localhost", place, remap)
+    return topology_of(slots, getattr(connection, "host", None) or "localhost", address, remap)
 
 
-def _check_state(info: dict[str, str], place: str, *, reading: bool) -> None:
+def _check_state(info: dict[str, str], address: str, *, reading: bool) -> None:
     """Check that the server accepts writes.
 
     Raises:
@@ -262,14 +250,14 @@ def _check_state(info: dict[str, str], place: str, *, reading: bool) -> None:
     replica = info.get("role") == "slave" and info.get("slave_read_only") == "1"
     if replica and not reading:
         raise TransportError(
-            f"{place} is a read-only replica; load into its primary "
+            f"{address} is a read-only replica; load into its primary "
             f"{info.get('master_host')}:{info.get('master_port')}"
         )
     if info.get("loading") == "1":
-        raise TransportError(f"{place} is still loading its data from disk; try again later")
+        raise TransportError(f"{address} is still loading its data from disk; try again later")
 
 
-def tell_unknown(place: str, unknown: Collection[str]) -> None:
+def tell_unknown(address: str, unknown: Collection[str]) -> None:
     """Log which commands a server does not answer, and what is unknown as a result."""
     import logging
 
@@ -277,18 +265,18 @@ def tell_unknown(place: str, unknown: Collection[str]) -> None:
         "%s does not answer %s, as is usual for proxies: its role and free memory are unknown, and "
         "its commands are not checked before the first is sent"
     )
-    logging.getLogger("fastresp").warning(words, place, ", ".join(sorted(unknown)))
+    logging.getLogger("fastresp").warning(words, address, ", ".join(sorted(unknown)))
 
 
-def _refused(refused: Refused, place: str) -> FastrespError:
+def _rejected(rejection: Rejection, address: str) -> FastrespError:
     """Return the exception for a command of the template that the server refuses in every row."""
-    if refused.right:
+    if rejection.permission:
         return TransportError(
-            f"can't use the server at {place}: {refused.words} (nothing was sent; allow it "
-            f"with ACL SETUSER ... +{refused.name.lower()})"
+            f"can't use the server at {address}: {rejection.message} (nothing was sent; allow it "
+            f"with ACL SETUSER ... +{rejection.name.lower()})"
         )
-    error = CommandError(refused.words)
-    error.add_note(f"fastresp: the server refuses {refused.name}; no command was sent")
+    error = CommandError(rejection.message)
+    error.add_note(f"fastresp: the server refuses {rejection.name}; no command was sent")
     return error
 
 

@@ -12,7 +12,7 @@ from ..outcome.messages import shown_reply
 from ..resp.slots import SLOTS
 
 __all__ = [
-    "MAX_NODES", "Held", "Redirect", "Remap", "Topology", "held_of", "positions_of",
+    "MAX_NODES", "NodeSlots", "Redirect", "Remap", "Topology", "node_slots_of", "positions_of",
     "redirect_of", "topology_of",
 ]  # fmt: skip
 
@@ -34,7 +34,7 @@ MAX_PORT = 65535
 REDIRECT = re.compile(r"(MOVED|ASK) (\d{1,5}) ([0-9A-Za-z_.:%?-]{0,253}):(\d{1,5})")
 # The ninth and later words of a node's own line in CLUSTER NODES: a slot or range of slots that the
 # node owns, or a slot that it is importing (<) or migrating (>).
-HELD = re.compile(rb"(\d{1,5})(?:-(\d{1,5}))?|\[(\d{1,5})-([<>])-(\w+)\]")
+OWN_SLOTS = re.compile(rb"(\d{1,5})(?:-(\d{1,5}))?|\[(\d{1,5})-([<>])-(\w+)\]")
 # The second word of each line of CLUSTER NODES begins with the address of the node.
 ADDRESS = re.compile(rb"([0-9A-Za-z_.:%-]{1,253}):(\d{1,5})(?=[@,]|$)")
 
@@ -61,8 +61,8 @@ class Topology:
             for slot, node in enumerate(self.slots)
         ]
 
-    def node_of(self, slot: int, place: str) -> tuple[str, int]:
-        """Return the node that serves a slot; ``place`` is the server's name, for messages.
+    def node_of(self, slot: int, address: str) -> tuple[str, int]:
+        """Return the node that serves a slot; ``address`` is the server's name, for messages.
 
         Raises:
             TransportError: no node serves the slot.
@@ -70,7 +70,7 @@ class Topology:
         node = self.slots[slot]
         if node < 0:
             raise TransportError(
-                f"can't use the cluster at {place}: no node serves slot {slot:,} (check it with "
+                f"can't use the cluster at {address}: no node serves slot {slot:,} (check it with "
                 "redis-cli --cluster check)"
             )
         return self.nodes[node]
@@ -110,13 +110,13 @@ def remapped(address: tuple[str, int], remap: Remap) -> tuple[str, int]:
         ) from error
 
 
-def topology_of(reply: Any, host: str, place: str, remap: Remap = None) -> Topology:
+def topology_of(reply: Any, host: str, address: str, remap: Remap = None) -> Topology:
     """Return the topology that a node reports.
 
     Args:
         reply: the reply to CLUSTER SLOTS.
         host: host of the node that replied, since the reply may omit it.
-        place: the name of the server, for messages.
+        address: the name of the server, for messages.
         remap: maps announced addresses of nodes to reachable addresses.
 
     Raises:
@@ -134,12 +134,13 @@ def topology_of(reply: Any, host: str, place: str, remap: Remap = None) -> Topol
             found.replicas += [each for each in replicas if 0 < each[1] <= MAX_PORT]
     except (TypeError, ValueError, AttributeError) as error:
         raise TransportError(
-            f"can't use the cluster at {place}: it answers CLUSTER SLOTS with {shown_reply(reply)}"
+            f"can't use the cluster at {address}: it answers CLUSTER SLOTS with "
+            f"{shown_reply(reply)}"
         ) from error
     found.replicas = list(dict.fromkeys(found.replicas))[:MAX_NODES]
     if not found.nodes:
         raise TransportError(
-            f"can't use the cluster at {place}: no node serves a slot; create the cluster with "
+            f"can't use the cluster at {address}: no node serves a slot; create the cluster with "
             "redis-cli --cluster create"
         )
     return found if remap is None else found.remapped(remap)
@@ -178,23 +179,23 @@ def positions_of(reply: Any) -> dict[bytes, tuple[int, int, int]]:
     return found
 
 
-class Held(NamedTuple):
+class NodeSlots(NamedTuple):
     """The slots whose keys a node may have, as reported by the node itself.
 
     Attributes:
         own: slots that the node serves.
-        getting: slots that the node is importing.
-        giving: own slots that the node is migrating to other nodes.
-        to: host and port of the nodes that import ``giving``, and may not serve any slot yet.
+        importing: slots that the node is importing.
+        migrating: own slots that the node is migrating to other nodes.
+        targets: host and port of the nodes that import ``migrating``; they may serve no slot yet.
     """
 
     own: frozenset[int] = frozenset()
-    getting: frozenset[int] = frozenset()
-    giving: frozenset[int] = frozenset()
-    to: tuple[tuple[str, int], ...] = ()
+    importing: frozenset[int] = frozenset()
+    migrating: frozenset[int] = frozenset()
+    targets: tuple[tuple[str, int], ...] = ()
 
 
-def held_of(reply: Any, remap: Remap = None) -> Held:
+def node_slots_of(reply: Any, remap: Remap = None) -> NodeSlots:
     """Return the slots whose keys a node may have, from the node's reply to CLUSTER NODES.
 
     Args:
@@ -205,43 +206,43 @@ def held_of(reply: Any, remap: Remap = None) -> Held:
     lines = [line.split() for line in text.splitlines()] if isinstance(text, bytes) else []
     addresses = {words[0]: ADDRESS.match(words[1]) for words in lines if len(words) > 2}
     own: set[int] = set()
-    getting: set[int] = set()
-    giving: dict[int, bytes] = {}
+    importing: set[int] = set()
+    migrating: dict[int, bytes] = {}
     for words in lines:
         if len(words) < 3 or b"myself" not in words[2].split(b","):
             continue
-        for found in filter(None, map(HELD.fullmatch, words[8:])):
+        for found in filter(None, map(OWN_SLOTS.fullmatch, words[8:])):
             first, last, slot, direction, node = found.groups()
             if slot is None:
                 if int(first) not in own:  # a malicious server could repeat slots
                     own.update(range(int(first), min(int(last or first), SLOTS - 1) + 1))
             elif direction == b"<":
-                getting.add(int(slot))
+                importing.add(int(slot))
             else:
-                giving[int(slot)] = node
-    known = [each for each in map(addresses.get, sorted({*giving.values()})) if each]
-    to = [(each[1].decode(), int(each[2])) for each in known[:MAX_NODES]]
-    to = [remapped(each, remap) for each in to if 0 < each[1] <= MAX_PORT]
-    return Held(frozenset(own), frozenset(getting), frozenset(giving), tuple(to))
+                migrating[int(slot)] = node
+    known = [each for each in map(addresses.get, sorted({*migrating.values()})) if each]
+    targets = [(each[1].decode(), int(each[2])) for each in known[:MAX_NODES]]
+    targets = [remapped(each, remap) for each in targets if 0 < each[1] <= MAX_PORT]
+    return NodeSlots(frozenset(own), frozenset(importing), frozenset(migrating), tuple(targets))
 
 
 class Redirect(NamedTuple):
     """The node to resend a command to, and whether to send ASKING first."""
 
-    asks: bool
+    asking: bool
     slot: int
     node: tuple[str, int]
 
 
-def redirect_of(words: str, host: str, remap: Remap = None) -> Redirect | None:
+def redirect_of(message: str, host: str, remap: Remap = None) -> Redirect | None:
     """Return where an error reply redirects its command; None for other errors.
 
     Args:
-        words: the error reply.
+        message: the error reply.
         host: host of the node that replied, since the reply may omit it.
         remap: as for ``topology_of()``.
     """
-    found = REDIRECT.fullmatch(words)
+    found = REDIRECT.fullmatch(message)
     if found is None:
         return None
     kind, slot, name, port = found.groups()

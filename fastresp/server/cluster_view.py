@@ -94,7 +94,7 @@ class ClusterView:
             connection = server.connect(timeout)
             stack.callback(connection.disconnect)
             opened = [(server, connection)]
-            if server.nodes:
+            if server.requirements.nodes:
                 with server.explained():
                     if is_clustered(connection):
                         self.update(ask_topology(connection, str(server), server.remap))

@@ -20,25 +20,25 @@ __all__ = [
 ]
 
 
-def check_alive(connection: Any, place: str) -> None:
+def check_alive(connection: Any, address: str) -> None:
     """Check that the server answers PING; a permission error is also an answer."""
     import redis
 
     # An ACL may allow only the commands of the load.
     with suppress(redis.exceptions.NoPermissionError):
-        expect(b"PONG", call(connection, "PING"), "PING", place)
+        expect(b"PONG", call(connection, "PING"), "PING", address)
 
 
-def check_surplus(connection: Any, place: str) -> None:
+def check_surplus(connection: Any, address: str) -> None:
     """Check that the server has not sent more replies than commands were sent."""
     if connection._parser.surplus:
         raise TransportError(
-            f"can't use the server at {place}: it sends more replies than commands were sent "
+            f"can't use the server at {address}: it sends more replies than commands were sent "
             "(check that this is Redis or Valkey, and that nothing else uses the same connection)"
         )
 
 
-def load_scripts(connection: Any, place: str, scripts: Scripts) -> None:
+def load_scripts(connection: Any, address: str, scripts: Scripts) -> None:
     """Load scripts, and check that the user may run them.
 
     Raises:
@@ -52,7 +52,7 @@ def load_scripts(connection: Any, place: str, scripts: Scripts) -> None:
     for sha1, script in scripts.items():
         try:
             reply = call(connection, "SCRIPT", "LOAD", script)
-            expect(sha1, reply, "SCRIPT LOAD", place)
+            expect(sha1, reply, "SCRIPT LOAD", address)
             for name in ("EVALSHA", "EVAL"):
                 try:
                     # Only checks the ACL: nothing runs, since "none" is not a number of keys.
@@ -63,19 +63,19 @@ def load_scripts(connection: Any, place: str, scripts: Scripts) -> None:
                     pass
         except redis.exceptions.NoPermissionError as error:
             raise TransportError(
-                f"can't use the server at {place}: {error} (a script needs permission for SCRIPT "
+                f"can't use the server at {address}: {error} (a script needs permission for SCRIPT "
                 "LOAD, EVALSHA and EVAL: ACL SETUSER ... +script|load +evalsha +eval)"
             ) from error
         except redis.ResponseError as error:
             raise _refusal(error, script) from error
 
 
-def check_fsync(connection: Any, place: str) -> None:
+def check_fsync(connection: Any, address: str) -> None:
     """Check that the server can confirm with WAITAOF that commands are on disk.
 
     Args:
         connection: a redis-py connection without earlier writes.
-        place: the name of the server, for messages.
+        address: the name of the server, for messages.
 
     Raises:
         TransportError: WAITAOF would not confirm commands; the message says what to change.
@@ -99,7 +99,7 @@ def check_fsync(connection: Any, place: str) -> None:
     if not fault and _setting(connection, "appendfsync") == b"no":
         fault = "it never syncs its append-only file (CONFIG SET appendfsync everysec)"
     if fault:
-        words = f" is not possible with the server at {place}: {fault}"
+        words = f" is not possible with the server at {address}: {fault}"
         raise TransportError(Message(Hint("durable", "fsync"), words))
 
 
@@ -115,12 +115,12 @@ def _setting(connection: Any, name: str) -> bytes:
     return b""
 
 
-def mark_import_source(connection: Any, place: str) -> None:
+def mark_import_source(connection: Any, address: str) -> None:
     """Mark a connection as an import source, so that its commands see expired keys.
 
     Args:
         connection: a redis-py connection.
-        place: the name of the server, for messages.
+        address: the name of the server, for messages.
 
     Raises:
         TransportError: the server lacks or refuses the command, or is not in import mode.
@@ -141,15 +141,15 @@ def mark_import_source(connection: Any, place: str) -> None:
             advice += " after it"
         else:
             advice = "this needs Valkey 8.1 or later"
-        message = f"can't import into {place}: {words} (nothing was sent; {advice}, or leave out "
+        message = f"can't import into {address}: {words} (nothing was sent; {advice}, or leave out "
         raise TransportError(Message(message, Hint("import_source"), ")")) from error
 
 
-def expect(reply: bytes, found: Any, question: str, place: str) -> None:
+def expect(reply: bytes, found: Any, question: str, address: str) -> None:
     """Check that a reply (``found``) is the expected reply."""
     if found != reply:
         raise TransportError(
-            f"can't use the server at {place}: it answers {question} with {shown_reply(found)} "
+            f"can't use the server at {address}: it answers {question} with {shown_reply(found)} "
             "(check that this is Redis or Valkey, and that proxies in between pass on every reply)"
         )
 

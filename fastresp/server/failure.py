@@ -34,13 +34,13 @@ CLIENT_CERTIFICATE = re.compile(
 
 
 def failure(
-    error: Exception, place: str, settings: dict[str, Any], *, tls: bool, announced: bool = False
+    error: Exception, address: str, settings: dict[str, Any], *, tls: bool, announced: bool = False
 ) -> TransportError:
     """Return the exception for a server that can't be used, with advice.
 
     Args:
         error: the exception of redis-py or the system.
-        place: the name of the server, for messages.
+        address: the name of the server, for messages.
         settings: the settings of the connections.
         tls: whether the connections use TLS.
         announced: whether the address was announced by a cluster node.
@@ -49,9 +49,9 @@ def failure(
 
     words = CONNECTING.sub(r"\1", str(error).strip()) or type(error).__name__
     if are_exhausted(error):
-        return TransportError(f"can't use the server at {place}: {words} ({ADVICE})")
+        return TransportError(f"can't use the server at {address}: {words} ({ADVICE})")
     if tls and (fault := tls_fault(settings)):
-        return TransportError(f"can't use the server at {place}: {fault}")
+        return TransportError(f"can't use the server at {address}: {fault}")
     if type(error) is redis.ConnectionError and "connection_pool" not in settings:
         words = _greeting(settings) or words
     hint = ""
@@ -111,7 +111,7 @@ def failure(
             )
         elif announced:
             hint = f"check that it is running; {ANNOUNCED}"
-    return kind(f"can't use the server at {place}: {words}" + (f" ({hint})" if hint else ""))
+    return kind(f"can't use the server at {address}: {words}" + (f" ({hint})" if hint else ""))
 
 
 def asking_refused(words: str) -> str:

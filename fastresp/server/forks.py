@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 from weakref import ref
 
-__all__ = ["Inherited", "is_own", "own"]
+__all__ = ["Inherited", "is_own", "on_fork"]
 
 T = TypeVar("T")
 
@@ -33,15 +33,15 @@ class Inherited(Exception):
         )
 
 
-def own(thing: T, let_go: Callable[[T], object] = lambda thing: None) -> None:
+def on_fork(thing: T, release: Callable[[T], object] = lambda thing: None) -> None:
     """Register an object that this process has opened.
 
     Args:
         thing: the object, which is not kept alive.
-        let_go: called with the object in a child, after a fork. The child has no other threads, so
+        release: called with the object in a child, after a fork. The child has no other threads, so
             the function must not wait for a thread, nor acquire a lock that a thread may have held.
     """
-    _own[ref(thing, _own.pop)] = let_go
+    _own[ref(thing, _own.pop)] = release
 
 
 def is_own(thing: object) -> bool:
@@ -49,14 +49,14 @@ def is_own(thing: object) -> bool:
     return ref(thing) in _own
 
 
-def _let_go() -> None:
+def _release() -> None:
     global _own
     inherited, _own = _own, {}
-    for each, let_go in list(inherited.items()):
+    for each, release in list(inherited.items()):
         thing = each()
         with suppress(Exception):
             if thing is not None:
-                let_go(thing)
+                release(thing)
 
 
-os.register_at_fork(after_in_child=_let_go)
+os.register_at_fork(after_in_child=_release)

@@ -18,7 +18,7 @@ from typing import Self
 from ..outcome.errors import TransportError
 from ..outcome.messages import Hint, Message, shortened
 from .descriptors import POLLIN, needed_for, new_poll
-from .forks import is_own, own
+from .forks import is_own, on_fork
 
 __all__ = [
     "LocalServer",
@@ -223,7 +223,7 @@ class LocalServer:
         self.socket = self.folder / "socket"
         self.url = f"unix://{self.socket}"
         self.log = self.folder / "log"
-        own(self, LocalServer._let_go)
+        on_fork(self, LocalServer._release)
         try:
             self.start()
         except BaseException:
@@ -275,7 +275,7 @@ class LocalServer:
         if is_own(self):
             self.socket.unlink(missing_ok=True)
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         """In a forked child, leave the server to the parent."""
         if hasattr(self, "process"):
             self.process.returncode = 0  # keeps the child from waiting for the server or ending it

@@ -8,21 +8,25 @@ advance.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from secrets import token_bytes, token_hex
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from ..encode.fields import Field, Items, Pairs
-from ..encode.template import Template
+from ..encode.template import Scripts, Template
 
 __all__ = [
+    "NOTHING",
+    "Requirements",
     "OF_A_CONNECTION",
     "RESTORE",
-    "Refused",
-    "Rehearsed",
-    "over_any_keys",
-    "rehearsal_of",
-    "rehearse",
-    "without_items",
+    "Rejection",
+    "SampleCommand",
+    "commands_over_any_keys",
+    "sample_commands",
+    "preflight",
+    "commands_without_items",
 ]
 
 # Commands that change the state of the connection, and so the meaning of later commands.
@@ -37,61 +41,105 @@ NOT_QUEUED = {name.encode() for name in OF_A_CONNECTION | {"QUIT", "RESET", "HEL
 VALUE = b"1"
 
 
-class Rehearsed(NamedTuple):
+class SampleCommand(NamedTuple):
     """A command of a template, with placeholders for its values."""
 
-    words: tuple[bytes, ...]
-    counted: bool  # whether the number of arguments is the same in every row
+    arguments: tuple[bytes, ...]
+    fixed_length: bool  # whether the number of arguments is the same in every row
     subcommand: bool  # whether the second argument is constant
 
 
 # Replaces the template's commands in ``mode="serialize"``.
-RESTORE = Rehearsed((b"RESTORE", VALUE, b"0", VALUE), counted=True, subcommand=False)
+RESTORE = SampleCommand((b"RESTORE", VALUE, b"0", VALUE), fixed_length=True, subcommand=False)
 
 
-class Refused(NamedTuple):
+@dataclass(frozen=True, kw_only=True)
+class Requirements:
+    """What connections to a server are opened for, and what is checked when they are opened.
+
+    Attributes:
+        commands: commands that the server must accept.
+        scripts: scripts to load, by SHA-1.
+        optional_commands: receives whether the server is a cluster node; returns commands that the
+            server may refuse, and of which ``Answers.refused`` names the refused ones.
+        reading: whether nothing will be written, so that a replica suffices.
+        nodes: whether to connect to all primaries of a cluster.
+        slot: in a cluster, connect only to the node that serves this slot; None for all primaries.
+        follow_redirects: whether the caller follows redirects, so that any cluster node suffices.
+        fsync: whether the server must be able to confirm that commands are on disk.
+        encoding_limits: whether to read the settings that limit compact encodings.
+        echo: whether to test ECHO, which redis-cli --pipe needs to find the last reply. Proxies
+            lack ECHO.
+        import_source: whether our commands must see expired keys.
+        indexes: whether to list the search indexes.
+    """
+
+    commands: tuple[SampleCommand, ...] = ()
+    scripts: Scripts = field(default_factory=dict)
+    optional_commands: Callable[[bool], list[tuple[bytes, ...]]] | None = None
+    reading: bool = False
+    nodes: bool = False
+    slot: int | None = None
+    follow_redirects: bool = False
+    fsync: bool = False
+    encoding_limits: bool = False
+    echo: bool = False
+    import_source: bool = False
+    indexes: bool = False
+
+    @classmethod
+    def of(cls, template: Template | None, **needs: Any) -> Self:
+        """Return the requirements of a template's commands and scripts, and others."""
+        scripts = {} if template is None else template.scripts
+        return cls(commands=tuple(sample_commands(template)), scripts=scripts, **needs)
+
+
+class Rejection(NamedTuple):
     """A command that the server would refuse in every row, and its error reply."""
 
     name: str
-    words: str
-    right: bool  # whether the user lacks a permission
+    message: str
+    permission: bool  # whether the user lacks a permission
 
 
-def rehearsal_of(template: Template | None) -> list[Rehearsed]:
+NOTHING = Requirements()
+
+
+def sample_commands(template: Template | None) -> list[SampleCommand]:
     """Return the commands of a template with constant names."""
-    found: list[Rehearsed] = []
+    found: list[SampleCommand] = []
     for command in () if template is None else template.commands:
         if any(isinstance(part, Field) for part in command[0]):
             continue
-        words: list[bytes] = []
-        counted = True
+        arguments: list[bytes] = []
+        fixed_length = True
         for argument in command:
             several = [part for part in argument if isinstance(part, (Items, Pairs))]
-            counted = counted and not several
+            fixed_length = fixed_length and not several
             values = (part if isinstance(part, bytes) else VALUE for part in argument)
-            words += (
+            arguments += (
                 [VALUE] * (1 + isinstance(several[0], Pairs)) if several else [b"".join(values)]
             )
-        if words[0].upper() not in NOT_QUEUED:
+        if arguments[0].upper() not in NOT_QUEUED:
             second = command[1] if len(command) > 1 else ()
             constant = not any(isinstance(part, Field) for part in second)
-            found.append(Rehearsed(tuple(words), counted, constant))
+            found.append(SampleCommand(tuple(arguments), fixed_length, constant))
     return found
 
 
-def without_items(template: Template | None) -> list[tuple[bytes, ...]]:
+def commands_without_items(template: Template | None) -> list[tuple[bytes, ...]]:
     """Return the commands with ``{*list}`` or ``{**}``, as sent for a row without any items."""
     found = []
     for command in () if template is None else template.commands:
         several = [any(isinstance(part, Items | Pairs) for part in parts) for parts in command]
         if any(several) and not any(isinstance(part, Field) for part in command[0]):
             constants = [[part for part in parts if isinstance(part, bytes)] for parts in command]
-            words = zip(constants, several, strict=True)
-            found.append(tuple(b"".join(parts) or VALUE for parts, items in words if not items))
+            pairs = zip(constants, several, strict=True)
+            found.append(tuple(b"".join(parts) or VALUE for parts, items in pairs if not items))
     return found
 
 
-def over_any_keys(template: Template | None, cluster: bool) -> list[tuple[bytes, ...]]:
+def commands_over_any_keys(template: Template | None, cluster: bool) -> list[tuple[bytes, ...]]:
     """Return commands over arbitrary keys, to find out whether the server accepts them.
 
     With ``mode="merge"``, SET, DEL and UNLINK are merged into commands with many keys only if the
@@ -111,7 +159,7 @@ def over_any_keys(template: Template | None, cluster: bool) -> list[tuple[bytes,
         for byte in first
     ]
     pairs = [part for key in keys for part in (key, VALUE)]
-    wishes = {
+    optional = {
         # A user with permission for MSET, but not for SET, gets errors.
         b"SET": [
             (b"SET", keys[0], VALUE),
@@ -121,40 +169,40 @@ def over_any_keys(template: Template | None, cluster: bool) -> list[tuple[bytes,
         b"DEL": [(b"DEL", *keys)],
         b"UNLINK": [(b"UNLINK", *keys)],
     }
-    used = set(wishes)
+    used = set(optional)
     names = [command[0] for command in template.commands] if template else []
     if names and not any(isinstance(part, Field) for name in names for part in name):
         constants = ([part for part in name if isinstance(part, bytes)] for name in names)
         used &= {b"".join(parts).upper() for parts in constants}
-    return [wish for name in wishes if name in used for wish in wishes[name]]
+    return [command for name in optional if name in used for command in optional[name]]
 
 
-def rehearse(
-    connection: Any, commands: list[Rehearsed], wishes: list[tuple[bytes, ...]]
-) -> tuple[Refused | None, frozenset[str]]:
+def preflight(
+    connection: Any, commands: Sequence[SampleCommand], optional: list[tuple[bytes, ...]]
+) -> tuple[Rejection | None, frozenset[str]]:
     """Queue commands on a redis-py connection, where MULTI was accepted, and discard them.
 
     Returns:
         The first command that would be refused in every row, or None; and the names of the
-        optional commands (``wishes``) that were refused.
+        ``optional`` commands that were refused.
 
     Raises:
         redis.RedisError: the connection fails.
         OSError: the connection fails.
     """
     for command in commands:
-        connection.send_command(*command.words)
-    for wish in wishes:
-        connection.send_command(*wish)
+        connection.send_command(*command.arguments)
+    for arguments in optional:
+        connection.send_command(*arguments)
     connection.send_command("DISCARD")
     replies = [_reply(connection) for _ in commands]
-    lacking = [wish[0].decode() for wish in wishes if _is_refusal(_reply(connection))]
+    refused = [each[0].decode() for each in optional if _is_refusal(_reply(connection))]
     if _reply(connection) is not None:
         # Permission for DISCARD is missing. All later commands would be queued forever.
         connection.disconnect()
         connection.connect()
-    found = (_refusal(each, error) for each, error in zip(commands, replies, strict=True))
-    return next((refused for refused in found if refused is not None), None), frozenset(lacking)
+    found = (_rejection(each, error) for each, error in zip(commands, replies, strict=True))
+    return next(filter(None, found), None), frozenset(refused)
 
 
 def _is_refusal(error: Exception | None) -> bool:
@@ -178,20 +226,20 @@ def _reply(connection: Any) -> Exception | None:
     return None
 
 
-def _refusal(command: Rehearsed, error: Exception | None) -> Refused | None:
+def _rejection(command: SampleCommand, error: Exception | None) -> Rejection | None:
     import redis
 
     if error is None:
         return None
-    words, name = str(error), command.words[0].decode(errors="backslashreplace").upper()
+    message, name = str(error), command.arguments[0].decode(errors="backslashreplace").upper()
     if isinstance(error, redis.exceptions.NoPermissionError):
-        return Refused(name, words, True) if "to run the" in words else None
-    words = words.removeprefix("ERR ").partition(", with args")[0]
-    kind = words.lower()
+        return Rejection(name, message, True) if "to run the" in message else None
+    message = message.removeprefix("ERR ").partition(", with args")[0]
+    kind = message.lower()
     if (
         kind.startswith("unknown command")
         or (kind.startswith("unknown subcommand") and command.subcommand)
-        or (kind.startswith("wrong number of arguments") and command.counted)
+        or (kind.startswith("wrong number of arguments") and command.fixed_length)
     ):
-        return Refused(name, f"ERR {words}", False)
+        return Rejection(name, f"ERR {message}", False)
     return None

@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from ..outcome.errors import TransportError
 from .reply_parser import parse_info
+from .settings import Server
 
 __all__ = ["LostData", "Process", "Processes", "closed_if_failed", "may_lack_data"]
 
@@ -39,15 +40,7 @@ class Process(NamedTuple):
     keys: bool
 
 
-class Reached(Protocol):
-    """The part of ``Server`` that this module needs."""
-
-    settings: dict[str, Any]
-
-    def explained(self) -> Any: ...
-
-
-def address_of(server: Reached) -> Address:
+def address_of(server: Server) -> Address:
     """Return the host and port of a server; empty for a unix socket."""
     return server.settings.get("host"), server.settings.get("port")
 
@@ -63,7 +56,7 @@ class Processes:
         self._asks = asks
         self._known: dict[Address, tuple[Process, float]] = {}
 
-    def begin(self, opened: Iterable[tuple[Reached, Any]]) -> None:
+    def begin(self, opened: Iterable[tuple[Server, Any]]) -> None:
         """Send INFO over redis-py connections, read all replies, and remember the processes.
 
         Raises:
@@ -76,7 +69,7 @@ class Processes:
         for server, connection in opened:
             self._note(server, _answer(server, connection))
 
-    def check(self, server: Reached, connection: Any) -> str:
+    def check(self, server: Server, connection: Any) -> str:
         """Check whether a server may have lost data since it was last asked.
 
         Returns:
@@ -101,13 +94,13 @@ class Processes:
         """Forget all nodes except these. If another node is promoted later, its data is a copy."""
         self._known = {node: self._known[node] for node in nodes if node in self._known}
 
-    def reopened(self, server: Reached, opening: Callable[[], list[Any]]) -> tuple[list[Any], str]:
+    def reopened(self, server: Server, opening: Callable[[], list[Any]]) -> tuple[list[Any], str]:
         """Open connections to a server; return them, and the result of ``check()``."""
         connections = opening()
         with closed_if_failed(connections):
             return connections, self.check(server, connections[0])
 
-    def _note(self, server: Reached, process: Process | None) -> None:
+    def _note(self, server: Server, process: Process | None) -> None:
         if process is not None:
             self._known[address_of(server)] = process, time.monotonic()
 
@@ -141,7 +134,7 @@ def may_lack_data(before: Process, now: Process, seconds: float) -> bool:
     return not (now.keys and (now.aof or took_over))
 
 
-def _answer(server: Reached, connection: Any) -> Process | None:
+def _answer(server: Server, connection: Any) -> Process | None:
     """Read the reply to INFO; return None if it does not identify a process."""
     import redis
 

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from copy import copy
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Any
 
-from ..encode.template import Template
 from ..outcome.errors import FastrespError, TransportError, TransportTimeout
 from ..outcome.messages import Hint, Message
 from .answers import (
     Answers,
     ClosedAt,
-    Wishes,
     ask,
     tell_unknown,
 )
@@ -29,8 +28,8 @@ from .connection_setup import (
 )
 from .descriptors import needed_for
 from .failure import failure
-from .forks import own
-from .preflight import rehearsal_of
+from .forks import on_fork
+from .preflight import NOTHING, Requirements
 from .threads import Opening
 from .url_or_client import ServerLike, pool_of, unnamed
 
@@ -47,81 +46,74 @@ MAX_LANES = 4096
 HANDSHAKE_TIMEOUT_S = 1.0
 
 
-def as_server(
-    like: ServerLike | Server, template: Template | None = None, *, nodes: bool = False
-) -> Server:
-    """Return a Server for a URL, a client or a Server; other arguments are as for ``Server``."""
-    return like if isinstance(like, Server) else Server(like, template=template, nodes=nodes)
+def as_server(like: ServerLike | Server, requirements: Requirements = NOTHING) -> Server:
+    """Return a Server for a URL, a client or a Server, whose own requirements remain."""
+    return like if isinstance(like, Server) else Server(like, requirements)
 
 
 def one_server(like: ServerLike | Server, *, reading: bool = False) -> Server:
     """Return a Server for a URL or a client; for a cluster client, a Server for one node."""
     if isinstance(like, Server):
         return like
-    return Server(like, reading=reading, nodes=True).changed(nodes=False)
+    return Server(like, Requirements(reading=reading, nodes=True)).requiring(nodes=False)
 
 
+@dataclass(frozen=True, eq=False, init=False, repr=False)
 class Server:
-    """Settings of one Redis or Valkey server. Creating a Server opens no connection.
+    """One Redis or Valkey server: how to connect, and what is required of it.
+
+    Creating a Server opens no connection.
 
     Args:
         server: a URL (``redis://``, ``rediss://``, ``valkey://``, ``valkeys://``, ``unix://``), a
             client of redis-py or valkey-py, sync or asyncio, or None for the environment variable
             ``REDIS_URL`` (default: ``redis://localhost:6379/0``).
-        template: the first connection checks the commands and loads the scripts of this template.
-        reading: whether nothing will be written, so that a replica suffices.
-        nodes: whether ``open_all()`` connects to all primaries of a cluster.
-        follows: whether the caller follows redirects of a cluster, so that any node suffices.
+        requirements: what each connection is opened for; checked when it is opened.
+
+    Attributes:
+        connection_class: redis-py's class of the connections.
+        settings: redis-py's settings of the connections; may contain a password.
+        remap: maps announced addresses of cluster nodes to reachable addresses.
+        announced: whether this is a cluster node, at its announced address.
 
     Raises:
         ValueError: the URL can't be parsed.
         TypeError: ``server`` is neither a URL nor a client.
-        TransportError: ``server`` is a cluster client, but neither ``nodes`` nor ``follows`` is
-            set.
+        TransportError: ``server`` is a cluster client, but the requirements allow only one server.
     """
 
-    def __init__(
-        self,
-        server: ServerLike = None,
-        *,
-        template: Template | None = None,
-        reading: bool = False,
-        nodes: bool = False,
-        follows: bool = False,
-    ) -> None:
-        self.reading = reading
-        self.nodes = nodes
-        # In a cluster, ``open_all()`` connects only to the owner of this slot; None for all nodes.
-        self.slot: int | None = None
-        self.follows = follows
-        self.rehearsal = rehearsal_of(template)
-        # Returns optional commands to try, whose refusal is not an error.
-        self.wishes: Wishes | None = None
-        # Whether to check that the server can confirm that commands are in its append-only file.
-        self.fsync = False
-        # Whether to read the settings that limit compact encodings.
-        self.limits = False
-        self.echo = False
-        # Whether expired keys are visible to our commands.
-        self.import_source = False
-        # Commands that made the server close the connection: some proxies do so at unknown
-        # commands.
-        self._without: set[str] = set()
-        self._told = False
-        # Whether ``open_all()`` lists search indexes.
-        self.indexes = False
-        self.scripts = {} if template is None else template.scripts
-        pool = pool_of(server, nodes=nodes or follows)
-        # Maps announced addresses of cluster nodes to reachable addresses.
-        self.remap: Remap = getattr(pool, "remap", None)
-        # Whether this is a cluster node, at its announced address.
-        self.announced = False
-        self.connection_class: type[Any] = pool.connection_class
-        self.settings: dict[str, Any] = {
+    connection_class: type[Any]
+    settings: dict[str, Any]
+    requirements: Requirements
+    remap: Remap
+    announced: bool
+    # Commands that made the server close the connection, as some proxies do at unknown commands;
+    # and those that the user was told about. All copies of a Server share what was learned.
+    _unanswered: set[str]
+    _told: set[str]
+
+    def __init__(self, server: ServerLike = None, requirements: Requirements = NOTHING) -> None:
+        pool = pool_of(server, nodes=requirements.nodes or requirements.follow_redirects)
+        settings = {
             name: value
             for name, value in pool.connection_kwargs.items()
             if not name.startswith(("maint_", "oss_cluster_maint_"))
         }
+        vars(self).update(
+            connection_class=pool.connection_class, settings=settings, requirements=requirements,
+            remap=getattr(pool, "remap", None), announced=False, _unanswered=set(), _told=set(),
+        )  # fmt: skip
+
+    def changed(self, **attributes: Any) -> Server:
+        """Return a copy of this Server with these attributes changed."""
+        assert vars(self).keys() >= attributes.keys()
+        server = copy(self)
+        vars(server).update(attributes)
+        return server
+
+    def requiring(self, **needs: Any) -> Server:
+        """Return a copy of this Server with these requirements changed."""
+        return self.changed(requirements=replace(self.requirements, **needs))
 
     @property
     def tls(self) -> bool:
@@ -177,7 +169,7 @@ class Server:
             "socket_timeout": timeout,
             "socket_connect_timeout": timeout,
         }
-        if "CLIENT" in self._without:
+        if "CLIENT" in self._unanswered:
             settings |= unnamed()
         try:
             with needed_for(f"can't use the server at {self}"):  # redis-py reads files to connect
@@ -188,15 +180,15 @@ class Server:
                 "after the '?' of its URL)"
             ) from error
         # In a child process redis-py closes its copy of the socket, but does not shut it down.
-        own(connection, lambda connection: connection.disconnect())
+        on_fork(connection, lambda connection: connection.disconnect())
         if opening is not None:
             opening.add(connection)
         try:
             connection.connect()
         except (redis.RedisError, OSError, UnicodeError, TypeError) as error:
             connection.disconnect()
-            if str(error).startswith("Connection closed") and "CLIENT" not in self._without:
-                self._without.add("CLIENT")
+            if str(error).startswith("Connection closed") and "CLIENT" not in self._unanswered:
+                self._unanswered.add("CLIENT")
                 return self.connect(timeout, opening)
             raise self.failure(error) from error
         return connection
@@ -237,8 +229,8 @@ class Server:
             if answers.topology is not None:
                 first.disconnect()
                 nodes = answers.topology.nodes
-                if self.slot is not None:
-                    nodes = [answers.topology.node_of(self.slot, str(self))]
+                if self.requirements.slot is not None:
+                    nodes = [answers.topology.node_of(self.requirements.slot, str(self))]
                 return self._open_nodes(self.nodes_of(nodes, count), each, opening), answers
             self._prepare(first)
             if count == 1:
@@ -257,15 +249,7 @@ class Server:
 
     def any_node(self) -> Server:
         """Return a copy of this Server for a caller that follows redirects."""
-        return self.changed(nodes=False, follows=True)
-
-    def changed(self, **attributes: Any) -> Server:
-        """Return a copy of this Server with these attributes changed."""
-        server = copy(self)
-        for name, value in attributes.items():
-            assert hasattr(server, name), name
-            setattr(server, name, value)
-        return server
+        return self.requiring(nodes=False, follow_redirects=True)
 
     def nodes_of(self, nodes: Iterable[tuple[str, int]], count: int) -> list[Server]:
         """Return ``count`` Servers for each of these cluster nodes: one per connection.
@@ -276,18 +260,18 @@ class Server:
         import redis
 
         nodes, servers = list(nodes), []
+        kind = self.connection_class
+        if issubclass(kind, redis.UnixDomainSocketConnection):
+            kind = redis.Connection
         if len(nodes) * count > MAX_LANES:
             words = (
                 f"{len(nodes):,} nodes with {count} connections each are more than {MAX_LANES:,} "
             )
             raise TransportError(Message(words, "connections; use fewer ", Hint("connections")))
         for host, port in nodes:
-            server = copy(self)
-            server.settings = self.settings | {"host": host, "port": port}
-            server.settings.pop("path", None)
-            server.announced = True
-            if issubclass(self.connection_class, redis.UnixDomainSocketConnection):
-                server.connection_class = redis.Connection
+            settings = self.settings | {"host": host, "port": port}
+            settings.pop("path", None)
+            server = self.changed(settings=settings, announced=True, connection_class=kind)
             servers += [server] * count
         return servers
 
@@ -312,11 +296,12 @@ class Server:
 
     def _prepare(self, connection: Any) -> None:
         """Over the first connection to a server, check fsync if required, and load the scripts."""
-        if self.scripts or self.fsync:
-            with self._explained():
-                if self.fsync:
+        scripts, fsync = self.requirements.scripts, self.requirements.fsync
+        if scripts or fsync:
+            with self.explained():
+                if fsync:
                     check_fsync(connection, str(self))
-                load_scripts(connection, str(self), self.scripts)
+                load_scripts(connection, str(self), scripts)
                 check_surplus(connection, str(self))
 
     def _open_first(self, timeout: float, opening: Opening) -> tuple[Any, Answers]:
@@ -330,43 +315,39 @@ class Server:
     def _another(self, timeout: float, opening: Opening) -> Any:
         """Open an additional connection to a server that has been checked."""
         connection = self.connect(timeout, opening)
-        with self._explained():
+        with self.explained():
             check_alive(connection, str(self))
             self._mark(connection)
             check_surplus(connection, str(self))
         return connection
 
     def _mark(self, connection: Any) -> None:
-        if self.import_source:
+        if self.requirements.import_source:
             mark_import_source(connection, str(self))
 
     def _open(self, timeout: float, opening: Opening) -> tuple[Any, Answers]:
         connection = self.connect(timeout, opening)
-        place = str(self)
+        address = str(self)
         try:
-            with self._explained():
-                answers = ask(
-                    connection, place, self.rehearsal, self.wishes, reading=self.reading,
-                    limits=self.limits, nodes=self.nodes, remap=self.remap, indexes=self.indexes,
-                    echo=self.echo, without=self._without,
-                )  # fmt: skip
+            with self.explained():
+                answers = ask(connection, address, self.requirements, self.remap, self._unanswered)
                 self._mark(connection)
-                check_surplus(connection, place)
+                check_surplus(connection, address)
             if "INFO" in answers.unknown and not self._told:
-                self._told = True
-                tell_unknown(place, answers.unknown)
+                self._told.update(answers.unknown)
+                tell_unknown(address, answers.unknown)
             return connection, answers
         except ClosedAt as closed:
             connection.disconnect()
-            self._without.add(closed.question)
+            self._unanswered.add(closed.command)
         except BaseException:
             connection.disconnect()
             raise
         return self._open(timeout, opening)
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
-        """Convert errors of redis-py and the system to a TransportError with advice."""
+    def explained(self) -> Iterator[None]:
+        """Convert errors of the block to a TransportError with advice."""
         import redis
 
         try:
@@ -375,10 +356,6 @@ class Server:
             raise
         except (redis.RedisError, OSError) as error:
             raise self.failure(error) from error
-
-    def explained(self) -> AbstractContextManager[None]:
-        """Convert errors of redis-py in the block to a TransportError with advice."""
-        return self._explained()
 
     def failure(self, error: Exception) -> TransportError:
         """Return the exception for a server that can't be used, with advice."""

@@ -16,6 +16,7 @@ from ..outcome.errors import CheckpointError
 from ..outcome.messages import LINE_SHOWN, shortened
 from ..outcome.tracebacks import public
 from ..server.options import Options
+from ..server.preflight import Requirements
 from ..server.settings import Server
 from ..server.url_or_client import with_password
 from ..sources.chunks import Chunks
@@ -108,14 +109,16 @@ class Sink:
         self._server = server
         self._password = password
         self._options = _checked(options)
-        Server(with_password(server, password), nodes=True)  # raises if the URL can't be read
+        Server(
+            with_password(server, password), Requirements(nodes=True)
+        )  # raises if the URL can't be read
         self._check_attempts()
         self._share(tasks)
         if exactly_once is not None:
             self._job(exactly_once).check()
 
     def __repr__(self) -> str:
-        where = Server(self._url, nodes=True) if self._server else "REDIS_URL"
+        where = Server(self._url, Requirements(nodes=True)) if self._server else "REDIS_URL"
         return f"<fastresp.sink.Sink of {shortened(self.template.text, LINE_SHOWN)!r} to {where}>"
 
     def _check_attempts(self) -> None:

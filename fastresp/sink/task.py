@@ -17,7 +17,7 @@ from ..load.mass_insert import loading
 from ..outcome.errors import CheckpointError, FastrespError, TransportError
 from ..outcome.report import LoadErrors, Report
 from ..outcome.tracebacks import public
-from ..server.forks import Inherited, is_own, own
+from ..server.forks import Inherited, is_own, on_fork
 from ..server.options import Options
 from ..server.settings import Server
 from ..sources.chunks import Chunks
@@ -68,7 +68,7 @@ class Task:
         self._rows = 0.0  # NaN if unknown
         self._load = load
         self._aborting = finalize(self, self._load.abort)
-        own(self, lambda inherited: inherited._aborting.detach())
+        on_fork(self, lambda inherited: inherited._aborting.detach())
 
     def write(self, batch: Any) -> None:
         """Load a batch after the previous batches.
@@ -181,7 +181,7 @@ class Load:
         """Start the load in a thread, unless it has already started."""
         if not self.begun:
             self.begun = True
-            own(self)
+            on_fork(self)
             running.add(self)
             # A non-daemon thread would keep the program from ending.
             self._thread = Thread(target=self.run, name=f"fastresp-{self.totals.task}", daemon=True)

@@ -10,6 +10,7 @@ from secrets import token_hex
 from typing import Any
 from urllib.parse import urlsplit
 
+from ..server.preflight import Requirements
 from ..server.settings import Server
 from .reading import Reading
 from .sink import OPTIONS
@@ -87,7 +88,7 @@ def _options(texts: Mapping[str, str], known: Iterable[str]) -> dict[str, Any]:
             raise ValueError(f"the option {given!r} is unknown; the options are {every}")
         found[name] = text if name in TEXTS else _value(text)
     server = found.get("server")
-    settings = {} if server is None else Server(server, nodes=True).settings
+    settings = {} if server is None else Server(server, Requirements(nodes=True)).settings
     if any(settings[name] for name in settings if name.endswith("password")):  # or ssl_password
         raise ValueError(
             "the URL in the option 'server' has a password, which the engine would show; remove "

@@ -21,7 +21,7 @@ from ..resp.route import Router
 from ..resp.slots import Rules
 from ..resp.transactions import Batcher, Gatherer
 from ..server.answers import Answers
-from ..server.forks import Inherited, is_own, own
+from ..server.forks import Inherited, is_own, on_fork
 from ..server.options import PAYLOAD_BYTES, Options
 from .files import Table
 from .files.resp import RespFile
@@ -106,7 +106,7 @@ class Chunks:
         self._delivered = False  # whether the first chunk was returned
         self._more = True
         self._closed = False
-        own(self)
+        on_fork(self)
 
     @property
     def blocks(self) -> bool:
@@ -387,7 +387,7 @@ def merger(options: Options, answers: Answers | None, most: int) -> Merger:
     items = options.merge_items or MERGE_ITEMS
     if options.rate is not None:
         items = min(items, options.rate.commands_in(LIMITED_S) or items)
-    lacking = OVER_ANY_KEYS if answers is None else answers.lacking
+    lacking = OVER_ANY_KEYS if answers is None else answers.refused
     by_slot = answers is not None and answers.cluster
     size = options.merge_bytes or MERGE_BYTES
     return Merger(min(items, most), min(size, MAX_MERGED), lacking, by_slot=by_slot)
@@ -402,7 +402,7 @@ def serializer(options: Options, answers: Answers | None) -> Serializer:
     from ..encode.payload.serializer import Serializer
     from ..encode.payload.versions import format_of
 
-    version, limits = (None, {}) if answers is None else (answers.version, answers.limits)
+    version, limits = (None, {}) if answers is None else (answers.version, answers.encoding_limits)
     return Serializer(
         format_of(version, limits, valkey=answers is not None and answers.valkey),
         exists=options.exists,

@@ -18,7 +18,7 @@ from ..resp.buffer import Chunk
 from ..resp.grammar import ERROR_BYTES
 from ..server.answers import Answers
 from ..server.descriptors import POLLIN, POLLOUT, needed_for, new_poll
-from ..server.forks import Inherited, own
+from ..server.forks import Inherited, on_fork
 from ..server.local_server import cannot_run, end_group, need_program
 from ..server.options import Rate, RateLimit, check_timeout
 from ..server.settings import Server, ServerLike
@@ -145,7 +145,7 @@ class RedisCli(Transport):
             TransportError: the server or redis-cli can't be used; nothing was sent.
         """
         program = need_program("cli")
-        self.server = self.server.changed(echo=True)
+        self.server = self.server.requiring(echo=True)
         answers = self.answers = self.server.ask(self.timeout)
         beyond = beyond_redis_cli(program, self.server, answers)
         if beyond:
@@ -189,7 +189,7 @@ class RedisCli(Transport):
                 raise
             except OSError as error:
                 raise TransportError(f"{program} can't be started: {error}") from error
-        own(self, RedisCli._let_go)
+        on_fork(self, RedisCli._release)
         assert self._process.stdout is not None and self._process.stderr is not None
         self._outputs = {
             self._process.stdout.fileno(): self._stdout,
@@ -215,7 +215,7 @@ class RedisCli(Transport):
         if self._input is not None:
             self._input.close()
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         """In a forked child, close the copies of redis-cli's pipes."""
         process = self._process
         self._inherited = Inherited("redis-cli")

@@ -228,7 +228,7 @@ class ResendingWindow(Window):
         if index < seen:
             return True
         to = self.redirect(words.decode(errors="replace"))
-        node = to.node if to is not None and to.asks else None
+        node = to.node if to is not None and to.asking else None
         if ends:
             node = node or (None if begin is None else self._aborted.get(begin))
             count = len(held.chunk.ends)

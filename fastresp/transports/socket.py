@@ -193,7 +193,7 @@ def connecting(
     def opening() -> tuple[list[Any], Answers]:
         connections, answers = server.open_all(count, timeout)
         servers = [server] if again else []
-        if answers.topology is not None and server.slot is None:
+        if answers.topology is not None and server.requirements.slot is None:
             servers = server.nodes_of(answers.topology.nodes, 1)
         processes = Processes(asks="INFO" not in answers.unknown)
         with closed_if_failed(connections):

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 from ..outcome.errors import ProtocolError
 from ..server.descriptors import POLLIN, POLLOUT, is_patched, new_poll
-from ..server.forks import Inherited, own
+from ..server.forks import Inherited, on_fork
 from .sockets import READ_BYTES, receive
 from .window import Sending, Window
 
@@ -81,9 +81,9 @@ class Stream:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._tls: Any = getattr(self._socket, "_sslobj", None)
         self._pending: memoryview | None = None  # bytes that OpenSSL must be offered again
-        own(self, Stream._let_go)
+        on_fork(self, Stream._release)
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         """Stop sending and receiving in a child of the process that opened the connection."""
         self.lost = Inherited("connection")
 

@@ -101,7 +101,7 @@ class TestTwoLoaders:
         self, server: LocalServer, client: redis.Redis
     ) -> None:
         """It stores neither its row nor that the load is complete."""
-        first, second = (Checkpoint(as_server(server.url, None), NAME, 10) for _ in range(2))
+        first, second = (Checkpoint(as_server(server.url), NAME, 10) for _ in range(2))
         for each in (first, second):
             each.open(1, batched=True)
         first.claim({"source": "a"}, resume=True, take_over=False, clear=False)
@@ -123,7 +123,7 @@ class TestTwoLoaders:
         """A second loader can close them before the first sets its markers."""
         client.execute_command("ACL", "SETUSER", "some", "on", ">secret", "~*", "+@all")
         url = f"{server.url}?username=some&password=secret"
-        checkpoint = Checkpoint(as_server(url, None), NAME, 10)
+        checkpoint = Checkpoint(as_server(url), NAME, 10)
         checkpoint.open(3, batched=True)
         checkpoint.claim({"source": "a"}, resume=True, take_over=False, clear=False)
         [before] = [each["id"] for each in client.client_list() if each["user"] == "some"]
@@ -140,7 +140,7 @@ class TestTwoLoaders:
     def test_server_restarts_before_the_end(self, start_server: Callable[..., LocalServer]) -> None:
         """Loaded rows may be lost, so the load has not ended."""
         server = start_server("--appendonly", "yes")
-        checkpoint = Checkpoint(as_server(server.url, None), NAME, 10)
+        checkpoint = Checkpoint(as_server(server.url), NAME, 10)
         checkpoint.open(1, batched=True)
         checkpoint.claim({"source": "a"}, resume=True, take_over=False, clear=False)
         server.process.kill()

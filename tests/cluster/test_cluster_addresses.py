@@ -34,6 +34,7 @@ import fastresp
 from fastresp.replies.large_keys import Rest
 from fastresp.server.cluster import redirect_of
 from fastresp.server.local_server import words_of
+from fastresp.server.preflight import Requirements
 from fastresp.server.settings import Server
 
 CLIENTS = (
@@ -148,7 +149,7 @@ def test_large_key_while_its_slot_moves(reached: Reached) -> None:
     cluster.empty()
     items = [b"%d" % i + b"x" * 10_000 for i in range(600)]
     fastresp.mass_insert([("RPUSH", "q", *items)], server=server)
-    rest = Rest(Server(server, reading=True, nodes=True), "LRANGE", 20)
+    rest = Rest(Server(server, Requirements(reading=True, nodes=True)), "LRANGE", 20)
     found, moves = items[:10], 0
     with closing(rest):
         for part in rest.of_list(b"q", items[:10]):

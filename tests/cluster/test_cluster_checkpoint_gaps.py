@@ -20,6 +20,7 @@ import fastresp
 from fastresp.load import resuming
 from fastresp.load.checkpoint.marker import Checkpoint
 from fastresp.resp.slots import SLOTS, tags
+from fastresp.server.preflight import Requirements
 from fastresp.server.settings import as_server
 from fastresp.sources.chunks import Chunks
 
@@ -87,7 +88,9 @@ def load(nodes: LocalCluster, **options: Any) -> fastresp.Report:
 
 def test_nodes_have_other_addresses_elsewhere(cluster: LocalCluster) -> None:
     """As behind NAT: the first loader's connections are found by the nodes' run IDs."""
-    first, second = (Checkpoint(as_server(cluster.url, None, nodes=True), NAME, 10) for _ in "ab")
+    first, second = (
+        Checkpoint(as_server(cluster.url, Requirements(nodes=True)), NAME, 10) for _ in "ab"
+    )
     for each in (first, second):
         each.open(1, batched=True)
     first.claim({"source": "a"}, resume=True, take_over=False, clear=False)

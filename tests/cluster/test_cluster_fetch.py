@@ -20,6 +20,7 @@ import fastresp
 import fastresp.aio
 from fastresp.cli.exit_codes import Exit
 from fastresp.replies.unload import FIRST_ENTRIES, Entries, as_target
+from fastresp.server.preflight import Requirements
 from fastresp.server.settings import Server
 
 USERS = 6000
@@ -369,7 +370,7 @@ def test_large_keys_that_move(cluster: LocalCluster, kind: str) -> None:
     rows = [(key, i, value) for key in keys for i, value in enumerate(values)]
     command = {"set": "SADD {0} {2}", "zset": "ZADD {0} {1} {2}", "list": "RPUSH {0} {2}"}[kind]
     fastresp.mass_insert(rows, command, server=cluster.url)
-    server = Server(cluster.url, reading=True, nodes=True)
+    server = Server(cluster.url, Requirements(reading=True, nodes=True))
     for key in keys:  # a pattern would search for them while they move, and might miss one
         found: list[str] = []
         for number, batch in enumerate(Entries(as_target(key), kind, server=server).batches()):

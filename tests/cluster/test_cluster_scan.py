@@ -12,7 +12,8 @@ from local_cluster import LocalCluster
 import fastresp
 from fastresp.replies.scan import Scan
 from fastresp.resp.slots import SLOTS
-from fastresp.server.cluster import Held, held_of
+from fastresp.server.cluster import NodeSlots, node_slots_of
+from fastresp.server.preflight import Requirements
 from fastresp.server.settings import Server
 
 # Keys of one slot among others of all nodes; each node lists them in several pages.
@@ -54,7 +55,7 @@ def half_moved(cluster: LocalCluster, slot: int) -> None:
 def found(cluster: LocalCluster, move: Callable[[], None], slots: range | None = None) -> list[str]:
     """Return the keys found while keys are moved, after the first page of each node."""
     keys: list[str] = []
-    scan = Scan(Server(cluster.url, reading=True, nodes=True), 30, slots)
+    scan = Scan(Server(cluster.url, Requirements(reading=True, nodes=True)), 30, slots)
     for number, page in enumerate(scan.pages("*", None)):
         if number == cluster.primaries:
             move()
@@ -112,7 +113,9 @@ def test_user_without_cluster_nodes() -> None:
                 "ACL", "SETUSER", "reader", "on", ">secret", "~*", "+@read", "+@connection",
                 "+cluster|slots", "+command", "+info",
             )  # fmt: skip
-        server = Server(f"{cluster.url}?username=reader&password=secret", reading=True, nodes=True)
+        server = Server(
+            f"{cluster.url}?username=reader&password=secret", Requirements(reading=True, nodes=True)
+        )
         keys = [key.decode() for page in Scan(server, 30).pages("*", None) for key in page]
         assert sorted(keys) == sorted(EXPECTED)
 
@@ -125,7 +128,7 @@ def test_slots_without_an_owner() -> None:
             for client in cluster.clients:
                 client.execute_command("CLUSTER", "DELSLOTS", slot)
 
-        scan = Scan(Server(cluster.url, reading=True, nodes=True), 1)
+        scan = Scan(Server(cluster.url, Requirements(reading=True, nodes=True)), 1)
         pages = scan.pages("*", None)
         next(pages)
         remove()
@@ -148,7 +151,7 @@ def test_each_search_closes_its_connections(monkeypatch: pytest.MonkeyPatch) -> 
         slot = load(cluster)
         source = owner(cluster, slot)
         other = slot + 1 if cluster.serves(source, slot + 1) else slot - 1
-        scan = Scan(Server(cluster.url, reading=True, nodes=True), 2)
+        scan = Scan(Server(cluster.url, Requirements(reading=True, nodes=True)), 2)
         pages = scan.pages("*", None)
         next(pages)
         moved(cluster, slot)
@@ -182,23 +185,23 @@ NODES = """\
 )
 def test_reply_of_a_node(address: str, to: list[tuple[str, int]]) -> None:
     text = NODES.format(a="a" * 40, b="b" * 40, c="c" * 40, address=address)
-    wanted = Held(frozenset({0, 1, 2, 3, 4, 5, 9}), frozenset({8}), frozenset({7}), tuple(to))
-    assert held_of(text.encode()) == held_of(text) == wanted
-    for remapped in held_of(text, lambda node: ("localhost", node[1] + 1)).to:
+    wanted = NodeSlots(frozenset({0, 1, 2, 3, 4, 5, 9}), frozenset({8}), frozenset({7}), tuple(to))
+    assert node_slots_of(text.encode()) == node_slots_of(text) == wanted
+    for remapped in node_slots_of(text, lambda node: ("localhost", node[1] + 1)).targets:
         assert remapped == ("localhost", to[0][1] + 1)
 
 
 def test_wrong_cluster_nodes_reply() -> None:
     """Invalid and repeated slots neither fail nor take long."""
     line = b"a 127.0.0.1:1@2 myself,master - 0 0 1 connected 16380-99999 5-3 99999 [5->-] [x] "
-    assert held_of(line + b"0-16383 " * 1_000_000).own == frozenset(range(SLOTS))
+    assert node_slots_of(line + b"0-16383 " * 1_000_000).own == frozenset(range(SLOTS))
     for reply in (None, b"", b"a", b"a b", 7, [b"a"], b"\xff \xff myself"):
-        assert held_of(reply) == Held()
+        assert node_slots_of(reply) == NodeSlots()
 
 
 def test_after_a_fork(cluster: LocalCluster) -> None:
     fastresp.mass_insert((("SET", number, 1) for number in range(100)), server=cluster.url)
-    pages = Scan(Server(cluster.url, reading=True, nodes=True), 5).pages("*", None)
+    pages = Scan(Server(cluster.url, Requirements(reading=True, nodes=True)), 5).pages("*", None)
     keys = next(pages)
     child = os.fork()
     if child == 0:

@@ -14,6 +14,7 @@ from server_programs import need
 import fastresp
 import fastresp.aio
 from fastresp.replies.unload import Entries, as_target
+from fastresp.server.preflight import Requirements
 from fastresp.server.settings import Server
 
 USERS = 12_000
@@ -87,7 +88,9 @@ def test_unload(replicated: LocalCluster, kind: str) -> None:
     }[kind]  # fmt: skip
     fastresp.mass_insert(rows, command, server=replicated.url, wait_replicas=1)
     entries = Entries(
-        as_target("k:*"), kind, server=Server(replicated.url, reading=True, nodes=True)
+        as_target("k:*"),
+        kind,
+        server=Server(replicated.url, Requirements(reading=True, nodes=True)),
     )
     found: dict[str, list[str]] = {}
     killed = False

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from places import SUPPORT
 
-from fastresp.server.forks import is_own, own
+from fastresp.server.forks import is_own, on_fork
 from fastresp.server.local_server import LocalServer
 
 SCENARIOS = (
@@ -54,7 +54,7 @@ def test_objects_are_freed_without_running_python() -> None:
         pass
 
     thing = Thing()
-    own(thing)
+    on_fork(thing)
     assert is_own(thing)
     called: list[str] = []
     sys.setprofile(lambda frame, event, argument: called.append(event))

@@ -15,7 +15,7 @@ import fastresp
 from fastresp import CommandError, TransportError
 from fastresp.cli.app import app
 from fastresp.server.local_server import LocalServer
-from fastresp.server.preflight import rehearsal_of
+from fastresp.server.preflight import sample_commands
 
 ROWS = [{"id": i, "v": "x", "list": [1, 2]} for i in range(3)]
 UNKNOWN = [
@@ -145,9 +145,9 @@ def test_dry_run(restricted: Any, tmp_path: Path) -> None:
 
 def test_commands_of_a_rehearsal() -> None:
     template = fastresp.Template("hset user:{id} n {n} {**}; {cmd} x; MULTI; SADD s {*t}; PING")
-    assert [each[:2] for each in rehearsal_of(template)] == [
+    assert [each[:2] for each in sample_commands(template)] == [
         ((b"hset", b"user:1", b"n", b"1", b"1", b"1"), False),
         ((b"SADD", b"s", b"1"), False),
         ((b"PING",), True),
     ]
-    assert rehearsal_of(None) == []
+    assert sample_commands(None) == []

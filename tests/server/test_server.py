@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import FrozenInstanceError
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -21,6 +22,7 @@ from certificates import tls_settings, write_certificates
 import fastresp
 import fastresp.aio
 from fastresp.server.local_server import LocalServer, find_program
+from fastresp.server.preflight import Requirements
 from fastresp.server.settings import Server
 
 PASSWORD = "se/cr€t#@:%"
@@ -367,3 +369,17 @@ def test_cli_is_found(monkeypatch: pytest.MonkeyPatch, server: LocalServer, tmp_
     monkeypatch.setattr("fastresp.server.local_server.WHEELS", ())
     with pytest.raises(fastresp.TransportError, match="apt install redis-tools"):
         fastresp.mass_insert(COMMANDS, server=server.url, transport="redis-cli")
+
+
+def test_a_server_and_its_requirements_are_frozen() -> None:
+    """A copy has other requirements; what one copy learns about a proxy, all copies know."""
+    server = Server("redis://localhost", Requirements(nodes=True))
+    with pytest.raises(FrozenInstanceError):
+        server.announced = True  # type: ignore[misc]
+    with pytest.raises(FrozenInstanceError):
+        server.requirements.nodes = False  # type: ignore[misc]
+    other = server.requiring(nodes=False, echo=True)
+    assert server.requirements == Requirements(nodes=True)
+    assert other.requirements == Requirements(echo=True)
+    assert other.settings == server.settings
+    assert other._unanswered is server._unanswered

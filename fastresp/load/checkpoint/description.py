@@ -11,7 +11,7 @@ from typing import Any
 
 from ...outcome.errors import CheckpointError
 from ...outcome.messages import Hint, Message
-from ...server.forks import own
+from ...server.forks import on_fork
 from ...server.reply_parser import pairs_of, texts_of, unexpected
 from ...server.settings import Server
 from .done import Done, damaged_field
@@ -95,7 +95,7 @@ class Description:
         """
         links = self._connect() if links is None else links.at_home_of(self._hash)
         self._links = links
-        own(self, Description._let_go)
+        on_fork(self, Description._release)
         self._runs = frozenset(link.run for link in links.all)
         self.markers = Markers(self.name, self._hash, links, connections, batched=batched)
         for link in links.all:
@@ -103,7 +103,7 @@ class Description:
         if batched and names:
             self.fenced = self.markers.fenced = may_fence(links, names)
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         """After a fork, leave the checkpoint to the parent process."""
         self._links = None
 

@@ -15,6 +15,7 @@ from ...encode.template import Template
 from ...outcome.errors import CheckpointError, TransportError
 from ...outcome.messages import LINE_SHOWN, shortened
 from ...server.options import Options
+from ...server.preflight import Requirements
 from ...server.reply_parser import bytes_of, pairs_of
 from ...server.settings import as_server
 from .kinds import is_idempotent
@@ -85,7 +86,7 @@ class Job:
         self.name = name
         self._template = template
         self._options = options
-        self._server = as_server(options.server, None, nodes=True)
+        self._server = as_server(options.server, Requirements(nodes=True))
         self._hash = f"fastresp:{{{name}}}:job".encode()
         self._split = split
         self._epoch = epoch

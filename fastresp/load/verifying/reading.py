@@ -17,6 +17,7 @@ from ...replies.reply_core import ReplyCore
 from ...resp.buffer import Chunk
 from ...resp.read import RawReplies
 from ...server.answers import Answers
+from ...server.preflight import Requirements
 from ...server.settings import Server
 from ...sources.async_chunks import AsyncChunks
 from ...sources.chunks import Chunks
@@ -31,7 +32,7 @@ __all__ = ["AsyncReadingChunks", "ReadingChunks", "ReadingCore", "reading_server
 # Maximum bytes of the chunks of the source that are kept until their replies arrive.
 HELD_BYTES = 16 << 20
 # Reads that a server may lack or refuse: MGET needs permission.
-WISHES: list[tuple[bytes, ...]] = [(b"MGET", b"fastresp")]
+OPTIONAL_COMMANDS: list[tuple[bytes, ...]] = [(b"MGET", b"fastresp")]
 NO_ABSOLUTE = "fastresp: absolute times to live need PEXPIRETIME: Redis 7.0 or later, or Valkey"
 
 Show = Callable[[Report], object]
@@ -110,7 +111,7 @@ def allow_several_keys(questions: Questions, answers: Answers | None) -> None:
 
     A recheck reads each key separately: MGET does not report that a key is not a string.
     """
-    accepted = answers is not None and not answers.cluster and not answers.lacking
+    accepted = answers is not None and not answers.cluster and not answers.refused
     questions.over_keys = accepted and not questions.again
 
 
@@ -122,7 +123,9 @@ def raise_refused(chunk: Chunk | None, questions: Questions) -> None:
 
 def reading_server(like: Any) -> Server:
     """Return the settings for connections that only read; in a cluster, to all primaries."""
-    return Server(like, reading=True, nodes=True).changed(wishes=lambda _: WISHES)
+    return Server(
+        like, Requirements(reading=True, nodes=True, optional_commands=lambda _: OPTIONAL_COMMANDS)
+    )
 
 
 class ReadingCore(ReplyCore):

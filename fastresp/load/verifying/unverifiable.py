@@ -10,7 +10,7 @@ from ...encode.template import Template
 from ...outcome.errors import EncodeError, TemplateError
 from ...resp.shown import shown_command
 from ...resp.values import pack
-from ...server.preflight import VALUE, rehearsal_of
+from ...server.preflight import VALUE, sample_commands
 from .statement import NAMES, can_be_verified
 
 __all__ = ["check_names", "check_template", "grows_at_both_ends", "not_repeatable", "refusal"]
@@ -70,10 +70,10 @@ def check_template(template: Template | None) -> None:
     """
     if template is None:
         return
-    for command in rehearsal_of(template):
-        name, *_ = words = (command.words[0].upper(), *command.words[1:])
+    for command in sample_commands(template):
+        name, *_ = words = (command.arguments[0].upper(), *command.arguments[1:])
         unknown = VALUE in words[OPTIONS.get(name, slice(0))]
-        if command.counted and not unknown and not can_be_verified(pack(*words)):
+        if command.fixed_length and not unknown and not can_be_verified(pack(*words)):
             shown = b" ".join(words).decode(errors="backslashreplace")
             raise _of_template(
                 f"{shown} can't be verified; {KNOWN}", name.decode(errors="replace"), template

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 from ...outcome.errors import SourceError
-from ...server.forks import Inherited, is_own, own
+from ...server.forks import Inherited, is_own, on_fork
 from ...server.threads import in_thread
 
 __all__ = ["ReadAhead", "Run"]
@@ -72,7 +72,7 @@ class ReadAhead:
         self._bytes = 0
         self._open = self._ended = self._closed = False
         self._changed = threading.Condition()
-        own(self, ReadAhead._let_go)
+        on_fork(self, ReadAhead._release)
         self._thread = 0
         try:
             self._reading = in_thread(self._read)
@@ -131,7 +131,7 @@ class ReadAhead:
         if self._thread != threading.get_ident():
             wait([self._reading], CLOSE_SECONDS)
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         """Stop reading in a forked child, where the thread does not run."""
         self._changed = threading.Condition()  # the thread may hold the old lock
         self.error = SourceError(str(Inherited("table")))

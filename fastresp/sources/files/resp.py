@@ -17,7 +17,7 @@ from ...outcome.tracebacks import public
 from ...resp.buffer import Chunk
 from ...resp.shown import HEAD_BYTES, shown_command
 from ...resp.split import CommandSplitter
-from ...server.forks import Inherited, is_own, own
+from ...server.forks import Inherited, is_own, on_fork
 from ..blocking import read_some
 from .checks import Unchanged
 from .input import Watch, name_of
@@ -211,7 +211,7 @@ class RespFile:
     def _blocks(self, size: int | None, most: int = BLOCK_BYTES) -> Iterator[bytes]:
         """Yield blocks of the first ``size`` bytes, or of all bytes if ``size`` is None."""
         self._read = 0
-        own(self)
+        on_fork(self)
         with self._opened() as file:
             while size is None or self._read < size:
                 if not is_own(self):
