@@ -16,15 +16,9 @@ from .connections import Questions, text_of
 from .findings import Findings, Grade, Verdict, in_order
 
 __all__ = [
-    "CLUSTER_RULES",
-    "Cluster",
-    "Primary",
-    "REACH_S",
-    "grouped",
-    "names",
-    "open_slots",
+    "CLUSTER_RULES", "Cluster", "Primary", "REACH_S", "grouped", "names", "open_slots",
     "read_cluster",
-]
+]  # fmt: skip
 
 # Seconds for a node to accept a connection, and to answer each question.
 REACH_S = 3.0

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from statistics import median
 from typing import Any
 
+import redis
+
 from ..outcome.errors import CommandError, FastrespError, ProtocolError, TransportError
 from ..outcome.messages import shortened
 from ..resp.scan import ReplyScanner
@@ -17,14 +19,8 @@ from ..server.reply_parser import parse_info
 from ..server.settings import Server
 
 __all__ = [
-    "BoundedSocket",
-    "Link",
-    "PING",
-    "Questions",
-    "rate_of",
-    "text_of",
-    "understanding",
-]
+    "BoundedSocket", "Link", "PING", "Questions", "rate_of", "text_of", "understanding",
+]  # fmt: skip
 
 SLOWLOG_ENTRIES = 128
 
@@ -47,8 +43,6 @@ class Questions:
         Raises:
             TransportError: the connection was lost.
         """
-        import redis
-
         try:
             self.connection.send_command(*command)
             return self.connection.read_response()

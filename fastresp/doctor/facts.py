@@ -14,6 +14,8 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Literal
 
+import redis
+
 from ..outcome.errors import TransportError
 from ..server.preflight import Requirements
 from ..server.reply_parser import parse_info
@@ -21,16 +23,9 @@ from ..server.settings import Server
 from .connections import Questions, text_of
 
 __all__ = [
-    "Facts",
-    "SCRATCH",
-    "Slow",
-    "latency_spikes",
-    "new_entries",
-    "read_facts",
-    "slow_commands",
-    "unix_server",
-    "usable_socket",
-]
+    "Facts", "SCRATCH", "Slow", "latency_spikes", "new_entries", "read_facts", "slow_commands",
+    "unix_server", "usable_socket",
+]  # fmt: skip
 
 # Prefix of all keys of the doctor.
 SCRATCH = "fastresp:doctor:"
@@ -333,8 +328,6 @@ def _cores(pid: int | None) -> int | None:
 
 def unix_server(server: Server, path: str) -> Server:
     """Return a Server for the unix socket of ``server``, with the same user and database."""
-    import redis
-
     names = ("db", "username", "password", "credential_provider")
     settings = {name: server.settings[name] for name in names if name in server.settings}
     pool = redis.ConnectionPool(

@@ -11,14 +11,8 @@ from .measure import Measured
 from .watch import Use
 
 __all__ = [
-    "Findings",
-    "Grade",
-    "Rule",
-    "Verdict",
-    "gain_of",
-    "in_order",
-    "worst",
-]
+    "Findings", "Grade", "Rule", "Verdict", "gain_of", "in_order", "worst",
+]  # fmt: skip
 
 Grade: TypeAlias = Literal["problem", "advice", "note"]
 GRADES: tuple[Grade, ...] = ("problem", "advice", "note")

@@ -9,6 +9,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
+import redis
+
 from ..encode.row_writer import Writer
 from ..encode.template import Template
 from ..load.mass_insert import mass_insert
@@ -206,8 +208,6 @@ class Scratch:
 
     def remove(self, server: Server) -> str:
         """Delete all keys over a new connection; return an error message, or an empty string."""
-        import redis
-
         if not (self.used and is_own(self)):
             return ""
         keys = [self.key(i) for i in range(KEYS)]
@@ -279,8 +279,6 @@ def _allowed(server: Server, measured: Measured, what: str, step: Callable[[], T
     Raises:
         TransportError: the connection was lost.
     """
-    import redis
-
     try:
         return step()
     except (CommandError, redis.ResponseError) as error:
@@ -387,8 +385,6 @@ def _encoder(measured: Measured) -> None:
 @contextmanager
 def _client(server: Server) -> Iterator[Any]:
     """Yield a redis-py client with the user's settings, over one bounded connection."""
-    import redis
-
     connected = server.settings.get("redis_connect_func")
 
     def bound(connection: Any) -> None:

@@ -21,15 +21,8 @@ from .facts import Facts, new_entries, read_facts
 from .measure import Announce
 
 __all__ = [
-    "Look",
-    "Use",
-    "Watching",
-    "look",
-    "use_between",
-    "use_since_start",
-    "wait",
-    "watch_server",
-]
+    "Look", "Use", "Watching", "look", "use_between", "use_since_start", "wait", "watch_server",
+]  # fmt: skip
 
 # Commands that set up a connection.
 SETUP = frozenset(("client", "hello", "auth", "select", "quit", "reset", "readonly"))

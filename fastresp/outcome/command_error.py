@@ -11,12 +11,8 @@ from .messages import Hint, Message, visible
 from .passwords import redacted, without_passwords
 
 __all__ = [
-    "CommandError",
-    "FastrespError",
-    "Place",
-    "Placed",
-    "place_text",
-]
+    "CommandError", "FastrespError", "Place", "Placed", "place_text",
+]  # fmt: skip
 
 # If the source is files: receives the index of a row in the whole source; returns the row's file,
 # and the index of the row in this file.

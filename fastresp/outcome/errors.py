@@ -9,20 +9,10 @@ from .messages import LINE_SHOWN, Message, begun, shortened, visible
 from .report import LoadErrors, PushError, Report
 
 __all__ = [
-    "CheckpointError",
-    "CommandError",
-    "DecodeError",
-    "EncodeError",
-    "FastrespError",
-    "LeaseError",
-    "LoadErrors",
-    "ProtocolError",
-    "PushError",
-    "SourceError",
-    "TemplateError",
-    "TransportError",
+    "CheckpointError", "CommandError", "DecodeError", "EncodeError", "FastrespError", "LeaseError",
+    "LoadErrors", "ProtocolError", "PushError", "SourceError", "TemplateError", "TransportError",
     "TransportTimeout",
-]
+]  # fmt: skip
 
 # Maximum characters in the message of a TemplateError.
 MAX_WORDS = 1000

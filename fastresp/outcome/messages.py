@@ -10,30 +10,11 @@ from typing import Any
 from .passwords import masked
 
 __all__ = [
-    "BYTES_SHOWN",
-    "DEFAULT",
-    "Hint",
-    "InPython",
-    "LINE_SHOWN",
-    "Message",
-    "SKIP_OR_EMPTY",
-    "WITHOUT_NULLS",
-    "above_zero",
-    "begun",
-    "is_format",
-    "iterator_of",
-    "listed",
-    "meant",
-    "message_of",
-    "shortened",
-    "shown_argument",
-    "shown_query",
-    "shown_reply",
-    "spelled",
-    "visible",
-    "with_advice",
-    "without_nulls_option",
-]
+    "BYTES_SHOWN", "DEFAULT", "Hint", "InPython", "LINE_SHOWN", "Message", "SKIP_OR_EMPTY",
+    "WITHOUT_NULLS", "above_zero", "begun", "is_format", "iterator_of", "listed", "meant",
+    "message_of", "shortened", "shown_argument", "shown_query", "shown_reply", "spelled", "visible",
+    "with_advice", "without_nulls_option",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)

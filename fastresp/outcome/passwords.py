@@ -6,16 +6,9 @@ import re
 from collections.abc import Sequence
 
 __all__ = [
-    "REDACTED",
-    "cause_shown",
-    "hidden_arguments",
-    "holds_passwords",
-    "is_secret",
-    "masked",
-    "masked_url",
-    "redacted",
-    "without_passwords",
-]
+    "REDACTED", "cause_shown", "hidden_arguments", "holds_passwords", "is_secret", "masked",
+    "masked_url", "redacted", "without_passwords",
+]  # fmt: skip
 
 # The text that replaces an argument, as in SLOWLOG and MONITOR.
 REDACTED = b"(redacted)"

@@ -11,14 +11,8 @@ from .messages import Hint, Message, shortened, visible
 from .passwords import without_passwords
 
 __all__ = [
-    "ERRORS_KEPT",
-    "IndexState",
-    "LoadErrors",
-    "PushError",
-    "Report",
-    "counted",
-    "size_text",
-]
+    "ERRORS_KEPT", "IndexState", "LoadErrors", "PushError", "Report", "counted", "size_text",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, repr=False)

@@ -8,6 +8,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+import redis
+
 from ..outcome.errors import CommandError, FastrespError, TransportError
 from ..resp.grammar import BULK_BYTES
 from .cluster import Remap, Topology, positions_of, topology_of
@@ -89,8 +91,6 @@ def ask(
         redis.RedisError: the connection is lost or refused.
         OSError: the connection is lost or refused.
     """
-    import redis
-
     check_alive(connection, address)
     echo_refused = None
     if requirements.echo:
@@ -164,8 +164,6 @@ def ask(
 @contextmanager
 def _closing_at(command: str) -> Iterator[None]:
     """Raise ClosedAt if the server closes the connection during the block."""
-    import redis
-
     try:
         yield
     except redis.ConnectionError as error:
@@ -189,8 +187,6 @@ def _info(
         sections: sections of INFO.
         unknown: a set, to which INFO is added if the server does not know INFO.
     """
-    import redis
-
     try:
         return parse_info(call(connection, "INFO", *sections))
     except redis.ResponseError as error:
@@ -205,8 +201,6 @@ def _clustered(connection: Any, info: dict[str, str] | None, *, asks: bool = Tru
     No ACL can forbid HELLO. Without this check, the keys of one node could be mistaken for all keys
     of the cluster.
     """
-    import redis
-
     if info is not None:
         return info.get("cluster_enabled") == "1"
     said: Any = None
@@ -229,8 +223,6 @@ def ask_topology(connection: Any, address: str, remap: Remap = None) -> Topology
     Raises:
         TransportError, redis.RedisError, OSError: as ``ask()``.
     """
-    import redis
-
     try:
         slots = call(connection, "CLUSTER", "SLOTS")
     except redis.exceptions.NoPermissionError as error:

@@ -5,25 +5,20 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
+import redis
+
 from ..encode.template import Scripts
 from ..outcome.errors import CommandError, TransportError
 from ..outcome.messages import Hint, Message, shown_reply
 
 __all__ = [
-    "call",
-    "check_alive",
-    "check_fsync",
-    "check_surplus",
-    "expect",
-    "load_scripts",
+    "call", "check_alive", "check_fsync", "check_surplus", "expect", "load_scripts",
     "mark_import_source",
-]
+]  # fmt: skip
 
 
 def check_alive(connection: Any, address: str) -> None:
     """Check that the server answers PING; a permission error is also an answer."""
-    import redis
-
     # An ACL may allow only the commands of the load.
     with suppress(redis.exceptions.NoPermissionError):
         expect(b"PONG", call(connection, "PING"), "PING", address)
@@ -47,8 +42,6 @@ def load_scripts(connection: Any, address: str, scripts: Scripts) -> None:
         redis.RedisError: the connection is lost.
         OSError: the connection is lost.
     """
-    import redis
-
     for sha1, script in scripts.items():
         try:
             reply = call(connection, "SCRIPT", "LOAD", script)
@@ -81,8 +74,6 @@ def check_fsync(connection: Any, address: str) -> None:
         TransportError: WAITAOF would not confirm commands; the message says what to change.
         redis.RedisError, OSError: the connection is lost.
     """
-    import redis
-
     fault = ""
     try:
         # Answered immediately, since there is nothing to sync yet.
@@ -105,8 +96,6 @@ def check_fsync(connection: Any, address: str) -> None:
 
 def _setting(connection: Any, name: str) -> bytes:
     """Return a setting of a server; empty if the server refuses CONFIG GET."""
-    import redis
-
     with suppress(redis.ResponseError):
         connection.send_command("CONFIG", "GET", name)
         reply = connection.read_response()
@@ -127,8 +116,6 @@ def mark_import_source(connection: Any, address: str) -> None:
         redis.RedisError: the connection is lost.
         OSError: the connection is lost.
     """
-    import redis
-
     connection.send_command("CLIENT", "IMPORT-SOURCE", "ON")
     try:
         connection.read_response()
@@ -160,8 +147,6 @@ def call(connection: Any, *command: str | bytes) -> Any:
     If the connection is closed, the error names the command: some proxies close a connection
     because of an unknown command.
     """
-    import redis
-
     try:
         connection.send_command(*command)
         return connection.read_response()

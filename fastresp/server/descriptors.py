@@ -13,12 +13,8 @@ from typing import Any
 from ..outcome.errors import TransportError
 
 __all__ = [
-    "ADVICE",
-    "are_exhausted",
-    "is_patched",
-    "needed_for",
-    "new_poll",
-]
+    "ADVICE", "are_exhausted", "is_patched", "needed_for", "new_poll",
+]  # fmt: skip
 
 EXHAUSTED = (errno.EMFILE, errno.ENFILE)
 ADVICE = (

@@ -8,14 +8,14 @@ import socket
 import ssl
 from typing import Any
 
+import redis
+
 from ..outcome.errors import TransportError, TransportTimeout
 from .descriptors import ADVICE, are_exhausted
 
 __all__ = [
-    "asking_refused",
-    "failure",
-    "tls_fault",
-]
+    "asking_refused", "failure", "tls_fault",
+]  # fmt: skip
 
 # A server that refuses a connection sends its error as soon as the connection is open.
 GREETING_TIMEOUT_S = 0.2
@@ -45,8 +45,6 @@ def failure(
         tls: whether the connections use TLS.
         announced: whether the address was announced by a cluster node.
     """
-    import redis
-
     words = CONNECTING.sub(r"\1", str(error).strip()) or type(error).__name__
     if are_exhausted(error):
         return TransportError(f"can't use the server at {address}: {words} ({ADVICE})")

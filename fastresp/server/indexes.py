@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 
+import redis
+
 from .cluster_view import ClusterView
 from .reply_parser import integer_of
 from .settings import Server
@@ -174,8 +176,6 @@ class Indexes:
 
 def _asked(connection: Any, wanted: Collection[str] | None) -> list[Index]:
     """Return the indexes of one server; raises as redis-py does."""
-    import redis
-
     connection.send_command("FT._LIST")
     listed = connection.read_response()
     names = [name for name in _words(listed) if wanted is None or _text(name) in wanted]

@@ -21,14 +21,9 @@ from .descriptors import POLLIN, needed_for, new_poll
 from .forks import is_own, on_fork
 
 __all__ = [
-    "LocalServer",
-    "cannot_run",
-    "end_group",
-    "find_program",
-    "is_in_wheel",
-    "need_program",
+    "LocalServer", "cannot_run", "end_group", "find_program", "is_in_wheel", "need_program",
     "words_of",
-]
+]  # fmt: skip
 
 # Wheels that contain these programs, and the programs' folder in each wheel.
 WHEELS = (

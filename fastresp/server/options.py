@@ -16,18 +16,9 @@ from ..outcome.report import Report
 from .settings import Server, ServerLike
 
 __all__ = [
-    "ACKNOWLEDGED",
-    "FSYNC",
-    "MaxErrors",
-    "Metrics",
-    "Nulls",
-    "Options",
-    "Progress",
-    "Rate",
-    "RateLimit",
-    "Rejects",
-    "check_timeout",
-]
+    "ACKNOWLEDGED", "FSYNC", "MaxErrors", "Metrics", "Nulls", "Options", "Progress", "Rate",
+    "RateLimit", "Rejects", "check_timeout",
+]  # fmt: skip
 
 RateLimit: TypeAlias = float | str | None
 

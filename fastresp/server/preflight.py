@@ -13,21 +13,15 @@ from dataclasses import dataclass, field
 from secrets import token_bytes, token_hex
 from typing import Any, NamedTuple, Self
 
+import redis
+
 from ..encode.fields import Field, Items, Pairs
 from ..encode.template import Scripts, Template
 
 __all__ = [
-    "NOTHING",
-    "Requirements",
-    "OF_A_CONNECTION",
-    "RESTORE",
-    "Rejection",
-    "SampleCommand",
-    "commands_over_any_keys",
-    "sample_commands",
-    "preflight",
-    "commands_without_items",
-]
+    "NOTHING", "Requirements", "OF_A_CONNECTION", "RESTORE", "Rejection", "SampleCommand",
+    "commands_over_any_keys", "sample_commands", "preflight", "commands_without_items",
+]  # fmt: skip
 
 # Commands that change the state of the connection, and so the meaning of later commands.
 OF_A_CONNECTION = frozenset((
@@ -207,16 +201,12 @@ def preflight(
 
 def _is_refusal(error: Exception | None) -> bool:
     """Return whether an optional command was refused; a redirect is not a refusal."""
-    import redis
-
     redirections = (redis.exceptions.MovedError, redis.exceptions.AskError)
     return error is not None and not isinstance(error, redirections)
 
 
 def _reply(connection: Any) -> Exception | None:
     """Read the next reply; return it if it is an error, else None."""
-    import redis
-
     try:
         connection.read_response()
     except redis.ConnectionError:
@@ -227,8 +217,6 @@ def _reply(connection: Any) -> Exception | None:
 
 
 def _rejection(command: SampleCommand, error: Exception | None) -> Rejection | None:
-    import redis
-
     if error is None:
         return None
     message, name = str(error), command.arguments[0].decode(errors="backslashreplace").upper()

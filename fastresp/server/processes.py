@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeAlias
 
+import redis
+
 from ..outcome.errors import TransportError
 from .reply_parser import parse_info
 from .settings import Server
@@ -136,8 +138,6 @@ def may_lack_data(before: Process, now: Process, seconds: float) -> bool:
 
 def _answer(server: Server, connection: Any) -> Process | None:
     """Read the reply to INFO; return None if it does not identify a process."""
-    import redis
-
     with server.explained():
         try:
             info = parse_info(connection.read_response())

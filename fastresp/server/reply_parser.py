@@ -17,14 +17,8 @@ from ..outcome.messages import shown_reply
 from ..resp.read import ReplyReader
 
 __all__ = [
-    "BoundedParser",
-    "bytes_of",
-    "integer_of",
-    "pairs_of",
-    "parse_info",
-    "texts_of",
-    "unexpected",
-]
+    "BoundedParser", "bytes_of", "integer_of", "pairs_of", "parse_info", "texts_of", "unexpected",
+]  # fmt: skip
 
 # The largest reply to our own commands. CLIENT LIST needs about 350 bytes per client.
 ANSWER_BYTES = 64 << 20

@@ -10,6 +10,10 @@ from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Any
 
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
 from ..outcome.errors import FastrespError, TransportError, TransportTimeout
 from ..outcome.messages import Hint, Message
 from .answers import (
@@ -30,6 +34,7 @@ from .descriptors import needed_for
 from .failure import failure
 from .forks import on_fork
 from .preflight import NOTHING, Requirements
+from .reply_parser import BoundedParser
 from .threads import Opening
 from .url_or_client import ServerLike, pool_of, unnamed
 
@@ -117,8 +122,6 @@ class Server:
 
     @property
     def tls(self) -> bool:
-        import redis
-
         return issubclass(self.connection_class, redis.SSLConnection)
 
     @property
@@ -152,12 +155,6 @@ class Server:
         Raises:
             TransportError: the connection can't be opened; the message includes the server's error.
         """
-        import redis
-        from redis.backoff import NoBackoff
-        from redis.retry import Retry
-
-        from .reply_parser import BoundedParser
-
         settings = self.settings | {
             "protocol": 2,
             "parser_class": BoundedParser,
@@ -257,8 +254,6 @@ class Server:
         Raises:
             TransportError: there would be too many connections.
         """
-        import redis
-
         nodes, servers = list(nodes), []
         kind = self.connection_class
         if issubclass(kind, redis.UnixDomainSocketConnection):
@@ -348,8 +343,6 @@ class Server:
     @contextmanager
     def explained(self) -> Iterator[None]:
         """Convert errors of the block to a TransportError with advice."""
-        import redis
-
         try:
             yield
         except (FastrespError, ClosedAt):

@@ -15,11 +15,8 @@ from ..outcome.errors import TransportError, TransportTimeout
 from ..outcome.messages import Hint, Message
 
 __all__ = [
-    "AT_ONCE",
-    "Opening",
-    "in_parallel",
-    "in_thread",
-]
+    "AT_ONCE", "Opening", "in_parallel", "in_thread",
+]  # fmt: skip
 
 # Seconds between checks whether a thread has started.
 LOOK_SECONDS = 0.05

@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from typing import Any, Protocol, TypeAlias
 from urllib.parse import quote, urlsplit
 
+import redis
+
 from ..outcome.errors import TransportError
 from .cluster import Remap
 
@@ -59,8 +61,6 @@ def pool_of(server: ServerLike, *, nodes: bool = False) -> Any:
         TypeError: ``server`` is neither a URL nor a client.
         TransportError: ``server`` is an unsupported Sentinel client, or a cluster client.
     """
-    import redis
-
     if server is None:
         server = os.environ.get("REDIS_URL") or DEFAULT_URL
     if isinstance(server, str):
@@ -135,8 +135,6 @@ class _Translated:
     """The settings of an asyncio, cluster or valkey-py client, for redis-py's own connections."""
 
     def __init__(self, pool: Any, remap: Remap = None) -> None:
-        import redis
-
         self.remap = remap
 
         if "connection_pool" in pool.connection_kwargs:
@@ -156,8 +154,6 @@ class _Translated:
 
 
 def _pool_from_url(url: str) -> Any:
-    import redis
-
     scheme, colon, rest = url.partition(":")
     url = SCHEMES.get(scheme.lower(), scheme) + colon + rest
     try:

@@ -21,6 +21,7 @@ from local_cluster import LocalCluster, free_port
 import fastresp
 import fastresp.aio
 from fastresp.server.cluster import positions_of, topology_of
+from fastresp.server.preflight import Requirements
 from fastresp.server.settings import Server
 
 ROWS = 30_000
@@ -441,8 +442,7 @@ def test_rate_limit(cluster: LocalCluster) -> None:
 
 
 def test_settings_of_nodes(cluster: LocalCluster) -> None:
-    server = Server(cluster.nodes[0].url)
-    server.nodes = True
+    server = Server(cluster.nodes[0].url, Requirements(nodes=True))
     answers = server.ask(5)
     assert answers.topology is not None
     names = [str(each) for each in server.nodes_of(answers.topology.nodes, 2)]
