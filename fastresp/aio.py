@@ -29,8 +29,6 @@ from .sources.chunks import Chunks
 from .sources.source import Data, as_source
 from .transports.aio import answer, run, stream
 from .transports.driver import Blocking
-from .transports.error_policy import ErrorPolicy
-from .transports.resend import Resending
 from .transports.socket import SocketTransport
 
 __all__ = [
@@ -125,7 +123,8 @@ async def mass_insert(
         wait_index=wait_index,
         index_backlog=index_backlog,
     )
-    return await run(loading(_chunks(data, template, options), _over_a_socket))
+    choose = partial(SocketTransport, in_event_loop=True)
+    return await run(loading(_chunks(data, template, options), choose))
 
 
 def _chunks(data: Data | AsyncIterable[Any], template: TemplateLike, options: Options) -> Chunks:
@@ -134,14 +133,6 @@ def _chunks(data: Data | AsyncIterable[Any], template: TemplateLike, options: Op
     data = as_source(data, template)
     kind = AsyncChunks if isinstance(data, AsyncIterable) else Chunks
     return kind(data, template, options)
-
-
-def _over_a_socket(
-    options: Options, server: Server, policy: ErrorPolicy, resending: Resending | None
-) -> SocketTransport:
-    transport = SocketTransport(options, server=server, policy=policy, resending=resending)
-    transport.in_event_loop = True
-    return transport
 
 
 @public

@@ -79,7 +79,7 @@ class Ending:
                 fields = fields | {"bad_rows": self.bad_rows}
             fields = fields | {"exit_code": int(code), "error": error or None}
             if self.log is not None:
-                self.log.ended(fields, self.traceback)
+                self.log.log_end(fields, self.traceback)
             if self.as_json:
                 print(json.dumps(fields), file=self.json_file)
         else:

@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, Self
 
+from ..load.load import Feature, Load
 from ..load.progress import fraction_done, known_rows
 from ..load.verifying.report import VerifyReport
-from ..load.watching import Observer, Watch
 from ..outcome.command_error import CommandError
 from ..outcome.messages import shown_argument
 from ..outcome.passwords import masked
@@ -21,6 +21,7 @@ from ..outcome.report import Report
 from ..resp.key_positions import POSITIONS
 from ..server.preflight import Requirements
 from ..server.settings import Server
+from ..transports.driver import Steps
 from .exit_codes import CommonOptions
 
 __all__ = ["JsonLog", "json_log"]
@@ -34,7 +35,7 @@ LEFT_OUT = ("errors", "rows_in_doubt", "differences")
 ARGUMENTS = ", with args beginning with:"
 
 
-class JsonLog(Observer):
+class JsonLog(Feature):
     """Logs the start, progress, errors and end of a load or a verification."""
 
     every_s = 5.0
@@ -53,13 +54,13 @@ class JsonLog(Observer):
         self._facts = {"server": server, **facts, "source_rows": self._total}
         return self
 
-    def begin(self, watch: Watch | None = None) -> None:
+    def begin(self, load: Load | None = None) -> None:
         from importlib.metadata import version
 
         log("start", version=version("fastresp"), **self._facts)
 
-    def look(self, watch: Watch) -> Callable[[], object] | None:
-        report = watch.report
+    def look(self, load: Load) -> Callable[[], object] | None:
+        report = load.report
         self._log_errors(report)
         part = fraction_done(self._data, self._total, report)
         log(
@@ -94,10 +95,11 @@ class JsonLog(Observer):
 
         return look
 
-    def end(self, watch: Watch) -> None:
-        self._log_errors(watch.report)
+    def ended(self, load: Load) -> Steps[None]:
+        yield from ()
+        self._log_errors(load.report)
 
-    def ended(self, fields: dict[str, Any], traceback: str) -> None:
+    def log_end(self, fields: dict[str, Any], traceback: str) -> None:
         """Log the end of the command; ``fields`` has the report, the exit code and the error."""
         kept = _without_data(fields)
         if "verification" in kept:

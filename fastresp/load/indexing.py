@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
-from typing import Self
 
 from ..encode.template import Template
 from ..outcome.errors import TransportError, TransportTimeout
 from ..outcome.messages import Hint, Message
-from ..outcome.report import IndexState, Report
+from ..outcome.report import IndexState
 from ..resp.buffer import Chunk
 from ..server.answers import Answers
 from ..server.indexes import Index, Indexes
 from ..server.options import Options
 from ..server.settings import Server
 from ..server.threads import in_thread
-from ..transports.base import Transport, add_report
-from ..transports.driver import Blocking, ChunkSender, Steps
+from ..transports.base import Transport
+from ..transports.driver import Blocking, Steps
 from .covered import written_by
+from .load import Feature, Load
 
 __all__ = ["Indexing"]
 
@@ -30,11 +30,9 @@ ASKED_S = 0.1
 # Timeout in seconds of each question, if the answer is only shown in the report.
 ANSWERED_S = 5.0
 
-Show = Callable[[Report], object] | None
 
-
-class Indexing:
-    """Watches the search indexes that cover a load's keys; a context manager.
+class Indexing(Feature):
+    """Reports the backlog of the search indexes that cover a load's keys, and waits for them.
 
     Asks the server over separate connections.
     """
@@ -53,14 +51,7 @@ class Indexing:
         self._answered = 0
         self._admitted = 0  # number of commands of the load that may be sent
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self._indexes is not None:
-            self._indexes.close()
-
-    def beginning(self, server: Server, transport: Transport) -> Steps[None]:
+    def connected(self, load: Load) -> Steps[None]:
         """Find the indexes that cover the keys of the load.
 
         If neither ``wait_index`` nor ``index_backlog`` is given, errors are ignored, and the server
@@ -70,6 +61,8 @@ class Indexing:
             TransportError: one of these options is given, but the indexes can't be listed, or no
                 index covers the keys.
         """
+        assert load.transport is not None
+        server, transport = load.transport.server, load.transport
         written = written_by(self._template, unknown=self._asked_for)
         if not self._asked_for and (not written or not _may_have_indexes(transport.answers)):
             return
@@ -91,15 +84,8 @@ class Indexing:
         self._transport = transport
         self._note_keys(found)
 
-    def holding(
-        self, chunk: Chunk, drain: Callable[[], Steps[None]], meanwhile: Callable[[], Steps[None]]
-    ) -> Steps[None]:
+    def sending(self, load: Load, chunk: Chunk) -> Steps[None]:
         """Wait until the index backlog is small enough to send a chunk.
-
-        Args:
-            chunk: the chunk that will be sent next.
-            drain: waits until every sent command is answered.
-            meanwhile: called periodically during the wait.
 
         Raises:
             TransportError: the server does not return the size of the backlog.
@@ -110,8 +96,8 @@ class Indexing:
             return
         commands = min(chunk.commands, most)
         if not self.admits(commands):
-            yield from drain()
-            yield from self._until(most - commands, meanwhile)
+            yield from load.drain()
+            yield from self._until(most - commands, load)
             self._answered = self._transport.made
             self._admitted = self._answered + most - self._transport.live_report.index_waiting
 
@@ -127,7 +113,7 @@ class Indexing:
         question = self._question
         if question is not None and question.done():
             self._question = None
-            with suppress(TransportError):  # holding() then asks the server
+            with suppress(TransportError):  # sending() then asks the server
                 self._note(question.result())
                 self._admitted = self._answered + most - transport.live_report.index_waiting
         if self._question is None and time.monotonic() >= self._asked_at + ASKED_S:
@@ -137,13 +123,7 @@ class Indexing:
                 self._question = in_thread(partial(self._indexes.ask, self._before))
         return transport.made + commands <= self._admitted
 
-    def gate(self, lanes: ChunkSender | None) -> ChunkSender | None:
-        """Wrap connections so that they accept only as many commands as the backlog allows."""
-        if lanes is None or self._options.index_backlog is None:
-            return lanes
-        return _Gate(self, lanes)
-
-    def ending(self, show: Show) -> Steps[None]:
+    def finishing(self, load: Load) -> Steps[None]:
         """Store the state of the indexes in the report; with ``wait_index``, wait for them first.
 
         Raises:
@@ -153,25 +133,27 @@ class Indexing:
         if self._transport is None or self._indexes is None or not self._before:
             return
         report = self._transport.report
-        try:
-            if self._options.wait_index and not report.stopped:
-                yield from self._until(0, partial(_shown, show, report))
-            else:
-                with suppress(TransportError):
-                    ask = partial(self._indexes.ask, self._before)
-                    self._note((yield Blocking(ask, self._indexes.interrupt)))
-        except TransportError as error:
-            error.report = report
-            raise
-        except BaseException as error:
-            add_report(error, report, str(report))
-            raise
+        if self._options.wait_index and not report.stopped:
+            try:
+                yield from self._until(0, load)
+            except TransportError as error:
+                error.report = report
+                raise
+        else:
+            with suppress(TransportError):
+                ask = partial(self._indexes.ask, self._before)
+                self._note((yield Blocking(ask, self._indexes.interrupt)))
 
-    def _until(self, most: int, meanwhile: Callable[[], Steps[None]]) -> Steps[None]:
+    def ended(self, load: Load) -> Steps[None]:
+        yield from ()
+        if self._indexes is not None:
+            self._indexes.close()
+
+    def _until(self, most: int, load: Load) -> Steps[None]:
         """Wait until at most ``most`` documents are waiting to be indexed.
 
         Raises:
-            TransportError, TransportTimeout: as for ``holding()``.
+            TransportError, TransportTimeout: as for ``sending()``.
         """
         assert self._indexes is not None and self._transport is not None
         timeout = self._options.timeout
@@ -192,7 +174,7 @@ class Indexing:
                     moved, seen = time.monotonic(), now
             if timeout is not None and time.monotonic() - moved > timeout:
                 raise self._no_progress(timeout, lost)
-            yield from meanwhile()
+            yield from load.idle()
             yield Blocking(partial(time.sleep, ASKED_S))
 
     def _no_progress(self, timeout: float, lost: TransportError | None) -> TransportError:
@@ -231,27 +213,6 @@ class Indexing:
         )
 
 
-class _Gate:
-    """Connections that accept only as many commands as the index backlog allows."""
-
-    def __init__(self, indexing: Indexing, lanes: ChunkSender) -> None:
-        self._indexing, self._lanes = indexing, lanes
-
-    @property
-    def has_room(self) -> bool:
-        return self._lanes.has_room and self._indexing.admits()
-
-    @property
-    def report(self) -> Report:
-        return self._lanes.report
-
-    def add(self, chunk: Chunk) -> object:
-        return self._lanes.add(chunk)
-
-    def pump(self) -> None:
-        self._lanes.pump()
-
-
 def _may_have_indexes(answers: Answers | None) -> bool:
     """Return whether indexes may exist on the server or, in a cluster, on any node."""
     if answers is None:
@@ -281,9 +242,3 @@ def _covers_none(options: Options, server: Server, found: Sequence[Index]) -> Tr
     words = f" has nothing to wait for: no search index of {server} covers the keys of this load"
     advice = f" (nothing was sent; {there}; create one with FT.CREATE, or leave out the option)"
     return TransportError(Message(_option(options), words, advice))
-
-
-def _shown(show: Show, report: Report) -> Steps[None]:
-    if show is not None:
-        show(report)
-    yield from ()

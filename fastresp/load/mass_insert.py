@@ -2,42 +2,26 @@
 
 from __future__ import annotations
 
-from asyncio import CancelledError
+import sys
 from collections.abc import Callable
-from contextlib import closing, suppress
-from dataclasses import replace
-from functools import partial
-from typing import Any, Literal, TypeAlias
+from contextlib import suppress
+from typing import Any, Literal
 
-from ..encode.row_key import RowKeys
-from ..encode.script import resending_of
-from ..encode.template import Template, TemplateLike, as_template
+from ..encode.template import TemplateLike, as_template
 from ..outcome.report import Report
 from ..outcome.tracebacks import public
-from ..server.options import FSYNC, MaxErrors, Metrics, Nulls, Options, Progress, RateLimit, Rejects
-from ..server.preflight import RESTORE, Requirements, commands_over_any_keys
-from ..server.settings import Server, ServerLike, as_server
+from ..server.options import MaxErrors, Metrics, Nulls, Options, Progress, RateLimit, Rejects
+from ..server.settings import ServerLike
 from ..sources.chunks import Chunks
-from ..sources.pushed import Pushed
-from ..sources.source import Data, Encoder, as_source, place_of
-from ..transports.base import Transport, add_report
+from ..sources.source import Data, as_source, files_of
 from ..transports.choice import choose
-from ..transports.connection import LostConnection
-from ..transports.driver import Pull, Steps, next_chunk, open_source, run
-from ..transports.error_policy import ErrorPolicy
-from ..transports.locating import locating
-from ..transports.resend import Resending
-from .command_names import check_connection_state, check_spread, command_names
+from ..transports.driver import Steps, run
 from .indexing import Indexing
-from .observers import observers
-from .progress import reporting
+from .load import Choose, Feature, Load
+from .progress import ShownProgress
 from .resuming import Resuming
-from .watching import Watch
 
-__all__ = ["loading", "mass_insert"]
-
-# Returns the transport of a load; see choose().
-Choose: TypeAlias = Callable[[Options, Server, ErrorPolicy, Resending | None], Transport]
+__all__ = ["features", "loading", "mass_insert"]
 
 
 @public
@@ -237,215 +221,43 @@ def mass_insert(
 
 
 def loading(chunks: Chunks, choose: Choose) -> Steps[Report]:
-    """Run a load: yield each operation that the driver must run or wait for.
+    """Return the core of a load; see ``Load.core()``.
 
     Args:
         chunks: the source; closed at the end.
         choose: returns the transport.
     """
     try:
-        looking = observers(chunks)
+        return Load(chunks, choose, features(chunks)).core()
     except BaseException:
         chunks.close()
         raise
-    watch, resuming = Watch(looking), Resuming(chunks)
-    steps = resuming.over(_loading(chunks, choose, watch, resuming))
-    return watch.over(steps) if looking else steps
 
 
-def _loading(chunks: Chunks, choose: Choose, watch: Watch, resuming: Resuming) -> Steps[Report]:
-    """Run the load itself, without its observers."""
-    data, template, options = chunks.data, chunks.template, chunks.options
-    policy = ErrorPolicy(
-        options.on_error, options.max_errors, options.rejects, place_of(data), RowKeys(template)
-    )
-    with closing(chunks), Indexing(template, options) as indexing:
-        watch.row = resuming.reached
-        watch.begin()
-        try:
-            # In a thread: this may read a whole RESP file.
-            yield Pull(partial(check_spread, data, template, options.connections), chunks.blocks)
-            yield from resuming.claiming()
-            if resuming.ended:
-                return policy.checked(resuming.report)
-            policy.keeps = resuming.keeps
-            yield from open_source(chunks)
-        except CancelledError as cancellation:
-            nothing = Report("socket")
-            add_report(cancellation, nothing, str(nothing))
-            raise
-        except Exception as error:
-            yield from locating(data, [error])
-            raise
-        with reporting(options.progress, data) as show, policy:
-            server = _server_of(template, options)
-            transport = choose(options, server, policy, resending_of(template))
-            watch.transport = transport
-            resuming.prepare(transport)
-            if template is not None:
-                transport.transactions = "MULTI" in (command_names(data, template) or ("MULTI",))
-            yield from transport.opening()
-            try:
-                check_connection_state(data, template, options, transport.answers)
-                chunks.configure_for(transport.answers)
-                yield from indexing.beginning(server, transport)
-                yield from resuming.registering()
-            except BaseException:
-                transport.kill()
-                raise
-            try:
-                yield from _sending(chunks, transport, show, resuming, indexing)
-                yield from transport.closing()
-                yield from resuming.finishing()
-                yield from locating(data, transport.report.errors)
-                if show is not None:
-                    show(transport.report)
-            except BaseException as error:
-                following = partial(_following_at_the_end, chunks, transport)
-                found = partial(_locating_at_the_end, data, transport, error)
-                yield from transport.ending_after(error, chunks.unsent, following, found)
-                raise
-            finally:
-                _count_nulls(transport.report, chunks.writer)
-            yield from indexing.ending(show)
-    report = transport.report
-    if chunks.writer.skipped and not report.stopped:
-        report.rows = max(report.rows, chunks.writer.rows - chunks.start_row)
-    return policy.checked(report)
+def features(chunks: Chunks) -> list[Feature]:
+    """Return the features of a load, in the order in which their hooks are called.
 
-
-def _server_of(template: Template | None, options: Options) -> Server:
-    """Return the server's settings, including the capabilities that the load needs."""
-    needs = Requirements.of(
-        template,
-        nodes=True,
-        fsync=options.durability == FSYNC,
-        import_source=options.import_source,
-        indexes=template is not None,
-    )
-    if options.mode == "merge":
-        needs = replace(needs, optional_commands=partial(commands_over_any_keys, template))
-    if options.mode == "serialize":
-        needs = replace(needs, encoding_limits=True, commands=(*needs.commands, RESTORE))
-    return as_server(options.server, needs)
-
-
-def _count_nulls(report: Report, writer: Encoder) -> None:
-    report.skipped, report.nulls_skipped = writer.skipped, writer.nulls_skipped
-
-
-def _sending(
-    chunks: Chunks,
-    transport: Transport,
-    show: Callable[[Report], object] | None,
-    resuming: Resuming,
-    indexing: Indexing,
-) -> Steps[None]:
-    """Send chunk after chunk until the source ends or the load is stopped."""
-    drain = partial(_draining, chunks, transport, show)
-    meanwhile = partial(_pausing, transport, show, resuming)
-    if isinstance(chunks.data, Pushed):
-        chunks.data.pausing = partial(_tending, transport, resuming)
-        chunks.data.waiting = lambda: run(resuming.renewing())
-    while not transport.live_report.stopped:
-        try:
-            chunk = yield from next_chunk(chunks, indexing.gate(transport.lanes))
-        except LostConnection:  # noticed while waiting for an async source
-            raise (yield from transport.explain_loss()) from None
-        if chunk is None and chunks.blocked:
-            yield from transport.wait_for_room()
-            yield from _following(chunks, transport, show)
-            continue
-        if chunk is not None:
-            yield from indexing.holding(chunk, drain, meanwhile)
-            yield from transport.writing(chunk)
-        yield from _following(chunks, transport, show, end=chunk is None)
-        if chunk is None:
-            break
-        _count_nulls(transport.live_report, chunks.writer)
-        yield from resuming.renewing()
-        if resuming.levels:
-            yield from _levelling(chunks, transport, show, resuming)
-        if show is not None:
-            show(transport.report)
-
-
-def _tending(transport: Transport, resuming: Resuming) -> None:
-    """Send commands, receive replies and renew the lease while a Pushed source pauses."""
-    # The same exception is raised again when the load continues. Raised here, it would pass through
-    # Arrow, which changes its type.
-    with suppress(Exception):
-        assert transport.lanes is not None
-        transport.lanes.pump()
-        run(resuming.renewing())
-
-
-def _levelling(
-    chunks: Chunks,
-    transport: Transport,
-    show: Callable[[Report], object] | None,
-    resuming: Resuming,
-) -> Steps[None]:
-    """Send all ready chunks, wait for their replies, and record the row in the checkpoint."""
-    for chunk in chunks.drain():
-        yield from transport.writing(chunk)
-    yield from _draining(chunks, transport, show)
-    if not (transport.live_report.stopped or chunks.refused):
-        yield from resuming.levelling()
-
-
-def _draining(
-    chunks: Chunks, transport: Transport, show: Callable[[Report], object] | None
-) -> Steps[None]:
-    """Wait until every sent command is answered."""
-    yield from _following(chunks, transport, show, end=True)
-    yield from transport.finishing()
-
-
-def _pausing(
-    transport: Transport, show: Callable[[Report], object] | None, resuming: Resuming
-) -> Steps[None]:
-    """Renew the lease and report progress while nothing is sent."""
-    yield from resuming.renewing()
-    if show is not None:
-        show(transport.report)
-
-
-def _following(
-    chunks: Chunks,
-    transport: Transport,
-    show: Callable[[Report], object] | None = None,
-    *,
-    end: bool = False,
-) -> Steps[None]:
-    """Resend commands that a node refused, or that a lost node left unanswered.
-
-    Ready chunks that were routed to the old nodes are sent with the resent commands, so that no
-    command overtakes an earlier command of the same key.
-
-    Args:
-        end: whether to continue until every command is answered.
+    Raises:
+        ImportError, TypeError, ValueError: the metrics can't be written.
     """
-    lanes = transport.lanes
-    if transport.retries is None or lanes is None:
-        return
-    if end:
-        yield from transport.draining()
-    while (lanes.unsettled if end else lanes.due) and not transport.live_report.stopped:
-        if (yield from transport.refresh_topology()):
-            chunks.remap(transport.reroute(chunks.drain()))
-        if end or lanes.asking:
-            yield from transport.draining()
-        if show is not None:
-            show(transport.report)
+    options = chunks.options
+    found: list[Feature] = [Resuming(chunks), Indexing(chunks.template, options)]
+    if isinstance(options.progress, Feature):
+        found.append(options.progress)
+    elif options.progress:
+        found.insert(1, ShownProgress(options.progress))
+    if options.metrics is not None:
+        from .metrics import Metrics
 
+        found.append(Metrics(options, files_of(chunks.data)))
+    # Imported by programs that configure tracing, and by redis-py if OpenTelemetry is installed.
+    trace: Any = sys.modules.get("opentelemetry.trace")
+    # OpenTelemetry may be misconfigured, or only partly imported.
+    with suppress(Exception):
+        if trace is not None and not isinstance(
+            trace.get_tracer_provider(), trace.ProxyTracerProvider
+        ):
+            from .tracing import Span
 
-def _locating_at_the_end(data: Any, transport: Transport, error: BaseException) -> Steps[None]:
-    """After an exception, find the file and line of the rows that failed."""
-    yield from locating(data, [*transport.report.errors, error])
-
-
-def _following_at_the_end(chunks: Chunks, transport: Transport) -> Steps[None]:
-    """After an exception of the source, wait until every sent command is answered."""
-    chunks.forget()
-    yield from _following(chunks, transport, end=True)
+            found.append(Span(trace, chunks.template, options))
+    return found

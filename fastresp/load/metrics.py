@@ -17,8 +17,9 @@ from ..outcome.messages import Hint, Message
 from ..outcome.report import Report
 from ..server.options import Options
 from ..sources.files.checks import check_not_read
+from ..transports.driver import Steps
+from .load import Feature, Load
 from .new_file import Place, new_file
-from .watching import Observer, Watch
 
 __all__ = ["Metrics"]
 
@@ -28,7 +29,7 @@ PACKAGE, EXTRA = "prometheus_client", "fastresp[metrics]"
 BEGINNINGS = (b"# HELP fastresp_", b"# TYPE fastresp_")
 
 
-class Metrics(Observer):
+class Metrics(Feature):
     """Writes counters and gauges of a load once a second, and when the load ends.
 
     A write that fails after the start does not stop the load: the logger ``fastresp`` logs one
@@ -43,6 +44,8 @@ class Metrics(Observer):
         TypeError: the target is neither a path nor a plain function.
         ValueError: the file is also the source.
     """
+
+    every_s = 1.0
 
     def __init__(self, options: Options, sources: Sequence[str] = ()) -> None:
         target = options.metrics
@@ -76,7 +79,7 @@ class Metrics(Observer):
         # Highest values so far: resent commands must not decrease counters.
         self._most: dict[tuple[str, str], float] = {}
 
-    def begin(self, watch: Watch) -> None:
+    def begin(self, load: Load) -> None:
         """Write the file for the first time.
 
         Raises:
@@ -89,19 +92,20 @@ class Metrics(Observer):
             if isinstance(rejects, str | os.PathLike) and os.path.realpath(rejects) == place.path:
                 raise FileExistsError(f"{rejects!r} is the rejects file; name another for metrics")
             self._place = place
-            self._replace(self._text(watch))
+            self._replace(self._text(load))
 
-    def look(self, watch: Watch) -> Callable[[], object] | None:
+    def look(self, load: Load) -> Callable[[], object] | None:
         with self._warning():
-            text = self._text(watch)
+            text = self._text(load)
             if self._function is None:
                 return partial(self._replace_or_warn, text)
             self._function(text)
         return None
 
-    def end(self, watch: Watch) -> None:
+    def ended(self, load: Load) -> Steps[None]:
+        yield from ()
         with self._warning():
-            (self._function or self._replace)(self._text(watch))
+            (self._function or self._replace)(self._text(load))
 
     def _replace_or_warn(self, text: str) -> None:
         with self._warning():
@@ -125,9 +129,9 @@ class Metrics(Observer):
         with new_file(self._place, durable=False) as file:
             file.add(text.encode(errors="replace"))
 
-    def _text(self, watch: Watch) -> str:
+    def _text(self, load: Load) -> str:
         # prometheus_client formats a whole registry, so this one has only the load's metrics.
-        registry = _Registry([*self._counters(watch.report), *self._gauges(watch)])
+        registry = _Registry([*self._counters(load.report), *self._gauges(load)])
         text: str = self._generate(registry).decode()
         return text
 
@@ -146,8 +150,8 @@ class Metrics(Observer):
                 dict(report.waited_for), by="node", unit="seconds",
             )  # fmt: skip
 
-    def _gauges(self, watch: Watch) -> Iterator[Any]:
-        report, gauge = watch.report, self._gauge
+    def _gauges(self, load: Load) -> Iterator[Any]:
+        report, gauge = load.report, self._gauge
         yield gauge("in_flight_commands", "Commands sent without a known reply.", report.in_doubt)
         yield gauge("unsent_commands", "Commands encoded but not sent yet.", report.unsent)
         yield gauge("connections", "Connections of the load.", report.connections)
@@ -158,18 +162,18 @@ class Metrics(Observer):
             words = "Writes since the start of the load that a search index could not index."
             failures = {index.name: index.failures for index in report.indexes}
             yield gauge("index_failures", words, failures, by="index")
-        nodes = _in_flight_by_node(watch)
+        nodes = _in_flight_by_node(load)
         if nodes:
             words = "Commands sent to a node of a cluster without a known reply."
             yield gauge("node_in_flight_commands", words, nodes, by="node")
-        row = watch.row()
+        row = load.row()
         if row is not None:
             yield gauge("checkpoint_row", "Rows up to which all commands were answered.", row)
         start, now = self._began, time.time()
         yield gauge("start_time_seconds", "When the load started.", start, unit="seconds")
         yield gauge("update_time_seconds", "When these metrics were written.", now, unit="seconds")
-        failed = watch.error is not None and not isinstance(watch.error, LoadErrors)
-        yield gauge("ended", "1 if the load has ended.", int(watch.ended))
+        failed = load.error is not None and not isinstance(load.error, LoadErrors)
+        yield gauge("ended", "1 if the load has ended.", int(load.over))
         stopped = int(bool(report.stopped) or failed)
         yield gauge("stopped", "1 if the load has ended without loading the whole source.", stopped)
 
@@ -204,10 +208,10 @@ class _Registry:
         return self._families
 
 
-def _in_flight_by_node(watch: Watch) -> dict[str, int]:
+def _in_flight_by_node(load: Load) -> dict[str, int]:
     """Return the number of unanswered commands by cluster node; empty for a single server."""
     found: dict[str, int] = {}
-    lanes = watch.transport.lanes if watch.transport is not None else None
+    lanes = load.transport.lanes if load.transport is not None else None
     for lane in () if lanes is None else lanes.lanes:
         if lane.window.node is not None:
             node = str(lane.window.node)

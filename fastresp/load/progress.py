@@ -5,21 +5,47 @@ from __future__ import annotations
 import operator
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from ..outcome.report import Report, counted
 from ..server.forks import is_own, on_fork
 from ..server.options import Progress
-from .watching import Observer
+from ..transports.driver import Steps
+from .load import Feature, Load
 
-__all__ = ["counting", "fraction_read", "known_rows", "reporting"]
+__all__ = ["ShownProgress", "counting", "fraction_read", "known_rows", "reporting"]
 
 # Interval between updates of the bar. rich computes the speed from the last 1,000 updates, or from
 # the updates of the last 30 seconds.
 SHOWN_SECONDS = 0.1
 # The length of the bar.
 WHOLE = 1_000_000
+
+
+class ShownProgress(Feature):
+    """Shows a load's progress as a bar, or calls a function with the live report."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._show: Callable[[Report], object] | None = None
+        self._opened = ExitStack()
+
+    def connected(self, load: Load) -> Steps[None]:
+        yield from ()
+        data = load.chunks.data
+        self._show = self._opened.enter_context(reporting(self._progress, data))
+
+    def idle(self, load: Load) -> Steps[None]:
+        yield from ()
+        if self._show is not None:
+            self._show(load.report)
+
+    finishing = idle
+
+    def ended(self, load: Load) -> Steps[None]:
+        yield from ()
+        self._opened.close()
 
 
 @contextmanager
@@ -32,7 +58,7 @@ def reporting(progress: Progress, data: Any) -> Iterator[Callable[[Report], obje
             and from the source's ``rows`` or length; if neither is known, from
             ``data.fraction(rows)``.
     """
-    if not progress or isinstance(progress, Observer):
+    if not progress:
         yield None
     elif progress is not True:
         yield progress

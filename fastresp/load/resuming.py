@@ -25,8 +25,9 @@ from ..sources.pushed import Pushed
 from ..transports.base import Transport, add_report
 from ..transports.causes import TakenOver
 from ..transports.confirming import confirmation_of
-from ..transports.driver import Blocking, Steps, wrap
+from ..transports.driver import Blocking, Steps
 from ..transports.pace import PORTION_S
+from ..transports.window import ResumePoint
 from .checkpoint.done import Done
 from .checkpoint.fencing import MERGED_ITEMS, RUN
 from .checkpoint.identity import identity
@@ -35,6 +36,7 @@ from .checkpoint.links import address_of, check_name
 from .checkpoint.marker import Checkpoint
 from .checkpoint.markers import has_run
 from .command_names import command_names
+from .load import Feature, Load
 
 __all__ = ["Resuming", "check_possible"]
 
@@ -44,24 +46,24 @@ BATCH_BYTES = 1 << 17
 # Maximum bytes of a chunk's commands together with their transactions.
 BATCHED_BYTES = 2 * CHUNK_BYTES
 # Seconds between writes of the row, and between renewals of the lease.
-NOTED_S = 1.0
+RECORDED_S = 1.0
 RENEWED_S = 5.0
 # With several markers or connections, the load is drained at this interval to store the row.
-LEVELLED_S = 20.0
+DRAINED_S = 20.0
 # Commands that change or end the connection, or remove the marker with all other keys.
 REFUSED = OF_A_CONNECTION | {"QUIT", "RESET", "HELLO", "FLUSHALL", "FLUSHDB", "SWAPDB"}
 
 
-class Resuming:
-    """Claims, advances and releases the checkpoint of a load, if the load has one.
+class Resuming(Feature):
+    """Claims, advances and releases the checkpoint of a load.
 
     A marker is a key that stores how many rows have run; see checkpoint/markers.py.
 
     Args:
-        chunks: the source; Resuming sets its ``start_row`` to the stored row.
+        chunks: the source.
 
-    Attributes:
-        ended: whether the whole source was loaded earlier.
+    Raises:
+        ValueError: an option that needs a checkpoint is given without ``checkpoint``.
     """
 
     def __init__(self, chunks: Chunks) -> None:
@@ -71,28 +73,190 @@ class Resuming:
         self._transport: Transport | None = None
         self._batched = False
         self._done = Done()
-        self._renewed = self._noted = time.monotonic()
-        self._levelled = 0  # last known row up to which all commands have run
-        self.ended = False
+        self._renewed = self._recorded = time.monotonic()
+        self._row_run = 0  # last known row up to which all commands have run
 
-    def over(self, steps: Steps[Report]) -> Steps[Report]:
-        """Run the steps of a load, and release the checkpoint at the end.
+    def begin(self, load: Load) -> None:
+        """Check the options.
+
+        Raises:
+            ValueError: an option that needs a checkpoint is given without ``checkpoint``.
+        """
+        if self._options.checkpoint is None:
+            for name in ("resume", "take_over", "checkpoint_clear", "source_id"):
+                if getattr(self._options, name):
+                    raise ValueError(Message(Hint(name), " needs ", Hint("checkpoint", ...)))
+
+    def opening(self, load: Load) -> Steps[Report | None]:
+        """Become the owner of the checkpoint, and set the row to resume at.
+
+        Return a report if the whole source was loaded earlier.
+
+        Raises:
+            CheckpointError: the checkpoint can't be claimed; nothing was sent.
+        """
+        options, chunks = self._options, self._chunks
+        if options.checkpoint is None:
+            return None
+        check_possible(chunks.data, chunks.template, options)
+        server = as_server(options.server, Requirements(nodes=True))
+        self._batched = not is_idempotent(chunks.template, options.nulls)
+        found = identity(chunks.data, chunks.template, options)
+        found["way of sending"] = "transactions" if self._batched else "single commands"
+        checkpoint = Checkpoint(server, options.checkpoint, options.timeout, self._failed)
+        self._checkpoint = checkpoint
+        self._done = done = yield Blocking(partial(self._claim, checkpoint, found))
+        self._row_run = done.rows
+        start = ResumePoint(
+            done.rows, done.failed, done.unseen if self._batched else None, self._batched,
+            self._stays(checkpoint),
+        )  # fmt: skip
+        load.resume_at(start, self._row_known)
+        if done.ended:
+            return self._report_of_ended(start)
+        if self._batched:
+            fenced = checkpoint.fenced
+            merged = {"max_merged": MERGED_ITEMS} if fenced else {}
+            batcher = yield from self._batcher(checkpoint)
+            chunks.resume(done.rows, done.ran, batcher, **merged)
+        else:
+            chunks.resume(done.rows)
+        return None
+
+    def _claim(self, checkpoint: Checkpoint, found: dict[str, str]) -> Done:
+        options = self._options
+        names = command_names(self._chunks.data, self._chunks.template) or ()
+        checkpoint.open(options.connections, batched=self._batched, names=names)
+        return checkpoint.claim(
+            found,
+            resume=options.resume or options.take_over,
+            take_over=options.take_over,
+            clear=options.checkpoint_clear,
+            # A Pushed source belongs to a data engine, such as Spark, which may repeat a task.
+            attempts=isinstance(self._chunks.data, Pushed),
+        )
+
+    def _batcher(self, checkpoint: Checkpoint) -> Steps[Batcher]:
+        """Return what puts the commands into transactions that advance the markers."""
+        template, rate = self._chunks.template, self._options.rate
+        ask = partial(checkpoint.lacking, commands_without_items(template))
+        lacking: dict[bytes, int] = yield Blocking(ask)
+        # A transaction is sent whole, so a rate limit also limits its number of commands.
+        moment = None if rate is None else rate.commands_in(PORTION_S)
+        return Batcher(
+            checkpoint.markers.keys, checkpoint.markers.prefix, BATCH_COMMANDS, BATCH_BYTES,
+            BATCHED_BYTES, lacking, [] if template is None else loading_of(template.scripts),
+            moment, RUN if checkpoint.fenced else None, self._done.ran[:],
+        )  # fmt: skip
+
+    def _stays(self, checkpoint: Checkpoint) -> Callable[[dict[str, Any]], bool] | None:
+        """Return a function that returns whether a command stays in the rejects file.
+
+        A command stays if its row is not loaded again. None if this load is the first, so that the
+        file has no commands.
+        """
+        if not self._done.resumed:
+            return None
+        if self._batched:
+            return partial(has_run, checkpoint.markers, self._done.ran)
+        rows = self._done.rows
+        return lambda fields: int(fields["row"]) < rows
+
+    def _report_of_ended(self, start: ResumePoint) -> Report:
+        """Return the report of a load whose source was fully loaded earlier."""
+        ended = datetime.fromtimestamp(int(self._done.ended), UTC)
+        report = Report("socket")
+        start.note_in(report)
+        report.ended_before = f"{ended:%Y-%m-%d %H:%M} UTC"
+        return report
+
+    def connected(self, load: Load) -> Steps[None]:
+        """Store the connections' IDs in the server, before anything is sent.
+
+        Raises:
+            CheckpointError: another loader has taken over, or the cluster has changed.
+        """
+        self._transport = load.transport
+        if self._checkpoint is not None:
+            assert self._transport is not None and self._transport.lanes is not None
+            numbers = getattr(self._transport, "numbers", [])
+            lanes = self._transport.lanes.lanes
+            of_slots = self._checkpoint.of_slots
+            found = [
+                (address_of(lane.server) if of_slots else "", number)
+                for lane, number in zip(lanes, numbers, strict=True)
+            ]
+            yield Blocking(partial(self._checkpoint.register, found, self._done))
+
+    def sent(self, load: Load) -> Steps[None]:
+        yield from self.idle(load)
+        if self._checkpoint is None or self._one_lane:
+            return
+        if time.monotonic() - self._recorded >= DRAINED_S and (yield from load.flush()):
+            yield from self._record()
+
+    def idle(self, load: Load) -> Steps[None]:
+        """Renew the lease and store the row, if the interval has passed."""
+        if self._checkpoint is None:
+            return
+        alone = self._one_lane
+        if time.monotonic() - self._renewed < (RECORDED_S if alone else RENEWED_S):
+            return
+        self._renewed = time.monotonic()
+        row = self._answered_row if alone else None
+        yield Blocking(partial(self._checkpoint.renew, None if self._batched else row, row))
+
+    def _record(self) -> Steps[None]:
+        """Store the current row; every sent command must have been answered."""
+        assert self._checkpoint is not None
+        self._recorded = self._renewed = time.monotonic()
+        rows = self._chunks.writer.rows
+        if (yield Blocking(partial(self._checkpoint.renew, rows, rows))):
+            self._chunks.reach(self._checkpoint.markers.reached(rows))
+        self._row_run = rows
+
+    def finishing(self, load: Load) -> Steps[None]:
+        """Mark the checkpoint as complete, if the whole source was loaded.
+
+        Raises:
+            CheckpointError: the source has fewer rows than earlier loads have loaded, or another
+                loader has taken over.
+            TransportTimeout: rows of earlier loads are not durable.
+        """
+        if self._checkpoint is None:
+            return
+        report = load.report
+        if report.stopped or report.in_doubt or report.unsent:
+            yield Blocking(partial(self._checkpoint.renew, self._repeatable_row, self._seen))
+            return
+        rows = self._chunks.writer.rows
+        if rows < self._done.most:
+            raise CheckpointError(
+                f"the source has {rows:,} rows, but {self._done.most:,} were loaded before: it is "
+                "another source (use another checkpoint name for it)"
+            )
+        confirmation = confirmation_of(self._options.durability)
+        if confirmation is not None and self._batched and self._done.resumed:
+            # The transactions of an earlier load set markers even if its rows were not durable.
+            yield Blocking(partial(self._checkpoint.confirm, rows, confirmation))
+        yield Blocking(partial(self._checkpoint.finish, report, rows))
+        self._row_run = rows
+
+    def ended(self, load: Load) -> Steps[None]:
+        """Release the checkpoint.
 
         Raises:
             CheckpointError: a script found that another loader has taken over.
         """
-        return wrap(steps, self._end)
-
-    def _end(self, error: BaseException | None, report: Report | None) -> Steps[None]:
         if self._checkpoint is None:
             return
         try:
-            if not isinstance(error, GeneratorExit):  # after it, nothing can be awaited
+            if not isinstance(load.error, GeneratorExit):  # after it, nothing can be awaited
                 yield Blocking(self._close)
         finally:
             self._close()
-        if isinstance(error, TransportError):
-            self._explain(self._checkpoint, error)
+        if isinstance(load.error, TransportError):
+            self._explain(self._checkpoint, load.error)
 
     def _close(self) -> None:
         if self._checkpoint is not None:
@@ -108,122 +272,16 @@ class Resuming:
             add_report(explained, self._transport.report, str(error))
             raise explained from error
 
-    def reached(self) -> int | None:
+    def _failed(self) -> int:
+        """Return the number of failed commands of all loads of the checkpoint."""
+        now = 0 if self._transport is None else self._transport.report.failed
+        return self._done.failed + now
+
+    def _row_known(self) -> int | None:
         """Return how many leading rows are known to have run; None if unknown."""
         if self._checkpoint is None or self._transport is None:
-            return self._levelled if self.ended else None
-        return self._row if self._one_lane else self._levelled
-
-    def claiming(self) -> Steps[None]:
-        """Become the owner of the checkpoint, and set the row to resume at.
-
-        Raises:
-            CheckpointError: the checkpoint can't be claimed; nothing was sent.
-            ValueError: an option that needs a checkpoint is given without ``checkpoint``.
-        """
-        options, chunks = self._options, self._chunks
-        if options.checkpoint is None:
-            for name in ("resume", "take_over", "checkpoint_clear", "source_id"):
-                if getattr(options, name):
-                    raise ValueError(Message(Hint(name), " needs ", Hint("checkpoint", ...)))
-            return
-        check_possible(chunks.data, chunks.template, options)
-        server = as_server(options.server, Requirements(nodes=True))
-        self._batched = not is_idempotent(chunks.template, options.nulls)
-        found = identity(chunks.data, chunks.template, options)
-        found["way of sending"] = "transactions" if self._batched else "single commands"
-        self._checkpoint = Checkpoint(server, options.checkpoint, options.timeout)
-        self._done = yield Blocking(partial(self._claim, self._checkpoint, found))
-        self.ended = bool(self._done.ended)
-        chunks.start_row = self._levelled = self._done.rows
-        if self._batched:
-            markers = self._checkpoint.markers
-            chunks.ran = self._done.ran
-            if self._checkpoint.fenced:
-                chunks.max_merged = MERGED_ITEMS
-            ask = partial(self._checkpoint.lacking, commands_without_items(chunks.template))
-            lacking: dict[bytes, int] = {} if self.ended else (yield Blocking(ask))
-            # A transaction is sent whole, so a rate limit also limits its number of commands.
-            moment = None if options.rate is None else options.rate.commands_in(PORTION_S)
-            chunks.batcher = Batcher(
-                markers.keys, markers.prefix, BATCH_COMMANDS, BATCH_BYTES, BATCHED_BYTES, lacking,
-                [] if chunks.template is None else loading_of(chunks.template.scripts), moment,
-                RUN if self._checkpoint.fenced else None, self._done.ran[:],
-            )  # fmt: skip
-
-    def _claim(self, checkpoint: Checkpoint, found: dict[str, str]) -> Done:
-        options = self._options
-        names = command_names(self._chunks.data, self._chunks.template) or ()
-        checkpoint.open(options.connections, batched=self._batched, names=names)
-        return checkpoint.claim(
-            found,
-            resume=options.resume or options.take_over,
-            take_over=options.take_over,
-            clear=options.checkpoint_clear,
-            # A Pushed source belongs to a data engine, such as Spark, which may repeat a task.
-            attempts=isinstance(self._chunks.data, Pushed),
-        )
-
-    @property
-    def report(self) -> Report:
-        """The report of a load whose source was fully loaded earlier."""
-        ended = datetime.fromtimestamp(int(self._done.ended), UTC)
-        report = Report("socket")
-        report.resumed_at, report.failed_before = self._done.rows, self._done.failed
-        if self._batched:
-            report.errors_unknown = self._done.unseen
-        report.ended_before = f"{ended:%Y-%m-%d %H:%M} UTC"
-        return report
-
-    @property
-    def keeps(self) -> Callable[[dict[str, Any]], bool] | None:
-        """A function that returns whether a command stays in the rejects file.
-
-        A command stays if its row is not loaded again. None if this load is the first, so that the
-        file has no commands to keep.
-        """
-        if not self._done.resumed:
-            return None
-        checkpoint, rows = self._checkpoint, self._done.rows
-        if checkpoint is None or not self._batched:
-            return lambda fields: int(fields["row"]) < rows
-        return partial(has_run, checkpoint.markers, self._done.ran)
-
-    def prepare(self, transport: Transport) -> None:
-        """Make a transport start at the resumed row."""
-        self._transport = transport
-        if self._checkpoint is not None:
-            assert transport.lanes is not None
-            transport.lanes.begin_at(self._done.rows, batched=self._batched)
-            transport.live_report.resumed_at = self._done.rows
-            transport.live_report.failed_before = self._done.failed
-            self._checkpoint.failed = lambda: self._done.failed + transport.report.failed
-            if self._batched:
-                transport.live_report.errors_unknown = self._done.unseen
-
-    def registering(self) -> Steps[None]:
-        """Store the connections' IDs in the server, before anything is sent.
-
-        Raises:
-            CheckpointError: another loader has taken over, or the cluster has changed.
-        """
-        if self._checkpoint is not None:
-            assert self._transport is not None and self._transport.lanes is not None
-            numbers = getattr(self._transport, "numbers", [])
-            lanes = self._transport.lanes.lanes
-            of_slots = self._checkpoint.of_slots
-            found = [
-                (address_of(lane.server) if of_slots else "", number)
-                for lane, number in zip(lanes, numbers, strict=True)
-            ]
-            yield Blocking(partial(self._checkpoint.register, found, self._done))
-
-    @property
-    def levels(self) -> bool:
-        """Whether it is time to drain the load and call ``levelling()``."""
-        if self._checkpoint is None or self._one_lane:
-            return False
-        return time.monotonic() - self._noted >= LEVELLED_S
+            return self._row_run if self._done.ended else None
+        return self._answered_row if self._one_lane else self._row_run
 
     @property
     def _one_lane(self) -> bool:
@@ -231,34 +289,13 @@ class Resuming:
         assert self._checkpoint is not None
         return not self._checkpoint.markers.several and self._options.connections == 1
 
-    def levelling(self) -> Steps[None]:
-        """Store the current row; every sent command must have been answered."""
-        assert self._checkpoint is not None
-        self._noted = self._renewed = time.monotonic()
-        rows = self._chunks.writer.rows
-        levelled = yield Blocking(partial(self._checkpoint.renew, rows, rows))
-        if levelled and self._chunks.batcher is not None:
-            self._chunks.batcher.reached = self._checkpoint.markers.reached(rows)
-        self._levelled = rows
-
-    def renewing(self) -> Steps[None]:
-        """Renew the lease and store the row, if the interval has passed."""
-        if self._checkpoint is None:
-            return
-        alone = self._one_lane
-        if time.monotonic() - self._renewed < (NOTED_S if alone else RENEWED_S):
-            return
-        self._renewed = time.monotonic()
-        row = self._row if alone else None
-        yield Blocking(partial(self._checkpoint.renew, None if self._batched else row, row))
-
     @property
     def _seen(self) -> int | None:
         """At the end of a load, how many leading rows were answered; None if unknown."""
         if self._transport is None or self._transport.lanes is None:
             return None
         if self._one_lane:
-            return self._row
+            return self._answered_row
         return None if self._transport.report.in_doubt else self._chunks.writer.rows
 
     @property
@@ -266,45 +303,17 @@ class Resuming:
         """The row to store in the marker at the end; None to leave it unchanged."""
         if self._batched or self._transport is None or self._transport.lanes is None:
             return None
-        return self._row if self._one_lane else None
+        return self._answered_row if self._one_lane else None
 
     @property
-    def _row(self) -> int:
+    def _answered_row(self) -> int:
         """The number of leading rows whose commands were all answered."""
         assert self._transport is not None and self._transport.lanes is not None
         [lane] = self._transport.lanes.lanes
         # For a stopped load, answered_row() also counts answered commands that are not durable.
         if not (self._transport.live_report.stopped and lane.window.confirmation is not None):
-            self._levelled = lane.window.answered_row(self._done.rows)
-        return self._levelled
-
-    def finishing(self) -> Steps[None]:
-        """Mark the checkpoint as complete, if the whole source was loaded.
-
-        Raises:
-            CheckpointError: the source has fewer rows than earlier loads have loaded, or another
-                loader has taken over.
-            TransportTimeout: rows of earlier loads are not durable.
-        """
-        if self._checkpoint is None:
-            return
-        assert self._transport is not None
-        report = self._transport.report
-        if report.stopped or report.in_doubt or report.unsent:
-            yield Blocking(partial(self._checkpoint.renew, self._repeatable_row, self._seen))
-            return
-        rows = self._chunks.writer.rows
-        if rows < self._done.most:
-            raise CheckpointError(
-                f"the source has {rows:,} rows, but {self._done.most:,} were loaded before: it is "
-                "another source (use another checkpoint name for it)"
-            )
-        confirmation = confirmation_of(self._options.durability)
-        if confirmation is not None and self._batched and self._done.resumed:
-            # The transactions of an earlier load set markers even if its rows were not durable.
-            yield Blocking(partial(self._checkpoint.confirm, rows, confirmation))
-        yield Blocking(partial(self._checkpoint.finish, report, rows))
-        self._levelled = rows
+            self._row_run = lane.window.answered_row(self._done.rows)
+        return self._row_run
 
 
 def check_possible(data: Any, template: Template | None, options: Options) -> None:

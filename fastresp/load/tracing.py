@@ -14,8 +14,9 @@ from ..outcome.report import Report, counted
 from ..server.options import Options
 from ..server.preflight import Requirements
 from ..server.settings import as_server
+from ..transports.driver import Steps
 from .command_names import command_names
-from .watching import Observer, Watch
+from .load import Feature, Load
 
 __all__ = ["Span"]
 
@@ -29,7 +30,7 @@ CODES = frozenset((
 SCHEMA = "https://opentelemetry.io/schemas/1.33.0"
 
 
-class Span(Observer):
+class Span(Feature):
     """One span for a load.
 
     The span has no values, error texts or URLs, which could contain data or passwords.
@@ -40,15 +41,13 @@ class Span(Observer):
         options: the load's options.
     """
 
-    every_s = float("inf")
-
     def __init__(self, trace: Any, template: Template | None, options: Options) -> None:
         self._trace = trace
         self._template = template
         self._options = options
         self._span: Any = None
 
-    def begin(self, watch: Watch) -> None:
+    def begin(self, load: Load) -> None:
         """Start the span, as a child of the current span."""
         with suppress(Exception):
             # Do not read a whole RESP file only for its command names.
@@ -62,18 +61,19 @@ class Span(Observer):
                 attributes={"db.system.name": "redis", "db.operation.name": operation, **place},
             )
 
-    def end(self, watch: Watch) -> None:
+    def ended(self, load: Load) -> Steps[None]:
+        yield from ()
         span = self._span
         if span is None:
             return
         with suppress(Exception):
             if span.is_recording():
-                self._add_outcome(span, watch)
+                self._add_outcome(span, load)
         with suppress(Exception):
             span.end()
 
-    def _add_outcome(self, span: Any, watch: Watch) -> None:
-        report, transport, error = watch.report, watch.transport, watch.error
+    def _add_outcome(self, span: Any, load: Load) -> None:
+        report, transport, error = load.report, load.transport, load.error
         if transport is not None and transport.answers is not None and transport.answers.valkey:
             span.set_attribute("db.system.name", "valkey")
         span.set_attributes(_counts(report))

@@ -19,12 +19,9 @@ from ..outcome.report import LoadErrors, Report
 from ..outcome.tracebacks import public
 from ..server.forks import Inherited, is_own, on_fork
 from ..server.options import Options
-from ..server.settings import Server
 from ..sources.chunks import Chunks
 from ..sources.pushed import TICK_S, Pushed, check_batch
 from ..transports.driver import run
-from ..transports.error_policy import ErrorPolicy
-from ..transports.resend import Resending
 from ..transports.socket import SocketTransport
 from .rejects import RejectsOfTask
 from .totals import Totals
@@ -232,7 +229,7 @@ class Load:
         """Renew the lease, or abort, while the load waits for its connections."""
         if self._aborted.is_set():
             raise Aborted("the task was aborted")
-        self.pushed.waiting()
+        self.pushed.while_full()
 
     def check(self) -> None:
         """If an exception has ended the load, raise the exception."""
@@ -296,12 +293,10 @@ class Load:
         if report.failed_before and self._options.on_error != "collect":
             raise LoadErrors(report)
 
-    def _choose(
-        self, options: Options, server: Server, policy: ErrorPolicy, resending: Resending | None
-    ) -> SocketTransport:
+    def _choose(self, options: Options, **more: Any) -> SocketTransport:
         """Return the transport; raise if the job has ended since ``_run()`` checked it."""
         self._check_ended()
-        return SocketTransport(options, server=server, policy=policy, resending=resending)
+        return SocketTransport(options, **more)
 
 
 # All loads in threads. If the program ends while a thread is inside Arrow, the program crashes.

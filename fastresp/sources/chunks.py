@@ -65,9 +65,6 @@ class Chunks:
     Attributes:
         writer: the encoder, once the source is open.
         start_row: the first row of the source to load.
-        batcher: puts the commands into transactions; None to send them without transactions.
-        ran: the number of rows that have run, for each marker of the checkpoint: see markers.py.
-        max_merged: the maximum number of items of a merged command, whatever ``merge_items`` is.
         in_order: whether replies are wanted in the order of the source. If so, no command waits
             for a larger chunk while later commands are sent to other nodes.
 
@@ -99,9 +96,9 @@ class Chunks:
         self._gatherer: Gatherer | None = None
         self._flushed = time.monotonic()
         self.start_row = 0
-        self.batcher: Batcher | None = None
-        self.ran = array("q")
-        self.max_merged = MAX_MERGED
+        self._batcher: Batcher | None = None
+        self._ran = array("q")
+        self._max_merged = MAX_MERGED
         self._ready: deque[Chunk] = deque()
         self._delivered = False  # whether the first chunk was returned
         self._more = True
@@ -112,6 +109,29 @@ class Chunks:
     def blocks(self) -> bool:
         """Whether ``open()`` and ``next()`` may block, so an event loop must not call them."""
         return self._blocks and is_own(self)
+
+    def resume(
+        self,
+        start_row: int,
+        ran: array[int] | None = None,
+        batcher: Batcher | None = None,
+        max_merged: int = MAX_MERGED,
+    ) -> None:
+        """Start at a row, as the checkpoint says. Call it before ``open()``.
+
+        Args:
+            start_row: the first row to load.
+            ran: the number of rows that have run, for each marker of the checkpoint.
+            batcher: puts the commands into transactions; None to send them without transactions.
+            max_merged: the maximum number of items of a merged command.
+        """
+        self.start_row, self._batcher, self._max_merged = start_row, batcher, max_merged
+        self._ran = array("q") if ran is None else ran
+
+    def reach(self, markers: array[int]) -> None:
+        """Note that all commands up to the current row have run, so markers have these values."""
+        if self._batcher is not None:
+            self._batcher.reached = markers
 
     def open(self) -> None:
         """Open the source if it is not open yet.
@@ -234,11 +254,11 @@ class Chunks:
         elif topology is not None or self.options.connections > 1:
             make = None
             if self.options.mode == "merge":
-                make = partial(merger, self.options, answers, self.max_merged)
-            if self.batcher is not None:
+                make = partial(merger, self.options, answers, self._max_merged)
+            if self._batcher is not None:
                 self._gatherer = Gatherer(
-                    self.batcher,
-                    self.ran,
+                    self._batcher,
+                    self._ran,
                     rules=None if topology is None or answers is None else Rules(answers.positions),
                     merger=None if make is None else make(),
                     start_row=self.start_row,
@@ -250,10 +270,10 @@ class Chunks:
                 make,
                 self.start_row,
                 in_order=self.in_order,
-                gathers=self.batcher is not None,
+                gathers=self._batcher is not None,
             )
         elif self.options.mode == "merge":
-            self._merger = merger(self.options, answers, self.max_merged)
+            self._merger = merger(self.options, answers, self._max_merged)
 
     @property
     def refused(self) -> bool:
@@ -342,7 +362,9 @@ class Chunks:
         else:
             if self._merger is not None:
                 chunks = map(self._merger.merge, chunks)
-            self._ready.extend(chunks if self.batcher is None else map(self.batcher.batch, chunks))
+            self._ready.extend(
+                chunks if self._batcher is None else map(self._batcher.batch, chunks)
+            )
 
 
 def router(

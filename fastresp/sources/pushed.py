@@ -40,8 +40,7 @@ class Pushed(Frames):
 
     Attributes:
         paused: whether no batch was passed on for ``PAUSE_S`` seconds; the next may take long.
-        pausing: called by the reader while there is nothing to read.
-        waiting: called while the load waits because its connections are full.
+        while_full: called while the load waits because its connections are full.
     """
 
     noun = "batch"
@@ -49,13 +48,17 @@ class Pushed(Frames):
     def __init__(self) -> None:
         super().__init__(self._taken())
         self.paused = False
-        self.pausing: Callable[[], object] = int
-        self.waiting: Callable[[], object] = int
+        self.while_full: Callable[[], object] = int
+        self._while_empty: Callable[[], object] = int
         self._changed = Condition()
         self._batch: Any = None
         self._ended = False
         self._failure: Exception | None = None
         self._dropped = False
+
+    def call(self, *, while_empty: Callable[[], object], while_full: Callable[[], object]) -> None:
+        """Set what to call while there is nothing to read, and while the connections are full."""
+        self._while_empty, self.while_full = while_empty, while_full
 
     def put(self, batch: Any) -> bool:
         """Wait until the previous batch was taken, and pass a batch on.
@@ -119,4 +122,4 @@ class Pushed(Frames):
                 del due[0]
                 yield None
             else:
-                self.pausing()
+                self._while_empty()

@@ -42,12 +42,10 @@ class Transport:
         lanes: the connections; None for redis-cli.
         in_event_loop: whether an event loop runs the transport; if so, nothing can be awaited after
             a cancellation.
-        transactions: whether the commands may contain MULTI and EXEC.
         retries: the commands to resend; None if this transport never resends commands.
     """
 
     lanes: Lanes | None = None
-    transactions = False
     retries: Retries | None = None
     in_event_loop = False
 

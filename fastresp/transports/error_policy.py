@@ -75,8 +75,7 @@ class ErrorPolicy:
         self._rejects = rejects
         self._place = place
         self._keys = RowKeys(None) if keys is None else keys
-        # If an earlier load is resumed: returns whether a reject of that load stays in the file.
-        self.keeps: Callable[[dict[str, Any]], bool] | None = None
+        self._stays: Callable[[dict[str, Any]], bool] | None = None
         self._file: IO[bytes] | None = None
         self._lines: list[str] = []  # rejects still to be written
         self._kept_bytes = 0
@@ -84,11 +83,20 @@ class ErrorPolicy:
         # commands that were processed.
         self._taken = 0
 
+    def resume(self, stays: Callable[[dict[str, Any]], bool] | None) -> None:
+        """Append to the rejects of the load that is resumed. Call it before the ``with`` block.
+
+        Args:
+            stays: returns whether a reject, which is passed as a dict, stays in the file; None if
+                no load is resumed.
+        """
+        self._stays = stays
+
     def __enter__(self) -> Self:
         if isinstance(self._rejects, (str, os.PathLike)):
-            if self.keeps is not None and os.path.isfile(self._rejects):
-                cut_back(self._rejects, self.keeps)
-            self._file = _open_rejects(self._rejects, more=self.keeps is not None)
+            if self._stays is not None and os.path.isfile(self._rejects):
+                cut_back(self._rejects, self._stays)
+            self._file = _open_rejects(self._rejects, more=self._stays is not None)
         return self
 
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
@@ -325,12 +333,12 @@ def _for_json(word: bytes) -> str | dict[str, str]:
         return {"base64": base64.b64encode(word).decode()}
 
 
-def cut_back(path: str | os.PathLike[str], keeps: Callable[[dict[str, Any]], bool]) -> None:
+def cut_back(path: str | os.PathLike[str], stays: Callable[[dict[str, Any]], bool]) -> None:
     """Remove the rejects that a resumed load will write again, and a partial last line.
 
     Args:
         path: the rejects file.
-        keeps: returns whether to keep a reject, which is passed as a dict.
+        stays: returns whether to keep a reject, which is passed as a dict.
 
     Raises:
         OSError: the file can't be replaced.
@@ -339,7 +347,7 @@ def cut_back(path: str | os.PathLike[str], keeps: Callable[[dict[str, Any]], boo
     with needed_for(f"can't truncate {os.fspath(path)!r} at the checkpoint"):
         try:
             with open(path, "rb") as old, open(beside, "xb") as new:
-                new.writelines(line for line in old if _stays(line, keeps))
+                new.writelines(line for line in old if _is_kept(line, stays))
                 new.flush()
                 os.fsync(new.fileno())
             shutil.copymode(path, beside)
@@ -350,13 +358,13 @@ def cut_back(path: str | os.PathLike[str], keeps: Callable[[dict[str, Any]], boo
             raise
 
 
-def _stays(line: bytes, keeps: Callable[[dict[str, Any]], bool]) -> bool:
+def _is_kept(line: bytes, stays: Callable[[dict[str, Any]], bool]) -> bool:
     """Return whether to keep a line of a rejects file. Unknown lines are kept."""
     if not line.endswith(b"\n"):
         return False
     try:
         fields = json.loads(line)
-        return not isinstance(fields, dict) or keeps(fields)
+        return not isinstance(fields, dict) or stays(fields)
     except (ValueError, LookupError, TypeError, RecursionError):
         return True
 

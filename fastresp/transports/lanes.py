@@ -29,7 +29,7 @@ from .refusals import RepeatableWindow
 from .resend import Resending, ResendingWindow
 from .retries import Retries
 from .units import Unit
-from .window import WINDOW_BYTES, Position
+from .window import WINDOW_BYTES, Position, ResumePoint
 
 __all__ = ["Lanes"]
 
@@ -56,6 +56,7 @@ class Lanes:
         options: the number of connections (3 MB of memory each), the timeout in seconds, and the
             rate limit for all connections together.
         resending: which temporarily refused commands to resend.
+        start: where a load with a checkpoint starts; None for the first row, without a checkpoint.
     """
 
     def __init__(
@@ -64,14 +65,18 @@ class Lanes:
         policy: ErrorPolicy,
         options: Options,
         resending: Resending | None = None,
+        start: ResumePoint | None = None,
     ) -> None:
         self.server = server
         self.policy = policy
         self.live_report = Report("socket")
         self._options = options
         self._resending = resending
-        self.batched = False  # whether commands are sent in transactions that set a marker
-        self.resumable = False  # whether a lost connection ends the load, which can be resumed
+        # Whether commands are sent in transactions that set a marker.
+        self.batched = start is not None and start.batched
+        self.resumable = start is not None  # whether a lost connection ends the load
+        if start is not None:
+            start.note_in(self.live_report)
         self._make_lanes([server] * options.connections)
         self.pace = None if options.rate is None else Pace(options.rate)
         self._started = 0.0
@@ -80,17 +85,9 @@ class Lanes:
         self.asking = False  # whether ASK has redirected commands to nodes that import slots
         # Number and bytes of the chunks added since all lanes were served, and the free bytes then.
         self._turn = self._added = self._free = 0
-        self.after = Position()  # the position in the source after the deferred commands
+        # The position in the source after the deferred commands.
+        self.after = Position() if start is None else Position(row=start.row)
         self.look_at = 0.0  # when to refresh the topology again
-
-    def begin_at(self, row: int, *, batched: bool) -> None:
-        """Set the row of the source at which the load starts. Call it before ``attach()``.
-
-        ``batched`` is whether commands are sent in transactions that set a marker.
-        """
-        self.after = Position(row=row)
-        self.batched, self.resumable = batched, True
-        self._make_lanes([self.server] * self._options.connections)
 
     def _make_lanes(self, servers: Sequence[Server]) -> None:
         self._window_bytes = max(WINDOW_BYTES // len(servers), MIN_WINDOW_BYTES)

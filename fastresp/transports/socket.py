@@ -24,6 +24,7 @@ from .lanes import Lanes
 from .nodes import Nodes, close_all_late
 from .resend import Resending
 from .retries import REPEATS, Retries
+from .window import ResumePoint
 
 __all__ = ["SocketTransport", "connecting"]
 
@@ -40,6 +41,9 @@ class SocketTransport(Transport):
         server: the parsed server of ``options``; None to parse it here.
         policy: how to handle error replies; by default they are only reported.
         resending: which temporarily refused commands to resend.
+        transactions: whether the commands may contain MULTI and EXEC.
+        start: where a load with a checkpoint starts; None if the load has no checkpoint.
+        in_event_loop: whether an event loop runs the transport.
     """
 
     def __init__(
@@ -49,12 +53,18 @@ class SocketTransport(Transport):
         server: Server | None = None,
         policy: ErrorPolicy | None = None,
         resending: Resending | None = None,
+        transactions: bool = False,
+        start: ResumePoint | None = None,
+        in_event_loop: bool = False,
     ) -> None:
         super().__init__(server or options.server)
+        self.in_event_loop = in_event_loop
+        self._transactions = transactions
         self._nodes: Nodes | None = None
         self.numbers: list[int] = []  # the CLIENT ID of each lane's connection, for a checkpoint
         self.options = options
-        self.lanes: Lanes = Lanes(self.server, policy or ErrorPolicy("collect"), options, resending)
+        policy = policy or ErrorPolicy("collect")
+        self.lanes: Lanes = Lanes(self.server, policy, options, resending, start)
 
     @property
     def report(self) -> Report:
@@ -95,7 +105,7 @@ class SocketTransport(Transport):
             self.retries = Retries(
                 options.timeout,
                 REPEATS[retry],
-                transactions=self.transactions,
+                transactions=self._transactions,
                 cluster=topology is not None,
                 waits=not self.lanes.resumable,
             )

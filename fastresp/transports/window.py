@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import bisect
 from collections import deque
-from typing import NamedTuple
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from ..encode.row_key import RowKeys, words_of
+from ..outcome.report import Report
 from ..resp.buffer import Chunk
 
-__all__ = ["WINDOW_BYTES", "WINDOW_COMMANDS", "Position", "Sending", "Window"]
+__all__ = ["WINDOW_BYTES", "WINDOW_COMMANDS", "Position", "ResumePoint", "Sending", "Window"]
 
 # Maximum bytes in flight. The buffers between two processes on one machine hold 0.4 MB (unix) to
 # 6 MB (TCP); a network of 10 Gbit/s and 5 ms holds 6 MB.
@@ -29,6 +32,32 @@ class Position(NamedTuple):
     row: int = 0  # rows encoded so far
     first_row: int = 0  # the first row of the current Writer
     of_writer: int = 0  # commands encoded by the current Writer
+
+
+@dataclass(frozen=True)
+class ResumePoint:
+    """Where a load with a checkpoint starts.
+
+    Attributes:
+        row: the first source row to load.
+        failed: number of commands that failed in earlier loads of the checkpoint.
+        errors_unknown: (start, stop) of the rows that may have run in earlier loads, but whose
+            errors are unknown; None if there are no such rows.
+        batched: whether commands are sent in transactions that advance the checkpoint.
+        stays: returns whether a reject of earlier loads, which is passed as a dict, stays in the
+            rejects file; None if there were no earlier loads.
+    """
+
+    row: int
+    failed: int
+    errors_unknown: tuple[int, int] | None
+    batched: bool
+    stays: Callable[[dict[str, Any]], bool] | None
+
+    def note_in(self, report: Report) -> None:
+        """Store the progress of earlier loads in the report of this load."""
+        report.resumed_at, report.failed_before = self.row, self.failed
+        report.errors_unknown = self.errors_unknown
 
 
 class Sending:

@@ -120,7 +120,7 @@ def test_a_script_detects_another_owner(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The lease is not renewed, since a renewal could detect the other owner first."""
-    monkeypatch.setattr(resuming, "NOTED_S", math.inf)
+    monkeypatch.setattr(resuming, "RECORDED_S", math.inf)
     monkeypatch.setattr(resuming, "RENEWED_S", math.inf)
     options: dict[str, Any] = {
         "server": url, "checkpoint": NAME, "source_id": "numbers", "connections": connections,
@@ -271,7 +271,7 @@ def test_resumes_over_several_connections(
     insert_singly: Insert, client: redis.Redis, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Even after all markers were set to the same row."""
-    monkeypatch.setattr(resuming, "LEVELLED_S", 0.0)
+    monkeypatch.setattr(resuming, "DRAINED_S", 0.0)
     options: dict[str, Any] = {
         "server": url, "checkpoint": NAME, "source_id": "numbers", "connections": 3,
         "resume": True,

@@ -99,7 +99,7 @@ def test_all_markers_are_set_periodically(
     template: str,
 ) -> None:
     """A resumed load doesn't restart at the first row, even if some slots have no keys."""
-    monkeypatch.setattr(resuming, "LEVELLED_S", 0.0)
+    monkeypatch.setattr(resuming, "DRAINED_S", 0.0)
     options: dict[str, Any] = {
         "server": cluster.url, "checkpoint": NAME, "source_id": "numbers", "resume": True,
     }  # fmt: skip

@@ -94,7 +94,7 @@ def one(server: LocalServer, client: redis.Redis) -> Place:
 @pytest.fixture
 def short_lease(monkeypatch: pytest.MonkeyPatch) -> int:
     for module, name in (
-        (fastresp.load.checkpoint.description, "LEASE_S"), (fastresp.load.resuming, "NOTED_S"),
+        (fastresp.load.checkpoint.description, "LEASE_S"), (fastresp.load.resuming, "RECORDED_S"),
         (fastresp.load.resuming, "RENEWED_S"), (fastresp.sink.task, "LOOK_S"),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, getattr(module, name))

@@ -40,7 +40,7 @@ def batch(count: int, first: int = 0) -> pa.RecordBatch:
 def hurry(lease: int) -> None:
     """Set the lease in seconds, and renew and check it often."""
     fastresp.load.checkpoint.description.LEASE_S = lease
-    fastresp.load.resuming.NOTED_S = fastresp.load.resuming.RENEWED_S = 0.1
+    fastresp.load.resuming.RECORDED_S = fastresp.load.resuming.RENEWED_S = 0.1
     fastresp.sink.task.LOOK_S = 0.05
 
 

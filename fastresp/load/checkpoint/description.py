@@ -35,13 +35,16 @@ class Description:
         server: the server of the load.
         name: name of the checkpoint.
         timeout: seconds to connect, and to wait for each reply.
+        failed: returns the number of failed commands of this load and of earlier loads.
 
     Raises:
         CheckpointError: the name is empty, longer than 200 characters, or contains characters other
             than letters, digits, and ``-_.:``.
     """
 
-    def __init__(self, server: Server, name: str, timeout: float | None) -> None:
+    def __init__(
+        self, server: Server, name: str, timeout: float | None, failed: Callable[[], int] = int
+    ) -> None:
         check_name(name, "checkpoint")
         self.name = name
         self._server = server
@@ -57,8 +60,7 @@ class Description:
         self.fenced = False
         # Whether the checkpoint is new, and nothing was sent yet.
         self._unused = False
-        # Returns the number of failed commands of this load and of earlier loads.
-        self.failed: Callable[[], int] = int
+        self.failed = failed
 
     def _connect(self) -> Links:
         return Links(self._server, self._timeout, self._hash, name_of(self.name))

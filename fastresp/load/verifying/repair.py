@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from ...outcome.report import Report
 from ...server.options import Options
-from ...server.settings import Server, ServerLike
+from ...server.settings import ServerLike
 from ...sources.chunks import Chunks
 from ...transports.driver import Steps
-from ...transports.error_policy import ErrorPolicy
-from ...transports.resend import Resending
 from ...transports.socket import SocketTransport
 from ..mass_insert import loading
 from .kept import Candidate
@@ -63,12 +62,5 @@ def repairing(
     """
     commands = [command for each in differing if (command := each.repairing()) is not None]
     options = Options(server=server, on_error="collect", timeout=timeout)
-
-    def choose(
-        options: Options, server: Server, policy: ErrorPolicy, resending: Resending | None
-    ) -> SocketTransport:
-        transport = SocketTransport(options, server=server, policy=policy, resending=resending)
-        transport.in_event_loop = in_event_loop
-        return transport
-
+    choose = partial(SocketTransport, in_event_loop=in_event_loop)
     return loading(Chunks(commands, None, options), choose)

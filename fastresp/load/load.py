@@ -1,0 +1,401 @@
+"""A load: source, encoder, transport, and the features that observe or delay it.
+
+Features (the checkpoint, search indexes, progress, metrics, spans) implement hooks. A ``Load``
+calls the hooks, and knows no feature by name.
+"""
+
+from __future__ import annotations
+
+import time
+from asyncio import CancelledError
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypeAlias
+
+from ..encode.row_key import RowKeys
+from ..encode.script import resending_of
+from ..outcome.report import Report
+from ..resp.buffer import Chunk
+from ..server.forks import is_own, on_fork
+from ..server.options import FSYNC, Options
+from ..server.preflight import RESTORE, Requirements, commands_over_any_keys
+from ..server.settings import as_server
+from ..sources.chunks import Chunks
+from ..sources.pushed import Pushed
+from ..sources.source import place_of
+from ..transports.base import Transport, add_report
+from ..transports.connection import LostConnection
+from ..transports.driver import Blocking, Pull, Step, Steps, next_chunk, open_source, run, wrap
+from ..transports.error_policy import ErrorPolicy
+from ..transports.locating import locating
+from ..transports.window import ResumePoint
+from .command_names import check_connection_state, check_spread, command_names
+
+__all__ = ["Choose", "Feature", "Load"]
+
+# Returns the transport of a load, from the arguments of SocketTransport; see choose().
+Choose: TypeAlias = Callable[..., Transport]
+
+
+class Feature:
+    """Observes or delays a load. Each hook does nothing by default.
+
+    Hooks that return ``Steps`` are cores, and may wait. An exception in a hook ends the load.
+
+    Attributes:
+        every_s: minimum seconds between calls of ``look()``. A source that blocks, or redis-cli,
+            may delay the calls. By default, ``look()`` is never called.
+    """
+
+    every_s = float("inf")
+
+    def begin(self, load: Load) -> None:
+        """Start, before the source is opened."""
+
+    def opening(self, load: Load) -> Steps[Report | None]:
+        """Prepare before the source is opened; return a report if there is nothing to load."""
+        yield from ()
+        return None
+
+    def connected(self, load: Load) -> Steps[None]:
+        """Prepare after the connections were opened, and before anything is sent."""
+        yield from ()
+
+    def admits(self) -> bool:
+        """Return whether commands may be sent now, while an async source pauses."""
+        return True
+
+    def sending(self, load: Load, chunk: Chunk) -> Steps[None]:
+        """Delay a chunk, if necessary."""
+        yield from ()
+
+    def sent(self, load: Load) -> Steps[None]:
+        """React to a chunk that was passed to the transport."""
+        yield from self.idle(load)
+
+    def idle(self, load: Load) -> Steps[None]:
+        """Do what is due while the load waits for something other than its connections."""
+        yield from ()
+
+    def finishing(self, load: Load) -> Steps[None]:
+        """Finish, after all commands were answered and the connections closed."""
+        yield from ()
+
+    def look(self, load: Load) -> Callable[[], object] | None:
+        """Observe the load; return a callable for work that may block, or None."""
+
+    def ended(self, load: Load) -> Steps[None]:
+        """Release everything. ``load.error`` is the exception that ended the load, or None."""
+        yield from ()
+
+
+class Load:
+    """One load, from opening the source to the final report.
+
+    Args:
+        chunks: the source; closed at the end.
+        choose: returns the transport.
+        features: called in this order.
+
+    Attributes:
+        transport: the transport; None before it is chosen.
+        error: the exception that ended the load; set only while features handle the end.
+        over: whether the load has ended.
+        start: where the load starts; see ``resume_at()``.
+    """
+
+    def __init__(self, chunks: Chunks, choose: Choose, features: Sequence[Feature] = ()) -> None:
+        self.chunks = chunks
+        self.options: Options = chunks.options
+        self.transport: Transport | None = None
+        self.error: BaseException | None = None
+        self.over = False
+        self.start: ResumePoint | None = None
+        self.row: Callable[[], int | None] = lambda: None
+        self._choose = choose
+        self._features = features
+        self._begun: list[tuple[Feature, float]] = []  # each with the time of its last look()
+        self._report: Report | None = None
+        on_fork(self)
+
+    # For features.
+
+    @property
+    def report(self) -> Report:
+        """The live report; at the end, the final report."""
+        if self._report is None and self.transport is not None:
+            return self.transport.report
+        return self._report or Report("")
+
+    def resume_at(self, start: ResumePoint, row: Callable[[], int | None]) -> None:
+        """Set where the load starts, and a function that returns how many leading rows have run.
+
+        Call it in ``opening()``. The function returns None while this is unknown.
+        """
+        self.start, self.row = start, row
+
+    def idle(self) -> Steps[None]:
+        """Call ``idle()`` of each feature."""
+        for feature in self._features:
+            yield from feature.idle(self)
+
+    def drain(self) -> Steps[None]:
+        """Wait until every sent command is answered."""
+        assert self.transport is not None
+        yield from self._resend_refused(end=True)
+        yield from self.transport.finishing()
+
+    def flush(self) -> Steps[bool]:
+        """Send all rows that were read, and wait until every command is answered.
+
+        Return False if the load was stopped.
+        """
+        assert self.transport is not None
+        for chunk in self.chunks.drain():
+            yield from self.transport.writing(chunk)
+        yield from self.drain()
+        return not (self.transport.live_report.stopped or self.chunks.refused)
+
+    # The core; see ``driver``.
+
+    def core(self) -> Steps[Report]:
+        """Run the load: yield each operation that the driver must run or wait for."""
+        observed = any(feature.every_s < float("inf") for feature in self._features)
+        return wrap(self._run(), self._end, self._waiting if observed else None)
+
+    def _run(self) -> Steps[Report]:
+        options, data = self.options, self.chunks.data
+        keys = RowKeys(self.chunks.template)
+        policy = ErrorPolicy(
+            options.on_error, options.max_errors, options.rejects, place_of(data), keys
+        )
+        with closing(self.chunks):
+            for feature in self._features:
+                feature.begin(self)
+                self._begun.append((feature, time.monotonic()))
+            finished = yield from self._open_source()
+            if finished is not None:
+                return policy.checked(finished)
+            if self.start is not None:
+                policy.resume(self.start.stays)
+            with policy:
+                transport = self.transport = self._transport(policy)
+                yield from self._connect(transport)
+                try:
+                    yield from self._send(transport)
+                    yield from transport.closing()
+                    for feature in self._features:
+                        yield from feature.finishing(self)
+                except BaseException as error:
+                    yield from transport.ending_after(
+                        error, self.chunks.unsent, self._resend_rest, partial(self._locate, error)
+                    )
+                    raise
+                finally:
+                    self._count_skipped(transport.report)
+                yield from self._locate()
+            report = transport.report
+            if self.chunks.writer.skipped and not report.stopped:
+                rows = self.chunks.writer.rows - self.chunks.start_row
+                report.rows = max(report.rows, rows)
+            return policy.checked(report)
+
+    def _open_source(self) -> Steps[Report | None]:
+        """Open the source; return a report if there is nothing to load."""
+        chunks = self.chunks
+        try:
+            # In a thread: this may read a whole RESP file.
+            check = partial(check_spread, chunks.data, chunks.template, self.options.connections)
+            yield Pull(check, chunks.blocks)
+            for feature in self._features:
+                finished = yield from feature.opening(self)
+                if finished is not None:
+                    return finished
+            yield from open_source(chunks)
+        except CancelledError as cancellation:
+            nothing = Report("socket")
+            add_report(cancellation, nothing, str(nothing))
+            raise
+        except Exception as error:
+            yield from locating(chunks.data, [error])
+            raise
+        return None
+
+    def _transport(self, policy: ErrorPolicy) -> Transport:
+        options, template = self.options, self.chunks.template
+        needs = Requirements.of(
+            template,
+            nodes=True,
+            fsync=options.durability == FSYNC,
+            import_source=options.import_source,
+            indexes=template is not None,
+        )
+        if options.mode == "merge":
+            needs = replace(needs, optional_commands=partial(commands_over_any_keys, template))
+        elif options.mode == "serialize":
+            needs = replace(needs, encoding_limits=True, commands=(*needs.commands, RESTORE))
+        server = as_server(options.server, needs)
+        names = command_names(self.chunks.data, template) if template is not None else ("",)
+        return self._choose(
+            options,
+            server=server,
+            policy=policy,
+            resending=resending_of(template),
+            transactions=not names or "MULTI" in names,
+            start=self.start,
+        )
+
+    def _connect(self, transport: Transport) -> Steps[None]:
+        chunks = self.chunks
+        yield from transport.opening()
+        try:
+            check_connection_state(chunks.data, chunks.template, self.options, transport.answers)
+            chunks.configure_for(transport.answers)
+            for feature in self._features:
+                yield from feature.connected(self)
+        except BaseException:
+            transport.kill()
+            raise
+
+    def _send(self, transport: Transport) -> Steps[None]:
+        """Send chunk after chunk until the source ends or the load is stopped."""
+        chunks = self.chunks
+        if isinstance(chunks.data, Pushed):
+            chunks.data.call(while_empty=self._pump, while_full=lambda: run(self.idle()))
+        sender = None if transport.lanes is None else _Sender(self._features, transport.lanes)
+        while not transport.live_report.stopped:
+            try:
+                chunk = yield from next_chunk(chunks, sender)
+            except LostConnection:  # noticed while waiting for an async source
+                raise (yield from transport.explain_loss()) from None
+            if chunk is None and chunks.blocked:
+                yield from transport.wait_for_room()
+                yield from self._resend_refused()
+                continue
+            if chunk is not None:
+                for feature in self._features:
+                    yield from feature.sending(self, chunk)
+                yield from transport.writing(chunk)
+            yield from self._resend_refused(end=chunk is None)
+            if chunk is None:
+                break
+            self._count_skipped(transport.live_report)
+            for feature in self._features:
+                yield from feature.sent(self)
+
+    def _resend_refused(self, *, end: bool = False) -> Steps[None]:
+        """Resend commands that a node refused, or that a lost node left unanswered.
+
+        Ready chunks that were routed to the old nodes are sent with the resent commands, so that no
+        command overtakes an earlier command of the same key.
+
+        Args:
+            end: whether to continue until every command is answered.
+        """
+        transport, chunks = self.transport, self.chunks
+        if transport is None or transport.retries is None or transport.lanes is None:
+            return
+        lanes = transport.lanes
+        if end:
+            yield from transport.draining()
+        while (lanes.unsettled if end else lanes.due) and not transport.live_report.stopped:
+            if (yield from transport.refresh_topology()):
+                chunks.remap(transport.reroute(chunks.drain()))
+            if end or lanes.asking:
+                yield from transport.draining()
+            yield from self.idle()
+
+    def _resend_rest(self) -> Steps[None]:
+        """After an exception of the source, wait until every sent command is answered."""
+        self.chunks.forget()
+        yield from self._resend_refused(end=True)
+
+    def _locate(self, error: BaseException | None = None) -> Steps[None]:
+        """Find the file and line of the rows that failed."""
+        errors = [*self.report.errors, *([] if error is None else [error])]
+        yield from locating(self.chunks.data, errors)
+
+    def _count_skipped(self, report: Report) -> None:
+        report.skipped = self.chunks.writer.skipped
+        report.nulls_skipped = self.chunks.writer.nulls_skipped
+
+    def _pump(self) -> None:
+        """Send, receive replies, and call ``idle()`` of the features while a Pushed source pauses.
+
+        An exception is raised again when the load continues. Raised here, it would pass through
+        Arrow, which changes its type.
+        """
+        assert self.transport is not None and self.transport.lanes is not None
+        try:
+            self.transport.lanes.pump()
+            run(self.idle())
+        except Exception:
+            pass
+
+    # Features that observe the load at intervals, and the end.
+
+    def _waiting(self, step: Step) -> Steps[Any]:
+        """Call the features whose interval has passed, then wait."""
+        for work in self._due():
+            yield Blocking(work)
+        return (yield self._observed(step))
+
+    def _due(self) -> Iterator[Callable[[], object]]:
+        """Call the features whose interval has passed; yield their work that may block."""
+        now = time.monotonic()
+        for number, (feature, last) in enumerate(self._begun):
+            if now >= last + feature.every_s and is_own(self):
+                self._begun[number] = feature, now
+                work = feature.look(self)
+                if work is not None:
+                    yield work
+
+    def _observed(self, step: Step) -> Step:
+        """Return ``step``, changed to also call the features while an async source pauses."""
+        if not isinstance(step, Pull) or step.meanwhile is None:
+            return step
+        meanwhile = step.meanwhile
+
+        def both() -> bool:
+            for work in self._due():
+                work()
+            return meanwhile()
+
+        return step._replace(meanwhile=both)
+
+    def _end(self, error: BaseException | None, report: Report | None) -> Steps[None]:
+        """Call ``ended()`` of each feature, even if another one raises an exception."""
+        found = getattr(error, "report", report)
+        if isinstance(found, Report) and (error is None or self.transport is not None):
+            self._report = found
+        self.error, self.over = error, True
+        try:
+            for feature, _ in self._begun:
+                if is_own(self):
+                    try:
+                        yield from feature.ended(self)
+                    except BaseException as second:
+                        self.error = second
+            if self.error is not error and self.error is not None:
+                raise self.error
+        finally:
+            self.error = error = None
+
+
+class _Sender:
+    """The connections of a load that accept chunks only while all features admit commands."""
+
+    def __init__(self, features: Iterable[Feature], lanes: Any) -> None:
+        self._features, self._lanes = features, lanes
+        self.add, self.pump = lanes.add, lanes.pump
+
+    @property
+    def has_room(self) -> bool:
+        return self._lanes.has_room and all(feature.admits() for feature in self._features)
+
+    @property
+    def report(self) -> Report:
+        report: Report = self._lanes.report
+        return report
