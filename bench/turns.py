@@ -15,7 +15,8 @@ from typing import Any, TypeAlias
 
 import psutil
 from pages.data import Results
-from pages.goals import GOALS, judge
+from pages.goal import judge
+from pages.goals import GOALS
 from results import Result, save
 from rich.console import Console
 from rich.table import Table

@@ -12,7 +12,7 @@ import zipfile
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, suppress
-from functools import partial
+from functools import cache, partial
 from importlib.abc import Loader
 from importlib.util import spec_from_file_location
 from pathlib import Path
@@ -34,6 +34,9 @@ from server_programs import WHEEL_SERVERS, located, need
 
 import fastresp
 from fastresp.server.local_server import LocalServer
+
+# redis-py parses its package's metadata for each connection, which takes 0.4 ms.
+redis.utils.get_lib_version = cache(redis.utils.get_lib_version)
 
 # What an example takes is a matter of the machine.
 hypothesis.settings.register_profile("patient", deadline=None)

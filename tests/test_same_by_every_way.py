@@ -46,8 +46,8 @@ def fault(
     return None
 
 
-# By default a sixth of the ways loads each data set, so that each way loads each sixth data set.
-SHARE = 6
+# By default a tenth of the ways loads each data set, so that each way loads each tenth data set.
+SHARE = 10
 ALL = slice(None)
 CASES = [
     pytest.param(data, slice(number % SHARE, None, SHARE), id=data.name)

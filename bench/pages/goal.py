@@ -1,14 +1,17 @@
-"""A figure to reach."""
+"""Figures to reach, what was measured for each, and a verdict."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from .data import Results
-from .measures import Measured
+from results import Result
 
-__all__ = ["Goal", "amount"]
+from .data import Cell, NotMeasured, Results
+from .measures import Measured
+from .tables import Column, ranged
+
+__all__ = ["MARKS", "Goal", "Verdict", "amount", "beside", "judge"]
 
 
 @dataclass(frozen=True)
@@ -18,7 +21,6 @@ class Goal:
     Attributes:
         area: what it belongs to, such as ``"Encode"``.
         what: what the figure is.
-        file: the name of the results it is computed from.
         measure: computes it from results.
         bound: the least value that reaches the goal, or with ``at_most`` the greatest; None for a
             figure that is shown without a verdict.
@@ -27,7 +29,6 @@ class Goal:
 
     area: str
     what: str
-    file: str
     measure: Callable[[Results], Measured]
     bound: float | None
     unit: str = "x"
@@ -51,3 +52,61 @@ def amount(number: float, unit: str) -> str:
 
 def _unit(unit: str) -> str:
     return unit if unit == "x" else f" {unit}"
+
+
+# How the cells of verdicts are marked.
+MARKS = {"reached": "reached", "missed": "missed", "not measured": "open", "no goal": ""}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A goal, judged: ``word`` is ``"reached"``, ``"missed"`` or ``"not measured"``.
+
+    For a measured figure without a bound it is ``"no goal"``.
+    """
+
+    goal: Goal
+    word: str
+    measured: Measured | None = None
+    reason: str = ""
+
+
+def judge(goal: Goal, results: Results) -> Verdict:
+    """Judge a goal: by the median, and for memory by the greatest value."""
+    try:
+        measured = goal.measure(results)
+    except NotMeasured as error:
+        return Verdict(goal, "not measured", reason=str(error))
+    if 1 < measured.operations < goal.operations:
+        reason = f"measured with {measured.operations:,} operations, needs {goal.operations:,}"
+        return Verdict(goal, "not measured", reason=reason)
+    if goal.bound is None:
+        return Verdict(goal, "no goal", measured)
+    figure = measured.figure
+    good = figure <= goal.bound if goal.at_most else figure >= goal.bound
+    return Verdict(goal, "reached" if good else "missed", measured)
+
+
+def beside(heading: str, goals: Mapping[str, Goal]) -> Callable[[Results], Column]:
+    """Return a column of what is measured for the goals of some rows.
+
+    Args:
+        heading: what the figures are.
+        goals: by the name of their row; other rows have an empty cell.
+    """
+
+    def column(results: Results) -> Column:
+        def cell(row: Result) -> Cell:
+            goal = goals.get(row.row)
+            if goal is None:
+                return Cell("-")
+            try:
+                figures = ranged(goal.measure(results), lambda each: amount(each, goal.unit))
+            except NotMeasured:
+                return Cell("-")
+            mark = MARKS[judge(goal, results).word]
+            return Cell(f"{figures}, goal {goal.wanted}", mark)
+
+        return Column(heading, cell)
+
+    return column

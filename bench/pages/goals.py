@@ -1,107 +1,56 @@
-"""The project's goals, what was measured for each, and a verdict."""
+"""The project's goals: what is measured, and the bound of each."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from .data import NotMeasured, Results
 from .goal import Goal
-from .goals_of_loads import CHECKPOINTS, ENGINES, VERIFIED, scale_goals
 from .measures import (
-    Measured,
+    beyond_engine,
     by_rdb_file,
     by_server_cpu,
     client_cpu,
+    cost_of_more,
+    cpu_ratio,
     faster,
+    growth,
     longer,
     megabytes,
+    more_time,
     nanoseconds,
     of_server_cpu,
     peak,
+    rate,
+    whole_cluster,
 )
 
-__all__ = ["GOALS", "HELD", "MARKS", "Goal", "Verdict", "judge"]
+__all__ = ["CHECKPOINTS", "ENGINES", "GOALS", "HELD", "SLOTS", "VERIFIED"]
 
-# How the cells of verdicts are marked.
-MARKS = {"reached": "reached", "missed": "missed", "not measured": "open", "no goal": ""}
+READY = "against the ready-made file"
+PARQUET = "Parquet, 5,000,000 rows of 10 columns"
+MILLION = 1_000_000
 
+ENCODE = [
+    Goal(
+        "Encode",
+        f"{kind}, rows of tuples, against {name}",
+        faster("encode", f"{kind} fastresp rows", f"{kind} {row}"),
+        bound,
+    )
+    for kind in ("SET", "LPUSH")
+    for row, name, bound in (
+        ("substitution %", "`%`", 9),
+        ("format, named fields", "`str.format` with named fields", 30),
+        ("hiredis.pack_command", "`hiredis.pack_command`", 12),
+    )
+]
 
-@dataclass(frozen=True)
-class Verdict:
-    """A goal, judged: ``word`` is ``"reached"``, ``"missed"`` or ``"not measured"``.
-
-    For a measured figure without a bound it is ``"no goal"``.
-    """
-
-    goal: Goal
-    word: str
-    measured: Measured | None = None
-    reason: str = ""
-
-
-def judge(goal: Goal, results: Results) -> Verdict:
-    """Judge a goal: by the median, and for memory by the greatest value."""
-    try:
-        measured = goal.measure(results)
-    except NotMeasured as error:
-        return Verdict(goal, "not measured", reason=str(error))
-    if 1 < measured.operations < goal.operations:
-        reason = f"measured with {measured.operations:,} operations, needs {goal.operations:,}"
-        return Verdict(goal, "not measured", reason=reason)
-    if goal.bound is None:
-        return Verdict(goal, "no goal", measured)
-    figure = measured.figure
-    good = figure <= goal.bound if goal.at_most else figure >= goal.bound
-    return Verdict(goal, "reached" if good else "missed", measured)
-
-
-FILE = "the ready-made file"
-_PARQUET = "Parquet, 5,000,000 rows of 10 columns"
-
-
-def encode_goals() -> list[Goal]:
-    named = {
-        "substitution %": ("`%`", 9),
-        "format, named fields": ("`str.format` with named fields", 30),
-        "hiredis.pack_command": ("`hiredis.pack_command`", 12),
-    }
-    return [
-        Goal(
-            "Encode",
-            f"{kind}, rows of tuples, against {name}",
-            "encode",
-            faster("encode", f"{kind} fastresp rows", f"{kind} {row}"),
-            bound,
-        )
-        for kind in ("SET", "LPUSH")
-        for row, (name, bound) in named.items()
-    ]
-
-
-def push_goals() -> list[Goal]:
-    goals = []
-    for file, over in (("push", "unix socket"), ("push-tcp", "TCP")):
-        for kind in ("SET", "LPUSH"):
-            area, ready = f"Push, {over}", f"{kind} no generation"
-            bounds = {"socket": 1.0}
-            if file == "push":
-                bounds = {"redis-cli": 0.97, "socket": 1.2 if kind == "LPUSH" else 1.0}
-            for transport, bound in bounds.items():
-                rate = faster(file, f"{kind} fastresp {transport}", ready)
-                what = f"{kind}, `mass_insert` through {transport}, against {FILE}"
-                goals.append(Goal(area, what, file, rate, bound))
-            socket = f"{kind} fastresp socket"
-            what = f"{kind}, wall time / server CPU time over the socket"
-            goals.append(Goal(area, what, file, by_server_cpu(file, socket), 1.03, at_most=True))
-            if file == "push-tcp":
-                what = f"{kind}, client CPU time with encoding, against redis-cli's alone"
-                cpu = client_cpu(file, socket, ready)
-                goals.append(Goal(area, what, file, cpu, 0.6, at_most=True))
-    return goals
-
-
-def columns_goals() -> list[Goal]:
-    wanted = (
+COLUMNS = [
+    Goal(
+        "Arrow columns",
+        f"{kind}, against {name}",
+        faster("columns", f"{kind} fastresp columns", f"{kind} {row}"),
+        bound,
+    )
+    for kind, row, name, bound in (
         ("strings", "substitution %", "`%`", 18),
         ("strings", "hiredis.pack_command", "`hiredis.pack_command`", 28),
         ("strings", "memcpy", "`memcpy` of the same bytes between two large buffers", 1),
@@ -109,229 +58,318 @@ def columns_goals() -> list[Goal]:
         ("floats", "substitution %", "`%`", 8),
         ("embedding", "redis-py pack_commands", "redis-py's packer", 20),
     )
-    return [
-        Goal(
-            "Arrow columns",
-            f"{kind}, against {name}",
-            "columns",
-            faster("columns", f"{kind} fastresp columns", f"{kind} {row}"),
-            bound,
-        )
-        for kind, row, name, bound in wanted
-    ]
+]
 
 
-def past_goals() -> list[Goal]:
-    area = "Past the ready-made file"
-    bounds = {"LPUSH": 2.2, "RPUSH": 2.2, "SADD": 1.25, "SET": 1.15}
+def push(over: str, file: str, kind: str, bounds: dict[str, float]) -> list[Goal]:
+    """Return the goals of whole loads by transport, and of what they cost the server."""
+    area, socket, ready = f"Push, {over}", f"{kind} fastresp socket", f"{kind} no generation"
     rates = [
         Goal(
             area,
-            f"{kind}, merged, from {source}, against {FILE}",
-            "past",
-            faster("past", f"{kind} fastresp merged, {source}", f"{kind} no generation"),
+            f"{kind}, `mass_insert` through {transport}, {READY}",
+            faster(file, f"{kind} fastresp {transport}", ready),
             bound,
         )
-        for kind, bound in bounds.items()
-        for source in ("rows", "columns")
+        for transport, bound in bounds.items()
     ]
-    whole = {
-        "hashes of 10": ("200,000 hashes of 10 fields", 1.8),
-        "hashes of 30": ("200,000 hashes of 30 fields", 3.0),
-        "SADD": ("one set of 1,000,000", 4.0),
-        "ZADD": ("one sorted set of 1,000,000", 4.0),
-        "HSET": ("one hash of 1,000,000", 3.0),
-    }
-    rates += [
+    what = f"{kind}, wall time / server CPU time over the socket"
+    return [*rates, Goal(area, what, by_server_cpu(file, socket), 1.03, at_most=True)]
+
+
+def push_goals() -> list[Goal]:
+    goals = push("unix socket", "push", "SET", {"redis-cli": 0.97, "socket": 1.0})
+    goals += push("unix socket", "push", "LPUSH", {"redis-cli": 0.97, "socket": 1.2})
+    for kind in ("SET", "LPUSH"):
+        goals += push("TCP", "push-tcp", kind, {"socket": 1.0})
+        what = f"{kind}, client CPU time with encoding, against redis-cli's alone"
+        cpu = client_cpu("push-tcp", f"{kind} fastresp socket", f"{kind} no generation")
+        goals.append(Goal("Push, TCP", what, cpu, 0.6, at_most=True))
+    return goals
+
+
+PAST = "Past the ready-made file"
+MERGED = {"LPUSH": 2.2, "RPUSH": 2.2, "SADD": 1.25, "SET": 1.15}
+SERIALISED = {
+    "hashes of 10": ("200,000 hashes of 10 fields", 1.8),
+    "hashes of 30": ("200,000 hashes of 30 fields", 3.0),
+    "SADD": ("one set of 1,000,000", 4.0),
+    "ZADD": ("one sorted set of 1,000,000", 4.0),
+    "HSET": ("one hash of 1,000,000", 3.0),
+}
+LOADS = [
+    *((kind, kind, "merged", source, bound) for kind, bound in MERGED.items()
+      for source in ("rows", "columns")),
+    *((kind, what, "serialised", "columns", bound) for kind, (what, bound) in SERIALISED.items()),
+]  # fmt: skip
+PAST_GOALS = [
+    *(
         Goal(
-            area,
-            f"{what}, serialised, from columns, against {FILE}",
-            "past",
-            faster("past", f"{kind} fastresp serialised, columns", f"{kind} no generation"),
+            PAST,
+            f"{what}, {mode}, from {source}, {READY}",
+            faster("past", f"{kind} fastresp {mode}, {source}", f"{kind} no generation"),
             bound,
         )
-        for kind, (what, bound) in whole.items()
-    ]
-    cpu = [
+        for kind, what, mode, source, bound in LOADS
+    ),
+    *(
         Goal(
-            area,
-            f"{kind}, merged, from columns, client CPU time / server CPU time",
-            "past",
-            of_server_cpu("past", f"{kind} fastresp merged, columns"),
+            PAST,
+            f"{what}, {mode}, from columns, client CPU time / server CPU time",
+            of_server_cpu("past", f"{kind} fastresp {mode}, columns"),
             1.0,
             at_most=True,
         )
-        for kind in bounds
-    ]
-    cpu += [
+        for kind, what, mode, source, _ in LOADS
+        if source == "columns"
+    ),
+    *(
         Goal(
-            area,
-            f"{what}, serialised, from columns, client CPU time / server CPU time",
-            "past",
-            of_server_cpu("past", f"{kind} fastresp serialised, columns"),
-            1.0,
-            at_most=True,
-        )
-        for kind, (what, _) in whole.items()
-    ]
-    late = [
-        Goal(
-            area,
+            PAST,
             f"{kind}, PING's 99th percentile during a merged load / during single commands",
-            "stall",
             longer("stall", "stall", f"{kind} merge", f"{kind} commands"),
             2.0,
             at_most=True,
         )
         for kind in ("RPUSH", "SADD", "HSET", "SET")
-    ]
-    return rates + cpu + late
+    ),
+]
 
-
-def rdb_goals() -> list[Goal]:
-    area = "RDB file"
-    peaks = peak("rdb", "written", "peak_bytes")
-    ratio = "written and read at start, against `fastresp load` into a running server"
-    return [
-        Goal(area, f"{_PARQUET}, written", "rdb", megabytes, 200, "MB/s", operations=5_000_000),
-        Goal(area, f"{_PARQUET}, peak memory", "rdb", peaks, 256, "MiB", True, 5_000_000),
-        Goal(area, f"{_PARQUET}, {ratio}", "rdb", by_rdb_file, 2, operations=5_000_000),
-    ]
-
-
-def lists_goals() -> list[Goal]:
-    # The goals are for batches of 1,000, against a C client that waits for each; ten in flight are
-    # compared with ten in flight, and have no goal.
-    wanted: tuple[tuple[str, str, str, float | None], ...] = (
-        ("pop", "pop", "C lrange 100", 3.0),
-        ("pop", "pop", "C lrange 1000", 1.1),
-        ("pop", "pop 10000", "C lrange 10x1000", None),
-        ("pop", "pop_arrow", "C lrange 1000", 1.25),
-        ("pop", "pop_arrow 10000", "C lrange 10x1000", None),
-        ("push", "push", "C lpush-pipeline", 2.5),
-    )
-    names = {
-        "pop": "pop, one request of 1,000 at a time",
-        "pop 10000": "pop, ten requests of 1,000 in flight",
-        "pop_arrow": "pop_arrow, one request of 1,000 at a time",
-        "pop_arrow 10000": "pop_arrow, ten requests of 1,000 in flight",
-        "push": "push",
-        "C lrange 100": "LRANGE and LTRIM of 100 in C",
-        "C lrange 1000": "LRANGE and LTRIM of 1,000 in C",
-        "C lrange 10x1000": "LRANGE and LTRIM of 1,000 in C, ten in flight",
-        "C lpush-pipeline": "LPUSH in C, 1,000 in a pipeline",
-    }
-    return [
-        Goal(
-            "Lists",
-            f"{names[ours]}, against {names[other]}",
-            "lists",
-            faster("lists", f"{kind} fastresp {ours}", f"{kind} {other}"),
-            bound,
-        )
-        for kind, ours, other, bound in wanted
-    ]
-
-
-_EMBEDDINGS = faster("load", "embedding fastresp", "embedding redis-py pipeline")
-_PACKING = faster("redis_py", "pack_commands, fastresp", "pack_commands, redis-py, hiredis")
-_PEAK = peak("load", "parquet", "peak_bytes")
-
-GOALS: tuple[Goal, ...] = (
-    *encode_goals(),
-    *columns_goals(),
+ONE, TEN = "one request of 1,000 at a time", "ten requests of 1,000 in flight"
+BY_100, BY_1000 = (f"LRANGE and LTRIM of {items} in C" for items in ("100", "1,000"))
+# The goals are for batches of 1,000, against a C client that waits for each; ten in flight are
+# compared with ten in flight, and have no goal.
+LISTS = [
     Goal(
-        "Replies",
-        "one `+OK`, counted",
-        "replies",
-        nanoseconds("replies", "+OK fastresp"),
+        "Lists",
+        f"{what}, against {other}",
+        faster("lists", f"{native.partition(' ')[0]} fastresp {row}", native),
+        bound,
+    )
+    for row, what, native, other, bound in (
+        ("pop", f"pop, {ONE}", "pop C lrange 100", BY_100, 3.0),
+        ("pop", f"pop, {ONE}", "pop C lrange 1000", BY_1000, 1.1),
+        ("pop 10000", f"pop, {TEN}", "pop C lrange 10x1000", f"{BY_1000}, ten in flight", None),
+        ("pop_arrow", f"pop_arrow, {ONE}", "pop C lrange 1000", BY_1000, 1.25),
+        (
+            "pop_arrow 10000",
+            f"pop_arrow, {TEN}",
+            "pop C lrange 10x1000",
+            f"{BY_1000}, ten in flight",
+            None,
+        ),
+        ("push", "push", "push C lpush-pipeline", "LPUSH in C, 1,000 in a pipeline", 2.5),
+    )
+]
+
+# By the name of their row, for the columns of other tables.
+CHECKPOINTS = {
+    f"{name}, checkpoint": Goal(
+        "Checkpoints",
+        f"{name} with a checkpoint, server's CPU time",
+        cpu_ratio("checkpoint", f"{name}, checkpoint", name),
+        bound,
+        at_most=True,
+        operations=MILLION,
+    )
+    for name, bound in {"INCRBY": 1.15, "RPUSH": 1.10, "HSETNX": 1.10, "HSET": 1.01}.items()
+}
+VERIFIED = {
+    f"{name}, verify": Goal(
+        "Verification",
+        f"{name} from columns, rate / rate of the load",
+        faster("verify", "verify", "load", f"verify {name}"),
+        0.5,
+        operations=MILLION,
+    )
+    for name in ("SET", "SET EX", "HSET", "SADD", "ZADD", "RPUSH")
+}
+WRITTEN = {
+    "Spark into one server": "Spark to a sink that drops it",
+    "Spark into 3+3 nodes": "Spark to a sink that drops it, beside the cluster",
+}
+ENGINES = {
+    row: Goal(
+        "Engines",
+        f"{row}, time / (servers' CPU time + time of a sink that drops all)",
+        beyond_engine(row, dropped),
+        1.15,
+        at_most=True,
+        operations=2_000_000,
+    )
+    for row, dropped in WRITTEN.items()
+} | {
+    "Spark reads, fastresp": Goal(
+        "Engines",
+        "Spark reads hashes, rate / a redis-py pipeline in mapPartitions",
+        faster("engines", "Spark reads, fastresp", "Spark reads, redis-py in mapPartitions"),
         3,
+        operations=2_000_000,
+    )
+}
+SLOTS = {
+    f"{kind}, 8 bytes, 3 nodes": Goal(
+        "Scale",
+        f"what the slots of 3 nodes cost an encoder, SET of 8 bytes from {kind}",
+        more_time(f"{kind}, 8 bytes, 3 nodes", f"{kind}, 8 bytes, without slots"),
+        12,
         "ns",
         at_most=True,
+        operations=1,
+    )
+    for kind in ("rows", "columns")
+}
+FLOOR = "CPU time of the slowest node, or time of three `redis-cli --pipe`"
+FEW, MANY = "1,000,000 into a sink", "100,000,000 into a sink"
+SCALE = [
+    *(
+        Goal(
+            "Scale",
+            f"1,000,000 {kind} into 3+3 nodes of a cluster, time / {FLOOR}",
+            whole_cluster(f"3+3 fastresp {kind}", "3+3 redis-cli --pipe"),
+            1.05,
+            at_most=True,
+            operations=MILLION,
+        )
+        for kind in ("rows", "columns")
     ),
+    *SLOTS.values(),
+    Goal(
+        "Scale",
+        "CPU time per command, 100,000,000 commands against 1,000,000",
+        cost_of_more(MANY, FEW),
+        1.05,
+        at_most=True,
+        operations=1,
+    ),
+    Goal(
+        "Scale",
+        "greatest memory, 100,000,000 commands less 1,000,000",
+        growth(MANY, FEW),
+        8,
+        "MiB",
+        at_most=True,
+        operations=1,
+    ),
+    *(
+        Goal(
+            "Scale",
+            f"SET of 8 bytes from columns into sinks, {where}",
+            rate("scale", "scale lanes", f"columns, 8 bytes, {where}"),
+            10,
+            "million/s",
+            operations=MILLION,
+        )
+        for where in ("no cluster", "1 node", "2 nodes", "4 nodes", "8 nodes")
+    ),
+]
+
+GOALS: tuple[Goal, ...] = (
+    *ENCODE,
+    *COLUMNS,
+    Goal("Replies", "one `+OK`, counted", nanoseconds("replies", "+OK fastresp"), 3, "ns", True),
     *push_goals(),
-    *past_goals(),
+    *PAST_GOALS,
     Goal(
         "Load",
-        f"{_PARQUET}, wall time / server CPU time",
-        "load",
+        f"{PARQUET}, wall time / server CPU time",
         by_server_cpu("load", "parquet"),
         1.05,
         at_most=True,
-        operations=5_000_000,
+        operations=5 * MILLION,
     ),
-    Goal("Load", f"{_PARQUET}, peak memory", "load", _PEAK, 256, "MiB", True, 5_000_000),
-    *rdb_goals(),
-    Goal("Load", "embeddings of 384 float32, against a redis-py pipeline", "load", _EMBEDDINGS, 4),
+    Goal(
+        "Load",
+        f"{PARQUET}, peak memory",
+        peak("load", "parquet", "peak_bytes"),
+        256,
+        "MiB",
+        True,
+        5 * MILLION,
+    ),
+    Goal("RDB file", f"{PARQUET}, written", megabytes, 200, "MB/s", operations=5 * MILLION),
+    Goal(
+        "RDB file",
+        f"{PARQUET}, peak memory",
+        peak("rdb", "written", "peak_bytes"),
+        256,
+        "MiB",
+        True,
+        5 * MILLION,
+    ),
+    Goal(
+        "RDB file",
+        f"{PARQUET}, written and read at start, against `fastresp load` into a running server",
+        by_rdb_file,
+        2,
+        operations=5 * MILLION,
+    ),
+    Goal(
+        "Load",
+        "embeddings of 384 float32, against a redis-py pipeline",
+        faster("load", "embedding fastresp", "embedding redis-py pipeline"),
+        4,
+    ),
     Goal(
         "Load",
         "CSV, 1,000,000 rows by the command line, wall time / server CPU time",
-        "load",
         by_server_cpu("load", "csv"),
         1.15,
         at_most=True,
-        operations=1_000_000,
+        operations=MILLION,
     ),
     # 0.15 s and 0.25 s where ``python -c pass`` takes 0.02 s.
     *(
         Goal(
             "Start",
             f"`{what}`, against `python -c pass`",
-            "load",
             longer("load", "load start", f"start, {what}", "start, python -c pass"),
             bound,
             at_most=True,
         )
         for what, bound in (("fastresp --help", 7.5), ("fastresp load, one row", 12.5))
     ),
-    *lists_goals(),
+    *LISTS,
     *CHECKPOINTS.values(),
     *VERIFIED.values(),
     *ENGINES.values(),
-    *scale_goals(),
+    *SCALE,
     Goal(
         "Users",
         "10,000 users by `iter_replies`, against a redis-py pipeline with hiredis",
-        "users",
         faster("users", "iter_replies", "redis-py"),
         2,
     ),
     Goal(
         "Users",
         "10,000 users as Arrow columns, against the same pipeline",
-        "users",
         faster("users", "columns", "redis-py"),
         4,
     ),
     Goal(
         "redis-py",
         "`pack_commands` of 10,000 SETs, against redis-py with hiredis",
-        "redis_py",
-        _PACKING,
+        faster("redis_py", "pack_commands, fastresp", "pack_commands, redis-py, hiredis"),
         20,
     ),
     *(
-        Goal(
-            "Memory",
-            f"10,000,000 commands by `mass_insert` through {transport}, growth from the start",
-            "memory",
-            peak("memory", f"fastresp mass_insert, {transport}"),
-            32,
-            "MiB",
-            True,
-            10_000_000,
+        Goal("Memory", what, peak("memory", f"fastresp {row}"), bound, "MiB", True, 10 * MILLION)
+        for row, what, bound in (
+            *(
+                (
+                    f"mass_insert, {transport}",
+                    f"10,000,000 commands by `mass_insert` through {transport}, "
+                    "growth from the start",
+                    32,
+                )
+                for transport in ("redis-cli", "socket")
+            ),
+            (
+                "ListBuffer, push and drain",
+                "10,000,000 items pushed and drained by `ListBuffer`, the whole process",
+                64,
+            ),
         )
-        for transport in ("redis-cli", "socket")
-    ),
-    Goal(
-        "Memory",
-        "10,000,000 items pushed and drained by `ListBuffer`, the whole process",
-        "memory",
-        peak("memory", "fastresp ListBuffer, push and drain"),
-        64,
-        "MiB",
-        True,
-        10_000_000,
     ),
 )
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from statistics import median
 
 from results import Result
 
-from .beside import beside
-from .data import Group, Results, Section
-from .goals_of_loads import CHECKPOINTS, ENGINES
+from .data import Group, Results, Section, Table
+from .goal import beside
+from .goals import CHECKPOINTS, ENGINES, VERIFIED
 from .tables import (
     TURNS,
     Column,
@@ -17,7 +18,6 @@ from .tables import (
     listing,
     median_time,
 )
-from .verification import VERIFICATION
 
 __all__ = ["PARTS", "row_named"]
 
@@ -110,6 +110,18 @@ def redis_py(part: str, about: str) -> Section:
     )
 
 
+def verified(results: Results) -> Table:
+    """Return one table of the rows of verify.py, which has a table for each command."""
+    joined = Results()
+    for row in results:
+        if row.table.startswith("verify "):
+            name = f"{row.table.removeprefix('verify ')}, {row.row}"
+            joined.add("verify", replace(row, table="verify", row=name))
+    # Goals are computed from the results as they are.
+    ratio = beside("rate / load", VERIFIED)(results)
+    return listing("verify", ["verify"], [*TURNS, ratio], parser=False)(joined)
+
+
 PARTS = Group(
     "The parts of fastresp, one by one",
     "Each part of fastresp beside what it replaces.",
@@ -164,7 +176,14 @@ PARTS = Group(
             "transactions of about 2,000 commands. In a cluster (three nodes on one machine) each "
             "transaction has the keys of one slot.",
         ),
-        VERIFICATION,
+        Section(
+            "Verify a load",
+            ("verify",),
+            verified,
+            "1,000,000 rows from Arrow columns are loaded, and then compared with the server. SET "
+            "EX includes times to live; SADD, ZADD and RPUSH have 100 rows per key. First, "
+            "`verify` has to find one altered byte.",
+        ),
         Section(
             "Spark",
             ("engines",),

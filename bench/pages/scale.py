@@ -6,9 +6,9 @@ from statistics import median
 
 from results import Result
 
-from .beside import beside
 from .data import Group, Section
-from .goals_of_loads import SLOTS
+from .goal import beside
+from .goals import SLOTS
 from .tables import TURNS, Column, listing, median_time, speed
 
 __all__ = ["SCALE"]

@@ -17,14 +17,8 @@ from .data import (
     Row,
     Table,
 )
-from .goal import amount
-from .goals import (
-    GOALS,
-    HELD,
-    MARKS,
-    Verdict,
-    judge,
-)
+from .goal import MARKS, Verdict, amount, judge
+from .goals import GOALS, HELD
 from .measures import Measured
 from .source_figures import SOURCES
 

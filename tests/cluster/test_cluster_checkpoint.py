@@ -178,6 +178,7 @@ class TestTwoLoaders:
         assert first.returncode == 0, printed
         check(cluster_client)
 
+    @pytest.mark.slow
     def test_second_takes_over(
         self, cluster: LocalCluster, cluster_client: redis.RedisCluster
     ) -> None:

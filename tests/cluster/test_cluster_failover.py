@@ -159,6 +159,7 @@ class Caught(list[fastresp.TransportError]):
         return False
 
 
+@pytest.mark.few(0)
 def test_primary_that_freezes(insert: Insert, cluster: LocalCluster) -> None:
     """Another node takes over its slots while its connection is still open."""
     process = cluster.nodes[2].process
@@ -276,6 +277,7 @@ def test_scripts_are_loaded_on_the_new_primary(cluster: LocalCluster) -> None:
         assert sum(client.scard(f"set:{key}") for key in range(KEYS)) == ROWS
 
 
+@pytest.mark.slow
 def test_transactions(cluster: LocalCluster) -> None:
     """Each ran entirely or not at all; transactions without a sent EXEC are resent."""
     template = f"MULTI; {PUSH}; RPUSH {{{{list:{{0}}}}}}:2 {{1}}; EXEC"

@@ -97,6 +97,7 @@ ANSWERS: dict[str, Any] = {
 }  # fmt: skip
 
 
+@pytest.mark.few(0)
 @pytest.mark.parametrize("form", FORMS, ids=["sync", "asyncio"])
 @pytest.mark.parametrize(
     ("delivery", "name"),

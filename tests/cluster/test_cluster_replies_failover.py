@@ -76,6 +76,7 @@ def close_connections(cluster: LocalCluster, number: int) -> None:
     cluster.clients[number].client_kill_filter(_type="normal", skipme=True)
 
 
+@pytest.mark.few(0)
 @pytest.mark.parametrize("happening", [kill, freeze, restart, close_connections])
 @pytest.mark.parametrize("command", ["GET n:{0}", "SETEX n:{0} 1000 {0}"])
 def test_lost_node(
@@ -118,6 +119,7 @@ def in_step_again(cluster: LocalCluster, primary: int) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.few(0)
 def test_commands_that_are_not_idempotent(execute: Execute, replicated: LocalCluster) -> None:
     """The error names the row of the first command in doubt; earlier replies are yielded."""
     dead = keys_of(replicated, 1, 1)[0]

@@ -202,6 +202,7 @@ def test_advice_for_a_transaction_that_is_not_resent(cluster: LocalCluster) -> N
     assert "run its row again" in caught.value.__notes__[0]
 
 
+@pytest.mark.slow
 def test_planned_failover() -> None:
     # On a slow machine, nodes must not consider each other failed: they would refuse commands.
     patient = ("--cluster-node-timeout", "10000")
@@ -276,6 +277,7 @@ def test_two_nodes_that_name_each_other(cluster: LocalCluster) -> None:
     assert got == [1] * 7
 
 
+@pytest.mark.slow
 def test_slot_that_moves_back(cluster: LocalCluster) -> None:
     """No command runs before an earlier one of its key."""
     moved = []

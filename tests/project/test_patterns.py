@@ -13,6 +13,8 @@ POSSESSIVE = re.compile(r"[*+?}]\+|\(\?>")
 
 def raw_strings(path: Path) -> list[str]:
     """Return the raw strings of a module, which are its regular expressions."""
+    if not re.search(r"\bb?r['\"]", path.read_text()):
+        return []
     with tokenize.open(path) as file:
         tokens = [*tokenize.generate_tokens(file.readline)]
     return [

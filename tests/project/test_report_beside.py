@@ -18,7 +18,7 @@ import checkpoint
 import verify
 from bench_results import missing, result
 from pages.data import Results
-from pages.goals_of_loads import CHECKPOINTS, SLOTS, VERIFIED
+from pages.goals import CHECKPOINTS, SLOTS, VERIFIED
 from report import made
 from results import save
 from scale_slots import NODES, SIZES, SOURCES

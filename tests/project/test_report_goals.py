@@ -12,7 +12,8 @@ sys.path.append(str(BENCH))
 
 from bench_results import missing, result
 from pages.data import Results
-from pages.goals import HELD, Goal, judge
+from pages.goal import Goal, judge
+from pages.goals import HELD
 from pages.measures import faster, of_values
 from pages.text import goals_table, summary
 from results import save
@@ -20,7 +21,7 @@ from results import save
 
 def goal(bound: float | None, at_most: bool = False, operations: int = 0) -> Goal:
     measure = faster("push", "push SET fastresp socket", "push SET no generation")
-    return Goal("Push", "it", "push", measure, bound, at_most=at_most, operations=operations)
+    return Goal("Push", "it", measure, bound, at_most=at_most, operations=operations)
 
 
 def push(folder: Path, ours: list[float], file: list[float]) -> Results:
@@ -65,7 +66,7 @@ def test_goals_that_were_not_measured_say_why(tmp_path: Path) -> None:
 
 
 def test_goal_for_millions_needs_millions(tmp_path: Path) -> None:
-    made = Goal("Load", "it", "load", lambda _: of_values([2.0], 99), 1, operations=100)
+    made = Goal("Load", "it", lambda _: of_values([2.0], 99), 1, operations=100)
     verdict = judge(made, Results(tmp_path))
     assert verdict.word == "not measured"
     assert verdict.reason == "measured with 99 operations, needs 100"

@@ -37,7 +37,7 @@ def error_of(reply: bytes) -> Any:
 
 
 @given(st.lists(REPLIES, max_size=10), st.lists(st.integers(0, 400)))
-@settings(max_examples=200)
+@settings(max_examples=60)
 def test_equal_to_the_replies(replies: list[bytes], cuts: list[int]) -> None:
     stream = b"".join(replies)
     places = sorted({0, len(stream), *(cut for cut in cuts if cut < len(stream))})
