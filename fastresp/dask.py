@@ -15,8 +15,7 @@ from dask.system import CPU_COUNT
 from .encode.template import TemplateLike
 from .outcome.tracebacks import public
 from .sink import Sink, Totals
-from .sink.early import check_early
-from .sink.whole import load_whole
+from .sink.sink import check_columns, load_partition
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -79,7 +78,7 @@ def to_redis(
         **options,
     )
     converted = dask.config.get("dataframe.convert-string", None) is not False
-    check_early(sink, as_table(ddf._meta, index), CONVERTED if converted else "")
+    check_columns(sink, as_table(ddf._meta, index), CONVERTED if converted else "")
     load, finish = dask.delayed(load_into_redis), dask.delayed(end_job)
     parts = [load(sink, part, number, index) for number, part in enumerate(ddf.to_delayed())]
     loaded = finish(sink, parts, logged=not compute)
@@ -92,7 +91,7 @@ def to_redis(
 
 def load_into_redis(sink: Sink, frame: pd.DataFrame, number: int, index: bool) -> Totals:
     """Load a partition as the task with this number."""
-    return load_whole(sink, as_table(frame, index), number)
+    return load_partition(sink, as_table(frame, index), number)
 
 
 def as_table(frame: pd.DataFrame, index: bool) -> pa.Table:

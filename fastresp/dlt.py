@@ -15,7 +15,7 @@ from dlt.common.typing import TSecretStrValue
 from .encode.template import TemplateLike
 from .outcome.errors import FastrespError, TransportError
 from .outcome.tracebacks import public
-from .sink.of_named_job import SinkOfNamedJob
+from .sink.sink import SinkOfNamedJob
 from .sources.files.parquet import open_parquet
 
 __all__ = ["by_primary_key", "redis"]
@@ -73,10 +73,10 @@ def redis(
         others: as in ``fastresp.sink.Sink``.
     """
     options.setdefault("nulls", "skip")
-    given = server  # dlt would show an argument of the destination
+    given_server = server  # dlt would show an argument of the destination
 
     def sink(server: str | None, template: TemplateLike, load_id: str) -> SinkOfNamedJob:
-        where, job = given or server, f"dlt:{load_id}"
+        where, job = given_server or server, f"dlt:{load_id}"
         return SinkOfNamedJob(where, template, job, exactly_once, tasks=tasks, **options)
 
     def load(path: str, table: TTableSchema, server: TSecretStrValue | None = None) -> None:

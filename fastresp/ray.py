@@ -15,8 +15,8 @@ from ray.data.datasource import WriteResult
 
 from .encode.template import TemplateLike
 from .sink import Sink, Totals
-from .sink.joining import joined
-from .sink.whole import load_whole
+from .sink.sink import load_partition
+from .sink.types import join_blocks
 
 __all__ = ["RedisDatasink"]
 
@@ -68,9 +68,9 @@ class RedisDatasink(Datasink[Totals]):
         """Load the blocks of a write task."""
         tables = [BlockAccessor.for_block(block).to_arrow() for block in blocks]
         # A block without rows may have no columns.
-        whole = [without_tensors(table) for table in tables if table.num_rows]
-        table = joined(whole or [pa.table({})], ADVICE)
-        return load_whole(self._sink, table, ctx.task_idx)
+        filled = [without_tensors(table) for table in tables if table.num_rows]
+        table = join_blocks(filled or [pa.table({})], ADVICE)
+        return load_partition(self._sink, table, ctx.task_idx)
 
     def on_write_complete(self, write_result: WriteResult[Totals]) -> None:
         """End the job after all tasks have ended."""

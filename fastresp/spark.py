@@ -12,9 +12,8 @@ from pyspark.sql import SparkSession, datasource, types
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from .sink import Sink, Totals
-from .sink.ending import end_job, give_up_job
-from .sink.listening import Address, listen
-from .sink.reading import Reading
+from .sink.listeners import Address, end_job, give_up_job, listen
+from .sink.partitions import HashPartitions
 from .sink.text_options import reading_options, sink_options
 from .sink.types import in_utc
 
@@ -44,7 +43,7 @@ def register(spark: SparkSession, listener: Callable[..., object] | None = None)
 
 
 class FastrespDataSource(datasource.DataSource):
-    """The format ``fastresp``. The options are arguments of ``Sink`` and ``Reading``, as text."""
+    """The format ``fastresp``, with the options of ``Sink`` and ``HashPartitions`` as text."""
 
     password, tasks, address = None, None, None
 
@@ -72,7 +71,7 @@ class FastrespDataSource(datasource.DataSource):
 
     def reader(self, schema: types.StructType) -> Reader:
         options = reading_options(self.options, self.password, self.tasks)
-        return Reader(Reading(to_arrow_schema(schema, **ZONE), **options))
+        return Reader(HashPartitions(to_arrow_schema(schema, **ZONE), **options))
 
 
 @dataclass
@@ -109,10 +108,10 @@ class Writer(datasource.DataSourceArrowWriter, StreamWriter):
 class Reader(datasource.DataSourceReader):
     """Reads hashes. Each partition has the keys of a range of slots."""
 
-    reading: Reading
+    hashes: HashPartitions
 
     def partitions(self) -> list[datasource.InputPartition]:
-        return [datasource.InputPartition(slots) for slots in self.reading.parts()]
+        return [datasource.InputPartition(slots) for slots in self.hashes.slot_ranges()]
 
     def read(self, partition: datasource.InputPartition) -> Iterator[Any]:
-        return self.reading.read(partition.value)
+        return self.hashes.read(partition.value)

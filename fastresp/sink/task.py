@@ -12,7 +12,7 @@ from weakref import finalize
 
 from ..encode.template import Template
 from ..load.checkpoint.former import AtWork
-from ..load.checkpoint.job import Job, Part
+from ..load.checkpoint.job import Job, TaskOutcome
 from ..load.mass_insert import loading
 from ..outcome.errors import CheckpointError, FastrespError, TransportError
 from ..outcome.report import LoadErrors, Report
@@ -29,7 +29,7 @@ from .totals import Totals
 __all__ = ["Load", "Task"]
 
 # Seconds between checks whether another attempt of the task is active.
-LOOK_S = 0.5
+RECHECK_S = 0.5
 # Maximum seconds to wait for an aborted load to end; the load may be waiting for a server.
 ABORT_S = 10.0
 
@@ -41,9 +41,9 @@ class Aborted(FastrespError):
 class Ended(Exception):
     """The job has already ended, and this task was part of it."""
 
-    def __init__(self, part: Part) -> None:
-        super().__init__(part)
-        self.part = part
+    def __init__(self, outcome: TaskOutcome) -> None:
+        super().__init__(outcome)
+        self.outcome = outcome
 
 
 @public
@@ -85,7 +85,7 @@ class Task:
         """
         self._check()
         check_batch(batch)
-        self._load.begin()
+        self._load.start()
         read = self._load.pushed.put(batch)
         self._rows += len(batch) if hasattr(batch, "__len__") else getattr(batch, "num_rows", nan)
         if not read:
@@ -106,9 +106,9 @@ class Task:
         self._aborting.detach()
         self._load.check()
         totals = self._load.totals
-        if not self._load.begun:
+        if not self._load.started:
             self._load.check_empty()
-        elif self._load.of_ended and totals.rows != self._rows and not isnan(self._rows):
+        elif self._load.job_ended and totals.rows != self._rows and not isnan(self._rows):
             raise CheckpointError(
                 f"task {self.number} has {self._rows:,.0f} rows now, and had {totals.rows:,} when "
                 "its job ended (use another name for another job)"
@@ -151,8 +151,8 @@ class Load:
     Attributes:
         pushed: the source, to which the task adds batches.
         totals: the outcome; complete after the load.
-        begun: whether the load has started.
-        of_ended: whether the job had already ended, so that this attempt loaded nothing.
+        started: whether the load has started.
+        job_ended: whether the job had already ended, so that this attempt loaded nothing.
     """
 
     def __init__(
@@ -164,7 +164,7 @@ class Load:
         rejects: RejectsOfTask | None,
     ) -> None:
         self.totals = Totals(number)
-        self.begun = self.of_ended = False
+        self.started = self.job_ended = False
         self._thread: Thread | None = None
         self.pushed = Pushed()
         self._template = template
@@ -174,10 +174,10 @@ class Load:
         self._aborted, self._ended = Event(), Event()
         self._error: BaseException | None = None
 
-    def begin(self) -> None:
+    def start(self) -> None:
         """Start the load in a thread, unless it has already started."""
-        if not self.begun:
-            self.begun = True
+        if not self.started:
+            self.started = True
             on_fork(self)
             running.add(self)
             # A non-daemon thread would keep the program from ending.
@@ -225,7 +225,7 @@ class Load:
         self._aborted.set()
         self.pushed.end(Aborted("the task was aborted"))
 
-    def _waiting(self) -> None:
+    def _renew_lease(self) -> None:
         """Renew the lease, or abort, while the load waits for its connections."""
         if self._aborted.is_set():
             raise Aborted("the task was aborted")
@@ -255,18 +255,18 @@ class Load:
             try:
                 # Before ``loading()`` claims the checkpoint, which would create a new one.
                 self._check_ended()
-                report = run(loading(chunks, self._choose), waiting=self._waiting)
+                report = run(loading(chunks, self._choose_transport), waiting=self._renew_lease)
             except AtWork:
                 # Do not take over from the active attempt: it would fail, and the engine would
                 # restart it. If it hangs, its lease will expire.
-                self._aborted.wait(LOOK_S)
+                self._aborted.wait(RECHECK_S)
             except Ended as ended:
-                self.of_ended = True
-                rows, failed = ended.part
-                self._settle(rows, Report("socket", resumed_at=rows, failed_before=failed))
+                self.job_ended = True
+                rows, failed = ended.outcome
+                self._set_totals(rows, Report("socket", resumed_at=rows, failed_before=failed))
                 return
             else:
-                self._settle(chunks.writer.rows, report)
+                self._set_totals(chunks.writer.rows, report)
                 return
 
     def _check_ended(self) -> None:
@@ -277,11 +277,11 @@ class Load:
             CheckpointError: the job has ended, and this task was not part of it; or a later epoch
                 of the stream has ended.
         """
-        part = None if self._job is None else self._job.part(self.totals.task)
-        if part is not None:
-            raise Ended(part)
+        outcome = None if self._job is None else self._job.outcome_of(self.totals.task)
+        if outcome is not None:
+            raise Ended(outcome)
 
-    def _settle(self, rows: int, report: Report) -> None:
+    def _set_totals(self, rows: int, report: Report) -> None:
         """Compute the totals.
 
         Raises:
@@ -293,7 +293,7 @@ class Load:
         if report.failed_before and self._options.on_error != "collect":
             raise LoadErrors(report)
 
-    def _choose(self, options: Options, **more: Any) -> SocketTransport:
+    def _choose_transport(self, options: Options, **more: Any) -> SocketTransport:
         """Return the transport; raise if the job has ended since ``_run()`` checked it."""
         self._check_ended()
         return SocketTransport(options, **more)

@@ -12,20 +12,20 @@ from urllib.parse import urlsplit
 
 from ..server.preflight import Requirements
 from ..server.settings import Server
-from .reading import Reading
+from .partitions import HashPartitions
 from .sink import OPTIONS
 
 __all__ = ["reading_options", "sink_options"]
 
-# Options whose values are never parsed as numbers or words.
+# Options whose values are never parsed as numbers or constants.
 TEXTS = frozenset(("server", "template", "pattern", "exactly_once", "split", "rejects"))
-WORDS = {"true": True, "false": False, "none": None}
+CONSTANTS = {"true": True, "false": False, "none": None}
 # Options of the engine itself, and aliases of our options.
-ENGINES_OWN = frozenset(("checkpointlocation",))
-OTHER_NAMES = {"command": "template", "url": "server", "numpartitions": "partitions"}
+ENGINE_OPTIONS = frozenset(("checkpointlocation",))
+ALIASES = {"command": "template", "url": "server", "numpartitions": "partitions"}
 # Maximum default number of partitions to read.
 MAX_PARTITIONS = 4
-ELSEWHERE = "set REDIS_URL where the tasks run, or spark.fastresp.password"
+PASSWORD_ADVICE = "set REDIS_URL where the tasks run, or spark.fastresp.password"
 
 
 def sink_options(
@@ -61,9 +61,9 @@ def sink_options(
 def reading_options(
     texts: Mapping[str, str], password: str | None = None, tasks: int | None = None
 ) -> dict[str, Any]:
-    """Return the arguments of a ``Reading`` for options in text form; see ``sink_options()``."""
-    hidden = ("schema", "password")
-    found = _options(texts, [each.name for each in fields(Reading) if each.name not in hidden])
+    """Return the arguments of ``HashPartitions``; see ``sink_options()``."""
+    names = {each.name for each in fields(HashPartitions)}
+    found = _options(texts, names - {"schema", "password"})
     if "pattern" not in found:
         raise ValueError("the option 'pattern' is needed, such as 'user:{id}' or 'user:*'")
     # Each partition scans all keys of a single server.
@@ -73,26 +73,26 @@ def reading_options(
 
 def _options(texts: Mapping[str, str], known: Iterable[str]) -> dict[str, Any]:
     names = {name.replace("_", ""): name for name in known}
-    names |= {other: name for other, name in OTHER_NAMES.items() if name in names.values()}
+    names |= {other: name for other, name in ALIASES.items() if name in names.values()}
     found = {}
-    for given, text in texts.items():
-        if given.lower() in ENGINES_OWN:
+    for option, text in texts.items():
+        if option.lower() in ENGINE_OPTIONS:
             continue
-        if given.lower() == "path":
+        if option.lower() == "path":
             raise ValueError("save() and load() accept no path here; use the option 'server'")
-        if given.lower() == "password":
-            raise ValueError(f"a password can't be passed as an option; {ELSEWHERE}")
-        name = names.get(given.replace("_", "").lower())
+        if option.lower() == "password":
+            raise ValueError(f"a password can't be passed as an option; {PASSWORD_ADVICE}")
+        name = names.get(option.replace("_", "").lower())
         if name is None:
             every = ", ".join(sorted(set(names.values())))
-            raise ValueError(f"the option {given!r} is unknown; the options are {every}")
+            raise ValueError(f"the option {option!r} is unknown; the options are {every}")
         found[name] = text if name in TEXTS else _value(text)
     server = found.get("server")
     settings = {} if server is None else Server(server, Requirements(nodes=True)).settings
     if any(settings[name] for name in settings if name.endswith("password")):  # or ssl_password
         raise ValueError(
             "the URL in the option 'server' has a password, which the engine would show; remove "
-            f"it, and {ELSEWHERE}"
+            f"it, and {PASSWORD_ADVICE}"
         )
     if urlsplit(found.get("rejects", "")).password:
         raise ValueError("the URL in 'rejects' has a password, which the engine would show")
@@ -101,8 +101,8 @@ def _options(texts: Mapping[str, str], known: Iterable[str]) -> dict[str, Any]:
 
 def _value(text: str) -> Any:
     """Parse a number, ``true``, ``false`` or ``none``; return any other text unchanged."""
-    if text.lower() in WORDS:
-        return WORDS[text.lower()]
+    if text.lower() in CONSTANTS:
+        return CONSTANTS[text.lower()]
     for kind in (int, float):
         with suppress(ValueError):
             return kind(text)

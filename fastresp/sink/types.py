@@ -1,13 +1,53 @@
-"""Convert the text in hashes to values of Arrow types."""
+"""Arrow types: join blocks of rows, convert times to UTC, and parse the text in hashes."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..sources.files.schemas import cast
+from ..sources.several_tables import check_columns
 
-__all__ = ["check_types", "in_utc", "parsed"]
+__all__ = ["check_types", "in_utc", "join_blocks", "parse_batch"]
+
+
+def join_blocks(blocks: Iterable[pa.Table], advice: str) -> pa.Table:
+    """Return blocks with the same columns as one table.
+
+    A column may differ in type only if it has only nulls or empty lists in one of the blocks.
+    Otherwise, a block of floats would turn the integers of another block into floats.
+
+    Args:
+        blocks: at least one.
+        advice: how to make the column types equal, for the error message.
+
+    Raises:
+        SourceError: the blocks differ in the name or the type of a column.
+    """
+    tables = list(blocks)
+    schema = tables[0].schema.remove_metadata()
+    for number, table in enumerate(tables[1:], 2):
+        schema = _with_types(schema, table.schema)
+        check_columns(table.schema, schema, "block", number, advice)
+    return pa.concat_tables([cast(table.select(schema.names), schema) for table in tables])
+
+
+def _with_types(schema: pa.Schema, other: pa.Schema) -> pa.Schema:
+    """Return a schema in which types of another schema replace the type null."""
+    fields = {field.name: field.type for field in other}
+    kinds = [_with_type(field.type, fields.get(field.name, field.type)) for field in schema]
+    return pa.schema(list(zip(schema.names, kinds, strict=True)))
+
+
+def _with_type(kind: pa.DataType, other: pa.DataType) -> pa.DataType:
+    """Return ``other`` instead of the type null, also inside lists; else return ``kind``."""
+    if pa.types.is_null(kind):
+        return other
+    if pa.types.is_list(kind) and pa.types.is_list(other):
+        return pa.list_(_with_type(kind.value_type, other.value_type))
+    return kind
 
 
 def in_utc(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -24,14 +64,14 @@ def in_utc(batch: pa.RecordBatch) -> pa.RecordBatch:
 def _type_in_utc(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_timestamp(kind):
         return kind if kind.tz is None else pa.timestamp(kind.unit, "UTC")
-    inner = [kind.field(at) for at in range(kind.num_fields)]
-    inner = [each.with_type(_type_in_utc(each.type)) for each in inner]
+    children = [kind.field(at) for at in range(kind.num_fields)]
+    children = [each.with_type(_type_in_utc(each.type)) for each in children]
     if pa.types.is_struct(kind):
-        return pa.struct(inner)
+        return pa.struct(children)
     if pa.types.is_map(kind):
-        return pa.map_(*inner[0].type.fields, keys_sorted=kind.keys_sorted)
+        return pa.map_(*children[0].type.fields, keys_sorted=kind.keys_sorted)
     if pa.types.is_list(kind):
-        return pa.list_(inner[0])
+        return pa.list_(children[0])
     return kind
 
 
@@ -50,7 +90,7 @@ def check_types(schema: pa.Schema) -> None:
             ) from None
 
 
-def parsed(batch: pa.RecordBatch, schema: pa.Schema, key: str) -> pa.RecordBatch:
+def parse_batch(batch: pa.RecordBatch, schema: pa.Schema, key: str) -> pa.RecordBatch:
     """Convert a batch of text to the types and the column order of a schema.
 
     Args:
@@ -63,11 +103,11 @@ def parsed(batch: pa.RecordBatch, schema: pa.Schema, key: str) -> pa.RecordBatch
     """
     keys = batch.column(key)
     return pa.record_batch(
-        [_parsed(batch.column(each.name), each, keys) for each in schema], schema
+        [_parse_column(batch.column(each.name), each, keys) for each in schema], schema
     )
 
 
-def _parsed(column: pa.Array, wanted: pa.Field, keys: pa.Array) -> pa.Array:
+def _parse_column(column: pa.Array, wanted: pa.Field, keys: pa.Array) -> pa.Array:
     if column.null_count and not wanted.nullable:
         key = keys[column.is_null().index(True).as_py()]
         raise ValueError(
@@ -77,7 +117,7 @@ def _parsed(column: pa.Array, wanted: pa.Field, keys: pa.Array) -> pa.Array:
     try:
         return _as_type(column, wanted.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        first = _first_refused(column, wanted.type)
+        first = _first_invalid(column, wanted.type)
         where = "" if first is None else f" in the hash of {keys[first].as_py()!r}"
         raise ValueError(
             f"column {wanted.name!r}{where} can't be read as {wanted.type}: {error}"
@@ -85,10 +125,10 @@ def _parsed(column: pa.Array, wanted: pa.Field, keys: pa.Array) -> pa.Array:
 
 
 def _as_type(column: pa.Array, wanted: pa.DataType) -> pa.Array:
-    return _times(column, wanted) if pa.types.is_timestamp(wanted) else column.cast(wanted)
+    return _parse_times(column, wanted) if pa.types.is_timestamp(wanted) else column.cast(wanted)
 
 
-def _first_refused(column: pa.Array, wanted: pa.DataType) -> int | None:
+def _first_invalid(column: pa.Array, wanted: pa.DataType) -> int | None:
     """Return the index of the first value that can't be converted; None if all values can."""
     for at in range(len(column)):
         try:
@@ -98,7 +138,7 @@ def _first_refused(column: pa.Array, wanted: pa.DataType) -> int | None:
     return None
 
 
-def _times(column: pa.Array, wanted: pa.DataType) -> pa.Array:
+def _parse_times(column: pa.Array, wanted: pa.DataType) -> pa.Array:
     """Parse timestamps. If the type has a time zone, texts without an offset are in UTC."""
     if wanted.tz is None:
         return column.cast(wanted)

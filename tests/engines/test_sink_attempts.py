@@ -95,7 +95,7 @@ def one(server: LocalServer, client: redis.Redis) -> Place:
 def short_lease(monkeypatch: pytest.MonkeyPatch) -> int:
     for module, name in (
         (fastresp.load.checkpoint.description, "LEASE_S"), (fastresp.load.resuming, "RECORDED_S"),
-        (fastresp.load.resuming, "RENEWED_S"), (fastresp.sink.task, "LOOK_S"),
+        (fastresp.load.resuming, "RENEWED_S"), (fastresp.sink.task, "RECHECK_S"),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, getattr(module, name))
     hurry(2)

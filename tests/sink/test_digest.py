@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from fastresp.sink.digest import PART_ROWS, digest
+from fastresp.sink.sink import DIGEST_ROWS, digest
 
 COLUMNS: list[Any] = [
     pa.array([1, None, 3], pa.int32()),
@@ -51,10 +51,10 @@ def test_bytes_under_nulls_are_ignored() -> None:
 
 def test_many_rows() -> None:
     """The digest covers every row, for any division into batches."""
-    table = pa.table({"a": range(2 * PART_ROWS + 7)})
+    table = pa.table({"a": range(2 * DIGEST_ROWS + 7)})
     chunks = pa.table(
-        {"a": pa.chunked_array([range(PART_ROWS - 3), range(PART_ROWS - 3, len(table))])}
+        {"a": pa.chunked_array([range(DIGEST_ROWS - 3), range(DIGEST_ROWS - 3, len(table))])}
     )
     assert digest(chunks) == digest(table)
-    changed = pa.table({"a": [*range(2 * PART_ROWS + 6), 0]})
+    changed = pa.table({"a": [*range(2 * DIGEST_ROWS + 6), 0]})
     assert digest(changed) != digest(table)

@@ -41,7 +41,7 @@ def hurry(lease: int) -> None:
     """Set the lease in seconds, and renew and check it often."""
     fastresp.load.checkpoint.description.LEASE_S = lease
     fastresp.load.resuming.RECORDED_S = fastresp.load.resuming.RENEWED_S = 0.1
-    fastresp.sink.task.LOOK_S = 0.05
+    fastresp.sink.task.RECHECK_S = 0.05
 
 
 def until(reached: Callable[[], object]) -> None:

@@ -22,15 +22,15 @@ from .kinds import is_idempotent
 from .links import Link, Links, check_name, name_of, possible_later, response_error
 from .marker import Checkpoint
 
-__all__ = ["Epoch", "Job", "Part"]
+__all__ = ["Epoch", "Job", "TaskOutcome"]
 
 # The field of the job's hash that contains the template; each other field is a task.
 TEMPLATE = "(template)"
 # The value of a task's field: its number of rows, and its number of failed commands.
-PART = re.compile(rb"([0-9]{1,18}) ([0-9]{1,18})")
+OUTCOME = re.compile(rb"([0-9]{1,18}) ([0-9]{1,18})")
 
 
-class Part(NamedTuple):
+class TaskOutcome(NamedTuple):
     """The outcome of one task's load.
 
     Attributes:
@@ -130,7 +130,7 @@ class Job:
                 "may have other rows now (remove the loaded rows, and load them under another name)"
             )
 
-    def part(self, task: str) -> Part | None:
+    def outcome_of(self, task: str) -> TaskOutcome | None:
         """Return the outcome of a task of an ended job; None if the job has not ended.
 
         Raises:
@@ -157,10 +157,10 @@ class Job:
                 f"job {self.name!r} has ended, and none of its tasks is {task!r}: its partitions "
                 "have changed (use another name for another job)"
             )
-        numbers = PART.fullmatch(bytes_of("HGET", found))
+        numbers = OUTCOME.fullmatch(bytes_of("HGET", found))
         if numbers is None:
             raise _damaged(self._hash, f"field {task!r}", found)
-        return Part(*map(int, numbers.groups()))
+        return TaskOutcome(*map(int, numbers.groups()))
 
     def _check_epoch(self) -> None:
         """Raise CheckpointError if this job's epoch has ended.
@@ -186,65 +186,66 @@ class Job:
         with self._home() as home:
             home.call("DEL", self._hash)
 
-    def end(self, parts: Mapping[str, Part]) -> None:
+    def end(self, outcomes: Mapping[str, TaskOutcome]) -> None:
         """Store the outcome of the tasks, and delete their checkpoints.
 
         Idempotent, so the caller can repeat the call after a crash.
 
         Args:
-            parts: the outcome of each task, by its name.
+            outcomes: the outcome of each task, by its name.
 
         Raises:
             CheckpointError: the server has lost rows of a task since that task ended.
             TransportError: the server can't be reached.
         """
-        if parts:
+        if outcomes:
             with self._home() as home:
                 found = pairs_of("HGETALL", home.call("HGETALL", self._hash))
             known = {name.decode(errors="replace") for name in found}
-            new = {task: part for task, part in parts.items() if task not in known}
-            self._check_kept(new)
-            self._write_down(new)
-            self._with_each(parts, lambda _, checkpoint: checkpoint.delete())
+            new = {task: outcome for task, outcome in outcomes.items() if task not in known}
+            self._check_rows_present(new)
+            self._store(new)
+            self._with_each(outcomes, lambda _, checkpoint: checkpoint.delete())
         if self._epoch is not None:
             with self._home(self._epoch.key) as home:
                 last = _last_epoch(home, self._epoch) or 0
                 home.call("SET", self._epoch.key, max(last, self._epoch.number))
 
-    def _write_down(self, parts: Mapping[str, Part]) -> None:
-        if not parts:
+    def _store(self, outcomes: Mapping[str, TaskOutcome]) -> None:
+        if not outcomes:
             return
-        words = [word for task, part in parts.items() for word in (task, "{} {}".format(*part))]
-        words += [TEMPLATE, self._template.text]
+        arguments = [TEMPLATE, self._template.text]
+        for task, outcome in outcomes.items():
+            arguments += task, f"{outcome.rows} {outcome.failed}"
         with self._home() as home:
-            home.together(("HSET", self._hash, *words), ("DEL", self._split_key))
+            home.together(("HSET", self._hash, *arguments), ("DEL", self._split_key))
 
-    def _check_kept(self, parts: Mapping[str, Part]) -> None:
+    def _check_rows_present(self, outcomes: Mapping[str, TaskOutcome]) -> None:
         """Check by the markers of the tasks that the server still has all their rows."""
 
         def check(task: str, checkpoint: Checkpoint) -> None:
-            kept, part = min(checkpoint.ran()), parts[task]
-            if kept < part.rows:
+            kept, outcome = min(checkpoint.ran()), outcomes[task]
+            if kept < outcome.rows:
                 raise possible_later(
-                    f"task {task} of job {self.name!r} has loaded {part.rows:,} rows, but the "
+                    f"task {task} of job {self.name!r} has loaded {outcome.rows:,} rows, but the "
                     f"server certainly has only the first {kept:,}: it was restarted or replaced, "
                     "and lost some (run the job again with the same partitions: each task loads "
                     "its missing rows)"
                 )
 
-        self._with_each(parts, check)
+        self._with_each(outcomes, check)
 
     def check_empty(self, task: str) -> None:
         """Check that a task that has no rows now had no rows in earlier attempts.
 
         Raises:
             CheckpointError: an earlier attempt has loaded rows; or as for ``begin()`` and
-                ``part()``.
+                ``outcome_of()``.
             TransportError: the server can't be reached.
         """
         self.begin()
-        part = self.part(task)
-        rows = max(self._ran(task)) if part is None else part.rows
+        outcome = self.outcome_of(task)
+        rows = max(self._ran(task)) if outcome is None else outcome.rows
         if rows:
             raise CheckpointError(
                 f"task {task} has no rows now, and {rows:,} were loaded before: it has other rows "

@@ -1,9 +1,12 @@
-"""Call functions (listeners) in the engine's driver from another process on the same machine."""
+"""Announce the totals of a job: call functions (listeners) in the engine's driver.
+
+The job may end in another process of the driver's machine.
+"""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -13,9 +16,10 @@ from secrets import token_bytes
 from threading import ExceptHookArgs, Thread, current_thread, excepthook
 from typing import Any
 
+from .sink import Sink
 from .totals import Totals
 
-__all__ = ["Address", "announce", "listen"]
+__all__ = ["Address", "announce", "end_job", "give_up_job", "listen"]
 
 # Maximum seconds to wait for a listener to return.
 TOLD_S = 60.0
@@ -114,3 +118,41 @@ class _Driver:
 @cache
 def _driver() -> _Driver:
     return _Driver()
+
+
+def end_job(
+    sink: Sink,
+    totals: Sequence[Totals],
+    address: Address | None,
+    query: str | None = None,
+    epoch: int | None = None,
+) -> None:
+    """End a job, or an epoch of a stream, after all tasks have committed; announce the totals.
+
+    Args:
+        sink: the sink.
+        totals: the Totals of each task.
+        address: address of the listener; None if there is no listener.
+        query: the ID of the stream, for an epoch.
+        epoch: number of the epoch; None for a job that is not part of a stream.
+
+    Raises:
+        CheckpointError, TransportError: as in ``Sink.finish()``.
+    """
+    if epoch is None:
+        sink.finish(totals)
+    elif totals:
+        sink.finish_epoch(str(query), epoch, totals)
+    announce(Totals.sum(totals), address, epoch=epoch)
+
+
+def give_up_job(
+    totals: Sequence[Totals], address: Address | None, epoch: int | None = None
+) -> None:
+    """Announce the totals of a failed job.
+
+    Args:
+        totals: the Totals of each committed task.
+        address, epoch: as for ``end_job()``.
+    """
+    announce(Totals.sum(totals, job_failed=True), address, epoch=epoch)

@@ -14,13 +14,13 @@ from ..replies.key_pattern import as_pattern
 from ..resp.slots import SLOTS
 from ..server.options import check_timeout
 from ..server.url_or_client import with_password
-from .types import check_types, parsed
+from .types import check_types, parse_batch
 
-__all__ = ["Reading"]
+__all__ = ["HashPartitions"]
 
 
 @dataclass
-class Reading:
+class HashPartitions:
     """The hashes to read, their columns, and the number of parts.
 
     Attributes:
@@ -61,7 +61,7 @@ class Reading:
         check_timeout(self.timeout)
         check_types(self.schema)
 
-    def parts(self) -> list[range]:
+    def slot_ranges(self) -> list[range]:
         """Return the slots of each part."""
         ends = [SLOTS * number // self.partitions for number in range(self.partitions + 1)]
         return [range(first, end) for first, end in pairwise(ends)]
@@ -85,4 +85,4 @@ class Reading:
         )
         with hashes:
             for batch in pa.RecordBatchReader.from_stream(hashes):
-                yield parsed(batch, self.schema, column)
+                yield parse_batch(batch, self.schema, column)

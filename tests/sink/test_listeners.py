@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from fastresp.sink import Totals
-from fastresp.sink.ending import give_up_job
-from fastresp.sink.listening import Address, announce, listen
+from fastresp.sink.listeners import Address, announce, give_up_job, listen
 
 
 def heard() -> tuple[list[Any], Address]:
@@ -25,7 +24,7 @@ def test_from_another_process(capfd: pytest.CaptureFixture[str]) -> None:
     found, address = heard()
     parts = (address.host, address.port, address.key, address.number)
     code = (
-        "from fastresp.sink import Totals; from fastresp.sink.listening import Address, announce; "
+        "from fastresp.sink import Totals; from fastresp.sink.listeners import Address, announce; "
         f"announce(Totals('3', rows=7), Address(*{parts!r}), epoch=2)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
