@@ -11,9 +11,8 @@ from .encode.template import TemplateLike, as_template
 from .lists.async_buffer import ListBuffer
 from .load.mass_insert import loading
 from .load.verifying import verify as of_verify
-from .load.verifying.lines import Differences
-from .load.verifying.reading import AsyncReadingChunks, ReadingChunks
-from .load.verifying.report import VerifyReport
+from .load.verifying.reading import AsyncReadChunks, ReadChunks
+from .load.verifying.report import DifferenceTarget, VerifyReport
 from .outcome.report import Report
 from .outcome.tracebacks import public
 from .replies import fetch_hashes as fetch
@@ -144,7 +143,7 @@ async def verify(
     sample: str | float | None = None,
     seed: int = 0,
     exact: bool = False,
-    differences: Differences = None,
+    differences: DifferenceTarget = None,
     repair: bool = False,
     max_differences: int = of_verify.MAX_DIFFERENCES,
     since: float | None = None,
@@ -159,7 +158,7 @@ async def verify(
     Like ``fastresp.verify``; ``data`` may also be an async iterable, and ``server`` a
     ``redis.asyncio.Redis`` client.
     """
-    how = of_verify.How(
+    verify_options = of_verify.VerifyOptions(
         server=server,
         sample=sample,
         seed=seed,
@@ -175,9 +174,9 @@ async def verify(
     )
     template = as_template(template)
     data = as_source(data, template)
-    kind = AsyncReadingChunks if isinstance(data, AsyncIterable) else ReadingChunks
+    kind = AsyncReadChunks if isinstance(data, AsyncIterable) else ReadChunks
     options = Options(nulls=nulls, timeout=timeout, default=default)
-    return await run(of_verify.verifying(kind(data, template, options), how))
+    return await run(of_verify.verify_core(kind(data, template, options), verify_options))
 
 
 @public

@@ -147,12 +147,12 @@ def run(
             begun = time.time()
             end.report = _loaded(data, template, how, log)
         if again is not None and how.verify and not end.report.stopped:
-            from ..load.verifying.verify import How as Verification
+            from ..load.verifying.verify import VerifyOptions
             from .verify import verified
 
             # When a load is resumed, the times to live of earlier rows began in earlier runs.
             since = None if how.resume else begun
-            comparing = Verification(server=how.server, timeout=how.timeout, since=since)
+            comparing = VerifyOptions(server=how.server, timeout=how.timeout, since=since)
             with again() as data:
                 verified(data, template_for(data, texts), how.nulls, comparing, end)
 

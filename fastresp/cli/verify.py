@@ -7,9 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from ..encode.template import Template
-from ..load.verifying.lines import Differences, difference_line
-from ..load.verifying.report import Difference, VerifyReport
-from ..load.verifying.verify import How, verify
+from ..load.verifying.report import (
+    Difference,
+    DifferenceTarget,
+    VerifyReport,
+    difference_line,
+)
+from ..load.verifying.verify import VerifyOptions, verify
 from ..sources.blocking import write_all
 from ..sources.files import Format
 from . import options
@@ -114,7 +118,7 @@ def verify_command(
         if as_json and differences == STDOUT:
             words = "--json and --differences - both write to stdout; use --differences FILE"
             raise ValueError(words)
-        how = How(
+        how = VerifyOptions(
             server=server, sample=sample, seed=seed, exact=exact,
             differences=_written if differences == STDOUT else differences, repair=repair,
             max_differences=max_differences, since=_seconds(since), timeout=timeout or None,
@@ -132,10 +136,10 @@ def verify_command(
 
 
 def verified(
-    data: Any, template: Template | None, nulls: Nulls, how: How, end: Ending
+    data: Any, template: Template | None, nulls: Nulls, how: VerifyOptions, end: Ending
 ) -> VerifyReport:
     """Verify a source; pass the report to ``end``, and return it."""
-    differences: Differences = how.differences
+    differences: DifferenceTarget = how.differences
     logged = end.log and end.log.verifying()
     try:
         report = verify(

@@ -21,7 +21,7 @@ from peak import PEAK
 import fastresp
 import fastresp.aio
 from fastresp.load.verifying import verify as module
-from fastresp.load.verifying.kept import Kept
+from fastresp.load.verifying.differences import Differences
 from fastresp.server.local_server import LocalServer
 
 Verify = Callable[..., fastresp.VerifyReport]
@@ -327,15 +327,15 @@ def test_concurrent_writers(load: Load, verify: Verify, server: LocalServer) -> 
 def test_many_differences_of_a_key(server: LocalServer, client: redis.Redis, case: str) -> None:
     """The time is linear: it once took 60 times as long for 8 times as many rows."""
     if case == "documents":
-        kept = Kept(1 << 20)
+        differences = Differences(1 << 20)
 
         def check(count: int) -> None:
             for row in range(count):
                 path = b"$.f%d" % row
-                kept.change(b"k", path, b"1")
-                kept.add("missing", row, b"k", "document", path, b"1", None, 0)
-            assert len(kept) == count
-            kept.erase(b"k", keeps_time=False)
+                differences.update_document(b"k", path, b"1")
+                differences.add("missing", row, b"k", "document", path, b"1", None, 0)
+            assert len(differences) == count
+            differences.erase(b"k", keeps_ttl=False)
     else:
         template, options, differing = {
             "first item popped": ("RPUSH k {0}", {}, 1),

@@ -12,7 +12,7 @@ import pytest
 import redis
 
 import fastresp
-from fastresp.load.verifying.confidence import CONFIDENCE, at_most, of_any_number
+from fastresp.load.verifying.report import CONFIDENCE, binomial_limit, max_share
 
 Verify = Callable[..., fastresp.VerifyReport]
 Load = Callable[..., fastresp.Report]
@@ -117,20 +117,20 @@ def chance_of_as_few(differing: int, looked_at: int, share: float) -> float:
 def test_confidence(looked_at: int) -> None:
     """At the limit, so few differences have a probability of 5% (Clopper and Pearson)."""
     for differing in {0, 1, looked_at // 10, looked_at // 2, looked_at - 1} - {looked_at}:
-        share = of_any_number(differing, looked_at, CONFIDENCE)
+        share = binomial_limit(differing, looked_at, CONFIDENCE)
         assert chance_of_as_few(differing, looked_at, share) == pytest.approx(0.05, abs=1e-9)
-        assert at_most(differing, looked_at, 10**9) == share
-    assert at_most(looked_at, looked_at, 10**9) == 1.0
+        assert max_share(differing, looked_at, 10**9) == share
+    assert max_share(looked_at, looked_at, 10**9) == 1.0
 
 
 def test_confidence_of_many() -> None:
     all_rows = 10**12
-    assert at_most(0, 10**9, all_rows) == pytest.approx(2.9957e-9, rel=1e-4)  # the rule of three
-    assert at_most(10**6, 10**8, all_rows) == pytest.approx(0.0100164, rel=1e-5)  # nearly normal
-    limits = [at_most(k, 1000, all_rows) for k in range(1000)]
+    assert max_share(0, 10**9, all_rows) == pytest.approx(2.9957e-9, rel=1e-4)  # the rule of three
+    assert max_share(10**6, 10**8, all_rows) == pytest.approx(0.0100164, rel=1e-5)  # nearly normal
+    limits = [max_share(k, 1000, all_rows) for k in range(1000)]
     assert limits == sorted(limits)
 
 
 def test_limit_is_at_most_the_remaining_rows() -> None:
-    assert at_most(0, 9, 10) == 0.1 and at_most(1, 9, 10) == 0.2 and at_most(2, 10, 10) == 0.2
-    assert at_most(0, 0, 10) == 1.0
+    assert max_share(0, 9, 10) == 0.1 and max_share(1, 9, 10) == 0.2 and max_share(2, 10, 10) == 0.2
+    assert max_share(0, 0, 10) == 1.0

@@ -3,17 +3,16 @@ from typing import Self
 from typing_extensions import disjoint_base
 
 from ...resp.grammar import Incoming
-from .asks import Asks
-from .kept import Kept
+from .differences import Differences
 
 @disjoint_base
 class Comparison(Incoming):
     def __new__(
         cls,
-        kept: Kept,
+        differences: Differences,
         *,
         exact: bool = False,
-        again: bool = False,
+        recheck: bool = False,
         since: float = -1,
         max_reply_bytes: int | None = None,
     ) -> Self: ...
@@ -26,10 +25,9 @@ class Comparison(Incoming):
     @property
     def rows(self) -> int: ...
     @property
-    def held_bytes(self) -> int: ...
+    def waiting_bytes(self) -> int: ...
     @property
-    def refused(self) -> tuple[int, bytes] | None: ...
+    def error_reply(self) -> tuple[int, bytes] | None: ...
     @property
     def pending(self) -> bool: ...
     def feed(self, data: bytes) -> None: ...
-    def accept(self, asks: Asks) -> int: ...

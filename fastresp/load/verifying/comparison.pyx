@@ -7,25 +7,29 @@ from time import time
 from libc.string cimport memcmp
 
 from ...resp.grammar cimport integer_value, is_crlf, length_end, pass_crlf
-from .asks cimport FLAGS, NAME, NUMBER, ONE, PASSED, RANGE
-from .statement cimport (
+from .overwrites cimport OverwriteTracker, group_of
+from .write_command cimport (
     COUNT,
+    DELETED,
     DOCUMENT,
-    GONE,
+    FLAGS,
+    INDEX,
     LEFT,
-    LIFE,
+    NAME,
     NEVER,
-    NOTHING,
-    PLACE,
+    NO_VALUE,
+    NUMBER,
+    ONE,
+    PASSED,
+    RANGE,
     SCORES,
     TEXTS,
-    Form,
-    Statement,
+    TTL,
+    ValueForm,
+    WriteCommand,
     is_absolute,
     is_list,
 )
-from .items cimport Items
-from .watch cimport Watch, group_of
 
 from .values import same_document, same_score
 
@@ -43,9 +47,9 @@ cdef class Comparison(Incoming):
     A read is a command that reads these values back.
 
     Args:
-        kept: stores the differences; see Kept.
+        differences: stores the differences; see Differences.
         exact: whether items that the source does not name are differences.
-        again: whether differences that were found earlier are being rechecked.
+        recheck: whether differences that were found earlier are being rechecked.
         since: when the load began, in seconds since 1970; -1 if unknown.
 
     Attributes:
@@ -53,22 +57,23 @@ cdef class Comparison(Incoming):
         replies: number of whole replies.
         values: number of compared values.
         rows: number of rows that the compared values belong to.
-        held_bytes: memory of the chunks of the source that are not compared yet.
-        refused: index and text of the first unexpected error reply; None if there was no such
+        waiting_bytes: memory of the chunks of the source that are not compared yet.
+        error_reply: index and text of the first unexpected error reply; None if there was no such
             reply.
     """
 
     def __cinit__(
-        self, kept, *, bint exact=False, bint again=False, double since=-1, max_reply_bytes=None
+        self, differences, *, bint exact=False, bint recheck=False, double since=-1,
+        max_reply_bytes=None,
     ):
         self.what = "replies to these reads"
-        self.kept = kept
+        self.differences = differences
         self.queue = deque()
-        self.exact, self.again, self.since = exact, again, since
-        self.row = -1
+        self.exact, self.recheck, self.since = exact, recheck, since
+        self.last_row = -1
         self.found = bytearray()
-        self.watch = Watch(kept, exact)
-        self.source = Items(again)
+        self.overwrites = OverwriteTracker(differences, exact)
+        self.expected = ExpectedItems(recheck)
 
     @property
     def pending(self):
@@ -84,32 +89,32 @@ cdef class Comparison(Incoming):
         """
         self.take_piece(data)
 
-    cpdef int accept(self, Asks asks) except -1:
+    cdef int accept(self, ReadPlan plan) except -1:
         """Add the reads for the next chunk; their replies arrive in the same order."""
-        self.queue.append(asks)
-        self.held_bytes += asks.chunk.memory
-        return self.settle()
+        self.queue.append(plan)
+        self.waiting_bytes += plan.chunk.memory
+        return self.advance()
 
-    cdef int settle(self) except -1:
+    cdef int advance(self) except -1:
         """Skip commands without reads, and release chunks that were compared."""
-        cdef const Ask *ask
+        cdef const Read *read
         while True:
-            if self.asks is None:
+            if self.plan is None:
                 if not self.queue:
                     return 0
-                self.asks = self.queue.popleft()
-                self.at = 0
-                self.source.start(self.asks.chunk)
-            if self.at == self.asks.count:
-                self.held_bytes -= self.asks.chunk.memory
-                self.asks = None
+                self.plan = self.queue.popleft()
+                self.read_index = 0
+                self.expected.start(self.plan.chunk)
+            if self.read_index == self.plan.count:
+                self.waiting_bytes -= self.plan.chunk.memory
+                self.plan = None
                 continue
-            ask = &self.asks.asks[self.at]
-            if ask.kind != PASSED:
+            read = &self.plan.reads[self.read_index]
+            if read.reply_kind != PASSED:
                 return 0
-            if self.watch.watching:
-                self.source.pass_commands(ask, self.watch)
-            self.at += 1
+            if self.overwrites.tracking:
+                self.overwrites.pass_commands(self.expected, read)
+            self.read_index += 1
 
     cdef int read(self, const char *p, const char *end) except -1:
         cdef Py_ssize_t before = self.replies
@@ -126,90 +131,87 @@ cdef class Comparison(Incoming):
             if value is NULL:
                 p = self.next_line(p, end)
                 if self.text is not NULL:
-                    self.understand(self.text, self.text_end)
+                    self.process_line(self.text, self.text_end)
                 continue
             self.begin_line(p)
             p = value
             if end - p < n + 2:
-                self.begin_text(n)
+                self.begin_value(n)
                 continue
             if self.left == 0:
                 self.begin_reply()
             if n < 0:
-                self.take_text(NULL, 0)
+                self.compare_text(NULL, 0)
                 continue
             if not is_crlf(p + n):
                 raise self.excess(p + n + (p[n] == c'\r'))
-            self.take_text(p, n)
+            self.compare_text(p, n)
             p += n + 2
         self.count_unanswered(self.replies > before, end - begin)
         return 0
 
-    cdef Ask *begin_reply(self) except NULL:
+    cdef Read *begin_reply(self) except NULL:
         """Start a reply at the current line; return the read that the reply answers."""
-        cdef Ask *ask
-        if self.asks is None:
-            raise self.error("more replies than commands", self.at_line())
-        ask = &self.asks.asks[self.at]
-        self.source.fill(ask)
-        if not self.full and ask.form != NOTHING:
-            self.rows += self.rows_until(ask)
-        if ask.items and self.exact:
-            self.watch.found.clear()
+        cdef Read *read
+        if self.plan is None:
+            raise self.error("more replies than commands", self.at)
+        read = &self.plan.reads[self.read_index]
+        self.expected.fill(read)
+        if not self.full and read.form != NO_VALUE:
+            self.rows += self.count_rows(read)
+        if read.items and self.exact:
+            self.overwrites.found.clear()
         self.index = 0
         self.left = self.size = 1
         if self.kind == c'-':
-            return ask
+            return read
         if self.kind != (
-            c'$' if ask.kind == ONE else c':' if ask.kind == NUMBER
-            else c'+' if ask.kind == NAME else c'*'
+            c'$' if read.reply_kind == ONE else c':' if read.reply_kind == NUMBER
+            else c'+' if read.reply_kind == NAME else c'*'
         ):
-            raise self.error("a reply is of another type than its command", self.at_line())
-        return ask
+            raise self.error("a reply is of another type than its command", self.at)
+        return read
 
-    cdef Py_ssize_t rows_until(self, const Ask *ask) noexcept:
+    cdef Py_ssize_t count_rows(self, const Read *read) noexcept:
         """Return the number of rows that a read covers and that no earlier read covered."""
-        cdef const long long *rows = self.asks.chunk.rows.data.as_longlongs
+        cdef const long long *rows = self.plan.chunk.rows.data.as_longlongs
         cdef Py_ssize_t i, count = 0
-        for i in range(ask.command, ask.command + ask.commands):
-            count += rows[i] != self.row
-            self.row = rows[i]
+        for i in range(read.command, read.command + read.commands):
+            count += rows[i] != self.last_row
+            self.last_row = rows[i]
         return count
 
-    cdef const char *at_line(self) noexcept:
-        return (<Incoming>self).at
-
-    cdef int understand(self, const char *p, const char *end) except -1:
+    cdef int process_line(self, const char *p, const char *end) except -1:
         """Handle a whole line. ``read()`` handles string headers that arrived within one piece."""
         cdef long long n
-        cdef Ask *ask
+        cdef Read *read
         if self.kind == c'-' and self.left == 0:
             self.begin_reply()
-            return self.take_error(p[:end - p])
+            return self.process_error(p[:end - p])
         if self.kind == c'$':
             if length_end(p, end + 2, &n) is NULL:
-                raise self.error("a length is invalid", self.at_line())
-            return self.begin_text(n)
+                raise self.error("a length is invalid", self.at)
+            return self.begin_value(n)
         if self.left == 0:
-            ask = self.begin_reply()
+            read = self.begin_reply()
         else:
-            ask = &self.asks.asks[self.at]
-            if ask.kind != FLAGS or self.kind != c':':
-                raise self.error("an element is of another type", self.at_line())
-        if ask.kind == NAME:
-            key = self.source.statement.key[:self.source.statement.key_size]
-            self.kept.note_type(key, p[:end - p])
+            read = &self.plan.reads[self.read_index]
+            if read.reply_kind != FLAGS or self.kind != c':':
+                raise self.error("an element is of another type", self.at)
+        if read.reply_kind == NAME:
+            key = self.expected.command.key[:self.expected.command.key_size]
+            self.differences.set_type(key, p[:end - p])
             return self.end_element()
         if not integer_value(p, end, &n):
-            raise self.error("a number is invalid", self.at_line())
+            raise self.error("a number is invalid", self.at)
         if self.kind == c'*':
-            return self.begin_array(ask, n)
-        return self.take_number(ask, n)
+            return self.begin_array(read, n)
+        return self.compare_number(read, n)
 
-    cdef int begin_array(self, const Ask *ask, long long n) except -1:
-        if not (n == self.source.count or ask.kind == RANGE and 0 <= n < self.source.count):
-            words = f"an array of {n:,} elements, not {self.source.count:,}"
-            raise self.error(words, self.at_line())
+    cdef int begin_array(self, const Read *read, long long n) except -1:
+        cdef Py_ssize_t count = self.expected.count
+        if not (n == count or read.reply_kind == RANGE and 0 <= n < count):
+            raise self.error(f"an array of {n:,} elements, not {count:,}", self.at)
         self.left = self.size = n
         return self.end_reply() if n == 0 else 0
 
@@ -221,40 +223,40 @@ cdef class Comparison(Incoming):
     cdef int end_reply(self) except -1:
         """End the current reply; if a list is too short, store the absent items as missing."""
         cdef Py_ssize_t i
-        if self.asks.asks[self.at].kind == RANGE:
-            for i in range(self.size, self.source.count):
-                self.open_item(i)
-                self.differ("missing", &self.source.items[i], i, None, 0)
+        if self.plan.reads[self.read_index].reply_kind == RANGE:
+            for i in range(self.size, self.expected.count):
+                self.count_item(i)
+                self.add_difference("missing", &self.expected.items[i], i, None, 0)
         self.left = 0
         self.replies += 1
-        self.at += 1
-        return self.settle()
+        self.read_index += 1
+        return self.advance()
 
-    cdef Py_ssize_t item_at(self) noexcept:
+    cdef Py_ssize_t item_index(self) noexcept:
         """Return the index of the item that the next element belongs to; LPUSH reverses items."""
-        return self.size - 1 - self.index if self.source.statement.form == LEFT else self.index
+        return self.size - 1 - self.index if self.expected.command.form == LEFT else self.index
 
-    cdef Item *open_item(self, Py_ssize_t index) except NULL:
+    cdef Item *count_item(self, Py_ssize_t index) except NULL:
         """Return an item to compare, and count it."""
-        cdef Item *item = &self.source.items[index]
+        cdef Item *item = &self.expected.items[index]
         self.values += not self.full
         # In a recheck, no command overwrites the value of another command; SET keeps the time.
-        if self.watch.watching and not self.again:
-            self.watch.overwrite(&self.source.statement, item)
+        if self.overwrites.tracking and not self.recheck:
+            self.overwrites.overwrite(&self.expected.command, item)
         return item
 
-    cdef int begin_text(self, long long n) except -1:
+    cdef int begin_value(self, long long n) except -1:
         """Start a string whose end has not arrived."""
         cdef const Item *item
         if self.left == 0:
             self.begin_reply()
-        elif self.asks.asks[self.at].kind == FLAGS:
-            raise self.error("an element is of another type", self.at_line())
+        elif self.plan.reads[self.read_index].reply_kind == FLAGS:
+            raise self.error("an element is of another type", self.at)
         if n < 0:
-            return self.take_text(NULL, 0)
+            return self.compare_text(NULL, 0)
         if n > self.most:
             raise self.too_large(self.line_offset)
-        item = &self.source.items[self.item_at()]
+        item = &self.expected.items[self.item_index()]
         self.missing = n + 2
         self.value_size, self.value_at = n, 0
         self.equal = item.wanted is not NULL and n == item.wanted_size
@@ -263,9 +265,9 @@ cdef class Comparison(Incoming):
 
     cdef const char *read_value(self, const char *p, const char *end) except NULL:
         """Compare the next part of a string that arrives in parts."""
-        cdef const Item *item = &self.source.items[self.item_at()]
+        cdef const Item *item = &self.expected.items[self.item_index()]
         cdef long long part = min(self.missing - 2, <long long>(end - p)), kept
-        cdef Form form = self.source.statement.form
+        cdef ValueForm form = self.expected.command.form
         if part > 0:
             if self.equal and memcmp(item.wanted + self.value_at, p, part) != 0:
                 self.equal = False
@@ -282,160 +284,160 @@ cdef class Comparison(Incoming):
             p += part
         p = pass_crlf(p, end, &self.missing)
         if self.missing == 0:
-            item = self.open_item(self.item_at())
+            item = self.count_item(self.item_index())
             if not self.equal:
-                self.take_unequal(item, bytes(self.found), self.value_size)
+                self.compare_unequal(item, bytes(self.found), self.value_size)
             elif self.exact and item.name is not NULL:
-                self.watch.find(item)
+                self.overwrites.find(item)
             self.end_element()
         elif self.missing <= 2 and p < end:
             raise self.excess(p)
         return p
 
-    cdef int take_text(self, const char *data, long long n) except -1:
+    cdef int compare_text(self, const char *data, long long n) except -1:
         """Compare a whole string; ``data`` is NULL if the value is missing in the server."""
         cdef const Item *item
-        if self.left == 0 or self.asks.asks[self.at].kind == FLAGS:
-            raise self.error("an element is of another type", self.at_line())
-        item = self.open_item(self.item_at())
+        if self.left == 0 or self.plan.reads[self.read_index].reply_kind == FLAGS:
+            raise self.error("an element is of another type", self.at)
+        item = self.count_item(self.item_index())
         if data is NULL:
             if item.wanted is not NULL:
-                self.differ("missing", item, self.item_at(), None, 0)
+                self.add_difference("missing", item, self.item_index(), None, 0)
         elif (
             n != item.wanted_size or item.wanted is NULL or memcmp(data, item.wanted, n) != 0
         ):
-            if n > FOUND_BYTES and self.source.statement.form != DOCUMENT:
-                self.take_unequal(item, data[:FOUND_BYTES], n)
+            if n > FOUND_BYTES and self.expected.command.form != DOCUMENT:
+                self.compare_unequal(item, data[:FOUND_BYTES], n)
             else:
-                self.take_unequal(item, data[:n], n)
+                self.compare_unequal(item, data[:n], n)
         elif self.exact and item.name is not NULL:
-            self.watch.find(item)
+            self.overwrites.find(item)
         return self.end_element()
 
-    cdef int take_unequal(self, const Item *item, bytes found, long long size) except -1:
+    cdef int compare_unequal(self, const Item *item, bytes found, long long size) except -1:
         """Compare a value whose bytes differ; scores and documents may still be equal."""
         if self.exact and item.name is not NULL and item.wanted is not NULL:
-            self.watch.find(item)
+            self.overwrites.find(item)
         if item.wanted is NULL:
-            return self.differ("extra", item, self.item_at(), found, size)
-        if self.source.statement.form == SCORES:
+            return self.add_difference("extra", item, self.item_index(), found, size)
+        if self.expected.command.form == SCORES:
             if same_score(item.wanted[:item.wanted_size], found):
                 return 0
-        elif self.source.statement.form == DOCUMENT:
-            whole = self.source.statement.time == 0
+        elif self.expected.command.form == DOCUMENT:
+            whole = self.expected.command.whole
             if same_document(item.wanted[:item.wanted_size], found, whole):
                 return 0
             found = found[:FOUND_BYTES]
-        return self.differ("value", item, self.item_at(), found, size)
+        return self.add_difference("value", item, self.item_index(), found, size)
 
-    cdef int take_number(self, const Ask *ask, long long n) except -1:
+    cdef int compare_number(self, const Read *read, long long n) except -1:
         """Compare a number: existence of a key or member, a time to live, or a count."""
         cdef const Item *item
-        if ask.form == LIFE:
-            self.take_time(ask, n)
-        elif ask.form == COUNT:
-            self.take_count(ask, n)
-        elif ask.form != NOTHING:
-            item = self.open_item(self.index)
+        if read.form == TTL:
+            self.compare_ttl(read, n)
+        elif read.form == COUNT:
+            self.compare_count(read, n)
+        elif read.form != NO_VALUE:
+            item = self.count_item(self.index)
             if n and item.wanted is NULL:
-                self.differ("extra", item, self.index, None, 0)
+                self.add_difference("extra", item, self.index, None, 0)
             elif n == 0 and item.wanted is not NULL:
-                self.differ("missing", item, self.index, None, 0)
+                self.add_difference("missing", item, self.index, None, 0)
             elif n and self.exact:
-                self.watch.find(item)
+                self.overwrites.find(item)
         return self.end_element()
 
-    cdef int take_time(self, const Ask *ask, long long found) except -1:
+    cdef int compare_ttl(self, const Read *read, long long found) except -1:
         """Compare a time to live in ms; -2 means that there is no key, -1 that it has no expiry."""
-        cdef Statement *s = &self.source.statement
-        cdef double now = time() * 1000, ends = s.time
+        cdef WriteCommand *s = &self.expected.command
+        cdef double now = time() * 1000, ends = s.ttl_ms
         cdef Item item
         cdef bint over
-        item.name, item.name_size, item.wanted, item.command = NULL, 0, NULL, ask.command
+        item.name, item.name_size, item.wanted, item.command = NULL, 0, NULL, read.command
         self.values += not self.full
-        if self.watch.watching and not self.again:
-            self.watch.overwrite(s, &item)
+        if self.overwrites.tracking and not self.recheck:
+            self.overwrites.overwrite(s, &item)
         if s.clock == NEVER:
             if found != -1:
-                self.differ("missing" if found == -2 else "ttl", &item, 0, found, 0)
+                self.add_difference("missing" if found == -2 else "ttl", &item, 0, found, 0)
             return 0
         if not is_absolute(s.clock):
             # If the time of the load is unknown, no time to live is too short.
-            ends = s.time + (self.since * 1000 if self.since >= 0 else now)
-        over = s.time <= 0 or ends <= now and (is_absolute(s.clock) or self.since >= 0)
+            ends = s.ttl_ms + (self.since * 1000 if self.since >= 0 else now)
+        over = s.ttl_ms <= 0 or ends <= now and (is_absolute(s.clock) or self.since >= 0)
         if over and found == -2:
-            self.watch.erase(s.key, s.key_size, False)
+            self.overwrites.erase(s.key, s.key_size, False)
         # An existing key may have been created again by a later row.
         if over:
-            self.watch.expire(s.key, s.key_size)
+            self.overwrites.expire(s.key, s.key_size)
         if found == -2:
-            return 0 if over else self.differ("missing", &item, 0, found, 0)
+            return 0 if over else self.add_difference("missing", &item, 0, found, 0)
         if is_absolute(s.clock):
-            if found == s.time:
+            if found == s.ttl_ms:
                 return 0
-        elif 0 < found <= s.time and (self.since < 0 or found >= ends - now - SLACK_MS):
+        elif 0 < found <= s.ttl_ms and (self.since < 0 or found >= ends - now - SLACK_MS):
             return 0
-        return self.differ("ttl", &item, 0, found, 0)
+        return self.add_difference("ttl", &item, 0, found, 0)
 
-    cdef int take_count(self, const Ask *ask, long long n) except -1:
+    cdef int compare_count(self, const Read *read, long long n) except -1:
         """Compare the number of items of a key with the number that the source names."""
-        cdef const Statement *s = &self.source.statement
+        cdef const WriteCommand *s = &self.expected.command
         cdef Item item
-        if self.again:
-            item.name, item.name_size, item.wanted, item.command = NULL, 0, NULL, ask.command
-            if n > s.time:
-                self.differ("extra", &item, 0, n, 0)
+        if self.recheck:
+            item.name, item.name_size, item.wanted, item.command = NULL, 0, NULL, read.command
+            if n > s.number:
+                self.add_difference("extra", &item, 0, n, 0)
         elif not self.full:
-            self.watch.take_count(
-                s, n, ask.number, self.asks.chunk.rows.data.as_longlongs[ask.command]
+            self.overwrites.compare_count(
+                s, n, read.number, self.plan.chunk.rows.data.as_longlongs[read.command]
             )
         return 0
 
-    cdef int take_error(self, bytes words) except -1:
+    cdef int process_error(self, bytes message) except -1:
         """Handle an error reply: WRONGTYPE is a difference, other errors end the comparison."""
         cdef Py_ssize_t i
-        if words.startswith(b"WRONGTYPE") or b"wrong Redis type" in words:
-            for i in range(self.source.count):
-                self.open_item(i)
-                self.differ("type", &self.source.items[i], i, None, 0)
-        elif self.refused is None:
-            self.refused = self.replies, words
-        self.size = self.source.count
+        if message.startswith(b"WRONGTYPE") or b"wrong Redis type" in message:
+            for i in range(self.expected.count):
+                self.count_item(i)
+                self.add_difference("type", &self.expected.items[i], i, None, 0)
+        elif self.error_reply is None:
+            self.error_reply = self.replies, message
+        self.size = self.expected.count
         return self.end_reply()
 
-    cdef int differ(
+    cdef int add_difference(
         self, str kind, const Item *item, Py_ssize_t index, object found, long long size
     ) except -1:
         """Store a difference."""
-        cdef const Statement *s = &self.source.statement
+        cdef const WriteCommand *s = &self.expected.command
         cdef const char *key = s.key
         cdef Py_ssize_t key_size = s.key_size
-        cdef const Ask *ask = &self.asks.asks[self.at]
+        cdef const Read *read = &self.plan.reads[self.read_index]
         cdef object name = None, wanted = None
         if self.full:
             return 0
         if item.wanted is not NULL:
             wanted = item.wanted[:item.wanted_size]
-        if s.form == TEXTS or s.form == GONE:
+        if s.form == TEXTS or s.form == DELETED:
             key, key_size = item.name, item.name_size
-        elif s.form == PLACE:
-            name = ask.number
+        elif s.form == INDEX:
+            name = read.number
         elif is_list(s.form):
-            name = ask.number - index - 1 if s.form == LEFT else ask.number + index
-        elif s.form == LIFE:
+            name = read.number - index - 1 if s.form == LEFT else read.number + index
+        elif s.form == TTL:
             name = b"PERSIST" if s.clock == NEVER else (
                 b"PEXPIREAT" if is_absolute(s.clock) else b"PEXPIRE"
             )
-            wanted = None if s.clock == NEVER else s.time
+            wanted = None if s.clock == NEVER else s.ttl_ms
         elif s.form == COUNT:
-            name, wanted = s.verb.name[:s.verb.size], s.time
+            name, wanted = s.verb.name[:s.verb.size], s.number
         elif item.name is not NULL:
             name = item.name[:item.name_size]
-        if kind == "missing" and self.watch.may_have_expired(key, key_size):
+        if kind == "missing" and self.overwrites.may_have_expired(key, key_size):
             return 0
-        self.watch.note(key, key_size)
-        self.full = self.kept.add(
-            kind, self.asks.chunk.rows[item.command], key[:key_size], group_of(s.form), name,
+        self.overwrites.add_key(key, key_size)
+        self.full = self.differences.add(
+            kind, self.plan.chunk.rows[item.command], key[:key_size], group_of(s.form), name,
             wanted, found, size,
         )
         return 0

@@ -1,11 +1,12 @@
-"""The connections and the chunks of a verification.
+"""The connections and the chunks of a verification and of its repairs.
 
 A read is a command that reads values of the source back from the server.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from ...outcome.errors import CommandError, ProtocolError
@@ -17,33 +18,46 @@ from ...replies.reply_core import ReplyCore
 from ...resp.buffer import Chunk
 from ...resp.read import RawReplies
 from ...server.answers import Answers
+from ...server.options import Options
 from ...server.preflight import Requirements
-from ...server.settings import Server
+from ...server.settings import Server, ServerLike
 from ...sources.async_chunks import AsyncChunks
 from ...sources.chunks import Chunks
 from ...sources.source import Encoder
 from ...transports.connection import LostConnection
 from ...transports.driver import Blocking, Emit, Step, Steps, open_source
+from ...transports.socket import SocketTransport
+from ..mass_insert import loading
 from .comparison import Comparison
-from .questions import Questions
+from .differences import Candidate
+from .read_planner import ReadPlanner
 
-__all__ = ["AsyncReadingChunks", "ReadingChunks", "ReadingCore", "reading_server", "reading_with"]
+__all__ = [
+    "AsyncReadChunks",
+    "ReadChunks",
+    "VerifyCore",
+    "compare_core",
+    "repair_core",
+    "server_to_read",
+]
 
 # Maximum bytes of the chunks of the source that are kept until their replies arrive.
-HELD_BYTES = 16 << 20
+MAX_WAITING_BYTES = 16 << 20
 # Reads that a server may lack or refuse: MGET needs permission.
 OPTIONAL_COMMANDS: list[tuple[bytes, ...]] = [(b"MGET", b"fastresp")]
-NO_ABSOLUTE = "fastresp: absolute times to live need PEXPIRETIME: Redis 7.0 or later, or Valkey"
+PEXPIRETIME_NOTE = (
+    "fastresp: absolute times to live need PEXPIRETIME: Redis 7.0 or later, or Valkey"
+)
 
 Show = Callable[[Report], object]
 
 
-class AskingEncoder:
+class ReadEncoder:
     """Encodes a source, and creates the reads that verify each chunk."""
 
-    def __init__(self, encoder: Encoder, questions: Questions) -> None:
+    def __init__(self, encoder: Encoder, planner: ReadPlanner) -> None:
         self._encoder = encoder
-        self._questions = questions
+        self._questions = planner
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._encoder, name)
@@ -63,72 +77,72 @@ class AskingEncoder:
         if self._questions.error is not None:
             return None
         chunk = self._encoder.take()
-        return None if chunk is None else self._questions.ask(chunk)
+        return None if chunk is None else self._questions.plan_reads(chunk)
 
 
-class ReadingChunks(Chunks):
-    """Chunks of reads; ``questions`` creates them, and must be set before ``open()``."""
+class ReadChunks(Chunks):
+    """Chunks of reads; ``planner`` creates them, and must be set before ``open()``."""
 
-    questions: Questions
+    planner: ReadPlanner
 
     def open(self) -> None:
         if self._source is None:
             super().open()
-            self.writer = AskingEncoder(self.writer, self.questions)
+            self.writer = ReadEncoder(self.writer, self.planner)
 
     def configure_for(self, answers: Answers | None) -> None:
         super().configure_for(answers)
-        allow_several_keys(self.questions, answers)
+        allow_several_keys(self.planner, answers)
 
     def next(self) -> Chunk | None:
         chunk = super().next()
-        raise_refused(chunk, self.questions)
+        raise_planner_error(chunk, self.planner)
         return chunk
 
 
-class AsyncReadingChunks(AsyncChunks):
+class AsyncReadChunks(AsyncChunks):
     """Chunks of reads for an async source."""
 
-    questions: Questions
+    planner: ReadPlanner
 
     def open(self) -> None:
         if self._source is None:
             super().open()
-            self.writer = AskingEncoder(self.writer, self.questions)
+            self.writer = ReadEncoder(self.writer, self.planner)
 
     def configure_for(self, answers: Answers | None) -> None:
         super().configure_for(answers)
-        allow_several_keys(self.questions, answers)
+        allow_several_keys(self.planner, answers)
 
     async def _next(self) -> Chunk | None:
         chunk = await super()._next()
-        raise_refused(chunk, self.questions)
+        raise_planner_error(chunk, self.planner)
         return chunk
 
 
-def allow_several_keys(questions: Questions, answers: Answers | None) -> None:
+def allow_several_keys(planner: ReadPlanner, answers: Answers | None) -> None:
     """Let one command read several keys, if the server accepts that.
 
     A recheck reads each key separately: MGET does not report that a key is not a string.
     """
     accepted = answers is not None and not answers.cluster and not answers.refused
-    questions.over_keys = accepted and not questions.again
+    planner.over_keys = accepted and not planner.recheck
 
 
-def raise_refused(chunk: Chunk | None, questions: Questions) -> None:
+def raise_planner_error(chunk: Chunk | None, planner: ReadPlanner) -> None:
     """After the last chunk, raise the error of a source command that can't be verified."""
-    if chunk is None and questions.error is not None:
-        raise questions.error
+    if chunk is None and planner.error is not None:
+        raise planner.error
 
 
-def reading_server(like: Any) -> Server:
+def server_to_read(like: Any) -> Server:
     """Return the settings for connections that only read; in a cluster, to all primaries."""
     return Server(
         like, Requirements(reading=True, nodes=True, optional_commands=lambda _: OPTIONAL_COMMANDS)
     )
 
 
-class ReadingCore(ReplyCore):
+class VerifyCore(ReplyCore):
     """A connection that sends reads, and compares the replies."""
 
     def __init__(
@@ -149,9 +163,9 @@ class ReadingCore(ReplyCore):
         self.comparison = comparison
         self.sink = comparison
 
-    def of_cluster(self, *others: Any, follows: bool) -> ReadingCluster:
+    def of_cluster(self, *others: Any, follows: bool) -> VerifyCluster:
         """Return the connections to all nodes; redirects are followed, even for transactions."""
-        return ReadingCluster(*others, comparison=self.comparison, follows=True)
+        return VerifyCluster(*others, comparison=self.comparison, follows=True)
 
     def process_replies(self) -> None:
         """Acknowledge the replies that were compared.
@@ -162,11 +176,11 @@ class ReadingCore(ReplyCore):
         comparison, sent = self.comparison, self.window.sent
         stream = self.stream
         assert stream is not None
-        if comparison.refused is not None:
-            index, words = comparison.refused
-            text = words.decode(errors="backslashreplace")
+        if comparison.error_reply is not None:
+            index, error = comparison.error_reply
+            text = error.decode(errors="backslashreplace")
             if index < sent:
-                raise explained(self._located(index, CommandError(text)))
+                raise add_advice(self._located(index, CommandError(text)))
             self.last_words = shortened(text)
         if comparison.replies > sent and stream.lost is None:
             stream.give_up(ProtocolError("more replies than commands", self.received))
@@ -196,10 +210,10 @@ class ReadingCore(ReplyCore):
 
     @property
     def _has_memory(self) -> bool:
-        return self.finished or self.comparison.held_bytes < HELD_BYTES
+        return self.finished or self.comparison.waiting_bytes < MAX_WAITING_BYTES
 
 
-class ReadingCluster(ClusterCore):
+class VerifyCluster(ClusterCore):
     """Connections to the nodes of a cluster; compares the replies in the order of the source."""
 
     def __init__(self, *others: Any, comparison: Comparison, follows: bool) -> None:
@@ -215,7 +229,7 @@ class ReadingCluster(ClusterCore):
 
     @property
     def has_room(self) -> bool:
-        return super().has_room and self._comparison.held_bytes < HELD_BYTES
+        return super().has_room and self._comparison.waiting_bytes < MAX_WAITING_BYTES
 
     def exchanging(self, chunks: Chunks, show: Show | None) -> Generator[Step | Emit, Any, None]:
         """Send the reads, and compare the replies; exceptions are as in ``exchange()``."""
@@ -229,7 +243,7 @@ class ReadingCluster(ClusterCore):
         for reply in self.replies():
             if type(reply) is CommandError:
                 if not reply.text.startswith("WRONGTYPE") and "wrong Redis type" not in reply.text:
-                    raise explained(reply)
+                    raise add_advice(reply)
                 reply = b"-%b\r\n" % reply.text.encode()
             replies.append(reply)
         if replies:
@@ -239,30 +253,52 @@ class ReadingCluster(ClusterCore):
         yield from ()
 
 
-def explained(error: CommandError) -> CommandError:
+def add_advice(error: CommandError) -> CommandError:
     """Add advice to the error of a server that lacks PEXPIRETIME, and return the error."""
     if "unknown command" in error.text.lower() and "PEXPIRETIME" in error.text.upper():
-        error.add_note(NO_ABSOLUTE)
+        error.add_note(PEXPIRETIME_NOTE)
     return error
 
 
-def reading_with(
-    core: ReadingCore, chunks: Chunks, show: Show | None = None
+def compare_core(
+    core: VerifyCore, chunks: Chunks, show: Show | None = None
 ) -> Generator[Step | Emit, Any, None]:
-    """Connect, send the reads of all chunks, and compare the replies.
+    """Connect, send the reads of all chunks, and compare the replies (core).
 
     Raises:
         TransportError, TransportTimeout: the server can't be used, or the connection was lost.
         CommandError: the server refuses a read.
         EncodeError, TemplateError: a row can't be encoded or verified.
     """
-    used: ReadingCore | ReadingCluster = core
+    connected: VerifyCore | VerifyCluster = core
     try:
         yield from open_source(chunks)
-        used = (yield from opening(core, chunks, core.of_cluster)) or core
-        yield from used.exchanging(chunks, show)
+        connected = (yield from opening(core, chunks, core.of_cluster)) or core
+        yield from connected.exchanging(chunks, show)
     except LostConnection:
-        raise (yield Blocking(used.loss)) from None
+        raise (yield Blocking(connected.loss)) from None
     finally:
-        used.detach()
+        connected.detach()
         chunks.close()
+
+
+def repair_core(
+    differing: Sequence[Candidate],
+    server: ServerLike,
+    timeout: float | None,
+    *,
+    in_event_loop: bool,
+) -> Steps[Report]:
+    """Send a command for each difference that can be repaired (core).
+
+    Each command writes only the value of the last row that sets it. Whole rows would also write
+    values that later rows overwrite.
+
+    Raises:
+        TransportError, TransportTimeout: the server can't be used, or the connection was lost.
+    """
+    commands = [command for each in differing if (command := each.repair_command()) is not None]
+    options = Options(server=server, on_error="collect", timeout=timeout)
+
+    choose = partial(SocketTransport, in_event_loop=in_event_loop)
+    return loading(Chunks(commands, None, options), choose)

@@ -1,31 +1,54 @@
-"""The result of a verification: counts, differences, and an estimate from a sample."""
+"""The result of a verification: differences, also as JSON Lines, and an estimate from a sample."""
 
 from __future__ import annotations
 
 import base64
+import json
+import math
+import os
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
-from typing import Any
+from inspect import iscoroutinefunction
+from types import TracebackType
+from typing import IO, Any, Self, TypeAlias
 
 from ...outcome.command_error import place_text
 from ...outcome.display import Displayed
-from ...outcome.messages import Message, shown_argument
+from ...outcome.messages import Hint, Message, shown_argument
 from ...outcome.report import counted
-from .confidence import CONFIDENCE
+from ...server.descriptors import needed_for
+from ...sources.blocking import write_all
+from ...sources.files.checks import check_unused
 
-__all__ = ["Difference", "VerifyReport"]
+__all__ = [
+    "Difference",
+    "DifferenceTarget",
+    "DifferenceWriter",
+    "VerifyReport",
+    "difference_line",
+    "max_share",
+]
 
 # Maximum differences kept in the report; all are counted.
 DIFFERENCES_KEPT = 100
 # Maximum bytes of a value in a line of JSON.
 SHOWN_BYTES = 4096
 
-WORDS = {
+KIND_TEXTS = {
     "missing": "missing",
     "value": "with another value",
     "type": "in a key of another type",
     "ttl": "with another time to live",
     "extra": "unexpected",
 }
+
+CONFIDENCE = 0.95
+# Steps of the bisection, enough for all digits of a float.
+STEPS = 60
+# The continued fraction is evaluated until it changes by less than this.
+PRECISION = 1e-12
+MAX_TERMS = 10_000
+TINY = 1e-300
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +208,7 @@ class VerifyReport(Displayed):
         ]
         for kind, count in sorted(self.by_kind.items(), key=lambda each: -each[1]):
             one = next((each for each in self.differences if each.kind == kind), None)
-            lines.append(f"{count:>6,} x {WORDS[kind]}{'' if one is None else _place(one)}")
+            lines.append(f"{count:>6,} x {KIND_TEXTS[kind]}{'' if one is None else _location(one)}")
         if self.repaired or self.unrepaired:
             lines.append(self._repairs())
         if self.written_meanwhile:
@@ -212,19 +235,19 @@ class VerifyReport(Displayed):
         return f"{counted(self.differing, 'value')} of {counted(self.rows_differing, 'row')} {verb}"
 
     def _repairs(self) -> str:
-        words = f"{counted(self.repaired, 'value')} repaired"
+        text = f"{counted(self.repaired, 'value')} repaired"
         if self.unrepaired:
-            words += f"; {counted(self.unrepaired, 'value')} could not be repaired"
+            text += f"; {counted(self.unrepaired, 'value')} could not be repaired"
             codes = ", ".join(f"{count:,} x {code}" for code, count in self.repair_errors.items())
-            words += f" ({codes})" if codes else ""
-        return words
+            text += f" ({codes})" if codes else ""
+        return text
 
 
 def _percent(share: float) -> str:
     return f"{100 * share:.2g}%" if share < 0.995 else "100%"
 
 
-def _place(difference: Difference) -> str:
+def _location(difference: Difference) -> str:
     """Return words that name the row, the key and the field of a difference."""
     row = difference.row if difference.row_in_file is None else difference.row_in_file
     where = f", first for {place_text(row, difference.file, difference.line)}"
@@ -234,3 +257,126 @@ def _place(difference: Difference) -> str:
     elif difference.field is not None:
         where += f" [{difference.field}]"
     return where
+
+
+DifferenceTarget: TypeAlias = str | os.PathLike[str] | Callable[[Difference], object] | None
+
+
+class DifferenceWriter:
+    """Writes differences to a file, or passes them to a callable; a context manager.
+
+    Args:
+        target: the path of a new file, a callable, or None.
+
+    Raises:
+        TypeError: the target is not a path, a callable or None.
+        OSError: the file can't be opened, or is not empty.
+    """
+
+    def __init__(self, target: DifferenceTarget) -> None:
+        if iscoroutinefunction(target):
+            message = " must be a path or a plain function, not an async one"
+            raise TypeError(Message(Hint("differences"), message))
+        if not (target is None or isinstance(target, str | os.PathLike) or callable(target)):
+            message = f" must be a path or a callable, not a {type(target).__name__}"
+            raise TypeError(Message(Hint("differences"), message))
+        self._target = target
+        self._file: IO[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        path = self._target
+        if isinstance(path, (str, os.PathLike)):
+            check_unused(path, "the differences of an earlier comparison")
+            with needed_for(f"can't open {os.fspath(path)!r} for the differences"):
+                self._file = open(path, "wb", buffering=0)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: object, traceback: TracebackType | None
+    ) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def write(self, difference: Difference) -> None:
+        """Write a difference.
+
+        Raises:
+            OSError: the file can't be written.
+            Exception: the callable raised it.
+        """
+        if self._file is not None:
+            try:
+                write_all(self._file, difference_line(difference).encode())
+            except OSError as error:
+                message = f"{error.strerror}; the remaining differences were not written"
+                raise OSError(error.errno, message, str(self._target)) from error
+        elif callable(self._target):
+            self._target(difference)
+
+
+def difference_line(difference: Difference) -> str:
+    """Return a difference as a line of JSON."""
+    return json.dumps(difference.as_json()) + "\n"
+
+
+def max_share(differing: int, compared: int, rows: int, confidence: float = CONFIDENCE) -> float:
+    """Return the upper confidence limit of the share of rows that differ.
+
+    The limit is at most the share that would result if all rows outside the sample differed.
+
+    Args:
+        differing: number of rows of the sample that differ.
+        compared: number of rows of the sample.
+        rows: number of rows of the source.
+        confidence: between 0 and 1, both excluded.
+    """
+    all_others = (differing + rows - compared) / rows
+    return min(all_others, binomial_limit(differing, compared, confidence))
+
+
+def binomial_limit(differing: int, compared: int, confidence: float) -> float:
+    """Return the upper limit of the share for a sample from infinitely many rows.
+
+    The limit is exact if the rows are chosen independently. Source: Clopper and Pearson, "The Use
+    of Confidence or Fiducial Limits Illustrated in the Case of the Binomial", Biometrika 26 (1934).
+    """
+    if differing >= compared:
+        return 1.0
+    if differing == 0:  # about 3 / compared, the "rule of three"
+        return -math.expm1(math.log1p(-confidence) / compared)
+    low, high = differing / compared, 1.0
+    for _ in range(STEPS):
+        middle = (low + high) / 2
+        # The probability of more differences than observed.
+        if _beta(middle, differing + 1, compared - differing) < confidence:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def _beta(x: float, a: float, b: float) -> float:
+    """Return the regularised incomplete beta function I_x(a, b).
+
+    Source: NIST Digital Library of Mathematical Functions, 8.17.22, evaluated by Lentz's method,
+    and 8.17.4 for x above the mean.
+    """
+    if x > (a + 1) / (a + b + 2):
+        return 1.0 - _beta(1 - x, b, a)
+    log_front = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)
+    front = math.exp(log_front + a * math.log(x) + b * math.log1p(-x)) / a if x > 0 else 0.0
+    c, d, value = 1.0, 0.0, 1.0
+    for term in range(MAX_TERMS):
+        m, odd = divmod(term, 2)
+        if term == 0:
+            factor = 1.0
+        elif odd:
+            factor = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
+        else:
+            factor = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
+        d = 1 / (1 + factor * d or TINY)
+        c = 1 + factor / c or TINY
+        value *= c * d
+        if abs(1 - c * d) < PRECISION and term:
+            break
+    return front * (value - 1)

@@ -11,7 +11,7 @@ from ...outcome.errors import EncodeError, TemplateError
 from ...resp.shown import shown_command
 from ...resp.values import pack
 from ...server.preflight import VALUE, sample_commands
-from .statement import NAMES, can_be_verified
+from .write_command import NAMES, can_be_verified
 
 __all__ = ["check_names", "check_template", "grows_at_both_ends", "not_repeatable", "refusal"]
 
@@ -27,24 +27,24 @@ REMOVING = (*TIMES, "PERSIST", "HDEL", "SREM", "ZREM", "MULTI", "EXEC")
 
 def refusal(command: bytes, row: int, place: int) -> EncodeError:
     """Return the error for a command whose outcome depends on more than its arguments."""
-    words = f"{shown_command(command)} can't be verified, since its outcome depends on more than "
-    return _error(f"{words}its arguments; {KNOWN}", row, place)
+    message = f"{shown_command(command)} can't be verified, since its outcome depends on more than "
+    return _error(f"{message}its arguments; {KNOWN}", row, place)
 
 
 def grows_at_both_ends(command: bytes, row: int, place: int) -> EncodeError:
     """Return the error for a list that is filled by RPUSH and by LPUSH."""
-    words = f"{shown_command(command)} extends a list that was extended at the other end before; "
-    return _error(f"{words}leave out its commands, which can't be verified", row, place)
+    message = f"{shown_command(command)} extends a list that was extended at the other end before; "
+    return _error(f"{message}leave out its commands, which can't be verified", row, place)
 
 
 def not_repeatable(command: bytes, row: int, place: int) -> EncodeError:
     """Return the error for repairing a list: writing the items again would duplicate them."""
-    words = f"{shown_command(command)} can't be repaired: its items would be duplicated; delete "
-    return _error(f"{words}the lists that differ, and load them again", row, place)
+    message = f"{shown_command(command)} can't be repaired: its items would be duplicated; delete "
+    return _error(f"{message}the lists that differ, and load them again", row, place)
 
 
-def _error(words: str, row: int, place: int) -> EncodeError:
-    return EncodeError(f"row {row:,}, command {place:,}: {words}", command=place, row=row)
+def _error(message: str, row: int, place: int) -> EncodeError:
+    return EncodeError(f"row {row:,}, command {place:,}: {message}", command=place, row=row)
 
 
 def check_names(names: list[str] | None, template: Template | None) -> None:
@@ -57,8 +57,8 @@ def check_names(names: list[str] | None, template: Template | None) -> None:
     wrong = sorted(set(names or ()) - NAMES)
     if not wrong:
         return
-    words = f"{wrong[0]} can't be verified; {KNOWN}"
-    raise EncodeError(words) if template is None else _of_template(words, wrong[0], template)
+    message = f"{wrong[0]} can't be verified; {KNOWN}"
+    raise EncodeError(message) if template is None else _of_template(message, wrong[0], template)
 
 
 def check_template(template: Template | None) -> None:
@@ -71,10 +71,10 @@ def check_template(template: Template | None) -> None:
     if template is None:
         return
     for command in sample_commands(template):
-        name, *_ = words = (command.arguments[0].upper(), *command.arguments[1:])
-        unknown = VALUE in words[OPTIONS.get(name, slice(0))]
-        if command.fixed_length and not unknown and not can_be_verified(pack(*words)):
-            shown = b" ".join(words).decode(errors="backslashreplace")
+        name, *_ = arguments = (command.arguments[0].upper(), *command.arguments[1:])
+        unknown = VALUE in arguments[OPTIONS.get(name, slice(0))]
+        if command.fixed_length and not unknown and not can_be_verified(pack(*arguments)):
+            shown = b" ".join(arguments).decode(errors="backslashreplace")
             raise _of_template(
                 f"{shown} can't be verified; {KNOWN}", name.decode(errors="replace"), template
             )
@@ -83,24 +83,24 @@ def check_template(template: Template | None) -> None:
 
 def _check_times(template: Template) -> None:
     """Refuse a template that sets a time to live before another command creates the key."""
-    early: dict[object, str] = {}
-    made: set[object] = set()
+    expiring: dict[object, str] = {}
+    created: set[object] = set()
     for command in template.commands:
         name, key, *_ = (*map(_comparable, command), (), ())
         known = len(name) == 1 and isinstance(name[0], bytes)  # not a placeholder
         verb = name[0].decode(errors="replace").upper() if known else ""
-        if verb in TIMES and key not in made:
-            early[key] = verb
+        if verb in TIMES and key not in created:
+            expiring[key] = verb
         elif verb in ("DEL", "UNLINK"):
-            made.discard(key)
+            created.discard(key)
         elif verb and verb not in REMOVING:
-            made.add(key)
-            if key in early:
-                words = (
-                    f"{early[key]} can't be verified before its key exists, since it then does "
+            created.add(key)
+            if key in expiring:
+                message = (
+                    f"{expiring[key]} can't be verified before its key exists, since it then does "
                     f"nothing; move it after the commands that create the key, such as {verb}"
                 )
-                raise _of_template(words, early[key], template)
+                raise _of_template(message, expiring[key], template)
 
 
 def _comparable(argument: Sequence[bytes | Field]) -> tuple[Any, ...]:
@@ -111,5 +111,5 @@ def _comparable(argument: Sequence[bytes | Field]) -> tuple[Any, ...]:
     )
 
 
-def _of_template(words: str, name: str, template: Template) -> TemplateError:
-    return TemplateError(words, template.text, max(template.text.upper().find(name), 0))
+def _of_template(message: str, name: str, template: Template) -> TemplateError:
+    return TemplateError(message, template.text, max(template.text.upper().find(name), 0))

@@ -1,14 +1,33 @@
-"""Compare scores and documents whose bytes differ."""
+"""Compare scores and JSON documents, and apply later writes to parts of documents."""
 
 from __future__ import annotations
 
 import json
-from typing import Any
+import re
+from collections.abc import Iterator
+from typing import Any, TypeAlias
 
-__all__ = ["document_of", "same_document", "same_score"]
+__all__ = [
+    "Location",
+    "Locations",
+    "location_of",
+    "replace_part",
+    "same_document",
+    "same_score",
+]
 
 # Integers outside this range are stored as floats. Source: RedisJSON, serde_json's Number.
 MIN_WHOLE, MAX_WHOLE = -(1 << 63), (1 << 64) - 1
+
+# The location of a part in a document: field names and element indexes.
+Location: TypeAlias = tuple[str | int, ...]
+
+# A step of a path to a single location: .name, [0], ["name"] or ['name'].
+STEP = re.compile(
+    r"""\.(?P<name>[^\W\d][\w-]*) | \[(?P<index>\d{1,9})\] | \["(?P<double>[^"\\]*)"\] """
+    r"""| \['(?P<single>[^'\\]*)'\]""",
+    re.VERBOSE,
+)
 
 
 def same_score(wanted: bytes, found: bytes) -> bool:
@@ -61,3 +80,102 @@ def _same(a: Any, b: Any) -> bool:
     if isinstance(a, list) and isinstance(b, list):
         return len(a) == len(b) and all(map(_same, a, b))
     return bool(a == b)
+
+
+class Locations:
+    """Finds documents or parts that differ, by the location that a later row writes.
+
+    Each is identified by its slot: see differences.py.
+    """
+
+    def __init__(self) -> None:
+        # By key and location (None if unknown): slots at the location, and slots at or below it.
+        self._at: dict[tuple[bytes, Location | None], set[Any]] = {}
+        self._in: dict[tuple[bytes, Location | None], set[Any]] = {}
+
+    def _sets(self, slot: Any, location: Location | None) -> Iterator[tuple[Any, Any]]:
+        key = slot[0]
+        yield self._at, (key, location)
+        for size in range(0 if location is None else len(location) + 1):
+            yield self._in, (key, location and location[:size])
+
+    def add(self, slot: Any, location: Location | None) -> None:
+        """Add the slot of a document or part that differs; the location is None if unknown."""
+        for sets, name in self._sets(slot, location):
+            sets.setdefault(name, set()).add(slot)
+
+    def remove(self, slot: Any, location: Location | None) -> None:
+        """Remove a slot."""
+        for sets, name in self._sets(slot, location):
+            sets[name].discard(slot)
+            if not sets[name]:
+                del sets[name]
+
+    def uncertain(self, key: bytes, location: Location | None) -> list[Any]:
+        """Return the slots for which it is unknown whether a write to a location changes them."""
+        unknown = [*self._at.get((key, None), ())]
+        return [*unknown, *self._in.get((key, ()), ())] if location is None else unknown
+
+    def within(self, key: bytes, location: Location | None) -> list[Any]:
+        """Return the slots at or below a location."""
+        return [] if location is None else [*self._in.get((key, location), ())]
+
+    def around(self, key: bytes, location: Location | None) -> list[tuple[Any, Location]]:
+        """Return the slots of parts that contain a location, each with the location in the part."""
+        return [
+            (slot, location[size:])
+            for size in range(len(location))
+            for slot in self._at.get((key, location[:size]), ())
+        ] if location else []  # fmt: skip
+
+
+def location_of(path: bytes) -> Location | None:
+    """Return the location that a path of JSON.SET names; None if the path may match several."""
+    try:
+        text = path.decode()
+    except UnicodeDecodeError:
+        return None
+    if text in ("$", "."):
+        return ()
+    text = text[1:] if text.startswith("$") else text
+    text = text if text.startswith((".", "[")) else f".{text}"
+    steps: list[str | int] = []
+    at = 0
+    while at < len(text):
+        found = STEP.match(text, at)
+        if found is None:
+            return None
+        name = found.lastgroup
+        steps.append(int(found["index"]) if name == "index" else found[name or 0])
+        at = found.end()
+    return tuple(steps)
+
+
+def replace_part(document: bytes, location: Location, part: bytes) -> bytes:
+    """Return a document after JSON.SET of a part.
+
+    Raises:
+        ValueError: a text is not JSON, or the document has no place for the part.
+    """
+    try:
+        root, value = document_of(document), document_of(part)
+    except RecursionError as error:
+        raise ValueError("it is nested too deep") from error
+    *outer, last = location
+    parent: Any = root
+    for step in outer:
+        parent = _at(parent, step)
+    exists = isinstance(parent, dict) and isinstance(last, str)
+    if not exists and not (isinstance(parent, list) and last in range(len(parent))):
+        raise ValueError("there is no such place")
+    parent[last] = value
+    return json.dumps(root).encode()
+
+
+def _at(parent: Any, step: str | int) -> Any:
+    """Return a part of a JSON value; None if the part is missing."""
+    if isinstance(parent, dict):
+        return parent.get(step) if isinstance(step, str) else None
+    if isinstance(parent, list) and isinstance(step, int) and step < len(parent):
+        return parent[step]
+    return None

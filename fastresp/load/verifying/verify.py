@@ -25,26 +25,30 @@ from ...transports.locating import finding_lines, locating
 from ..command_names import command_names
 from ..progress import reporting
 from .comparison import Comparison
-from .confidence import at_most
-from .kept import Candidate, Kept, settled
-from .lines import DifferenceLines, Differences
-from .questions import Questions
+from .differences import Candidate, Differences, apply_recheck, repairable
+from .read_planner import ReadPlanner
 from .reading import (
-    AsyncReadingChunks,
-    ReadingChunks,
-    ReadingCore,
+    AsyncReadChunks,
+    ReadChunks,
     Show,
-    reading_server,
-    reading_with,
+    VerifyCore,
+    compare_core,
+    repair_core,
+    server_to_read,
 )
-from .repair import independent, repairing
-from .report import Difference, VerifyReport
+from .report import (
+    Difference,
+    DifferenceTarget,
+    DifferenceWriter,
+    VerifyReport,
+    max_share,
+)
 from .unverifiable import check_names, check_template
 
-__all__ = ["How", "Progress", "verify", "verifying"]
+__all__ = ["Progress", "VerifyOptions", "verify", "verify_core"]
 
 Progress: TypeAlias = bool | Callable[[VerifyReport], object] | None
-Looking: TypeAlias = Generator[Step | Emit, Any, None]
+VerifySteps: TypeAlias = Generator[Step | Emit, Any, None]
 
 # Seconds to wait before differences are rechecked.
 PAUSE_S = 0.3
@@ -52,7 +56,7 @@ MAX_DIFFERENCES = 100_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class How:
+class VerifyOptions:
     """The options of ``verify``.
 
     Raises:
@@ -63,7 +67,7 @@ class How:
     sample: str | float | None = None
     seed: int = 0
     exact: bool = False
-    differences: Differences = None
+    differences: DifferenceTarget = None
     repair: bool = False
     max_differences: int = MAX_DIFFERENCES
     since: float | None = None
@@ -75,19 +79,19 @@ class How:
     def __post_init__(self) -> None:
         most = self.max_differences
         if not isinstance(most, int) or isinstance(most, bool) or most < 1:
-            words = f" must be a number of 1 or more, not {most!r}"
-            raise ValueError(Message(Hint("max_differences"), words))
+            message = f" must be a number of 1 or more, not {most!r}"
+            raise ValueError(Message(Hint("max_differences"), message))
         if self.since is not None and not (
             isinstance(self.since, (int, float)) and 0 <= self.since < math.inf
         ):
-            words = f" must be seconds since 1970, as from time.time(), not {self.since!r}"
-            raise ValueError(Message(Hint("since"), words))
+            message = f" must be seconds since 1970, as from time.time(), not {self.since!r}"
+            raise ValueError(Message(Hint("since"), message))
         if self.since is not None and self.since > time.time():
-            words = f" is in the future: {datetime.fromtimestamp(self.since):%Y-%m-%d %H:%M:%S}"
-            raise ValueError(Message(Hint("since"), f"{words}; pass the start time of the load"))
+            message = f" is in the future: {datetime.fromtimestamp(self.since):%Y-%m-%d %H:%M:%S}"
+            raise ValueError(Message(Hint("since"), f"{message}; pass the start time of the load"))
         if self.share is not None and self.exact:
-            words = " needs all rows, to know the contents of each key; leave out "
-            raise ValueError(Message(Hint("exact"), words, Hint("sample")))
+            message = " needs all rows, to know the contents of each key; leave out "
+            raise ValueError(Message(Hint("exact"), message, Hint("sample")))
 
     @property
     def share(self) -> float | None:
@@ -102,8 +106,8 @@ class How:
         except (TypeError, ValueError):
             share = 0.0
         if not 0 < share <= 1 or isinstance(sample, bool):
-            words = f" must be a share such as '1%' or 0.01, above 0, not {sample!r}"
-            raise ValueError(Message(Hint("sample"), words))
+            message = f" must be a share such as '1%' or 0.01, above 0, not {sample!r}"
+            raise ValueError(Message(Hint("sample"), message))
         return share
 
 
@@ -116,7 +120,7 @@ def verify(
     sample: str | float | None = None,
     seed: int = 0,
     exact: bool = False,
-    differences: Differences = None,
+    differences: DifferenceTarget = None,
     repair: bool = False,
     max_differences: int = MAX_DIFFERENCES,
     since: float | None = None,
@@ -186,7 +190,7 @@ def verify(
     JSON.SET with a path that may match several parts, the rest of the document is not compared;
     ``stopped`` then says so.
     """
-    how = How(
+    options = VerifyOptions(
         server=server,
         sample=sample,
         seed=seed,
@@ -199,36 +203,37 @@ def verify(
         progress=progress,
         max_reply_bytes=max_reply_bytes,
     )
-    options = Options(nulls=nulls, timeout=timeout, default=default)
     template = as_template(template)
-    return run(verifying(ReadingChunks(as_source(data, template), template, options), how))
+    encoding = Options(nulls=nulls, timeout=timeout, default=default)
+    chunks = ReadChunks(as_source(data, template), template, encoding)
+    return run(verify_core(chunks, options))
 
 
-def verifying(
-    chunks: ReadingChunks | AsyncReadingChunks, how: How
+def verify_core(
+    chunks: ReadChunks | AsyncReadChunks, options: VerifyOptions
 ) -> Generator[Any, Any, VerifyReport]:
-    """Run a verification: yield each operation that the driver must run or wait for.
+    """Run a verification (core).
 
     Args:
         chunks: the source; closed at the end.
-        how: the options.
+        options: the options.
     """
-    verification = Verification(chunks, how)
-    with closing(chunks), DifferenceLines(how.differences) as lines:
+    verification = Verification(chunks, options)
+    with closing(chunks), DifferenceWriter(options.differences) as lines:
         try:
-            names = partial(check_source, chunks.data, chunks.template, how)
+            names = partial(check_source, chunks.data, chunks.template, options)
             yield Pull(names, chunks.blocks)
-            yield from verification.looking()
+            yield from verification.compare_core()
             verification.stopped = "not all differences were rechecked"
-            yield from verification.looking_again()
-            if how.repair:
+            yield from verification.recheck_core()
+            if options.repair:
                 verification.stopped = "not all differences were repaired and rechecked"
-                yield from verification.repairing()
-            yield from verification.locating()
+                yield from verification.repair_core()
+            yield from verification.locate_core()
         except BaseException as error:
             if isinstance(error, Exception):
                 yield from locating(chunks.data, [error])
-                yield from verification.locating()
+                yield from verification.locate_core()
             verification.end_early(error)
             raise
         verification.conclude()
@@ -241,7 +246,7 @@ def verifying(
     return verification.report
 
 
-def check_source(data: Any, template: Template | None, how: How) -> None:
+def check_source(data: Any, template: Template | None, options: VerifyOptions) -> None:
     """Refuse commands that can't be verified or repaired, if known in advance.
 
     Raises:
@@ -252,58 +257,61 @@ def check_source(data: Any, template: Template | None, how: How) -> None:
     check_names(names, template)
     check_template(template)
     lists = sorted({"RPUSH", "LPUSH"}.intersection(names or ()))
-    if how.repair and lists:
-        words = f" can't be used with {lists[0]}: items would be duplicated; delete the lists "
-        raise ValueError(Message(Hint("repair", True), f"{words}that differ, and load them again"))
+    if options.repair and lists:
+        message = (
+            f" can't be used with {lists[0]}: items would be duplicated; delete the lists that "
+            "differ, and load them again"
+        )
+        raise ValueError(Message(Hint("repair", True), message))
 
 
 class Verification:
     """One verification: its comparison, and the differences found."""
 
-    def __init__(self, chunks: ReadingChunks | AsyncReadingChunks, how: How) -> None:
-        self.how = how
-        self.report = VerifyReport(sample=how.share)
+    def __init__(self, chunks: ReadChunks | AsyncReadChunks, options: VerifyOptions) -> None:
+        self.options = options
+        self.report = VerifyReport(sample=options.share)
         # What remains undone if an error occurs now.
         self.stopped = "not all rows were compared, and no differences rechecked"
         self._chunks = chunks
-        self._server = reading_server(how.server)
-        self._kept = Kept(how.max_differences)
-        self._since = -1.0 if how.since is None else how.since
-        self._comparison = self._comparing(self._kept, exact=how.exact)
-        chunks.questions = Questions(
-            self._comparison, share=how.share or 1.0, seed=how.seed, exact=how.exact,
-            repair=how.repair,
+        self._server = server_to_read(options.server)
+        self._found = Differences(options.max_differences)
+        self._since = -1.0 if options.since is None else options.since
+        self._comparison = self._new_comparison(self._found, exact=options.exact)
+        chunks.planner = ReadPlanner(
+            self._comparison, share=options.share or 1.0, seed=options.seed, exact=options.exact,
+            repair=options.repair,
         )  # fmt: skip
         self._started = time.monotonic()
         # Each difference, whether it changed before the recheck, and whether it is repaired.
         self._differing: list[tuple[Candidate, bool, bool]] = []
         self._lines: dict[int, int] = {}  # line of each row, if known
 
-    def _comparing(self, kept: Kept, **how: bool) -> Comparison:
-        return Comparison(kept, since=self._since, max_reply_bytes=self.how.max_reply_bytes, **how)
+    def _new_comparison(self, differences: Differences, **flags: bool) -> Comparison:
+        max_bytes = self.options.max_reply_bytes
+        return Comparison(differences, since=self._since, max_reply_bytes=max_bytes, **flags)
 
-    def _core(self, comparison: Comparison) -> ReadingCore:
-        return ReadingCore(
-            self._server, self.how.timeout, comparison, max_reply_bytes=self.how.max_reply_bytes
-        )
+    def _core(self, comparison: Comparison) -> VerifyCore:
+        max_bytes = self.options.max_reply_bytes
+        return VerifyCore(self._server, self.options.timeout, comparison, max_reply_bytes=max_bytes)
 
-    def looking(self) -> Looking:
+    def compare_core(self) -> VerifySteps:
         """Compare all rows, or the sample."""
         core = self._core(self._comparison)
-        with self._showing() as show:
-            yield from reading_with(core, self._chunks, show)
+        with self._live_report() as show:
+            yield from compare_core(core, self._chunks, show)
 
     @contextmanager
-    def _showing(self) -> Iterator[Show | None]:
+    def _live_report(self) -> Iterator[Show | None]:
         """Yield the function to call with the live report; None if no progress is shown."""
-        progress = self.how.progress
+        progress = self.options.progress
         if callable(progress):
-            yield lambda _: progress(self._counted())
+            yield lambda _: progress(self._update_report())
         else:
             with reporting(progress, self._chunks.data) as show:
                 yield show
 
-    def _counted(self) -> VerifyReport:
+    def _update_report(self) -> VerifyReport:
         report, comparison = self.report, self._comparison
         writer = getattr(self._chunks, "writer", None)  # missing until the source is open
         report.rows = 0 if writer is None else writer.rows
@@ -311,99 +319,100 @@ class Verification:
         report.seconds = time.monotonic() - self._started
         return report
 
-    def looking_again(self) -> Looking:
+    def recheck_core(self) -> VerifySteps:
         """Recheck the differences."""
         if self._comparison.full:
-            self._kept.forget_counts()
-        first = self._kept.candidates()
+            self._found.forget_counts()
+        first = self._found.candidates()
         if first:
             yield Blocking(partial(time.sleep, PAUSE_S))
-        second = Kept(len(first) + 1, sys.maxsize)
-        yield from self._looking_at(first, second)
-        still, self.report.written_meanwhile = settled(first, second)
-        self._differing = [(each, changed, False) for each, changed in still]
+        second = Differences(len(first) + 1, sys.maxsize)
+        yield from self._recheck(first, second)
+        remaining, self.report.written_meanwhile = apply_recheck(first, second)
+        self._differing = [(each, changed, False) for each, changed in remaining]
 
-    def _looking_at(self, some: Sequence[Candidate], kept: Kept) -> Looking:
-        """Compare values one by one; ``row`` of each difference is an index in ``some``."""
+    def _recheck(self, some: Sequence[Candidate], differences: Differences) -> VerifySteps:
+        """Compare values one by one (core); ``row`` of each difference is an index in ``some``."""
         if not some:
             return
-        comparison = self._comparing(kept, again=True)
-        chunks = ReadingChunks([each.statement() for each in some], None, Options())
-        chunks.questions = Questions(comparison, again=True)
-        yield from reading_with(self._core(comparison), chunks)
+        comparison = self._new_comparison(differences, recheck=True)
+        chunks = ReadChunks([each.command() for each in some], None, Options())
+        chunks.planner = ReadPlanner(comparison, recheck=True)
+        yield from compare_core(self._core(comparison), chunks)
 
-    def repairing(self) -> Looking:
+    def repair_core(self) -> VerifySteps:
         """Rewrite the values that differ, and recheck them.
 
         Then repair the times to live of keys and rows that have no other differences left.
         """
+        options = self.options
         some = [each for each, _, _ in self._differing]
         left = set(range(len(some)))
         errors: Counter[str] = Counter()
         for times in (False, True):
-            of_others = [some[at] for at in sorted(left) if some[at].group not in ("time", "count")]
-            keys = {each.key for each in of_others if times}
-            rows = {each.row for each in of_others if times}
+            others = [some[at] for at in sorted(left) if some[at].group not in ("time", "count")]
+            keys = {each.key for each in others if times}
+            rows = {each.row for each in others if times}
             chosen = [
-                each for each in independent(some)
+                each for each in repairable(some)
                 if (each.group == "time") == times and each.key not in keys and each.row not in rows
             ]  # fmt: skip
-            if not any(each.repairing() for each in chosen):
+            if not any(each.repair_command() for each in chosen):
                 continue
-            repairs = yield from repairing(
-                chosen, self.how.server, self.how.timeout, in_event_loop=self.how.in_event_loop
+            repairs = yield from repair_core(
+                chosen, options.server, options.timeout, in_event_loop=options.in_event_loop
             )
             errors.update(repairs.errors_by_code)
-            kept = Kept(len(some) + 1, sys.maxsize)
-            yield from self._looking_at(some, kept)
-            left = {each.row for each in kept}
+            remaining = Differences(len(some) + 1, sys.maxsize)
+            yield from self._recheck(some, remaining)
+            left = {each.row for each in remaining}
         self.report.repair_errors = dict(errors)
         self._differing = [
             (each, changed, number not in left)
             for number, (each, changed, _) in enumerate(self._differing)
         ]
 
-    def locating(self) -> Looking:
+    def locate_core(self) -> VerifySteps:
         """Find the lines of the rows that differ."""
         rows = {each.row for each, _, _ in self._differing}
         self._lines = yield from finding_lines(self._chunks.data, rows)
 
     def conclude(self) -> None:
         """Complete the report."""
-        report = self._counted()
+        report, found = self._update_report(), self._found
         rows = set()
         for each in self.differences():
             report.add(each)
             rows.add(each.row)
         report.rows_differing = len(rows)
-        report.unrepaired = report.differing - report.repaired if self.how.repair else None
-        if self._kept.left_out:
+        report.unrepaired = report.differing - report.repaired if self.options.repair else None
+        if found.omitted_keys:
             report.stopped = Message(
-                f"{self._kept.left_out:,} more keys have items that the source does not name (a "
+                f"{found.omitted_keys:,} more keys have items that the source does not name (a "
                 "larger ",
                 Hint("max_differences", ...),
                 " reports more)",
             )
-        if self._kept.unknown:
+        if found.unknown_documents:
             report.stopped = (
-                f"{counted(self._kept.unknown, 'document')} not fully compared: later rows write "
-                "unknown parts of them (paths with a *, .. or ?)"
+                f"{counted(found.unknown_documents, 'document')} not fully compared: later rows "
+                "write unknown parts of them (paths with a *, .. or ?)"
             )
         if self._comparison.full:
             report.stopped = Message(
-                f"no values were compared after {len(self._kept):,} differed (a larger ",
+                f"no values were compared after {len(found):,} differed (a larger ",
                 Hint("max_differences", ...),
                 " compares more)",
             )
         # Omitted values would bias the sample.
         if report.sample is not None and report.rows and not report.stopped:
-            report.at_most = at_most(len(rows), report.rows_compared, report.rows)
+            report.at_most = max_share(len(rows), report.rows_compared, report.rows)
 
     def end_early(self, error: BaseException) -> None:
         """Attach the incomplete report to an exception."""
-        self._kept.forget_counts()
+        self._found.forget_counts()
         self._differing = self._differing or [
-            (each, False, False) for each in self._kept.candidates()
+            (each, False, False) for each in self._found.candidates()
         ]
         self.conclude()
         self.report.at_most = self.report.unrepaired = None

@@ -6,7 +6,7 @@ from ...resp.buffer import Chunk
 from .comparison import Comparison
 
 @disjoint_base
-class Questions:
+class ReadPlanner:
     over_keys: bool
     def __new__(
         cls,
@@ -15,11 +15,11 @@ class Questions:
         share: float = 1.0,
         seed: int = 0,
         exact: bool = False,
-        again: bool = False,
+        recheck: bool = False,
         repair: bool = False,
     ) -> Self: ...
     @property
-    def again(self) -> bool: ...
+    def recheck(self) -> bool: ...
     @property
     def error(self) -> Exception | None: ...
-    def ask(self, chunk: Chunk) -> Chunk | None: ...
+    def plan_reads(self, chunk: Chunk) -> Chunk | None: ...

@@ -1,3 +1,0 @@
-NAMES: frozenset[str]
-
-def can_be_verified(command: bytes) -> bool: ...
