@@ -80,7 +80,7 @@ class Indexing(Feature):
         if self._asked_for and not self._before:
             raise _covers_none(self._options, server, found)
         if self._options.index_backlog is None:
-            indexes.rest()
+            indexes.disconnect()
         self._transport = transport
         self._note_keys(found)
 

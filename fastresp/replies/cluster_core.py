@@ -360,7 +360,7 @@ class ClusterCore:
             else min(self.timeout or RECONNECT_TIMEOUT_S, RECONNECT_TIMEOUT_S)
         )
         opening = partial(self.server.open_nodes, [node.server], timeout)
-        reopening = partial(self._recovery.view.processes.reopened, node.server, opening)
+        reopening = partial(self._recovery.view.processes.reopen, node.server, opening)
         try:
             with self._reporting():
                 [connection], restarted = yield Blocking(reopening, late=close_all_late)

@@ -53,7 +53,7 @@ class Rest:
         opened = self._view.open_primaries(self._timeout)
         with closed_if_failed(connection for _, connection in opened):
             if self._view.topology is not None:
-                self._view.processes.begin(opened)
+                self._view.processes.record(opened)
         for _, connection in opened:
             connection.disconnect()
 

@@ -94,7 +94,7 @@ class Scan:
             stack.callback(self._close)
             self._connections = [connection for _, connection in opened]
             if topology is not None:
-                self._view.processes.begin(opened)
+                self._view.processes.record(opened)
             parts.extend(self._parts(opened, topology, glob, kind))
             while parts:
                 part = parts[0]

@@ -75,7 +75,7 @@ class ClusterView:
         known = dict.fromkeys([*topology.nodes, *topology.replicas, *self.known])
         self.known = list(known)[:MAX_KNOWN]
         self.topology = topology
-        self.processes.keep(topology.nodes)
+        self.processes.forget_others(topology.nodes)
 
     def open_primaries(self, timeout: float | None) -> list[tuple[Server, Any]]:
         """Look for the first time, and connect to each primary, or to the single server.

@@ -112,10 +112,10 @@ class Indexes:
         # Indexes exist only in database 0.
         self._server = server.changed(settings=server.settings | {"db": 0})
         self._timeout = timeout
-        self._links: list[tuple[Server, Any]] = []
+        self._connections: list[tuple[Server, Any]] = []
         self._open = ExitStack()
         self._lock = Lock()  # a load also calls ask() in another thread
-        self._over = False
+        self._closed = False
 
     def ask(self, wanted: Collection[str] | None = None) -> list[Index]:
         """Return the existing indexes with these names, or all indexes.
@@ -130,17 +130,17 @@ class Indexes:
                 self._close()
                 raise
             finally:
-                if self._over:
+                if self._closed:
                     self._close()
 
     def _asked(self, wanted: Collection[str] | None) -> list[Index]:
-        if not self._links:
-            links = ClusterView(self._server).open_primaries(self._timeout)
-            for _, connection in links:
+        if not self._connections:
+            connections = ClusterView(self._server).open_primaries(self._timeout)
+            for _, connection in connections:
                 self._open.callback(connection.disconnect)
-            self._links = links
+            self._connections = connections
         found: dict[str, Index] = {}
-        for server, connection in self._links:
+        for server, connection in self._connections:
             with server.explained():
                 for index in _asked(connection, wanted):
                     found.setdefault(index.name, index)
@@ -148,20 +148,20 @@ class Indexes:
 
     def interrupt(self) -> None:
         """Make ``ask()`` in another thread end soon."""
-        for _, connection in self._links:
+        for _, connection in self._connections:
             if connection._sock is not None:
                 with suppress(OSError):
                     # Not SSLSocket.shutdown(), which drops the TLS state that a reader uses.
                     socket.socket.shutdown(connection._sock, socket.SHUT_RDWR)
 
-    def rest(self) -> None:
+    def disconnect(self) -> None:
         """Close the connections; the next ``ask()`` opens new connections."""
         with self._lock:
             self._close()
 
     def close(self) -> None:
         """Close the connections, even while another thread runs ``ask()``."""
-        self._over = True
+        self._closed = True
         self.interrupt()
         if self._lock.acquire(blocking=False):
             try:
@@ -170,7 +170,7 @@ class Indexes:
                 self._lock.release()
 
     def _close(self) -> None:
-        self._links = []
+        self._connections = []
         self._open.close()
 
 

@@ -22,7 +22,7 @@ from .forks import is_own, on_fork
 
 __all__ = [
     "LocalServer", "cannot_run", "end_group", "find_program", "is_in_wheel", "need_program",
-    "words_of",
+    "output_of",
 ]  # fmt: skip
 
 # Wheels that contain these programs, and the programs' folder in each wheel.
@@ -35,8 +35,8 @@ WHEELS = (
     ),
 )
 # Limits of the time and the output of a program that prints its version or options.
-WORDS_TIMEOUT_S = 10.0
-WORDS_BYTES = 1 << 16
+OUTPUT_TIMEOUT_S = 10.0
+OUTPUT_BYTES = 1 << 16
 # The exit statuses of a program that the system or the shell can't run, for example because of a
 # missing library. Source: POSIX, exec.
 NOT_RUN = (126, 127)
@@ -102,7 +102,7 @@ def _wheel_folders() -> list[Path]:
     ]
 
 
-def words_of(program: str, *options: str) -> bytes:
+def output_of(program: str, *options: str) -> bytes:
     """Run a program with an option such as ``--version``; return the start of its output.
 
     Raises:
@@ -126,18 +126,18 @@ def words_of(program: str, *options: str) -> bytes:
             f"{program} can't be started: {error}; check it with '{' '.join(command)}'"
         ) from error
     assert process.stdout is not None
-    said, deadline = b"", time.monotonic() + WORDS_TIMEOUT_S
+    said, deadline = b"", time.monotonic() + OUTPUT_TIMEOUT_S
     try:
         with process.stdout as output:
             poll = new_poll()
             poll.register(output, POLLIN)
-            while len(said) < WORDS_BYTES:
+            while len(said) < OUTPUT_BYTES:
                 if not poll.poll(max(0, int(1000 * (deadline - time.monotonic())))):
                     raise TransportError(
-                        f"'{' '.join(command)}' did not end within {WORDS_TIMEOUT_S:g} s; check "
+                        f"'{' '.join(command)}' did not end within {OUTPUT_TIMEOUT_S:g} s; check "
                         "that it is the right program"
                     )
-                piece = output.read(WORDS_BYTES)
+                piece = output.read(OUTPUT_BYTES)
                 if not piece:
                     break
                 said += piece

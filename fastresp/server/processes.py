@@ -51,20 +51,20 @@ class Processes:
     """Remembers which server process answered at each address.
 
     Args:
-        asks: whether to send INFO. Some proxies close the connection when they receive INFO.
+        sends_info: whether to send INFO. Some proxies close the connection when they receive INFO.
     """
 
-    def __init__(self, *, asks: bool = True) -> None:
-        self._asks = asks
+    def __init__(self, *, sends_info: bool = True) -> None:
+        self._sends_info = sends_info
         self._known: dict[Address, tuple[Process, float]] = {}
 
-    def begin(self, opened: Iterable[tuple[Server, Any]]) -> None:
+    def record(self, opened: Iterable[tuple[Server, Any]]) -> None:
         """Send INFO over redis-py connections, read all replies, and remember the processes.
 
         Raises:
             TransportError: a connection was lost.
         """
-        opened = list(opened) if self._asks else []
+        opened = list(opened) if self._sends_info else []
         for server, connection in opened:
             with server.explained():
                 connection.send_command("INFO")
@@ -82,7 +82,7 @@ class Processes:
             TransportError: the connection was lost.
         """
         known = self._known.get(address_of(server))
-        self.begin([(server, connection)])
+        self.record([(server, connection)])
         if known is None:
             return ""
         before, since = known
@@ -92,13 +92,13 @@ class Processes:
         state = "has data, but no append-only file" if now.keys else "is empty"
         return f"the server at {server} was restarted or replaced, and {state}"
 
-    def keep(self, nodes: Iterable[Address]) -> None:
+    def forget_others(self, nodes: Iterable[Address]) -> None:
         """Forget all nodes except these. If another node is promoted later, its data is a copy."""
         self._known = {node: self._known[node] for node in nodes if node in self._known}
 
-    def reopened(self, server: Server, opening: Callable[[], list[Any]]) -> tuple[list[Any], str]:
+    def reopen(self, server: Server, connect: Callable[[], list[Any]]) -> tuple[list[Any], str]:
         """Open connections to a server; return them, and the result of ``check()``."""
-        connections = opening()
+        connections = connect()
         with closed_if_failed(connections):
             return connections, self.check(server, connections[0])
 

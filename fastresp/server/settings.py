@@ -35,8 +35,8 @@ from .failure import failure
 from .forks import on_fork
 from .preflight import NOTHING, Requirements
 from .reply_parser import BoundedParser
-from .threads import Opening
-from .url_or_client import ServerLike, pool_of, unnamed
+from .threads import ConnectDeadline
+from .url_or_client import ServerLike, pool_of, without_client_name
 
 __all__ = ["Server", "ServerLike", "as_server", "one_server"]
 
@@ -145,12 +145,12 @@ class Server:
         host, port = self.settings.get("host") or "localhost", self.settings.get("port", 6379)
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
-    def connect(self, timeout: float | None, opening: Opening | None = None) -> Any:
+    def connect(self, timeout: float | None, deadline: ConnectDeadline | None = None) -> Any:
         """Open a private redis-py connection: RESP2, no retries, nothing shared with a pool.
 
         Args:
             timeout: seconds to connect, and for each read.
-            opening: the common deadline for several connections, if any.
+            deadline: the common deadline for several connections, if any.
 
         Raises:
             TransportError: the connection can't be opened; the message includes the server's error.
@@ -167,7 +167,7 @@ class Server:
             "socket_connect_timeout": timeout,
         }
         if "CLIENT" in self._unanswered:
-            settings |= unnamed()
+            settings |= without_client_name()
         try:
             with needed_for(f"can't use the server at {self}"):  # redis-py reads files to connect
                 connection = self.connection_class(**settings)
@@ -178,15 +178,15 @@ class Server:
             ) from error
         # In a child process redis-py closes its copy of the socket, but does not shut it down.
         on_fork(connection, lambda connection: connection.disconnect())
-        if opening is not None:
-            opening.add(connection)
+        if deadline is not None:
+            deadline.add(connection)
         try:
             connection.connect()
         except (redis.RedisError, OSError, UnicodeError, TypeError) as error:
             connection.disconnect()
             if str(error).startswith("Connection closed") and "CLIENT" not in self._unanswered:
                 self._unanswered.add("CLIENT")
-                return self.connect(timeout, opening)
+                return self.connect(timeout, deadline)
             raise self.failure(error) from error
         return connection
 
@@ -200,9 +200,8 @@ class Server:
             TransportError: the server can't be reached or used; the message includes its error.
             TransportTimeout: the server does not answer.
         """
-        each = ASK_TIMEOUT_S if timeout is None else min(timeout, ASK_TIMEOUT_S)
-        with Opening(max(ASK_TIMEOUT_S, timeout or OPEN_TIMEOUT_S)) as opening:
-            connection, answers = self._open_first(each, opening)
+        with _deadline_of(timeout) as deadline:
+            connection, answers = self._open_first(deadline)
             connection.disconnect()
         return answers
 
@@ -220,19 +219,18 @@ class Server:
 
         The first connection checks the server. The first connection to each node loads the scripts.
         """
-        each = ASK_TIMEOUT_S if timeout is None else min(timeout, ASK_TIMEOUT_S)
-        with Opening(max(ASK_TIMEOUT_S, timeout or OPEN_TIMEOUT_S)) as opening:
-            first, answers = self._open_first(each, opening)
+        with _deadline_of(timeout) as deadline:
+            first, answers = self._open_first(deadline)
             if answers.topology is not None:
                 first.disconnect()
                 nodes = answers.topology.nodes
                 if self.requirements.slot is not None:
                     nodes = [answers.topology.node_of(self.requirements.slot, str(self))]
-                return self._open_nodes(self.nodes_of(nodes, count), each, opening), answers
+                return _open_nodes(self.nodes_of(nodes, count), deadline), answers
             self._prepare(first)
             if count == 1:
                 return [first], answers
-            more = opening.several(count - 1, lambda: self._another(each, opening))
+            more = deadline.open_several(count - 1, lambda: self._another(deadline))
             return [first, *more], answers
 
     def open_again(self, count: int, timeout: float | None) -> list[Any]:
@@ -272,22 +270,8 @@ class Server:
 
     def open_nodes(self, servers: Sequence[Server], timeout: float | None) -> list[Any]:
         """Open a connection to each of these cluster nodes; raises as ``open()`` does."""
-        each = ASK_TIMEOUT_S if timeout is None else min(timeout, ASK_TIMEOUT_S)
-        with Opening(max(ASK_TIMEOUT_S, timeout or OPEN_TIMEOUT_S)) as opening:
-            return self._open_nodes(servers, each, opening)
-
-    def _open_nodes(self, servers: Sequence[Server], timeout: float, opening: Opening) -> list[Any]:
-        left = iter(range(len(servers)))
-
-        def open_one() -> tuple[int, Any]:
-            at = next(left)
-            connection = servers[at]._another(timeout, opening)
-            if at == 0 or servers[at] is not servers[at - 1]:
-                servers[at]._prepare(connection)
-            return at, connection
-
-        made = opening.several(len(servers), open_one)
-        return [connection for _, connection in sorted(made, key=itemgetter(0))]
+        with _deadline_of(timeout) as deadline:
+            return _open_nodes(servers, deadline)
 
     def _prepare(self, connection: Any) -> None:
         """Over the first connection to a server, check fsync if required, and load the scripts."""
@@ -299,17 +283,18 @@ class Server:
                 load_scripts(connection, str(self), scripts)
                 check_surplus(connection, str(self))
 
-    def _open_first(self, timeout: float, opening: Opening) -> tuple[Any, Answers]:
+    def _open_first(self, deadline: ConnectDeadline) -> tuple[Any, Answers]:
+        timeout = deadline.each
         if self.tls and timeout > HANDSHAKE_TIMEOUT_S:
             with suppress(TransportTimeout):
-                connection, answers = self._open(HANDSHAKE_TIMEOUT_S, opening)
+                connection, answers = self._open(HANDSHAKE_TIMEOUT_S, deadline)
                 connection._sock.settimeout(timeout)
                 return connection, answers
-        return self._open(timeout, opening)
+        return self._open(timeout, deadline)
 
-    def _another(self, timeout: float, opening: Opening) -> Any:
+    def _another(self, deadline: ConnectDeadline) -> Any:
         """Open an additional connection to a server that has been checked."""
-        connection = self.connect(timeout, opening)
+        connection = self.connect(deadline.each, deadline)
         with self.explained():
             check_alive(connection, str(self))
             self._mark(connection)
@@ -320,8 +305,8 @@ class Server:
         if self.requirements.import_source:
             mark_import_source(connection, str(self))
 
-    def _open(self, timeout: float, opening: Opening) -> tuple[Any, Answers]:
-        connection = self.connect(timeout, opening)
+    def _open(self, timeout: float, deadline: ConnectDeadline) -> tuple[Any, Answers]:
+        connection = self.connect(timeout, deadline)
         address = str(self)
         try:
             with self.explained():
@@ -338,7 +323,7 @@ class Server:
         except BaseException:
             connection.disconnect()
             raise
-        return self._open(timeout, opening)
+        return self._open(timeout, deadline)
 
     @contextmanager
     def explained(self) -> Iterator[None]:
@@ -353,3 +338,22 @@ class Server:
     def failure(self, error: Exception) -> TransportError:
         """Return the exception for a server that can't be used, with advice."""
         return failure(error, str(self), self.settings, tls=self.tls, announced=self.announced)
+
+
+def _deadline_of(timeout: float | None) -> ConnectDeadline:
+    each = ASK_TIMEOUT_S if timeout is None else min(timeout, ASK_TIMEOUT_S)
+    return ConnectDeadline(max(ASK_TIMEOUT_S, timeout or OPEN_TIMEOUT_S), each)
+
+
+def _open_nodes(servers: Sequence[Server], deadline: ConnectDeadline) -> list[Any]:
+    left = iter(range(len(servers)))
+
+    def open_one() -> tuple[int, Any]:
+        number = next(left)
+        connection = servers[number]._another(deadline)
+        if number == 0 or servers[number] is not servers[number - 1]:
+            servers[number]._prepare(connection)
+        return number, connection
+
+    opened = deadline.open_several(len(servers), open_one)
+    return [connection for _, connection in sorted(opened, key=itemgetter(0))]

@@ -15,14 +15,14 @@ from ..outcome.errors import TransportError, TransportTimeout
 from ..outcome.messages import Hint, Message
 
 __all__ = [
-    "AT_ONCE", "Opening", "in_parallel", "in_thread",
+    "MAX_PARALLEL", "ConnectDeadline", "in_parallel", "in_thread",
 ]  # fmt: skip
 
 # Seconds between checks whether a thread has started.
-LOOK_SECONDS = 0.05
+STARTED_CHECK_S = 0.05
 # Number of connections that are opened, or servers that are asked, in parallel. Each takes several
 # round trips, which may be slow.
-AT_ONCE = 8
+MAX_PARALLEL = 8
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -63,7 +63,7 @@ def in_thread(function: Callable[[], Result]) -> Future[Result]:
     alive = weakref.ref(call)
     _thread.start_new_thread(call, ())
     del call
-    while not begun.acquire(timeout=LOOK_SECONDS):
+    while not begun.acquire(timeout=STARTED_CHECK_S):
         if alive() is None and begun.locked():
             raise RuntimeError("not enough memory to start a thread")
     return future
@@ -89,13 +89,13 @@ def in_parallel(
             except TransportError as error:
                 results[at] = error
 
-    tasks = [in_thread(work) for _ in range(min(len(items), AT_ONCE))]
+    tasks = [in_thread(work) for _ in range(min(len(items), MAX_PARALLEL))]
     for task in tasks:
         task.result()
     return results  # type: ignore[return-value]
 
 
-class Opening:
+class ConnectDeadline:
     """Limits the time to open connections, in a ``with`` statement.
 
     redis-py's timeout applies to each read, so a server that sends a byte now and then could delay
@@ -103,14 +103,16 @@ class Opening:
 
     Args:
         seconds: the time for all connections together.
+        each: the time to connect to each server, and for each read, which is not limited here.
 
     Attributes:
-        over: whether the deadline has passed or a connection has failed. If so, no connection may
-            be opened.
+        expired: whether the deadline has passed or a connection has failed. If so, no connection
+            may be opened.
     """
 
-    def __init__(self, seconds: float) -> None:
-        self.over = False
+    def __init__(self, seconds: float, each: float) -> None:
+        self.each = each
+        self.expired = False
         self._seconds = seconds
         self._late = False
         self._connections: list[Any] = []
@@ -123,7 +125,7 @@ class Opening:
             TransportTimeout: the deadline has passed.
         """
         self._connections.append(connection)
-        if self.over:
+        if self.expired:
             raise TransportTimeout("no time is left to open a connection")
 
     def __enter__(self) -> Self:
@@ -145,7 +147,7 @@ class Opening:
                 Message(words, Hint("timeout", ...), f" waits longer): {error}")
             ) from error
 
-    def several(self, count: int, open_one: Callable[[], Any]) -> list[Any]:
+    def open_several(self, count: int, open_one: Callable[[], Any]) -> list[Any]:
         """Open connections in parallel.
 
         Raises:
@@ -161,7 +163,7 @@ class Opening:
 
         tasks = []
         try:
-            for _ in range(min(count, AT_ONCE)):
+            for _ in range(min(count, MAX_PARALLEL)):
                 tasks.append(in_thread(work))
             for task in tasks:
                 task.result()
@@ -177,7 +179,7 @@ class Opening:
 
     def end(self) -> None:
         """Shut down the sockets, so that all reads end."""
-        self.over = True
+        self.expired = True
         for connection in self._connections:
             if connection._sock is not None:
                 with suppress(OSError):

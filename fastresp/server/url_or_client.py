@@ -14,7 +14,7 @@ import redis
 from ..outcome.errors import TransportError
 from .cluster import Remap
 
-__all__ = ["ServerLike", "is_cluster", "pool_of", "unnamed", "with_password"]
+__all__ = ["ServerLike", "is_cluster", "pool_of", "without_client_name", "with_password"]
 
 
 class Client(Protocol):
@@ -174,7 +174,7 @@ def _pool_from_url(url: str) -> Any:
         ) from None
 
 
-def unnamed() -> dict[str, None]:
+def without_client_name() -> dict[str, None]:
     """Return settings that keep the installed redis-py from sending CLIENT SETINFO."""
     try:
         import redis.driver_info  # noqa: F401

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..server.answers import Answers
-from ..server.local_server import words_of
+from ..server.local_server import output_of
 from ..server.settings import Server
 
 __all__ = ["beyond_redis_cli", "cli_options"]
@@ -38,7 +38,7 @@ def beyond_redis_cli(program: str, server: Server, answers: Answers) -> str:
 
 
 def _knows_tls(program: str) -> bool:
-    return b"--tls" in words_of(program, "--help")
+    return b"--tls" in output_of(program, "--help")
 
 
 def cli_options(server: Server, answers: Answers, user: str | None) -> list[str]:

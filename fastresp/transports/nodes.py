@@ -218,7 +218,7 @@ class Nodes:
         else:
             servers = [self._server] * count
             opening = partial(self._server.open_again, count, timeout)
-        reopening = partial(self._view.processes.reopened, servers[0], opening)
+        reopening = partial(self._view.processes.reopen, servers[0], opening)
         connections, restarted = yield Blocking(reopening, late=close_all_late)
         if restarted and node in self._written:
             self._lanes.lack_data(restarted + self._slots_at(node))

@@ -205,9 +205,9 @@ def connecting(
         servers = [server] if again else []
         if answers.topology is not None and server.requirements.slot is None:
             servers = server.nodes_of(answers.topology.nodes, 1)
-        processes = Processes(asks="INFO" not in answers.unknown)
+        processes = Processes(sends_info="INFO" not in answers.unknown)
         with closed_if_failed(connections):
-            processes.begin(zip(servers, connections[::count], strict=False))
+            processes.record(zip(servers, connections[::count], strict=False))
         return connections, replace(answers, processes=processes)
 
     try:

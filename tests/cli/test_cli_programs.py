@@ -165,13 +165,13 @@ def test_help_that_does_not_end(
     fake: Fake, tls: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The program is asked whether it supports TLS."""
-    monkeypatch.setattr(programs, "WORDS_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(programs, "OUTPUT_TIMEOUT_S", 0.3)
     program = fake("sleep 600")
     with pytest.raises(fastresp.TransportError, match="did not end within") as caught:
         fastresp.mass_insert([("PING",)], server=tls(), transport="redis-cli")
     assert program in str(caught.value)
     fake("exec yes -- --tls")
-    assert programs.words_of(program).startswith(b"--tls\n")
+    assert programs.output_of(program).startswith(b"--tls\n")
 
 
 @pytest.mark.parametrize("script", ["exec sleep 600", "cat > /dev/null; exec sleep 600 >&- 2>&-"])

@@ -33,7 +33,7 @@ from several_clusters import started
 import fastresp
 from fastresp.replies.large_keys import Rest
 from fastresp.server.cluster import redirect_of
-from fastresp.server.local_server import words_of
+from fastresp.server.local_server import output_of
 from fastresp.server.preflight import Requirements
 from fastresp.server.settings import Server
 
@@ -72,7 +72,7 @@ def announced() -> Announced:
 
 @pytest.fixture(scope="module")
 def clusters(announced: Announced) -> Iterator[dict[str, LocalCluster]]:
-    if b"v=6." in words_of(need("server"), "--version"):
+    if b"v=6." in output_of(need("server"), "--version"):
         pytest.skip("servers announce host names from Redis 7.0 on")
     mapped = partial(announced.options, host="localhost")
     wanted = {

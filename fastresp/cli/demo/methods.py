@@ -23,7 +23,7 @@ from ...server.local_server import (
     find_program,
     is_in_wheel,
     need_program,
-    words_of,
+    output_of,
 )
 from .generators import GENERATORS, chunks
 
@@ -135,7 +135,7 @@ class PlainCli:
 
     def identity(self) -> Client:
         """Return the name and version that the program prints."""
-        words = words_of(self.program, "--version").decode(errors="replace")
+        words = output_of(self.program, "--version").decode(errors="replace")
         said = re.search(r"((?:redis|valkey)-cli) (\d[\w.]*)", words)
         name, version = said.groups() if said else (Path(self.program).name, "")
         return Client(name, version, is_in_wheel(self.program))
@@ -326,5 +326,5 @@ def debug_options() -> list[str]:
     program = find_program("server", "FASTRESP_SERVER")
     if program is None:
         return []  # LocalServer raises a clearer error
-    major = re.search(rb"v=(\d+)", words_of(program, "--version"))
+    major = re.search(rb"v=(\d+)", output_of(program, "--version"))
     return ["--enable-debug-command", "yes"] if major and int(major[1]) >= 7 else []
