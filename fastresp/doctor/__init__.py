@@ -15,7 +15,7 @@ from ..server.settings import Server, ServerLike, one_server
 from ..server.threads import in_parallel
 from .client_rules import CLIENT_RULES
 from .cluster import CLUSTER_RULES, REACH_S, Cluster, Primary, grouped, open_slots, read_cluster
-from .connections import Questions, understanding
+from .connections import StateReader, explain_parse_errors
 from .facts import Facts, read_facts
 from .findings import (
     Findings,
@@ -31,7 +31,7 @@ from .measure import (
     measure,
 )
 from .server_rules import SERVER_RULES
-from .watch import Use, Watching, use_since_start, wait, watch_server
+from .watch import Use, Watcher, use_since_start, wait, watch_server
 
 __all__ = [
     "Announce", "CLUSTER_PLAN", "PLAN", "WATCH_CLUSTER_PLAN", "WATCH_PLAN", "Cluster",
@@ -135,13 +135,13 @@ def doctor(server: ServerLike = None, announce: Announce = lambda text: None) ->
         TransportError: the server can't be used, or the connection was lost.
     """
     where = one_server(server, reading=True)
-    with understanding(where):
-        with _questions(where) as questions:
+    with explain_parse_errors(where):
+        with _opened_reader(where) as reader:
             announce("reading")
-            info = questions.info()
-            facts = read_facts(where, questions, info, questions.slow_log())
-            cluster = read_cluster(where, questions, info)
-        # The connection for questions is closed now, so that only measuring connections are open.
+            info = reader.info()
+            facts = read_facts(where, reader, info, reader.slow_log())
+            cluster = read_cluster(where, reader, info)
+        # The reader's connection is closed now, so that only measuring connections are open.
         if cluster is not None:
             return _diagnose_all(facts, examine(cluster, announce))
         measured = measure(where, facts, announce)
@@ -169,13 +169,13 @@ def watch(
     if not (seconds > 0 and math.isfinite(seconds)):
         raise ValueError(f"seconds must be a finite number above 0, not {seconds}")
     where = one_server(server, reading=True)
-    with understanding(where), _questions(where) as questions:
-        info = questions.info()
-        cluster = read_cluster(where, questions, info)
+    with explain_parse_errors(where), _opened_reader(where) as reader:
+        info = reader.info()
+        cluster = read_cluster(where, reader, info)
         if cluster is None:
-            facts, use = watch_server(where, questions, seconds, announce)
+            facts, use = watch_server(where, reader, seconds, announce)
             return diagnose(Findings(facts, None, use))
-        facts = read_facts(where, questions, info, ())
+        facts = read_facts(where, reader, info, ())
         return _diagnose_all(facts, watch_all(cluster, seconds, announce))
 
 
@@ -197,10 +197,10 @@ def _diagnose_all(facts: Facts, examined: Examined) -> Diagnosis:
 
 
 @contextmanager
-def _questions(server: Server) -> Iterator[Questions]:
+def _opened_reader(server: Server) -> Iterator[StateReader]:
     connection, _ = server.open(None)
     try:
-        yield Questions(server, connection)
+        yield StateReader(server, connection)
     finally:
         connection.disconnect()
 
@@ -245,7 +245,7 @@ def examine(cluster: Cluster, announce: Announce) -> Examined:
             def announced(text: str, place: str = primary.place) -> None:
                 announce(f"{place}: {text}")
 
-            with understanding(server):
+            with explain_parse_errors(server):
                 measured = measure(server, facts, announced, primary.slots)
         found[primary.place] = Findings(facts, measured, use)
     return _with_moves(cluster, states), found
@@ -261,20 +261,20 @@ def watch_all(cluster: Cluster, seconds: float, announce: Announce) -> Examined:
         FastrespError: the counters of a node were reset during the watch.
         TransportError: a node was restarted, or its connection was lost.
     """
-    opened: list[Questions] = []
+    opened: list[StateReader] = []
     moves: dict[str, Sequence[int]] = {}
 
-    def begin(primary: Primary) -> Watching:
-        questions = _connect_to(primary)
-        opened.append(questions)
-        with understanding(primary.server):
-            moves[primary.place] = open_slots(questions)
-            watching = Watching(primary.server, questions)
-            watching.begin()
-        return watching
+    def begin(primary: Primary) -> Watcher:
+        reader = _connect_to(primary)
+        opened.append(reader)
+        with explain_parse_errors(primary.server):
+            moves[primary.place] = open_slots(reader)
+            watcher = Watcher(primary.server, reader)
+            watcher.begin()
+        return watcher
 
     def end(primary: Primary) -> NodeState:
-        with understanding(primary.server):
+        with explain_parse_errors(primary.server):
             facts, use = watched[primary].end()
             return NodeState(_of_node(facts), use, moves[primary.place])
 
@@ -313,14 +313,14 @@ def _of_all(cluster: Cluster, function: Callable[[Primary], T]) -> tuple[Cluster
 
 def _read(primary: Primary) -> NodeState:
     server = primary.server
-    questions = _connect_to(primary)
+    reader = _connect_to(primary)
     try:
-        with understanding(server):
-            info = questions.info()
-            moving = open_slots(questions)
-            facts = read_facts(server, questions, info, questions.slow_log())
+        with explain_parse_errors(server):
+            info = reader.info()
+            moving = open_slots(reader)
+            facts = read_facts(server, reader, info, reader.slow_log())
     finally:
-        questions.connection.disconnect()
+        reader.connection.disconnect()
     use = use_since_start(info) if "total_commands_processed" in info else None
     return NodeState(_of_node(facts), use, moving)
 
@@ -330,13 +330,13 @@ def _of_node(facts: Facts) -> Facts:
     return replace(facts, unix_socket="")
 
 
-def _connect_to(primary: Primary) -> Questions:
-    """Connect to a node, and return a Questions object that uses the connection.
+def _connect_to(primary: Primary) -> StateReader:
+    """Connect to a node, and return a StateReader object that uses the connection.
 
     Raises:
         TransportError: the node can't be reached.
     """
-    return Questions(primary.server, primary.server.connect(REACH_S))
+    return StateReader(primary.server, primary.server.connect(REACH_S))
 
 
 def _with_moves(cluster: Cluster, states: Mapping[Primary, NodeState]) -> Cluster:

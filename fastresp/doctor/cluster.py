@@ -12,7 +12,7 @@ from ..outcome.report import counted, size_text
 from ..resp.slots import SLOTS
 from ..server.cluster import topology_of
 from ..server.settings import Server
-from .connections import Questions, text_of
+from .connections import StateReader, text_of
 from .findings import Findings, Grade, Verdict, in_order
 
 __all__ = [
@@ -63,24 +63,24 @@ class Cluster:
     moving: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
 
-def read_cluster(server: Server, questions: Questions, info: Mapping[str, str]) -> Cluster | None:
+def read_cluster(server: Server, reader: StateReader, info: Mapping[str, str]) -> Cluster | None:
     """Read the primaries of a cluster.
 
     Not with a ClusterView: the doctor looks once, and a refused CLUSTER SLOTS is not an error.
 
     Args:
         server: a node of the cluster.
-        questions: asks the node, over an open connection.
+        reader: asks the node, over an open connection.
         info: the fields of the node's INFO.
 
     Returns:
         The cluster; None if the server is not a cluster node, has no slots yet, or refuses CLUSTER
         SLOTS.
     """
-    reply = questions.ask("CLUSTER", "SLOTS") if info.get("cluster_enabled") == "1" else None
+    reply = reader.ask("CLUSTER", "SLOTS") if info.get("cluster_enabled") == "1" else None
     if not reply:
         return None
-    host = getattr(questions.connection, "host", None) or "localhost"
+    host = getattr(reader.connection, "host", None) or "localhost"
     topology = topology_of(reply, host, str(server), server.remap)
     slots: list[list[int]] = [[] for _ in topology.nodes]
     unserved: list[int] = []
@@ -94,9 +94,9 @@ def read_cluster(server: Server, questions: Questions, info: Mapping[str, str]) 
     return Cluster([Primary(*each) for each in found if each[1]], unserved)
 
 
-def open_slots(questions: Questions) -> list[int]:
+def open_slots(reader: StateReader) -> list[int]:
     """Return the slots that are being moved to or from a node, as the node reports."""
-    reply = questions.ask("CLUSTER", "NODES")
+    reply = reader.ask("CLUSTER", "NODES")
     lines = text_of(reply or b"").splitlines()
     own = next((line for line in lines if "myself" in line), "")
     return sorted(map(int, OPEN_SLOT.findall(own)))

@@ -19,13 +19,14 @@ from ..server.reply_parser import parse_info
 from ..server.settings import Server
 
 __all__ = [
-    "BoundedSocket", "Link", "PING", "Questions", "rate_of", "text_of", "understanding",
+    "BoundedSocket", "PING", "RawConnection", "StateReader", "explain_parse_errors", "rate_of",
+    "text_of",
 ]  # fmt: skip
 
 SLOWLOG_ENTRIES = 128
 
 
-class Questions:
+class StateReader:
     """Sends commands that read a server's state, over one redis-py connection.
 
     Attributes:
@@ -65,7 +66,7 @@ def text_of(value: Any) -> str:
 
 
 @contextmanager
-def understanding(server: Server) -> Iterator[None]:
+def explain_parse_errors(server: Server) -> Iterator[None]:
     """If the block raises because it can't parse a reply, raise a TransportError instead.
 
     Raises:
@@ -116,7 +117,7 @@ def rate_of(step: Callable[[], object], count: int, *, seconds: float, most: int
     return best
 
 
-class Link:
+class RawConnection:
     """Sends encoded commands over the socket of a redis-py connection, and counts the replies.
 
     This is what redis-benchmark does, but in a Python loop. Each reply is one line.

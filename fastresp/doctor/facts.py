@@ -20,20 +20,21 @@ from ..outcome.errors import TransportError
 from ..server.preflight import Requirements
 from ..server.reply_parser import parse_info
 from ..server.settings import Server
-from .connections import Questions, text_of
+from .connections import StateReader, text_of
 
 __all__ = [
-    "Facts", "SCRATCH", "Slow", "latency_spikes", "new_entries", "read_facts", "slow_commands",
-    "unix_server", "usable_socket",
+    "Facts", "KEY_PREFIX", "SMALL_BYTES", "Slow", "WRITES", "WRITING_S", "is_full",
+    "latency_spikes", "new_entries", "no_writing", "read_facts", "slow_commands", "unix_server",
+    "usable_socket",
 ]  # fmt: skip
 
 # Prefix of all keys of the doctor.
-SCRATCH = "fastresp:doctor:"
+KEY_PREFIX = "fastresp:doctor:"
 # Older entries are ignored.
 AGE_S = 24 * 3600
 # Commands that read the server's state, as the doctor does. If such a command is slow, the cause is
 # the machine.
-QUESTIONS = frozenset((
+READ_COMMANDS = frozenset((
     "ACL", "AUTH", "CLIENT", "COMMAND", "CONFIG", "ECHO", "EXEC", "HELLO", "INFO", "LATENCY",
     "MEMORY", "MULTI", "PING", "PSYNC", "REPLCONF", "SELECT", "SLOWLOG", "SYNC",
 ))  # fmt: skip
@@ -68,7 +69,7 @@ def new_entries(log: Sequence[Any], after: int) -> list[Any]:
     return [entry for entry in log if int(entry[0]) > after]
 
 
-def slow_commands(questions: Questions, log: Sequence[Any], now: float) -> list[Slow]:
+def slow_commands(reader: StateReader, log: Sequence[Any], now: float) -> list[Slow]:
     """Summarise the last day of a slow log by command.
 
     Commands of constant or logarithmic cost are omitted.
@@ -76,12 +77,12 @@ def slow_commands(questions: Questions, log: Sequence[Any], now: float) -> list[
     found: dict[str, list[Any]] = defaultdict(list)
     for entry in log:
         name, *arguments = [text_of(each) for each in entry[3]]
-        own = any(argument.startswith(SCRATCH) for argument in arguments[:2])
-        if not own and name.upper() not in QUESTIONS and now - entry[1] < AGE_S:
+        own = any(argument.startswith(KEY_PREFIX) for argument in arguments[:2])
+        if not own and name.upper() not in READ_COMMANDS and now - entry[1] < AGE_S:
             found[name.upper()].append(entry)
     rows = []
     for name, entries in found.items():
-        constant, complexity = _cost(questions, name)
+        constant, complexity = _cost(reader, name)
         if constant:
             continue
         worst = max(entries, key=lambda entry: entry[2])
@@ -91,19 +92,19 @@ def slow_commands(questions: Questions, log: Sequence[Any], now: float) -> list[
     return sorted(rows, key=lambda row: -row.total_ms)
 
 
-def _cost(questions: Questions, name: str) -> tuple[bool, str]:
+def _cost(reader: StateReader, name: str) -> tuple[bool, str]:
     """Return True if a command's cost is at most logarithmic, and the reported complexity."""
     if name in CONSTANT:
         return True, ""
-    known = dict(questions.unread)
-    docs = questions.ask("COMMAND", "DOCS", name)  # server 7.0 and later
+    known = dict(reader.unread)
+    docs = reader.ask("COMMAND", "DOCS", name)  # server 7.0 and later
     described = _pairs(_pairs(docs).get(name.lower()))
     # Text after a comma states assumptions.
     complexity = str(described.get("complexity", "")).partition(",")[0].rstrip(".")
     if complexity:
         return complexity.startswith(("O(1)", "O(log")), complexity
-    info = questions.ask("COMMAND", "INFO", name)
-    questions.unread = known if info else questions.unread
+    info = reader.ask("COMMAND", "INFO", name)
+    reader.unread = known if info else reader.unread
     flags = {text_of(each) for each in info[0][2]} if info and info[0] else set()
     return "fast" in flags, ""
 
@@ -116,15 +117,15 @@ def _pairs(reply: Any) -> dict[str, Any]:
     return {str(name): value for name, value in zip(values[::2], values[1::2], strict=False)}
 
 
-def latency_spikes(questions: Questions, now: float) -> dict[str, float]:
+def latency_spikes(reader: StateReader, now: float) -> dict[str, float]:
     """Return the longest latency spike of each event in the last day, in milliseconds.
 
     A server keeps only the last 160 spikes of each event, so earlier spikes may be missing.
     """
     found = {}
-    for event in questions.ask("LATENCY", "LATEST") or []:
+    for event in reader.ask("LATENCY", "LATEST") or []:
         if now - event[1] < AGE_S:
-            history = questions.ask("LATENCY", "HISTORY", text_of(event[0])) or [event[1:3]]
+            history = reader.ask("LATENCY", "HISTORY", text_of(event[0])) or [event[1:3]]
             found[text_of(event[0])] = float(max(ms for at, ms in history if now - at < AGE_S))
     return found
 
@@ -233,23 +234,23 @@ class Facts:
 
 
 def read_facts(
-    server: Server, questions: Questions, info: Mapping[str, str], log: Sequence[Any]
+    server: Server, reader: StateReader, info: Mapping[str, str], log: Sequence[Any]
 ) -> Facts:
     """Read the facts from a server and this machine.
 
     Args:
         server: the server.
-        questions: asks the server, over an open connection.
+        reader: asks the server, over an open connection.
         info: the fields of INFO.
         log: the slow log's entries to consider.
     """
     from redis.connection import DefaultParser
 
-    raw: socket.socket = questions.connection._sock
+    raw: socket.socket = reader.connection._sock
     local = _is_local(raw)
     config: dict[str, str] = {}
     for name in PARAMETERS:
-        reply = questions.ask("CONFIG", "GET", name)
+        reply = reader.ask("CONFIG", "GET", name)
         if reply is None:
             break
         if len(reply) == 2:
@@ -265,14 +266,14 @@ def read_facts(
         info=info,
         now=now,
         config=config,
-        latency=latency_spikes(questions, now),
-        slow=slow_commands(questions, log, now),
+        latency=latency_spikes(reader, now),
+        slow=slow_commands(reader, log, now),
         cores=_cores(pid),
         swapped=_swapped(pid),
         unix_socket=usable_socket(server, info, config.get("unixsocket", "")) if local else "",
         time_wait=_time_wait(raw),
         local_ports=_local_ports(),
-        unread=dict(questions.unread),
+        unread=dict(reader.unread),
     )
 
 
@@ -353,7 +354,7 @@ def usable_socket(server: Server, info: Mapping[str, str], path: str) -> str:
     except OSError:  # base class of TransportError
         return ""
     try:
-        reply = Questions(other, connection).ask("INFO", "server")
+        reply = StateReader(other, connection).ask("INFO", "server")
     except TransportError:
         return ""
     finally:
@@ -404,3 +405,61 @@ def _local_ports() -> int:
     except OSError:
         return 0
     return int(last) - int(first) + 1
+
+
+# Maximum number of changes that the doctor makes, including DEL, and their maximum time.
+WRITES = 8_500
+WRITING_S = 30.0
+# Write nothing to a server with more than LARGE_BYTES of data. With less than SMALL_BYTES, a save
+# is fast and harmless.
+LARGE_BYTES = 4 << 30
+SMALL_BYTES = 256 << 20
+# Write nothing if less memory than this is left below maxmemory: a write could evict keys, or be
+# refused.
+ROOM_BYTES = 8 << 20
+ROOM_SHARE = 0.1
+
+
+def no_writing(facts: Facts) -> str:
+    """Return why the doctor must not try to write; empty if it may."""
+    if facts.replica:
+        return "the server is a replica"
+    if is_full(facts):
+        return "the server's memory is nearly full"
+    if facts.number("rdb_bgsave_in_progress") or facts.number("aof_rewrite_in_progress"):
+        return "the server is saving its data to disk"
+    if (facts.number("used_memory") or 0) > LARGE_BYTES:
+        # A save needs a fork, and up to twice the memory.
+        return (
+            f"the server has more than {LARGE_BYTES >> 30} GiB of data: writes could trigger a save"
+        )
+    return _saving(facts)
+
+
+def _saving(facts: Facts) -> str:
+    """Return why the doctor's writes would trigger a save of much data; empty if they would not.
+
+    A save of little data is harmless: by default, a server saves 5 minutes after 100 changes. If
+    other changes have already reached a save point, the server saves even without the doctor.
+    Source: redis.conf, and serverCron() of Redis.
+    """
+    changes, last = facts.number("rdb_changes_since_last_save"), facts.number("rdb_last_save_time")
+    if changes is None or last is None or (facts.number("used_memory") or 0) <= SMALL_BYTES:
+        return ""
+    age = facts.now - last
+    for seconds, most in facts.save_points:
+        if changes < most <= changes + WRITES and age + WRITING_S > seconds:
+            return (
+                f"writes would trigger a save of all data (save {seconds} {most}; last save "
+                f"{max(0.0, age):,.0f} s ago); run BGSAVE first to measure writes"
+            )
+    return ""
+
+
+def is_full(facts: Facts) -> bool:
+    """Return whether so little memory is left that a write could evict keys, or be refused.
+
+    Even the buffers of a connection could evict keys.
+    """
+    left, most = facts.memory_left, facts.number("maxmemory")
+    return left is not None and most is not None and left < max(ROOM_BYTES, most * ROOM_SHARE)

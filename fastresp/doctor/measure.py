@@ -23,11 +23,19 @@ from ..transports.signals import Undisturbed
 from .connections import (
     PING,
     BoundedSocket,
-    Link,
+    RawConnection,
     rate_of,
 )
-from .facts import SCRATCH, Facts, unix_server
-from .may_write import SMALL_BYTES, WRITES, WRITING_S, is_full, no_writing
+from .facts import (
+    KEY_PREFIX,
+    SMALL_BYTES,
+    WRITES,
+    WRITING_S,
+    Facts,
+    is_full,
+    no_writing,
+    unix_server,
+)
 
 __all__ = ["DEPTHS", "PIPELINE", "PLAN", "UNIX_DEPTH", "Measured", "Announce", "measure"]
 
@@ -64,7 +72,7 @@ It sends INFO, CONFIG GET, SLOWLOG GET, LATENCY LATEST, LATENCY HISTORY
 and COMMAND DOCS or COMMAND INFO, and times PING, with 1 to 1,000 in flight.
 It makes up to {WRITES:,} writes, which also go to replicas and the append-only
 file: SET of 100 bytes on 100 keys, and one list (MULTI, RPUSH, EXPIRE, EXEC),
-which it reads with LRANGE. The keys start with {SCRATCH}<random>:,
+which it reads with LRANGE. The keys start with {KEY_PREFIX}<random>:,
 expire after a minute, and are removed with DEL at the end. In all, that is 5 MB
 on the wire and less than 1 MB of memory. Your settings and keys are not
 changed.
@@ -141,7 +149,7 @@ def measure(
     # Delay signals while a write is in flight. If a SET ran after the DEL, its key would remain.
     undisturbed = Undisturbed()
     with _link(server) as link, undisturbed:
-        scratch = Scratch(link, slots)
+        scratch = ScratchKeys(link, slots)
         try:
             if not measured.reading_only:
                 measured.reading_only = scratch.refusal()
@@ -152,10 +160,10 @@ def measure(
     return measured
 
 
-class Scratch:
+class ScratchKeys:
     """The doctor's own keys, and the commands on them."""
 
-    def __init__(self, link: Link, slots: Collection[int]) -> None:
+    def __init__(self, link: RawConnection, slots: Collection[int]) -> None:
         self.link = link
         self.used = False
         self._slots = frozenset(slots)
@@ -166,7 +174,7 @@ class Scratch:
         # A hash tag puts all keys into one slot of a cluster.
         rules = Rules()
         while True:
-            self.prefix = f"{SCRATCH}{{{secrets.token_hex(6)}}}:"
+            self.prefix = f"{KEY_PREFIX}{{{secrets.token_hex(6)}}}:"
             if not self._slots or rules.slot(pack("GET", self.prefix)) in self._slots:
                 break
 
@@ -183,7 +191,7 @@ class Scratch:
                 self._choose()
             else:
                 return ""
-        return f"the server refuses SET on {SCRATCH}*: {words}"
+        return f"the server refuses SET on {KEY_PREFIX}*: {words}"
 
     def set(self, number: int) -> tuple[str, ...]:
         return ("SET", self.key(number), VALUE, "EX", str(EXPIRY_S))
@@ -227,7 +235,7 @@ class Scratch:
 def _traffic(
     server: Server,
     facts: Facts,
-    scratch: Scratch,
+    scratch: ScratchKeys,
     measured: Measured,
     announce: Announce,
     undisturbed: Undisturbed,
@@ -290,7 +298,7 @@ def _allowed(server: Server, measured: Measured, what: str, step: Callable[[], T
         raise server.failure(error) from error
 
 
-def _round_trips(facts: Facts, link: Link, measured: Measured) -> None:
+def _round_trips(facts: Facts, link: RawConnection, measured: Measured) -> None:
     times = link.round_trips(seconds=STEP_S, most=2_000)
     measured.round_trip_ms = times[len(times) // 2] * 1000
     measured.round_trip_p99_ms = times[int(len(times) * 0.99)] * 1000
@@ -298,19 +306,19 @@ def _round_trips(facts: Facts, link: Link, measured: Measured) -> None:
         measured.split_ms = link.split_round_trip(5) * 1000
 
 
-def _depths(server: Server, facts: Facts, link: Link, measured: Measured) -> None:
+def _depths(server: Server, facts: Facts, link: RawConnection, measured: Measured) -> None:
     for depth in DEPTHS_WHEN_FULL if measured.full else DEPTHS:
         measured.depths[depth] = _pings(link, depth)
     if facts.unix_socket and facts.way != "unix":
         _unix(server, facts, link, measured)
 
 
-def _pings(link: Link, depth: int) -> float:
+def _pings(link: RawConnection, depth: int) -> float:
     data = PING * depth
     return _repeated(lambda: link.call(data, depth), depth, STEP_COMMANDS)
 
 
-def _unix(server: Server, facts: Facts, link: Link, measured: Measured) -> None:
+def _unix(server: Server, facts: Facts, link: RawConnection, measured: Measured) -> None:
     """Measure PINGs over the unix socket and TCP in turn, so that both see the same load."""
     with suppress(FastrespError), _link(unix_server(server, facts.unix_socket)) as other:
         for depth in (1,) if measured.full else (1, UNIX_DEPTH):
@@ -336,7 +344,7 @@ def _reconnect(server: Server, command: tuple[str, ...]) -> None:
         connection.disconnect()
 
 
-def _read_list(server: Server, scratch: Scratch) -> float:
+def _read_list(server: Server, scratch: ScratchKeys) -> float:
     """Return how many list items per second redis-py reads."""
     with _link(server) as link, _client(server) as client:
         scratch.fill_list(link.connection)
@@ -345,7 +353,7 @@ def _read_list(server: Server, scratch: Scratch) -> float:
         return _repeated(lambda: client.execute_command(*lines), LIST_ITEMS, 20_000)
 
 
-def _load(server: Any, scratch: Scratch) -> float:
+def _load(server: Any, scratch: ScratchKeys) -> float:
     """Run a short ``mass_insert()``, and return commands per second.
 
     Raises:
@@ -407,9 +415,9 @@ def _client(server: Server) -> Iterator[Any]:
 
 
 @contextmanager
-def _link(server: Server) -> Iterator[Link]:
+def _link(server: Server) -> Iterator[RawConnection]:
     connection = server.connect(TIMEOUT_S)
     try:
-        yield Link(server, connection)
+        yield RawConnection(server, connection)
     finally:
         connection.disconnect()

@@ -1,6 +1,6 @@
 """Find out how clients use a server, from changes of its counters.
 
-A Look is the counters at one moment; a Use is the difference between two looks.
+A Use is the difference between the Counters at two moments.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from ..outcome.errors import FastrespError, TransportError
 from ..resp.values import pack
 from ..server.reply_parser import parse_info
 from ..server.settings import Server
-from .connections import Questions
+from .connections import StateReader
 from .facts import Facts, new_entries, read_facts
 from .measure import Announce
 
 __all__ = [
-    "Look", "Use", "Watching", "look", "use_between", "use_since_start", "wait", "watch_server",
+    "Counters", "Use", "Watcher", "read_counters", "use_between", "use_since_start", "wait",
+    "watch_server",
 ]  # fmt: skip
 
 # Commands that set up a connection.
@@ -48,14 +49,14 @@ SILENCE_S = 30.0
 
 
 @dataclass(frozen=True)
-class Look:
+class Counters:
     """A server's counters at one moment.
 
     Attributes:
         seconds: the time, from a monotonic clock.
         info: the fields of INFO.
         clients: the lines of CLIENT LIST, by client ID; None if not requested, or refused.
-        own: numbers of the doctor's own commands and of their bytes since the previous look.
+        own: numbers of the doctor's own commands and of their bytes since the previous Counters.
     """
 
     seconds: float
@@ -139,18 +140,18 @@ class Use:
         return count / self.seconds
 
 
-class Watching:
+class Watcher:
     """Watches one server: reads its counters at the start and at the end.
 
     Args:
         server: the server.
-        questions: asks the server, over an open connection.
+        reader: asks the server, over an open connection.
     """
 
-    def __init__(self, server: Server, questions: Questions) -> None:
+    def __init__(self, server: Server, reader: StateReader) -> None:
         self._server = server
-        self._questions = questions
-        self._own, self._own_bytes = 0, 0  # counts of the doctor's commands since the first look
+        self._reader = reader
+        self._own, self._own_bytes = 0, 0  # counts of the doctor's commands since begin()
 
     def begin(self) -> None:
         """Read the counters at the start.
@@ -158,16 +159,16 @@ class Watching:
         Raises:
             TransportError: the server refuses INFO, or the connection was lost.
         """
-        questions = self._questions
-        self._last = max((int(entry[0]) for entry in questions.slow_log()), default=-1)
-        self._own_id = questions.ask("CLIENT", "ID")  # server 5.0 and later
-        clients = _clients(questions, self._own_id)
-        self._silence = _silence(questions)
-        self._round_trip = _round_trip(questions)
-        self._first = look(questions, clients)
-        self._say_info("all")  # the INFO of the first look, which the second look counts
+        reader = self._reader
+        self._last = max((int(entry[0]) for entry in reader.slow_log()), default=-1)
+        self._own_id = reader.ask("CLIENT", "ID")  # server 5.0 and later
+        clients = _clients(reader, self._own_id)
+        self._silence = _silence(reader)
+        self._round_trip = _round_trip(reader)
+        self._first = read_counters(reader, clients)
+        self._say_info("all")  # the INFO just sent, which the last INFO counts
         if "total_commands_processed" not in self._first.info:
-            words = questions.unread.get("INFO", "it has no total_commands_processed")
+            words = reader.unread.get("INFO", "it has no total_commands_processed")
             raise TransportError(
                 f"can't watch {self._server} without INFO: {words} (allow the user this command: "
                 "ACL SETUSER ... +info)"
@@ -176,7 +177,7 @@ class Watching:
     def beat(self) -> None:
         """Send a command if the connection was silent for long, so that it is not closed."""
         if time.monotonic() - self._spoken > self._silence:
-            self._questions.ask("INFO", "server")
+            self._reader.ask("INFO", "server")
             self._say_info("server")
 
     def _say_info(self, section: str) -> None:
@@ -191,19 +192,19 @@ class Watching:
             FastrespError: the counters were reset during the watch.
             TransportError: the server was restarted, or the connection was lost.
         """
-        questions, first = self._questions, self._first
-        second = look(questions)
+        reader, first = self._reader, self._first
+        second = read_counters(reader)
         listed = first.clients is not None
-        clients = _clients(questions, self._own_id) if listed else None
+        clients = _clients(reader, self._own_id) if listed else None
         own = self._own, self._own_bytes
         use = use_between(first, replace(second, clients=clients, own=own))
         use = replace(use, round_trip_s=self._round_trip)
-        log = new_entries(questions.slow_log(), self._last)
-        return read_facts(self._server, questions, second.info, log), use
+        log = new_entries(reader.slow_log(), self._last)
+        return read_facts(self._server, reader, second.info, log), use
 
 
 def watch_server(
-    server: Server, questions: Questions, seconds: float, announce: Announce
+    server: Server, reader: StateReader, seconds: float, announce: Announce
 ) -> tuple[Facts, Use]:
     """Watch a server for some seconds; return its facts, and how it was used.
 
@@ -211,36 +212,36 @@ def watch_server(
         FastrespError: the counters were reset during the watch.
         TransportError: the server refuses INFO or was restarted, or the connection was lost.
     """
-    watching = Watching(server, questions)
-    watching.begin()
-    wait([watching], seconds, announce)
-    return watching.end()
+    watcher = Watcher(server, reader)
+    watcher.begin()
+    wait([watcher], seconds, announce)
+    return watcher.end()
 
 
-def _silence(questions: Questions) -> float:
+def _silence(reader: StateReader) -> float:
     """Return the longest allowed silence in seconds: less than the server's idle ``timeout``."""
-    reply = questions.ask("CONFIG", "GET", "timeout")
+    reply = reader.ask("CONFIG", "GET", "timeout")
     most = int(reply[1]) if reply else 0
     return min(SILENCE_S, most / 2) if most else SILENCE_S
 
 
-def _round_trip(questions: Questions) -> float:
+def _round_trip(reader: StateReader) -> float:
     """Return the median round trip of a PING in seconds, even if the server refuses PING.
 
     Each PING follows a pause. Without it, a PING took 12-35 us when a client needed 55 us for a
     command: the time would exclude the client's own work, which a pipeline also saves.
     """
-    known, taken = dict(questions.unread), list[float]()
+    known, taken = dict(reader.unread), list[float]()
     while not taken or (len(taken) < PINGS and sum(taken) < PINGS_S):
         time.sleep(PAUSE_S)
         begin = time.perf_counter()
-        questions.ask("PING")
+        reader.ask("PING")
         taken.append(time.perf_counter() - begin)
-    questions.unread = known
+    reader.unread = known
     return median(taken)
 
 
-def wait(servers: Sequence[Watching], seconds: float, announce: Announce) -> None:
+def wait(servers: Sequence[Watcher], seconds: float, announce: Announce) -> None:
     """Wait while servers are watched, and keep their connections open."""
     begin = time.monotonic()
     while (left := begin + seconds - time.monotonic()) > 0:
@@ -250,22 +251,24 @@ def wait(servers: Sequence[Watching], seconds: float, announce: Announce) -> Non
             each.beat()
 
 
-def look(questions: Questions, clients: Mapping[str, Mapping[str, str]] | None = None) -> Look:
-    info = questions.info()
-    return Look(time.monotonic(), info, clients)
+def read_counters(
+    reader: StateReader, clients: Mapping[str, Mapping[str, str]] | None = None
+) -> Counters:
+    info = reader.info()
+    return Counters(time.monotonic(), info, clients)
 
 
-def _clients(questions: Questions, own_id: int | None) -> dict[str, dict[str, str]] | None:
+def _clients(reader: StateReader, own_id: int | None) -> dict[str, dict[str, str]] | None:
     """Return the fields of CLIENT LIST by client ID, without our own connection.
 
     None if the server refuses CLIENT ID or CLIENT LIST, or has too many clients.
     """
     if own_id is None:
         return None
-    counts = parse_info(questions.ask("INFO", "clients"))
+    counts = parse_info(reader.ask("INFO", "clients"))
     if int(counts.get("connected_clients", 0)) > CLIENTS_LISTED:
         return None
-    reply = questions.ask("CLIENT", "LIST")
+    reply = reader.ask("CLIENT", "LIST")
     if reply is None:
         return None
     lines = reply.decode(errors="replace").splitlines()
@@ -273,8 +276,8 @@ def _clients(questions: Questions, own_id: int | None) -> dict[str, dict[str, st
     return {each["id"]: each for each in found if each["id"] != str(own_id)}
 
 
-def use_between(first: Look, second: Look) -> Use:
-    """Return how the server was used between two looks.
+def use_between(first: Counters, second: Counters) -> Use:
+    """Return how the server was used between two moments.
 
     Raises:
         FastrespError: the counters were reset.
@@ -379,7 +382,7 @@ def _error_codes(a: Mapping[str, str], b: Mapping[str, str]) -> dict[str, int]:
     return found
 
 
-def _connections(first: Look, second: Look) -> dict[str, Any]:
+def _connections(first: Counters, second: Counters) -> dict[str, Any]:
     """Return fields of Use: the numbers of active connections and senders, and the busiest."""
     if first.clients is None or second.clients is None:
         return {}

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 from ..encode.row_writer import CHUNK_SECONDS, Writer
 from ..encode.template import Template
-from ..outcome.display import as_html
 from ..outcome.errors import (
     CommandError,
     EncodeError,
@@ -24,7 +23,7 @@ from ..outcome.errors import (
     TransportError,
 )
 from ..outcome.messages import iterator_of, with_advice
-from ..outcome.report import ERRORS_KEPT, Report, counted
+from ..outcome.report import ERRORS_KEPT, Report, as_html, counted
 from ..replies.reply_core import ReplyCore
 from ..resp.buffer import Chunk
 from ..sources.source import Encoder, lines_of, release

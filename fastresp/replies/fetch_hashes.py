@@ -10,9 +10,9 @@ from itertools import chain
 from typing import Any, Self, TypeAlias
 from weakref import ref
 
-from ..outcome.display import as_html
 from ..outcome.errors import SourceError
 from ..outcome.messages import Hint, Message
+from ..outcome.report import as_html
 from ..outcome.tracebacks import public, shorten
 from ..resp.slots import SLOTS
 from ..server.options import check_timeout

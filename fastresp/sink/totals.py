@@ -8,8 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Self
 
-from ..outcome.display import Displayed
-from ..outcome.report import Report, counted, size_text
+from ..outcome.report import Displayed, Report, counted, size_text
 
 __all__ = ["Totals"]
 

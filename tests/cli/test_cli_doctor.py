@@ -20,7 +20,7 @@ from command_line import ENDED, PROGRAM, invoke, run
 from doctor_cases import client_at_work, fill
 
 from fastresp.cli.exit_codes import Exit
-from fastresp.doctor.facts import SCRATCH
+from fastresp.doctor.facts import KEY_PREFIX
 from fastresp.server.local_server import LocalServer
 
 WITHOUT_HIREDIS = (
@@ -307,7 +307,7 @@ def test_keys_of_a_killed_doctor_expire(start_server: Callable[..., LocalServer]
                 process.kill()
                 process.communicate(timeout=30)
             keys = client.keys("*")
-        assert keys and all(key.startswith(SCRATCH.encode()) for key in keys)
+        assert keys and all(key.startswith(KEY_PREFIX.encode()) for key in keys)
         assert all(0 < client.ttl(key) <= 60 for key in keys)
 
 

@@ -18,8 +18,8 @@ from local_cluster import free_port
 from server_programs import WHEEL_SERVERS, located
 
 from fastresp.doctor import doctor, watch
-from fastresp.doctor.connections import Questions
-from fastresp.doctor.facts import SCRATCH, latency_spikes, usable_socket
+from fastresp.doctor.connections import StateReader
+from fastresp.doctor.facts import KEY_PREFIX, latency_spikes, usable_socket
 from fastresp.server.local_server import LocalServer
 from fastresp.server.settings import Server
 
@@ -69,7 +69,7 @@ class TestMeasured:
             keys = client.dbsize()
             found = doctor(server.url)
             assert client.dbsize() == keys
-            assert not [key for key in client.keys("*") if key.startswith(SCRATCH.encode())]
+            assert not [key for key in client.keys("*") if key.startswith(KEY_PREFIX.encode())]
             assert "cmdstat_del" not in client.info("commandstats")
         assert "maxmemory-near" in changes(found)
         assert "policy noeviction" in verdict(found, "maxmemory-near").figure
@@ -158,7 +158,7 @@ class TestMeasured:
         where = Server(server.url)
         connection = where.connect(5.0)
         try:
-            questions = Questions(where, connection)
+            questions = StateReader(where, connection)
             assert latency_spikes(questions, time.time())["command"] >= 1
             assert latency_spikes(questions, time.time() + 25 * 3600) == {}
         finally:
@@ -268,7 +268,7 @@ class TestMeasured:
         try:
             with redis.Redis.from_url(tls_server.url) as client:
                 client.client_pause(1_200)
-            assert Questions(where, connection).info()
+            assert StateReader(where, connection).info()
         finally:
             connection.disconnect()
 

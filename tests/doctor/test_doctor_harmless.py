@@ -14,8 +14,7 @@ from doctor_cases import COUNT, changes, client_at_work, fill, verdict, watched
 from server_programs import WHEEL_SERVERS, located
 
 from fastresp.doctor import PLAN, WATCH_PLAN, doctor, watch
-from fastresp.doctor.facts import SCRATCH, Facts
-from fastresp.doctor.may_write import WRITES, no_writing
+from fastresp.doctor.facts import KEY_PREFIX, WRITES, Facts, no_writing
 from fastresp.outcome.errors import TransportError
 from fastresp.server.local_server import LocalServer
 
@@ -155,7 +154,7 @@ class TestHarmless:
         own: int,
         written: bool,
     ) -> None:
-        monkeypatch.setattr(sys.modules["fastresp.doctor.may_write"], "SMALL_BYTES", 0)
+        monkeypatch.setattr(sys.modules["fastresp.doctor.facts"], "SMALL_BYTES", 0)
         server = start_server("--save", save)
         with redis.Redis.from_url(server.url) as client:
             fill(server.url, own)
@@ -216,7 +215,7 @@ class TestHarmless:
             done.set()
             looker.join()
         assert seen and not lasting
-        assert all(key.startswith(SCRATCH.encode()) for key in seen)
+        assert all(key.startswith(KEY_PREFIX.encode()) for key in seen)
 
     def test_settings_and_keys_unchanged(self, start_server: Callable[..., LocalServer]) -> None:
         server = start_server()

@@ -14,7 +14,7 @@ from doctor_cases import CARELESS, SERVERS, WATCH_S, changes, client_at_work, fi
 from server_programs import WHEEL_SERVERS, located
 
 from fastresp.doctor import Diagnosis, watch
-from fastresp.doctor.watch import Look, use_between
+from fastresp.doctor.watch import Counters, use_between
 from fastresp.outcome.errors import TransportError
 from fastresp.server.local_server import LocalServer
 
@@ -210,9 +210,9 @@ class TestWatched:
     def test_idle_across_a_full_second(self) -> None:
         """A server reports 0.1 s as 1 across a full second of its clock."""
 
-        def look(seconds: float, idle: str) -> Look:
+        def look(seconds: float, idle: str) -> Counters:
             fields = {"id": "3", "flags": "N", "idle": idle, "age": "9", "cmd": "set"}
-            return Look(seconds, {"run_id": "r"}, {"3": fields})
+            return Counters(seconds, {"run_id": "r"}, {"3": fields})
 
         for window, idle, active in ((0.8, "1", 1), (0.8, "2", 0), (10.0, "11", 0)):
             use = use_between(look(5.0, "0"), look(5.0 + window, idle))

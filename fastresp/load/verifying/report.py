@@ -13,9 +13,8 @@ from types import TracebackType
 from typing import IO, Any, Self, TypeAlias
 
 from ...outcome.command_error import place_text
-from ...outcome.display import Displayed
 from ...outcome.messages import Hint, Message, shown_argument
-from ...outcome.report import counted
+from ...outcome.report import Displayed, counted
 from ...server.descriptors import needed_for
 from ...sources.blocking import write_all
 from ...sources.files.checks import check_unused

@@ -8,10 +8,10 @@ from importlib import import_module
 from typing import Any, Literal, Self
 
 from ...encode.columns.exporting import Described
-from ...outcome.display import as_html
 from ...outcome.errors import SourceError
 from ...outcome.messages import shown_query
 from ...outcome.passwords import masked, masked_url
+from ...outcome.report import as_html
 from .checks import check_unused
 from .input import Watch, name_of
 from .partitions import Partitions
