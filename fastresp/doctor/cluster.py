@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,9 +9,9 @@ from typing import Any, TypeAlias
 
 from ..outcome.report import counted, size_text
 from ..resp.slots import SLOTS
-from ..server.cluster import topology_of
+from ..server.cluster import node_slots_of, topology_of
 from ..server.settings import Server
-from .connections import StateReader, text_of
+from .connections import StateReader
 from .findings import Findings, Grade, Verdict, in_order
 
 __all__ = [
@@ -22,8 +21,6 @@ __all__ = [
 
 # Seconds for a node to accept a connection, and to answer each question.
 REACH_S = 3.0
-# A slot that is being moved to or from another node, in CLUSTER NODES.
-OPEN_SLOT = re.compile(r"\[(\d+)-[<>]-\w+\]")
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,10 +93,8 @@ def read_cluster(server: Server, reader: StateReader, info: Mapping[str, str]) -
 
 def open_slots(reader: StateReader) -> list[int]:
     """Return the slots that are being moved to or from a node, as the node reports."""
-    reply = reader.ask("CLUSTER", "NODES")
-    lines = text_of(reply or b"").splitlines()
-    own = next((line for line in lines if "myself" in line), "")
-    return sorted(map(int, OPEN_SLOT.findall(own)))
+    slots = node_slots_of(reader.ask("CLUSTER", "NODES"))
+    return sorted(slots.importing | slots.migrating)
 
 
 SPECIFICATION = (
@@ -286,8 +281,8 @@ def different(cluster: Cluster, nodes: Mapping[str, Findings]) -> Verdict | None
             facts = found.facts
             by_value[facts.version if name == "version" else facts.info.get(name, "")].append(place)
         if len(by_value) > 1 and "" not in by_value:
-            words = name.removesuffix("_human").replace("_", "-")
-            figures += [f"{words} {value} on {names(at, 2)}" for value, at in by_value.items()]
+            setting = name.removesuffix("_human").replace("_", "-")
+            figures += [f"{setting} {value} on {names(at, 2)}" for value, at in by_value.items()]
     if not figures:
         return None
     return Verdict(

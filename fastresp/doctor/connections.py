@@ -80,10 +80,10 @@ def explain_parse_errors(server: Server) -> Iterator[None]:
         ValueError, TypeError, LookupError, AttributeError, ArithmeticError,
         RecursionError, MemoryError,
     ) as error:  # fmt: skip
-        words = shortened(f"{type(error).__name__}: {error}")
+        reason = shortened(f"{type(error).__name__}: {error}")
         raise TransportError(
-            f"the server at {server} sent a reply that the doctor can't parse ({words}; check that "
-            "it is Redis or Valkey, and that no proxy changes its replies)"
+            f"the server at {server} sent a reply that the doctor can't parse ({reason}; check "
+            "that it is Redis or Valkey, and that no proxy changes its replies)"
         ) from error
 
 
@@ -141,8 +141,8 @@ class RawConnection:
             while scanner.replies < count:
                 scanner.feed(self._receive())
         except ProtocolError as error:
-            words = ConnectionError(f"it sent an invalid reply: {error}")
-            raise self.server.failure(words) from error
+            invalid = ConnectionError(f"it sent an invalid reply: {error}")
+            raise self.server.failure(invalid) from error
         except OSError as error:
             raise self.server.failure(error) from error
         for _, text, _ in scanner.errors[:1]:

@@ -185,13 +185,13 @@ class ScratchKeys:
             try:
                 self.link.call(pack(*self.set(0)), 1)
             except CommandError as error:
-                words = str(error)
+                refusal = str(error)
                 if error.code not in OTHER_SLOT:
                     break
                 self._choose()
             else:
                 return ""
-        return f"the server refuses SET on {KEY_PREFIX}*: {words}"
+        return f"the server refuses SET on {KEY_PREFIX}*: {refusal}"
 
     def set(self, number: int) -> tuple[str, ...]:
         return ("SET", self.key(number), VALUE, "EX", str(EXPIRY_S))

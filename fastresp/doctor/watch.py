@@ -168,9 +168,9 @@ class Watcher:
         self._first = read_counters(reader, clients)
         self._say_info("all")  # the INFO just sent, which the last INFO counts
         if "total_commands_processed" not in self._first.info:
-            words = reader.unread.get("INFO", "it has no total_commands_processed")
+            reason = reader.unread.get("INFO", "it has no total_commands_processed")
             raise TransportError(
-                f"can't watch {self._server} without INFO: {words} (allow the user this command: "
+                f"can't watch {self._server} without INFO: {reason} (allow the user this command: "
                 "ACL SETUSER ... +info)"
             )
 

@@ -156,6 +156,6 @@ class CommandError(Placed, FastrespError, redis_errors.ResponseError):
 
     def __str__(self) -> str:
         where = f"{self.place}, " if self.place else ""
-        words = visible(self.text).replace("\n", "\\n") or "(empty error reply)"
+        text = visible(self.text).replace("\n", "\\n") or "(empty error reply)"
         node = "" if self.node is None else f" (node {self.node})"
-        return words if self.index is None else f"{where}command {self.index:,}: {words}{node}"
+        return text if self.index is None else f"{where}command {self.index:,}: {text}{node}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from redis import exceptions as redis_errors
 
 from .command_error import CommandError, FastrespError, Placed
-from .messages import LINE_SHOWN, Message, begun, shortened, visible
+from .messages import LINE_SHOWN, Message, replace_start, shortened, visible
 from .report import LoadErrors, PushError, Report
 
 __all__ = [
@@ -20,15 +20,15 @@ MAX_WORDS = 1000
 
 def with_line(text: str, error: Placed) -> str:
     """Insert the line of an error into a text that starts with the file and the row."""
-    words = str(error.file)
-    if error.line is None or not text.startswith(words):
+    start = str(error.file)
+    if error.line is None or not text.startswith(start):
         return text
     named = f"line {error.line:,}" if error.row_in_file is None else f", line {error.line:,}: "
     if named in text:
         return text
-    row = "" if error.row_in_file is None else f"{words}: row {error.row_in_file:,}"
-    words = row if row and text.startswith(row) else words
-    return begun(text, f"{words}, line {error.line:,}", len(words))
+    row = "" if error.row_in_file is None else f"{start}: row {error.row_in_file:,}"
+    start = row if row and text.startswith(row) else start
+    return replace_start(text, f"{start}, line {error.line:,}", len(start))
 
 
 class EncodeError(Placed, FastrespError, TypeError, ValueError):
@@ -67,7 +67,7 @@ class EncodeError(Placed, FastrespError, TypeError, ValueError):
         text: str = self.args[0] if self.args else ""
         index = "" if self.row is None else f"row {self.row:,}"
         if index and text.startswith(index):
-            return begun(text, self.place, len(index))
+            return replace_start(text, self.place, len(index))
         return (
             with_line(text, self)
             if self.file is None or self.file in text

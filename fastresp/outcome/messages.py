@@ -11,7 +11,7 @@ from .passwords import masked
 
 __all__ = [
     "BYTES_SHOWN", "DEFAULT", "Hint", "InPython", "LINE_SHOWN", "Message", "SKIP_OR_EMPTY",
-    "WITHOUT_NULLS", "above_zero", "begun", "is_format", "iterator_of", "listed", "meant",
+    "WITHOUT_NULLS", "above_zero", "replace_start", "is_format", "iterator_of", "listed", "meant",
     "message_of", "shortened", "shown_argument", "shown_query", "shown_reply", "spelled", "visible",
     "with_advice", "without_nulls_option",
 ]  # fmt: skip
@@ -34,18 +34,18 @@ class Hint:
 
     def __str__(self) -> str:
         value = "" if self.value is ... else repr(self.value)
-        words = self.option if self.value is None else f"{self.option}={value}"
-        return f"{self.preposition} {words}".lstrip()
+        text = self.option if self.value is None else f"{self.option}={value}"
+        return f"{self.preposition} {text}".lstrip()
 
 
 @dataclass(frozen=True)
 class InPython:
     """A part of a message that only Python callers see."""
 
-    words: str
+    text: str
 
     def __str__(self) -> str:
-        return self.words
+        return self.text
 
 
 class Message(str):
@@ -104,8 +104,8 @@ WITHOUT_NULLS = Message(
 
 def above_zero(option: str, unit: str, value: object) -> Message:
     """Return a message: an option must be a number above 0 or, in Python, None."""
-    words = f" must be a number of {unit} above 0"
-    return Message(Hint(option), words, InPython(", or None"), f", not {value!r}")
+    text = f" must be a number of {unit} above 0"
+    return Message(Hint(option), text, InPython(", or None"), f", not {value!r}")
 
 
 def message_of(error: BaseException) -> str:
@@ -114,15 +114,15 @@ def message_of(error: BaseException) -> str:
     return message if isinstance(message, Message) else str(error)
 
 
-def begun(message: str, words: str, size: int) -> str:
-    """Replace the first ``size`` characters of a message by ``words``."""
+def replace_start(message: str, start: str, size: int) -> str:
+    """Replace the first ``size`` characters of a message by ``start``."""
     if not isinstance(message, Message):
-        return words + message[size:]
+        return start + message[size:]
     first, *others = message._parts
     text = first if isinstance(first, str) else str(first)  # a Message keeps its options
     if len(text) < size and others:
-        return begun(Message(*others), words, size - len(text))
-    return Message(begun(text, words, size), *others)
+        return replace_start(Message(*others), start, size - len(text))
+    return Message(replace_start(text, start, size), *others)
 
 
 def with_advice(message: str, advice: str) -> str:
@@ -161,7 +161,7 @@ def iterator_of(data: Any, name: str, items: str) -> Iterator[Any]:
 
 BYTES_SHOWN = 48
 # Maximum characters shown of a server's message; errors of Redis itself have about 100.
-WORDS_SHOWN = 500
+TEXT_SHOWN = 500
 # Maximum characters shown of a template or a query.
 LINE_SHOWN = 200
 # Escapes as in redis-cli's output. Other bytes that are not printable ASCII become \xHH.
@@ -207,9 +207,9 @@ def shown_reply(reply: Any) -> str:
     return repr(reply)
 
 
-def shortened(words: str, most: int = WORDS_SHOWN) -> str:
+def shortened(text: str, most: int = TEXT_SHOWN) -> str:
     """Return the first ``most`` characters of a text, with a note if it was cut."""
-    return words if len(words) <= most else f"{words[:most]}... ({len(words):,} characters)"
+    return text if len(text) <= most else f"{text[:most]}... ({len(text):,} characters)"
 
 
 def shown_query(sql: str) -> str:

@@ -103,9 +103,9 @@ def cause_shown(error: BaseException) -> BaseException:
     """
     inner = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     cause = inner and cause_shown(inner)
-    words, notes = str(error), getattr(error, "__notes__", [])
-    shown, shown_notes = masked(words), [masked(note) for note in notes]
-    if (shown, shown_notes, cause) == (words, notes, inner):
+    text, notes = str(error), getattr(error, "__notes__", [])
+    shown, shown_notes = masked(text), [masked(note) for note in notes]
+    if (shown, shown_notes, cause) == (text, notes, inner):
         return error
     copy = next(filter(None, (_made(kind, shown) for kind in type(error).__mro__)))
     copy.__cause__ = cause
@@ -171,55 +171,55 @@ def holds_passwords(name: bytes) -> bool:
     return name.upper() in NAMES
 
 
-def hidden_arguments(words: Sequence[bytes]) -> list[int]:
+def hidden_arguments(arguments: Sequence[bytes]) -> list[int]:
     """Return the indexes of arguments that may be passwords, by the rules of SLOWLOG."""
-    if not words or not holds_passwords(words[0]):
+    if not arguments or not holds_passwords(arguments[0]):
         return []
-    name, after = words[0].upper(), range(1, len(words))
-    second = words[1].upper() if len(words) > 1 else b""
+    name, after = arguments[0].upper(), range(1, len(arguments))
+    second = arguments[1].upper() if len(arguments) > 1 else b""
     if name == b"AUTH":
         return list(after)
     if name == b"ACL":
         return list(after[1:]) if second == b"SETUSER" else []
     if name in (b"CONFIG", b"SENTINEL"):
         # Settings follow the master's name in SENTINEL SET, and the word SET in SENTINEL CONFIG.
-        shift = {b"SET": 2, b"CONFIG": 3}.get(second, len(words)) if name == b"SENTINEL" else 2
+        shift = {b"SET": 2, b"CONFIG": 3}.get(second, len(arguments)) if name == b"SENTINEL" else 2
         shift += name == b"SENTINEL" and second == b"SET"
-        return [i + 1 for i in range(shift, len(words) - 1, 2) if _is_secret(words[i])]
+        return [i + 1 for i in range(shift, len(arguments) - 1, 2) if _is_secret(arguments[i])]
     first = 6 if name == b"MIGRATE" else 1
     hidden: list[int] = []
-    for i in range(first, len(words)):
-        word = words[i].upper()
-        if word == b"KEYS":
+    for i in range(first, len(arguments)):
+        argument = arguments[i].upper()
+        if argument == b"KEYS":
             break
-        if i not in hidden and word in (b"AUTH", b"AUTH2"):
-            two = word == b"AUTH2" or name == b"HELLO"
+        if i not in hidden and argument in (b"AUTH", b"AUTH2"):
+            two = argument == b"AUTH2" or name == b"HELLO"
             hidden += [i + 1, i + 2] if two else [i + 1]
-    return [i for i in hidden if i < len(words)]
+    return [i for i in hidden if i < len(arguments)]
 
 
-def redacted(words: tuple[bytes, ...]) -> tuple[bytes, ...]:
+def redacted(arguments: tuple[bytes, ...]) -> tuple[bytes, ...]:
     """Replace possible passwords in a command by ``(redacted)``."""
-    hidden = hidden_arguments(words)
+    hidden = hidden_arguments(arguments)
     if not hidden:
-        return words
-    return tuple(REDACTED if i in hidden else word for i, word in enumerate(words))
+        return arguments
+    return tuple(REDACTED if i in hidden else argument for i, argument in enumerate(arguments))
 
 
-def without_passwords(text: str, words: Sequence[bytes] = ()) -> str:
+def without_passwords(text: str, arguments: Sequence[bytes] = ()) -> str:
     """Mask passwords that an error reply quotes.
 
     Args:
         text: the error reply.
-        words: the arguments of the failed command, or of EXEC; empty if unknown, as with
+        arguments: the arguments of the failed command, or of EXEC; empty if unknown, as with
             redis-cli. Error replies that are known to quote passwords are masked in any case.
     """
-    for i in hidden_arguments(words):
-        text = text.replace(f"'{words[i].decode(errors='backslashreplace')}'", "'(redacted)'")
-    for words_before, quoted in QUOTED.items():
-        before, _, after = text.partition(words_before)
+    for i in hidden_arguments(arguments):
+        text = text.replace(f"'{arguments[i].decode(errors='backslashreplace')}'", "'(redacted)'")
+    for start, quoted in QUOTED.items():
+        before, _, after = text.partition(start)
         if after and (found := quoted.match(after)):
-            text = f"{before}{words_before}{found[1] or ''}(redacted){after[found.end() :]}"
+            text = f"{before}{start}{found[1] or ''}(redacted){after[found.end() :]}"
     return text
 
 

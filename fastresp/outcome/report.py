@@ -102,12 +102,12 @@ class IndexState(Displayed):
     def __str__(self) -> str:
         noun = "document" if self.documents == 1 else "documents"
         behind = f"about {self.waiting:,} not indexed yet" if self.waiting else "up to date"
-        words = f"index {self.name}: {self.documents:,} {noun}, {behind}"
+        text = f"index {self.name}: {self.documents:,} {noun}, {behind}"
         if not self.failures:
-            return words
+            return text
         noun = "failure" if self.failures == 1 else "failures"
         last = visible(f"{self.last_error_key}: {shortened(self.last_error)}")
-        return f"{words}, {self.failures:,} indexing {noun} (the last for {last})"
+        return f"{text}, {self.failures:,} indexing {noun} (the last for {last})"
 
 
 # Maximum number of error replies that are kept with their text; all are counted.
@@ -120,7 +120,7 @@ CODE_CHARACTERS = 40
 EXAMPLE_CHARACTERS = 200
 OTHER_CODES = "(other)"
 # The report names a node if the load waited for that node for at least this share of wall time.
-MIN_WAITED = 0.1
+MIN_WAIT_SHARE = 0.1
 
 
 @dataclass(repr=False)
@@ -264,7 +264,7 @@ class Report(Displayed):
         lines = [
             f"{counted(self.commands, 'command')} ({size_text(self.bytes_sent)}, "
             f"{counted(self.rows, 'row')}) "
-            f"in {self.seconds:,.2f} s over {self._over()}: "
+            f"in {self.seconds:,.2f} s over {self._transport_text()}: "
             f"{self.commands_per_second:,.0f} commands/s, {size_text(self.bytes_per_second)}/s",
             f"{counted(self.replies, 'reply', 'replies')}, {counted(self.failed, 'error')}",
         ]
@@ -296,10 +296,10 @@ class Report(Displayed):
         if self.existing:
             existing = f"{counted(self.existing, 'command')} skipped because the key exists ("
             lines.append(Message(existing, Hint("exists", "skip"), ")"))
-        lines += [f"{words}: acknowledged commands may be lost" for words in self.restarts]
+        lines += [f"{restart}: acknowledged commands may be lost" for restart in self.restarts]
         if self.waited_for:
             node, seconds = max(self.waited_for.items(), key=lambda each: each[1])
-            if seconds > MIN_WAITED * self.seconds:
+            if seconds > MIN_WAIT_SHARE * self.seconds:
                 lines.append(f"waited longest for {node} ({seconds:,.2f} s)")
         lines += map(str, self.indexes)
         if self.stopped:
@@ -307,7 +307,7 @@ class Report(Displayed):
         first, *others = lines + self._kinds()
         return Message(first, *(Message("\n", line) for line in others))
 
-    def _over(self) -> str:
+    def _transport_text(self) -> str:
         several = f", {self.connections} connections" if self.connections > 1 else ""
         return self.transport + several
 
@@ -333,8 +333,8 @@ class Report(Displayed):
         lines = []
         for kind, count in kinds.most_common(KINDS_SHOWN):
             one = first.get(kind)
-            words = kind if by_text else self._words_of(kind, kept.get(kind, []))
-            lines.append(f"{count:>6,} x {shortened(words)}{_first_row(one)}")
+            text = kind if by_text else self._text_of(kind, kept.get(kind, []))
+            lines.append(f"{count:>6,} x {shortened(text)}{_first_row(one)}")
         if len(kinds) > KINDS_SHOWN:
             others = counted(len(kinds) - KINDS_SHOWN, "other code")
             lines.append(f"and {others} (see errors_by_code)")
@@ -348,7 +348,7 @@ class Report(Displayed):
             )
         return lines
 
-    def _words_of(self, code: str, kept: list[str]) -> str:
+    def _text_of(self, code: str, kept: list[str]) -> str:
         """Return the text of the errors with a code; if texts differ, the code and an example."""
         if len(set(kept)) == 1 and (len(kept) > 1 or self.errors_by_code[code] == 1):
             return kept[0]

@@ -104,7 +104,7 @@ def ask(
         with _closing_at("INFO"):
             info = _info(connection, unknown=unknown)
     with _closing_at("HELLO"):
-        cluster = _clustered(connection, info, asks="HELLO" not in without)
+        cluster = _clustered(connection, info, send_hello="HELLO" not in without)
     info = info or {}
     get_optional = requirements.optional_commands
     optional = get_optional(cluster) if get_optional else []
@@ -180,13 +180,7 @@ def is_clustered(connection: Any) -> bool:
 def _info(
     connection: Any, *sections: str, unknown: set[str] | None = None
 ) -> dict[str, str] | None:
-    """Return the fields of INFO; None if the server refuses INFO.
-
-    Args:
-        connection: a redis-py connection.
-        sections: sections of INFO.
-        unknown: a set, to which INFO is added if the server does not know INFO.
-    """
+    """Return the fields of INFO; None if refused. Add INFO to ``unknown`` if it is not known."""
     try:
         return parse_info(call(connection, "INFO", *sections))
     except redis.ResponseError as error:
@@ -195,7 +189,7 @@ def _info(
         return None
 
 
-def _clustered(connection: Any, info: dict[str, str] | None, *, asks: bool = True) -> bool:
+def _clustered(connection: Any, info: dict[str, str] | None, *, send_hello: bool = True) -> bool:
     """Return whether a server is a cluster node, by INFO or, if INFO is refused, by HELLO.
 
     No ACL can forbid HELLO. Without this check, the keys of one node could be mistaken for all keys
@@ -204,7 +198,7 @@ def _clustered(connection: Any, info: dict[str, str] | None, *, asks: bool = Tru
     if info is not None:
         return info.get("cluster_enabled") == "1"
     said: Any = None
-    if not asks:
+    if not send_hello:
         return False
     with suppress(redis.ResponseError):  # unknown before Redis 6
         said = call(connection, "HELLO", "2")
@@ -213,16 +207,7 @@ def _clustered(connection: Any, info: dict[str, str] | None, *, asks: bool = Tru
 
 
 def ask_topology(connection: Any, address: str, remap: Remap = None) -> Topology:
-    """Return the topology of a cluster, as reported by a node.
-
-    Args:
-        connection: a connection to the node.
-        address: the name of the node, for messages.
-        remap: as for ``ask()``.
-
-    Raises:
-        TransportError, redis.RedisError, OSError: as ``ask()``.
-    """
+    """Return the topology that a cluster node reports; arguments and errors as ``ask()``."""
     try:
         slots = call(connection, "CLUSTER", "SLOTS")
     except redis.exceptions.NoPermissionError as error:
@@ -234,11 +219,7 @@ def ask_topology(connection: Any, address: str, remap: Remap = None) -> Topology
 
 
 def _check_state(info: dict[str, str], address: str, *, reading: bool) -> None:
-    """Check that the server accepts writes.
-
-    Raises:
-        TransportError: the server is a replica, or is loading its data.
-    """
+    """Raise TransportError if the server is a replica, or is loading its data."""
     replica = info.get("role") == "slave" and info.get("slave_read_only") == "1"
     if replica and not reading:
         raise TransportError(
@@ -253,11 +234,11 @@ def tell_unknown(address: str, unknown: Collection[str]) -> None:
     """Log which commands a server does not answer, and what is unknown as a result."""
     import logging
 
-    words = (
+    text = (
         "%s does not answer %s, as is usual for proxies: its role and free memory are unknown, and "
         "its commands are not checked before the first is sent"
     )
-    logging.getLogger("fastresp").warning(words, address, ", ".join(sorted(unknown)))
+    logging.getLogger("fastresp").warning(text, address, ", ".join(sorted(unknown)))
 
 
 def _rejected(rejection: Rejection, address: str) -> FastrespError:

@@ -204,14 +204,14 @@ def node_slots_of(reply: Any, remap: Remap = None) -> NodeSlots:
     """
     text = reply.encode() if isinstance(reply, str) else reply
     lines = [line.split() for line in text.splitlines()] if isinstance(text, bytes) else []
-    addresses = {words[0]: ADDRESS.match(words[1]) for words in lines if len(words) > 2}
+    addresses = {fields[0]: ADDRESS.match(fields[1]) for fields in lines if len(fields) > 2}
     own: set[int] = set()
     importing: set[int] = set()
     migrating: dict[int, bytes] = {}
-    for words in lines:
-        if len(words) < 3 or b"myself" not in words[2].split(b","):
+    for fields in lines:
+        if len(fields) < 3 or b"myself" not in fields[2].split(b","):
             continue
-        for found in filter(None, map(OWN_SLOTS.fullmatch, words[8:])):
+        for found in filter(None, map(OWN_SLOTS.fullmatch, fields[8:])):
             first, last, slot, direction, node = found.groups()
             if slot is None:
                 if int(first) not in own:  # a malicious server could repeat slots

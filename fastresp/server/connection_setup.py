@@ -1,4 +1,9 @@
-"""Check and prepare a connection: PING, scripts, confirmation by fsync, and import mode."""
+"""Check and prepare a connection: PING, scripts, confirmation by fsync, and import mode.
+
+The functions receive a redis-py connection, and the name of the server for messages. They raise
+TransportError if the server can't be used, and redis.RedisError or OSError if the connection is
+lost.
+"""
 
 from __future__ import annotations
 
@@ -37,10 +42,7 @@ def load_scripts(connection: Any, address: str, scripts: Scripts) -> None:
     """Load scripts, and check that the user may run them.
 
     Raises:
-        TransportError: the ACL does not allow scripts.
         CommandError: the server refuses a script.
-        redis.RedisError: the connection is lost.
-        OSError: the connection is lost.
     """
     for sha1, script in scripts.items():
         try:
@@ -66,13 +68,7 @@ def load_scripts(connection: Any, address: str, scripts: Scripts) -> None:
 def check_fsync(connection: Any, address: str) -> None:
     """Check that the server can confirm with WAITAOF that commands are on disk.
 
-    Args:
-        connection: a redis-py connection without earlier writes.
-        address: the name of the server, for messages.
-
-    Raises:
-        TransportError: WAITAOF would not confirm commands; the message says what to change.
-        redis.RedisError, OSError: the connection is lost.
+    The connection must have no earlier writes.
     """
     fault = ""
     try:
@@ -90,8 +86,8 @@ def check_fsync(connection: Any, address: str) -> None:
     if not fault and _setting(connection, "appendfsync") == b"no":
         fault = "it never syncs its append-only file (CONFIG SET appendfsync everysec)"
     if fault:
-        words = f" is not possible with the server at {address}: {fault}"
-        raise TransportError(Message(Hint("durable", "fsync"), words))
+        text = f" is not possible with the server at {address}: {fault}"
+        raise TransportError(Message(Hint("durable", "fsync"), text))
 
 
 def _setting(connection: Any, name: str) -> bytes:
@@ -107,29 +103,22 @@ def _setting(connection: Any, name: str) -> bytes:
 def mark_import_source(connection: Any, address: str) -> None:
     """Mark a connection as an import source, so that its commands see expired keys.
 
-    Args:
-        connection: a redis-py connection.
-        address: the name of the server, for messages.
-
-    Raises:
-        TransportError: the server lacks or refuses the command, or is not in import mode.
-        redis.RedisError: the connection is lost.
-        OSError: the connection is lost.
+    Source: CLIENT IMPORT-SOURCE of Valkey 8.1 and later.
     """
     connection.send_command("CLIENT", "IMPORT-SOURCE", "ON")
     try:
         connection.read_response()
     except redis.ResponseError as error:
-        words = str(error)
+        reason = str(error)
         if isinstance(error, redis.exceptions.NoPermissionError):
             advice = "allow it with ACL SETUSER ... +client|import-source"
-        elif "import mode" in words:
+        elif "import mode" in reason:
             advice = "run CONFIG SET import-mode yes for the import, and CONFIG SET import-mode no"
             advice += " after it"
         else:
             advice = "this needs Valkey 8.1 or later"
-        message = f"can't import into {address}: {words} (nothing was sent; {advice}, or leave out "
-        raise TransportError(Message(message, Hint("import_source"), ")")) from error
+        start = f"can't import into {address}: {reason} (nothing was sent; {advice}, or leave out "
+        raise TransportError(Message(start, Hint("import_source"), ")")) from error
 
 
 def expect(reply: bytes, found: Any, question: str, address: str) -> None:
@@ -158,9 +147,9 @@ def call(connection: Any, *command: str | bytes) -> Any:
 
 def _refusal(error: Exception, script: bytes) -> CommandError:
     """Return the exception for a script that the server does not load."""
-    words = str(error)
+    text = str(error)
     # redis-py removes the error code ERR, but no other.
-    text = words if words.partition(" ")[0].isupper() else f"ERR {words}"
+    text = text if text.partition(" ")[0].isupper() else f"ERR {text}"
     refusal = CommandError(text, arguments=(b"SCRIPT", b"LOAD", script))
     refusal.add_note("fastresp: the server refuses the script; no command was sent")
     return refusal

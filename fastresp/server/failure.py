@@ -45,13 +45,13 @@ def failure(
         tls: whether the connections use TLS.
         announced: whether the address was announced by a cluster node.
     """
-    words = CONNECTING.sub(r"\1", str(error).strip()) or type(error).__name__
+    message = CONNECTING.sub(r"\1", str(error).strip()) or type(error).__name__
     if are_exhausted(error):
-        return TransportError(f"can't use the server at {address}: {words} ({ADVICE})")
+        return TransportError(f"can't use the server at {address}: {message} ({ADVICE})")
     if tls and (fault := tls_fault(settings)):
         return TransportError(f"can't use the server at {address}: {fault}")
     if type(error) is redis.ConnectionError and "connection_pool" not in settings:
-        words = _greeting(settings) or words
+        message = _greeting(settings) or message
     hint = ""
     kind: type[TransportError] = TransportError
     if isinstance(error, redis.AuthenticationError):
@@ -60,22 +60,22 @@ def failure(
             hint += "; each node of a cluster has its own users"
     elif isinstance(error, redis.BusyLoadingError):
         hint = "try again once it has loaded its data from disk"
-    elif "Cannot assign requested address" in words:
+    elif "Cannot assign requested address" in message:
         hint = (
             "no local port is free, probably because a client opens a connection for each "
             "command; reuse connections, and run fastresp doctor"
         )
-    elif "max number of clients" in words:
+    elif "max number of clients" in message:
         hint = "close connections, or raise the server's maxclients"
     elif isinstance(error, redis.exceptions.AskError):  # base class of MovedError
-        words = f"slot {error.slot_id} is, or is being moved, at {error.host}:{error.port}"
+        message = f"slot {error.slot_id} is, or is being moved, at {error.host}:{error.port}"
         hint = "try again when no slots are moved"
     elif isinstance(error, redis.ResponseError):
         pass  # the server's own message suffices
     elif "connection_pool" in settings:
         hint = "check that the Sentinels are running, and know a master of this name"
-    elif tls and "CERTIFICATE_VERIFY_FAILED" in words:
-        hint = _certificate_hint(words, settings, announced=announced)
+    elif tls and "CERTIFICATE_VERIFY_FAILED" in message:
+        hint = _certificate_hint(message, settings, announced=announced)
     elif tls and _answers_plain(settings):
         hint = "this port speaks plain RESP, not TLS; use redis:// instead of rediss://"
         if announced:
@@ -102,31 +102,31 @@ def failure(
             hint += f"; {ANNOUNCED}"
     else:
         hint = "check that it is running, and that the address is right"
-        if announced and "Connection refused" in words:  # so the host is reachable
+        if announced and "Connection refused" in message:  # so the host is reachable
             hint = (
                 "check that this node is running; the cluster announces this address, which an "
                 "address_remap can translate"
             )
         elif announced:
             hint = f"check that it is running; {ANNOUNCED}"
-    return kind(f"can't use the server at {address}: {words}" + (f" ({hint})" if hint else ""))
+    return kind(f"can't use the server at {address}: {message}" + (f" ({hint})" if hint else ""))
 
 
-def asking_refused(words: str) -> str:
+def asking_refused(message: str) -> str:
     """Return the message for a node that refuses ASKING with this error reply."""
     return (
-        f"can't follow a slot of the cluster that is being moved: {words} (allow it on each node "
+        f"can't follow a slot of the cluster that is being moved: {message} (allow it on each node "
         "with ACL SETUSER ... +asking)"
     )
 
 
-def _certificate_hint(words: str, settings: dict[str, Any], *, announced: bool) -> str:
+def _certificate_hint(message: str, settings: dict[str, Any], *, announced: bool) -> str:
     """Return advice if the server's certificate was rejected."""
-    if "has expired" in words:
+    if "has expired" in message:
         return "renew the server's certificate, or its authority's"
-    if "not yet valid" in words:
+    if "not yet valid" in message:
         return "the server's certificate is not valid yet; check this machine's clock"
-    if "is not valid for" not in words:
+    if "is not valid for" not in message:
         authorities = settings.get("ssl_ca_certs")
         if authorities:
             return (

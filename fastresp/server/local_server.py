@@ -146,17 +146,17 @@ def output_of(program: str, *options: str) -> bytes:
     return said
 
 
-def cannot_run(program: str, status: int, words: Iterable[str]) -> Message | None:
+def cannot_run(program: str, status: int, lines: Iterable[str]) -> Message | None:
     """Return a message if the status means that the system could not run the program; else None.
 
     Args:
         program: the path of the program.
         status: the exit status.
-        words: the lines of output.
+        lines: the lines of output.
     """
     if status not in NOT_RUN:
         return None
-    said = shortened("; ".join(words) or "without a message", 200)
+    said = shortened("; ".join(lines) or "without a message", 200)
     return Message(
         f"{program} can't run (exit status {status}): {said}; install it again, or use ",
         Hint("transport", "socket"),
@@ -243,9 +243,9 @@ class LocalServer:
         deadline = time.monotonic() + START_TIMEOUT_S
         while not self._listens():
             if self.process.poll() is not None or time.monotonic() > deadline:
-                words = self.log.read_text(errors="replace").strip()[-500:]
-                words = words or "it printed nothing"
-                raise TransportError(f"{self.program} did not start: {words}")
+                output = self.log.read_text(errors="replace").strip()[-500:]
+                output = output or "it printed nothing"
+                raise TransportError(f"{self.program} did not start: {output}")
             time.sleep(0.005)
 
     def _listens(self) -> bool:

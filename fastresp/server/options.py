@@ -101,7 +101,7 @@ MODES = {
     "serialize": ("exists", "max_payload_bytes"),
 }
 EXISTS = ("error", "replace", "skip")
-RETRIES = ("never", "idempotent", "always")
+RETRIES = (None, "never", "idempotent", "always")
 TRANSPORTS = ("auto", "redis-cli", "socket")
 ACKNOWLEDGED, FSYNC = DURABILITIES = ("acknowledged", "fsync")
 # A key with a larger value is created with RESTORE and continued with commands.
@@ -155,21 +155,19 @@ class Options:
         check_timeout(self.timeout)
         Rate.of(self.rate_limit)
         count = self.connections
-        if not isinstance(count, int) or not 1 <= count <= MAX_CONNECTIONS:
-            words = f" must be a number from 1 to {MAX_CONNECTIONS}, not {count!r}"
-            raise ValueError(Message(Hint("connections"), words))
+        valid = isinstance(count, int) and 1 <= count <= MAX_CONNECTIONS
+        self._check("connections", valid, f"a number from 1 to {MAX_CONNECTIONS}")
         self._check_mode()
-        if self.retry is not None and self.retry not in RETRIES:
-            words = f" must be 'never', 'idempotent' or 'always', not {self.retry!r}"
-            raise ValueError(Message(Hint("retry"), words))
+        self._check("retry", self.retry in RETRIES, "'never', 'idempotent' or 'always'")
         self._check_durability()
         self._check_transport()
-        backlog = self.index_backlog
-        if backlog is not None and (
-            not isinstance(backlog, int) or isinstance(backlog, bool) or backlog < 1
-        ):
-            words = f" must be a number of documents of 1 or more, not {backlog!r}"
-            raise ValueError(Message(Hint("index_backlog"), words))
+        valid = self.index_backlog is None or _is_count(self.index_backlog, 1)
+        self._check("index_backlog", valid, "a number of documents of 1 or more")
+
+    def _check(self, option: str, valid: bool, requirement: str) -> None:
+        if not valid:
+            text = f" must be {requirement}, not {getattr(self, option)!r}"
+            raise ValueError(Message(Hint(option), text))
 
     @property
     def durability(self) -> str | int:
@@ -178,25 +176,21 @@ class Options:
 
     def _check_durability(self) -> None:
         replicas, durable = self.wait_replicas, self.durable
-        if not isinstance(replicas, int) or isinstance(replicas, bool) or replicas < 0:
-            words = f" must be a number of 0 or more, not {replicas!r}"
-            raise ValueError(Message(Hint("wait_replicas"), words))
-        number = isinstance(durable, int) and not isinstance(durable, bool) and durable >= 1
-        if durable not in DURABILITIES and not number:
-            words = f" must be 'acknowledged', 'fsync' or a number of replicas, not {durable!r}"
-            raise ValueError(Message(Hint("durable"), words))
+        self._check("wait_replicas", _is_count(replicas, 0), "a number of 0 or more")
+        valid = durable in DURABILITIES or _is_count(durable, 1)
+        self._check("durable", valid, "'acknowledged', 'fsync' or a number of replicas")
         if replicas and durable not in (ACKNOWLEDGED, replicas):
             both = Message(Hint("wait_replicas", ...), " and ", Hint("durable", ...))
             raise ValueError(Message(both, " differ; use ", Hint("durable")))
 
     def _check_transport(self) -> None:
         if self.transport not in TRANSPORTS:
-            words = f"transport must be 'auto', 'redis-cli' or 'socket', not {self.transport!r}"
-            raise ValueError(words)
-        beyond = "" if self.transport != "redis-cli" else self._beyond_redis_cli()
-        if beyond:
-            words = f"redis-cli --pipe can't {beyond}; use "
-            raise ValueError(Message(words, Hint("transport", "socket")))
+            text = f"transport must be 'auto', 'redis-cli' or 'socket', not {self.transport!r}"
+            raise ValueError(text)
+        feature = "" if self.transport != "redis-cli" else self._beyond_redis_cli()
+        if feature:
+            text = f"redis-cli --pipe can't {feature}; use "
+            raise ValueError(Message(text, Hint("transport", "socket")))
 
     def _beyond_redis_cli(self) -> str:
         """Return a requested feature that redis-cli lacks; "" if it lacks none."""
@@ -225,9 +219,7 @@ class Options:
         if self.mode not in MODES:
             *others, last = map(repr, MODES)
             raise ValueError(f"mode must be {', '.join(others)} or {last}, not {self.mode!r}")
-        if self.exists not in EXISTS:
-            words = f" must be 'error', 'replace' or 'skip', not {self.exists!r}"
-            raise ValueError(Message(Hint("exists"), words))
+        self._check("exists", self.exists in EXISTS, "'error', 'replace' or 'skip'")
         if self.nulls == "delete" and self.mode == "serialize":
             whole = Message(Hint("mode", "serialize"), " makes whole keys; use ")
             how = Message(Hint("exists", "replace"), " instead of ", Hint("nulls", "delete"))
@@ -243,11 +235,11 @@ class Options:
             return
         if self.mode != mode:
             raise ValueError(Message(Hint(name), " is for ", Hint("mode", mode)))
-        if name != "exists" and (
-            not isinstance(value, int) or isinstance(value, bool) or value < 1
-        ):
-            words = f" must be a number of 1 or more, not {value!r}"
-            raise ValueError(Message(Hint(name), words))
+        self._check(name, name == "exists" or _is_count(value, 1), "a number of 1 or more")
+
+
+def _is_count(value: object, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
 def check_timeout(seconds: float | None) -> None:

@@ -50,11 +50,11 @@ class BoundedParser(DefaultParser):  # type: ignore[misc, valid-type]
         """Whether more replies have arrived than were read."""
         return self._replies is not None and bool(self._come or self._replies.pending)
 
-    def _error(self, words: str) -> Exception:
+    def _error(self, message: str) -> Exception:
         try:
-            error: Exception = self.parse_error(words)
+            error: Exception = self.parse_error(message)
         except (ValueError, IndexError):  # MOVED without an address
-            error = ResponseError(words)
+            error = ResponseError(message)
         return error
 
     def read_response(self, disable_decoding: bool = False, **options: Any) -> Any:

@@ -238,9 +238,9 @@ class Server:
         connections, _ = self.open_all(count, timeout)
         return connections
 
-    def redirect(self, words: str) -> Redirect | None:
+    def redirect(self, message: str) -> Redirect | None:
         """Return where an error reply of this server redirects a command; None for other errors."""
-        return redirect_of(words, self.settings.get("host") or "localhost", self.remap)
+        return redirect_of(message, self.settings.get("host") or "localhost", self.remap)
 
     def any_node(self) -> Server:
         """Return a copy of this Server for a caller that follows redirects."""
@@ -257,10 +257,10 @@ class Server:
         if issubclass(kind, redis.UnixDomainSocketConnection):
             kind = redis.Connection
         if len(nodes) * count > MAX_LANES:
-            words = (
+            text = (
                 f"{len(nodes):,} nodes with {count} connections each are more than {MAX_LANES:,} "
             )
-            raise TransportError(Message(words, "connections; use fewer ", Hint("connections")))
+            raise TransportError(Message(text, "connections; use fewer ", Hint("connections")))
         for host, port in nodes:
             settings = self.settings | {"host": host, "port": port}
             settings.pop("path", None)

@@ -142,9 +142,9 @@ class ConnectDeadline:
         for connection in self._connections:
             connection.disconnect()
         if self._late and isinstance(error, Exception):
-            words = f"the connections could not be opened within {self._seconds:g} s (a larger "
+            text = f"the connections could not be opened within {self._seconds:g} s (a larger "
             raise TransportTimeout(
-                Message(words, Hint("timeout", ...), f" waits longer): {error}")
+                Message(text, Hint("timeout", ...), f" waits longer): {error}")
             ) from error
 
     def open_several(self, count: int, open_one: Callable[[], Any]) -> list[Any]:
@@ -172,8 +172,8 @@ class ConnectDeadline:
             wait(tasks)
             if type(error) is RuntimeError:  # from starting a thread
                 noun = "connection" if count == 1 else "connections"
-                words = f"can't open {count} more {noun}: {error}; use fewer"
-                raise TransportError(words) from error
+                text = f"can't open {count} more {noun}: {error}; use fewer"
+                raise TransportError(text) from error
             raise
         return made
 
