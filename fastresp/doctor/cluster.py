@@ -21,6 +21,23 @@ __all__ = [
 
 # Seconds for a node to accept a connection, and to answer each question.
 REACH_S = 3.0
+SPECIFICATION = (
+    "Redis documentation, cluster specification: "
+    "https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/"
+)
+TUTORIAL = (
+    "Redis documentation, scaling with a cluster: "
+    "https://redis.io/docs/latest/operate/oss_and_stack/management/scaling/"
+)
+# A node is uneven if it has at least this multiple of the average.
+UNEVEN_SLOTS = 1.5
+UNEVEN = 2.0
+# Minimum amount of data, and number of commands, to judge whether they are uneven.
+UNEVEN_BYTES = 64 << 20
+UNEVEN_COMMANDS = 1_000
+# Settings that should be equal on all nodes.
+SETTINGS = ("maxmemory_human", "maxmemory_policy", "aof_enabled")
+NAMED = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,24 +113,6 @@ def open_slots(reader: StateReader) -> list[int]:
     slots = node_slots_of(reader.ask("CLUSTER", "NODES"))
     return sorted(slots.importing | slots.migrating)
 
-
-SPECIFICATION = (
-    "Redis documentation, cluster specification: "
-    "https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/"
-)
-TUTORIAL = (
-    "Redis documentation, scaling with a cluster: "
-    "https://redis.io/docs/latest/operate/oss_and_stack/management/scaling/"
-)
-# A node is uneven if it has at least this multiple of the average.
-UNEVEN_SLOTS = 1.5
-UNEVEN = 2.0
-# Minimum amount of data, and number of commands, to judge whether they are uneven.
-UNEVEN_BYTES = 64 << 20
-UNEVEN_COMMANDS = 1_000
-# Settings that should be equal on all nodes.
-SETTINGS = ("maxmemory_human", "maxmemory_policy", "aof_enabled")
-NAMED = 4
 
 ClusterRule: TypeAlias = Callable[[Cluster, Mapping[str, Findings]], Verdict | None]
 

@@ -24,6 +24,14 @@ __all__ = [
 ]  # fmt: skip
 
 SLOWLOG_ENTRIES = 128
+PING = pack("PING")
+PAUSE_S = 0.001
+ROUNDS = 3
+# Maximum bytes of a reply, which is a status or an error.
+REPLY_BYTES = 65536
+# Maximum bytes that redis-py reads over one connection; the lists have at most 2.3 MB.
+CLIENT_BYTES = 3 << 20
+CLIENT_S = 30.0
 
 
 class StateReader:
@@ -85,16 +93,6 @@ def explain_parse_errors(server: Server) -> Iterator[None]:
             f"the server at {server} sent a reply that the doctor can't parse ({reason}; check "
             "that it is Redis or Valkey, and that no proxy changes its replies)"
         ) from error
-
-
-PING = pack("PING")
-PAUSE_S = 0.001
-ROUNDS = 3
-# Maximum bytes of a reply, which is a status or an error.
-REPLY_BYTES = 65536
-# Maximum bytes that redis-py reads over one connection; the lists have at most 2.3 MB.
-CLIENT_BYTES = 3 << 20
-CLIENT_S = 30.0
 
 
 def rate_of(step: Callable[[], object], count: int, *, seconds: float, most: int) -> float:

@@ -41,6 +41,25 @@ READ_COMMANDS = frozenset((
 # Commands of constant cost without the flag "fast". Servers before 7.0 do not report a command's
 # complexity.
 CONSTANT = frozenset(("SET", "SETEX", "PSETEX", "GETSET", "APPEND", "UNLINK"))
+# The settings that the rules use. Servers before 7.0 accept only one setting per CONFIG GET.
+PARAMETERS = (
+    "appendfsync", "client-output-buffer-limit", "io-threads", "repl-disable-tcp-nodelay",
+    "save", "unixsocket",
+)  # fmt: skip
+SOCKET_TIMEOUT_S = 1.0
+TIME_WAIT = "06"
+
+# Maximum number of changes that the doctor makes, including DEL, and their maximum time.
+WRITES = 8_500
+WRITING_S = 30.0
+# Write nothing to a server with more than LARGE_BYTES of data. With less than SMALL_BYTES, a save
+# is fast and harmless.
+LARGE_BYTES = 4 << 30
+SMALL_BYTES = 256 << 20
+# Write nothing if less memory than this is left below maxmemory: a write could evict keys, or be
+# refused.
+ROOM_BYTES = 8 << 20
+ROOM_SHARE = 0.1
 
 
 @dataclass(frozen=True)
@@ -128,15 +147,6 @@ def latency_spikes(reader: StateReader, now: float) -> dict[str, float]:
             history = reader.ask("LATENCY", "HISTORY", text_of(event[0])) or [event[1:3]]
             found[text_of(event[0])] = float(max(ms for at, ms in history if now - at < AGE_S))
     return found
-
-
-# The settings that the rules use. Servers before 7.0 accept only one setting per CONFIG GET.
-PARAMETERS = (
-    "appendfsync", "client-output-buffer-limit", "io-threads", "repl-disable-tcp-nodelay",
-    "save", "unixsocket",
-)  # fmt: skip
-SOCKET_TIMEOUT_S = 1.0
-TIME_WAIT = "06"
 
 
 @dataclass(frozen=True)
@@ -405,19 +415,6 @@ def _local_ports() -> int:
     except OSError:
         return 0
     return int(last) - int(first) + 1
-
-
-# Maximum number of changes that the doctor makes, including DEL, and their maximum time.
-WRITES = 8_500
-WRITING_S = 30.0
-# Write nothing to a server with more than LARGE_BYTES of data. With less than SMALL_BYTES, a save
-# is fast and harmless.
-LARGE_BYTES = 4 << 30
-SMALL_BYTES = 256 << 20
-# Write nothing if less memory than this is left below maxmemory: a write could evict keys, or be
-# refused.
-ROOM_BYTES = 8 << 20
-ROOM_SHARE = 0.1
 
 
 def no_writing(facts: Facts) -> str:

@@ -30,6 +30,8 @@ __all__ = ["Arguments", "ListConnection", "SlotOwner"]
 class SlotOwner:
     """Opens connections to the server of a list, or to the owner of the list's slot.
 
+    Not a ClusterView: each attempt opens a checked connection, which itself reports the topology.
+
     Args:
         server: the server, or any node of its cluster.
         settings: the settings of the buffer.

@@ -16,6 +16,30 @@ __all__ = [
     "with_advice", "without_nulls_option",
 ]  # fmt: skip
 
+BYTES_SHOWN = 48
+# Maximum characters shown of a server's message; errors of Redis itself have about 100.
+TEXT_SHOWN = 500
+# Maximum characters shown of a template or a query.
+LINE_SHOWN = 200
+# Escapes as in redis-cli's output. Other bytes that are not printable ASCII become \xHH.
+ESCAPES = {
+    ord("\\"): "\\\\",
+    ord('"'): '\\"',
+    ord("\n"): "\\n",
+    ord("\r"): "\\r",
+    ord("\t"): "\\t",
+    ord("\a"): "\\a",
+    ord("\b"): "\\b",
+}
+# Replacements of control characters, since a server's text may contain terminal sequences.
+CONTROL_CHARACTERS = {
+    code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n"
+}
+
+NAMES_SHOWN = 20
+# A format specification, such as ``05d`` in the f-string ``f"{id:05d}"``.
+FORMAT = re.compile(r"(.?[<>=^])?[-+ ]?#?0?[0-9]*[,_]?(\.[0-9]+)?[bcdeEfFgGnosxX%]?")
+
 
 @dataclass(frozen=True)
 class Hint:
@@ -159,28 +183,6 @@ def iterator_of(data: Any, name: str, items: str) -> Iterator[Any]:
         ) from None
 
 
-BYTES_SHOWN = 48
-# Maximum characters shown of a server's message; errors of Redis itself have about 100.
-TEXT_SHOWN = 500
-# Maximum characters shown of a template or a query.
-LINE_SHOWN = 200
-# Escapes as in redis-cli's output. Other bytes that are not printable ASCII become \xHH.
-ESCAPES = {
-    ord("\\"): "\\\\",
-    ord('"'): '\\"',
-    ord("\n"): "\\n",
-    ord("\r"): "\\r",
-    ord("\t"): "\\t",
-    ord("\a"): "\\a",
-    ord("\b"): "\\b",
-}
-
-# Replacements of control characters, since a server's text may contain terminal sequences.
-CONTROL_CHARACTERS = {
-    code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n"
-}
-
-
 def shown_argument(text: bytes, size: int | None = None) -> str:
     """Show an argument in quotes, cut to BYTES_SHOWN bytes.
 
@@ -220,11 +222,6 @@ def shown_query(sql: str) -> str:
 def visible(text: str) -> str:
     """Replace control characters by their escapes."""
     return text.translate(CONTROL_CHARACTERS)
-
-
-NAMES_SHOWN = 20
-# A format specification, such as ``05d`` in the f-string ``f"{id:05d}"``.
-FORMAT = re.compile(r"(.?[<>=^])?[-+ ]?#?0?[0-9]*[,_]?(\.[0-9]+)?[bcdeEfFgGnosxX%]?")
 
 
 def spelled(name: str) -> str:

@@ -19,6 +19,17 @@ __all__ = [
 
 # Maximum number of items of a list or dict that are shown in a table cell.
 LINES_SHOWN = 10
+# Maximum number of error replies that are kept with their text; all are counted.
+ERRORS_KEPT = 100
+KINDS_SHOWN = 5
+# Maximum number of codes that are counted separately, in case a server sends endless new codes.
+CODES_KEPT = 100
+CODE_CHARACTERS = 40
+# Maximum characters of the example error that is kept for each code.
+EXAMPLE_CHARACTERS = 200
+OTHER_CODES = "(other)"
+# The report names a node if the load waited for that node for at least this share of wall time.
+MIN_WAIT_SHARE = 0.1
 
 
 class Displayed:
@@ -108,19 +119,6 @@ class IndexState(Displayed):
         noun = "failure" if self.failures == 1 else "failures"
         last = visible(f"{self.last_error_key}: {shortened(self.last_error)}")
         return f"{text}, {self.failures:,} indexing {noun} (the last for {last})"
-
-
-# Maximum number of error replies that are kept with their text; all are counted.
-ERRORS_KEPT = 100
-KINDS_SHOWN = 5
-# Maximum number of codes that are counted separately, in case a server sends endless new codes.
-CODES_KEPT = 100
-CODE_CHARACTERS = 40
-# Maximum characters of the example error that is kept for each code.
-EXAMPLE_CHARACTERS = 200
-OTHER_CODES = "(other)"
-# The report names a node if the load waited for that node for at least this share of wall time.
-MIN_WAIT_SHARE = 0.1
 
 
 @dataclass(repr=False)

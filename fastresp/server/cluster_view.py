@@ -1,7 +1,7 @@
 """A cluster as its clients see it: which nodes are known, and which node serves each slot.
 
 One ClusterView is used wherever nodes have to be found: at the start, after MOVED, and after a node
-was lost. Whoever uses it decides when to look, and what happens to commands meanwhile.
+was lost. Its caller decides when to look, and what happens to commands meanwhile.
 """
 
 from __future__ import annotations

@@ -21,6 +21,8 @@ ADVICE = (
     "this process, or the system, is out of file descriptors: raise the limit, for example with "
     "'ulimit -n 4096', or close files and connections"
 )
+# The values of poll(2). Eventlet removes these names from ``select``.
+POLLIN, POLLOUT = 1, 4
 
 
 def are_exhausted(error: BaseException | None) -> bool:
@@ -56,10 +58,6 @@ def needed_for(what: str) -> Iterator[None]:
         if not are_exhausted(error):
             raise
         raise TransportError(f"{what}: {error.strerror} ({ADVICE})") from error
-
-
-# The values of poll(2). Eventlet removes these names from ``select``.
-POLLIN, POLLOUT = 1, 4
 
 
 def is_patched() -> bool:

@@ -42,6 +42,11 @@ OUTPUT_BYTES = 1 << 16
 NOT_RUN = (126, 127)
 # Seconds to wait for a killed process, which can't end while it waits for a disk.
 KILL_TIMEOUT_S = 5.0
+START_TIMEOUT_S = 10.0
+# Seconds for the server to accept a connection, before the next attempt.
+PROBE_TIMEOUT_S = 1.0
+# Maximum bytes of the temporary folder's path: a unix socket's path is limited to about 100.
+MAX_TEMPORARY = 60
 
 
 def find_program(role: str, variable: str) -> str | None:
@@ -176,13 +181,6 @@ def end_group(process: subprocess.Popen[bytes]) -> None:
             process.kill()  # the process may have moved to another group
         with suppress(subprocess.TimeoutExpired):
             process.wait(KILL_TIMEOUT_S)
-
-
-START_TIMEOUT_S = 10.0
-# Seconds for the server to accept a connection, before the next attempt.
-PROBE_TIMEOUT_S = 1.0
-# Maximum bytes of the temporary folder's path: a unix socket's path is limited to about 100.
-MAX_TEMPORARY = 60
 
 
 class LocalServer:

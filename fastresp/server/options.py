@@ -29,6 +29,26 @@ BITS = re.compile(r"[KMGT]i?b")
 POWERS = ("", "k", "m", "g", "t")
 # Assumed size of a command, to convert commands per second to bytes per second.
 COMMAND_BYTES = 50
+# Maximum connections: each needs memory here and in the server, and more connections than the
+# server has threads gain nothing.
+MAX_CONNECTIONS = 64
+# The modes, and the options that apply only in each mode.
+MODES = {
+    "commands": (),
+    "merge": ("merge_items", "merge_bytes"),
+    "serialize": ("exists", "max_payload_bytes"),
+}
+EXISTS = ("error", "replace", "skip")
+RETRIES = (None, "never", "idempotent", "always")
+TRANSPORTS = ("auto", "redis-cli", "socket")
+ACKNOWLEDGED, FSYNC = DURABILITIES = ("acknowledged", "fsync")
+# A key with a larger value is created with RESTORE and continued with commands.
+PAYLOAD_BYTES = 32 << 20
+MaxErrors: TypeAlias = int | str | None
+Nulls: TypeAlias = Literal["auto", "skip", "empty", "error", "delete"]
+Progress: TypeAlias = bool | Callable[[Report], object] | None
+Metrics: TypeAlias = str | os.PathLike[str] | Callable[[str], object] | None
+Rejects: TypeAlias = str | os.PathLike[str] | Callable[[CommandError], object] | None
 
 
 @dataclass(frozen=True)
@@ -88,30 +108,6 @@ def _read(text: str) -> tuple[float, bool]:
         )
     number, unit, binary = found.groups()
     return float(number) * (1024 if binary else 1000) ** POWERS.index(unit.lower()), True
-
-
-# Maximum connections: each needs memory here and in the server, and more connections than the
-# server has threads gain nothing.
-MAX_CONNECTIONS = 64
-
-# The modes, and the options that apply only in each mode.
-MODES = {
-    "commands": (),
-    "merge": ("merge_items", "merge_bytes"),
-    "serialize": ("exists", "max_payload_bytes"),
-}
-EXISTS = ("error", "replace", "skip")
-RETRIES = (None, "never", "idempotent", "always")
-TRANSPORTS = ("auto", "redis-cli", "socket")
-ACKNOWLEDGED, FSYNC = DURABILITIES = ("acknowledged", "fsync")
-# A key with a larger value is created with RESTORE and continued with commands.
-PAYLOAD_BYTES = 32 << 20
-
-MaxErrors: TypeAlias = int | str | None
-Nulls: TypeAlias = Literal["auto", "skip", "empty", "error", "delete"]
-Progress: TypeAlias = bool | Callable[[Report], object] | None
-Metrics: TypeAlias = str | os.PathLike[str] | Callable[[str], object] | None
-Rejects: TypeAlias = str | os.PathLike[str] | Callable[[CommandError], object] | None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,21 +16,6 @@ from .cluster import Remap
 
 __all__ = ["ServerLike", "is_cluster", "pool_of", "without_client_name", "with_password"]
 
-
-class Client(Protocol):
-    """A client of redis-py or valkey-py, sync or asyncio."""
-
-    connection_pool: Any
-
-
-class ClusterClient(Protocol):
-    """A cluster client of redis-py or valkey-py, sync or asyncio."""
-
-    nodes_manager: Any
-
-
-ServerLike: TypeAlias = str | Client | ClusterClient | None
-
 DEFAULT_URL = "redis://localhost:6379/0"
 # Valkey's names of URL schemes, and redis-py's names.
 SCHEMES = {"valkey": "redis", "valkeys": "rediss"}
@@ -47,6 +32,21 @@ SETTINGS = {
     "client_name", "credential_provider", "db", "host", "password", "path", "port",
     "socket_keepalive", "socket_keepalive_options", "username",
 }  # fmt: skip
+
+
+class Client(Protocol):
+    """A client of redis-py or valkey-py, sync or asyncio."""
+
+    connection_pool: Any
+
+
+class ClusterClient(Protocol):
+    """A cluster client of redis-py or valkey-py, sync or asyncio."""
+
+    nodes_manager: Any
+
+
+ServerLike: TypeAlias = str | Client | ClusterClient | None
 
 
 def pool_of(server: ServerLike, *, nodes: bool = False) -> Any:
