@@ -17,19 +17,8 @@ from .client_rules import CLIENT_RULES
 from .cluster import CLUSTER_RULES, REACH_S, Cluster, Primary, grouped, open_slots, read_cluster
 from .connections import StateReader, explain_parse_errors
 from .facts import Facts, read_facts
-from .findings import (
-    Findings,
-    Grade,
-    Verdict,
-    in_order,
-    worst,
-)
-from .measure import (
-    PLAN,
-    Announce,
-    Measured,
-    measure,
-)
+from .findings import Findings, Grade, Verdict, in_order, worst
+from .measure import PLAN, Announce, Measured, measure
 from .server_rules import SERVER_RULES
 from .watch import Use, Watcher, use_since_start, wait, watch_server
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import stat
+import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from statistics import median
 from typing import Any
@@ -15,15 +18,17 @@ from ..outcome.errors import CommandError, FastrespError, ProtocolError, Transpo
 from ..outcome.messages import shortened
 from ..resp.scan import ReplyScanner
 from ..resp.values import pack
+from ..server.preflight import Requirements
 from ..server.reply_parser import parse_info
 from ..server.settings import Server
 
 __all__ = [
     "BoundedSocket", "PING", "RawConnection", "StateReader", "explain_parse_errors", "rate_of",
-    "text_of",
+    "text_of", "unix_server", "usable_socket",
 ]  # fmt: skip
 
 SLOWLOG_ENTRIES = 128
+SOCKET_TIMEOUT_S = 1.0
 PING = pack("PING")
 PAUSE_S = 0.001
 ROUNDS = 3
@@ -204,3 +209,53 @@ class BoundedSocket:
             from redis.exceptions import InvalidResponse  # redis-py does not retry after this error
 
             raise InvalidResponse("its reply is too large, or never ends")
+
+
+def unix_server(server: Server, path: str) -> Server:
+    """Return a Server for the unix socket of ``server``, with the same user and database."""
+    names = ("db", "username", "password", "credential_provider")
+    settings = {name: server.settings[name] for name in names if name in server.settings}
+    pool = redis.ConnectionPool(
+        connection_class=redis.UnixDomainSocketConnection, path=path, **settings
+    )
+    return Server(redis.Redis(connection_pool=pool), Requirements(reading=True))
+
+
+def usable_socket(server: Server, info: Mapping[str, str], path: str) -> str:
+    """Return ``path`` if the server listens on this socket and accepts our login; otherwise "".
+
+    The result is empty if the connection already uses a unix socket. The password is sent only if
+    the listening process has the ID that the server reports: if the server is behind a tunnel,
+    another server may own this path.
+    """
+    if not path or "path" in server.settings:
+        return ""
+    try:
+        if _listener(path) != info.get("process_id"):
+            return ""
+        other = unix_server(server, path)
+        connection = other.connect(SOCKET_TIMEOUT_S)
+    except OSError:  # base class of TransportError
+        return ""
+    try:
+        reply = StateReader(other, connection).ask("INFO", "server")
+    except TransportError:
+        return ""
+    finally:
+        connection.disconnect()
+    return path if parse_info(reply).get("run_id", "-") == info.get("run_id") else ""
+
+
+def _listener(path: str) -> str:
+    """Return the ID of the process that listens on a unix socket; empty if unknown.
+
+    Raises:
+        OSError: no process listens on the path.
+    """
+    if not stat.S_ISSOCK(os.stat(path).st_mode) or not hasattr(socket, "SO_PEERCRED"):
+        return ""
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.settimeout(SOCKET_TIMEOUT_S)
+        probe.connect(path)
+        credentials = probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    return str(struct.unpack("3i", credentials)[0])

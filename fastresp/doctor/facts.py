@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import stat
-import struct
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -14,18 +12,13 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Literal
 
-import redis
-
-from ..outcome.errors import TransportError
-from ..server.preflight import Requirements
 from ..server.reply_parser import parse_info
 from ..server.settings import Server
-from .connections import StateReader, text_of
+from .connections import StateReader, text_of, usable_socket
 
 __all__ = [
     "Facts", "KEY_PREFIX", "SMALL_BYTES", "Slow", "WRITES", "WRITING_S", "is_full",
-    "latency_spikes", "new_entries", "no_writing", "read_facts", "slow_commands", "unix_server",
-    "usable_socket",
+    "latency_spikes", "new_entries", "no_writing", "read_facts", "slow_commands",
 ]  # fmt: skip
 
 # Prefix of all keys of the doctor.
@@ -46,7 +39,6 @@ PARAMETERS = (
     "appendfsync", "client-output-buffer-limit", "io-threads", "repl-disable-tcp-nodelay",
     "save", "unixsocket",
 )  # fmt: skip
-SOCKET_TIMEOUT_S = 1.0
 TIME_WAIT = "06"
 
 # Maximum number of changes that the doctor makes, including DEL, and their maximum time.
@@ -335,56 +327,6 @@ def _cores(pid: int | None) -> int | None:
         return len(os.sched_getaffinity(pid))
     except OSError:
         return None
-
-
-def unix_server(server: Server, path: str) -> Server:
-    """Return a Server for the unix socket of ``server``, with the same user and database."""
-    names = ("db", "username", "password", "credential_provider")
-    settings = {name: server.settings[name] for name in names if name in server.settings}
-    pool = redis.ConnectionPool(
-        connection_class=redis.UnixDomainSocketConnection, path=path, **settings
-    )
-    return Server(redis.Redis(connection_pool=pool), Requirements(reading=True))
-
-
-def usable_socket(server: Server, info: Mapping[str, str], path: str) -> str:
-    """Return ``path`` if the server listens on this socket and accepts our login; otherwise "".
-
-    The result is empty if the connection already uses a unix socket. The password is sent only if
-    the listening process has the ID that the server reports: if the server is behind a tunnel,
-    another server may own this path.
-    """
-    if not path or "path" in server.settings:
-        return ""
-    try:
-        if _listener(path) != info.get("process_id"):
-            return ""
-        other = unix_server(server, path)
-        connection = other.connect(SOCKET_TIMEOUT_S)
-    except OSError:  # base class of TransportError
-        return ""
-    try:
-        reply = StateReader(other, connection).ask("INFO", "server")
-    except TransportError:
-        return ""
-    finally:
-        connection.disconnect()
-    return path if parse_info(reply).get("run_id", "-") == info.get("run_id") else ""
-
-
-def _listener(path: str) -> str:
-    """Return the ID of the process that listens on a unix socket; empty if unknown.
-
-    Raises:
-        OSError: no process listens on the path.
-    """
-    if not stat.S_ISSOCK(os.stat(path).st_mode) or not hasattr(socket, "SO_PEERCRED"):
-        return ""
-    with socket.socket(socket.AF_UNIX) as probe:
-        probe.settimeout(SOCKET_TIMEOUT_S)
-        probe.connect(path)
-        credentials = probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    return str(struct.unpack("3i", credentials)[0])
 
 
 def _time_wait(raw: socket.socket) -> int:

@@ -20,12 +20,7 @@ from ..resp.values import pack
 from ..server.forks import is_own, on_fork
 from ..server.settings import Server
 from ..transports.signals import Undisturbed
-from .connections import (
-    PING,
-    BoundedSocket,
-    RawConnection,
-    rate_of,
-)
+from .connections import PING, BoundedSocket, RawConnection, rate_of, unix_server
 from .facts import (
     KEY_PREFIX,
     SMALL_BYTES,
@@ -34,7 +29,6 @@ from .facts import (
     Facts,
     is_full,
     no_writing,
-    unix_server,
 )
 
 __all__ = ["DEPTHS", "PIPELINE", "PLAN", "UNIX_DEPTH", "Measured", "Announce", "measure"]

@@ -16,12 +16,7 @@ from redis.retry import Retry
 
 from ..outcome.errors import FastrespError, TransportError, TransportTimeout
 from ..outcome.messages import Hint, Message
-from .answers import (
-    Answers,
-    ClosedAt,
-    ask,
-    tell_unknown,
-)
+from .answers import Answers, ClosedAt, ask, tell_unknown
 from .cluster import Redirect, Remap, redirect_of
 from .connection_setup import (
     check_alive,

@@ -18,8 +18,8 @@ from local_cluster import free_port
 from server_programs import WHEEL_SERVERS, located
 
 from fastresp.doctor import doctor, watch
-from fastresp.doctor.connections import StateReader
-from fastresp.doctor.facts import KEY_PREFIX, latency_spikes, usable_socket
+from fastresp.doctor.connections import StateReader, usable_socket
+from fastresp.doctor.facts import KEY_PREFIX, latency_spikes
 from fastresp.server.local_server import LocalServer
 from fastresp.server.settings import Server
 
