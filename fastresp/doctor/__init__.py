@@ -14,7 +14,15 @@ from ..outcome.tracebacks import public
 from ..server.settings import Server, ServerLike, one_server
 from ..server.threads import in_parallel
 from .client_rules import CLIENT_RULES
-from .cluster import CLUSTER_RULES, REACH_S, Cluster, Primary, grouped, open_slots, read_cluster
+from .cluster import (
+    CLUSTER_RULES,
+    NODE_TIMEOUT_S,
+    Cluster,
+    Primary,
+    grouped,
+    open_slots,
+    read_cluster,
+)
 from .connections import StateReader, explain_parse_errors
 from .facts import Facts, read_facts
 from .findings import Findings, Grade, Verdict, in_order, worst
@@ -325,7 +333,7 @@ def _connect_to(primary: Primary) -> StateReader:
     Raises:
         TransportError: the node can't be reached.
     """
-    return StateReader(primary.server, primary.server.connect(REACH_S))
+    return StateReader(primary.server, primary.server.connect(NODE_TIMEOUT_S))
 
 
 def _with_moves(cluster: Cluster, states: Mapping[Primary, NodeState]) -> Cluster:

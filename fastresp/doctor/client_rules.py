@@ -40,29 +40,29 @@ UNIX_GAIN = 1.1
 
 # Minimum number of closed connections that still occupy a local port, to conclude that connections
 # are not reused.
-WAITING = 1_000
+MIN_TIME_WAIT = 1_000
 # Connections count as not reused below this number of commands per connection.
-PER_CONNECTION = 10
-CONNECTIONS = 20
-CONNECTIONS_A_SECOND = 2.0
+MIN_COMMANDS_PER_CONNECTION = 10
+MIN_CONNECTIONS = 20
+MIN_CONNECTIONS_PER_S = 2.0
 # Minimum number of commands to judge how commands are sent.
-COMMANDS = 100
+MIN_COMMANDS = 100
 # Minimum share of time that the busiest connection waits for replies. Below it, pipelines gain
 # little.
-WAITS = 0.3
+MIN_WAIT_SHARE = 0.3
 # Maximum estimate of the share of time that a connection waits. It may exceed 1, since a PING may
 # take 4 times as long as a client's command (measured on a busy machine). If the estimate is even
 # higher, the client is closer to the server than the doctor.
-NEARER = 5.0
-PER_READ = 1.5
+MAX_WAIT_SHARE = 5.0
+MIN_COMMANDS_PER_READ = 1.5
 # Below this number of commands per read, small commands arrive in pieces.
-PIECES_PER_READ = 0.75
+MIN_READ_SHARE = 0.75
 SMALL_BYTES = 4096
 # Linux delays acknowledgements by 40 ms, so about 25 commands per second are sent.
-DELAYED_A_SECOND = (15, 27)
+DELAYED_PER_S = (15, 27)
 NAGLE_GAIN = 40.0
 ERROR_SHARE = 0.01
-ERRORS_SEEN = 10
+MIN_ERRORS = 10
 
 
 def hiredis(found: Findings) -> Verdict | None:
@@ -92,7 +92,7 @@ def connections(found: Findings) -> Verdict | None:
             f"{use.commands_per_connection:.1f} commands per connection"
         )
     watched = use is not None and use.watched
-    if facts.time_wait >= WAITING:
+    if facts.time_wait >= MIN_TIME_WAIT:
         figures.append(
             f"{facts.time_wait:,} of {facts.local_ports:,} local ports are held by closed "
             "connections to this server; when no port is free, clients fail with "
@@ -107,7 +107,7 @@ def connections(found: Findings) -> Verdict | None:
             f"{gain:.1f}x: {measured.redis_py:,.0f} commands per second over one connection, "
             f"{measured.reconnecting:,.0f} with a connection for each"
         )
-    serious = watched or facts.time_wait >= WAITING
+    serious = watched or facts.time_wait >= MIN_TIME_WAIT
     return Verdict(
         "connection-per-command", "problem" if serious else "advice",
         "Clients open a connection for every command or every few commands", "; ".join(figures),
@@ -119,9 +119,9 @@ def connections(found: Findings) -> Verdict | None:
 
 def _reconnects(use: Use) -> bool:
     return (
-        use.connections >= CONNECTIONS
-        and use.per_second(use.connections) >= CONNECTIONS_A_SECOND
-        and use.commands < PER_CONNECTION * use.connections
+        use.connections >= MIN_CONNECTIONS
+        and use.per_second(use.connections) >= MIN_CONNECTIONS_PER_S
+        and use.commands < MIN_COMMANDS_PER_CONNECTION * use.connections
     )
 
 
@@ -132,16 +132,16 @@ def _when(use: Use) -> str:
 def pipelining(found: Findings) -> Verdict | None:
     """Check whether each command waits for the previous reply."""
     use, measured = found.use, found.measured
-    if use is None or use.commands - use.blocking < COMMANDS or _reconnects(use):
+    if use is None or use.commands - use.blocking < MIN_COMMANDS or _reconnects(use):
         return None
     rate = use.commands_per_read
-    if rate is None or rate >= PER_READ or _in_pieces(use):
+    if rate is None or rate >= MIN_COMMANDS_PER_READ or _in_pieces(use):
         return None
     # Judge by the busiest connection, since many slow connections do no harm.
     waits = use.per_second(_busiest(use)) * (use.round_trip_s or 0.0)
-    if use.watched and waits < WAITS:
+    if use.watched and waits < MIN_WAIT_SHARE:
         return None
-    nearer = waits > NEARER and not found.facts.local
+    nearer = waits > MAX_WAIT_SHARE and not found.facts.local
     figure = f"{rate:.2f} commands per read, {use.commands:,} commands {_when(use)}"
     if use.watched and use.busiest is not None:
         figure += f"; {use.per_second(use.busiest):,.0f}/s of them from {use.busiest_name}"
@@ -181,7 +181,7 @@ def _in_pieces(use: Use) -> bool:
     per_read, size = use.commands_per_read, use.bytes_per_command
     if per_read is None or size is None:
         return False
-    return use.commands >= ERRORS_SEEN and per_read < PIECES_PER_READ and size <= SMALL_BYTES
+    return use.commands >= MIN_ERRORS and per_read < MIN_READ_SHARE and size <= SMALL_BYTES
 
 
 def pieces(found: Findings) -> Verdict | None:
@@ -197,7 +197,7 @@ def pieces(found: Findings) -> Verdict | None:
         f"{counted(round(use.bytes_per_command), 'byte')}; "
         f"{counted(round(one), 'command')} per second from one connection"
     )
-    delayed = DELAYED_A_SECOND[0] <= one <= DELAYED_A_SECOND[1]
+    delayed = DELAYED_PER_S[0] <= one <= DELAYED_PER_S[1]
     figure += ", typical of Nagle's algorithm (40 ms each)" if delayed else ""
     return Verdict(
         "commands-in-pieces", "problem", "Commands arrive in pieces (Nagle's algorithm)", figure,
@@ -264,7 +264,7 @@ def unix_socket(found: Findings) -> Verdict | None:
 def errors(found: Findings) -> Verdict | None:
     """Check whether the server returned error replies to clients."""
     use = found.use
-    if use is None or use.errors is None or use.errors < ERRORS_SEEN:
+    if use is None or use.errors is None or use.errors < MIN_ERRORS:
         return None
     share = use.error_share
     if share is None or share < ERROR_SHARE:

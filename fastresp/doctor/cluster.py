@@ -15,12 +15,12 @@ from .connections import StateReader
 from .findings import Findings, Grade, Verdict, in_order
 
 __all__ = [
-    "CLUSTER_RULES", "Cluster", "Primary", "REACH_S", "grouped", "names", "open_slots",
+    "CLUSTER_RULES", "Cluster", "Primary", "NODE_TIMEOUT_S", "grouped", "names", "open_slots",
     "read_cluster",
 ]  # fmt: skip
 
 # Seconds for a node to accept a connection, and to answer each question.
-REACH_S = 3.0
+NODE_TIMEOUT_S = 3.0
 SPECIFICATION = (
     "Redis documentation, cluster specification: "
     "https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/"
@@ -31,13 +31,13 @@ TUTORIAL = (
 )
 # A node is uneven if it has at least this multiple of the average.
 UNEVEN_SLOTS = 1.5
-UNEVEN = 2.0
+UNEVEN_SHARE = 2.0
 # Minimum amount of data, and number of commands, to judge whether they are uneven.
-UNEVEN_BYTES = 64 << 20
-UNEVEN_COMMANDS = 1_000
+MIN_BYTES = 64 << 20
+MIN_COMMANDS = 1_000
 # Settings that should be equal on all nodes.
 SETTINGS = ("maxmemory_human", "maxmemory_policy", "aof_enabled")
-NAMED = 4
+MAX_NAMED = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +117,7 @@ def open_slots(reader: StateReader) -> list[int]:
 ClusterRule: TypeAlias = Callable[[Cluster, Mapping[str, Findings]], Verdict | None]
 
 
-def names(places: Sequence[str], most: int = NAMED) -> str:
+def names(places: Sequence[str], most: int = MAX_NAMED) -> str:
     """Return the names of nodes as text; if there are many, the first names and a number."""
     more = len(places) - most
     if more <= 1:
@@ -222,10 +222,10 @@ def uneven_slots(cluster: Cluster, nodes: Mapping[str, Findings]) -> Verdict | N
 def uneven_memory(cluster: Cluster, nodes: Mapping[str, Findings]) -> Verdict | None:
     """Check whether a node has far more data than the average."""
     used = {place: found.facts.number("used_memory") or 0.0 for place, found in nodes.items()}
-    if max(used.values(), default=0.0) < UNEVEN_BYTES:
+    if max(used.values(), default=0.0) < MIN_BYTES:
         return None
     return _uneven(
-        used, UNEVEN, "memory-uneven", "Data is distributed unevenly", size_text,
+        used, UNEVEN_SHARE, "memory-uneven", "Data is distributed unevenly", size_text,
         "Look for large keys with redis-cli --bigkeys on this node, and for a hash tag that many "
         "keys share, which puts them in one slot. Otherwise move slots away (redis-cli --cluster "
         "reshard).",
@@ -238,10 +238,10 @@ def uneven_use(cluster: Cluster, nodes: Mapping[str, Findings]) -> Verdict | Non
     rates = {
         place: use.per_second(use.commands) for place, use in uses.items() if use and use.watched
     }
-    if sum(use.commands for use in uses.values() if use) < UNEVEN_COMMANDS:
+    if sum(use.commands for use in uses.values() if use) < MIN_COMMANDS:
         return None
     return _uneven(
-        rates, UNEVEN, "use-uneven", "One node gets most of the commands",
+        rates, UNEVEN_SHARE, "use-uneven", "One node gets most of the commands",
         lambda rate: f"{rate:,.0f} commands per second",
         "Look for keys that are used far more than others (redis-cli --hotkeys), and for a hash "
         "tag that many keys share: divide such data among several keys.",
@@ -286,7 +286,7 @@ def different(cluster: Cluster, nodes: Mapping[str, Findings]) -> Verdict | None
         return None
     return Verdict(
         "nodes-differ", "note", "The nodes differ in version or settings",
-        "; ".join(figures[:NAMED]),
+        "; ".join(figures[:MAX_NAMED]),
         "Configure all nodes alike, unless their machines differ: a load fails when the first node "
         "is full or refuses a command.",
         "not measured", TUTORIAL,

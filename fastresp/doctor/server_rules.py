@@ -31,27 +31,27 @@ RELEASES = {
 # almost any load does.
 MEMORY_HIGH, MEMORY_NEAR = 0.75, 0.9
 # If fewer keys than this share have an expiry, a volatile-* policy soon has no key to evict.
-EXPIRING_FEW = 0.1
+MIN_EXPIRING_SHARE = 0.1
 # Minimum evictions per command for a problem. A cache that mostly answers reads has fewer.
-EVICTED_SHARE = 0.1
+MIN_EVICTED_SHARE = 0.1
 # With less memory in use, code and buffers make the fragmentation ratio meaningless.
 SWAP_MEMORY_BYTES = 64 << 20
 SWAP_RATIO = 0.9
-SWAPPED_BYTES = 1 << 20
+MIN_SWAPPED_BYTES = 1 << 20
 # Minimum share of the process's memory in swap for a problem: a kernel may swap out a small part
 # that is never used.
-SWAPPED_SHARE = 0.05
+MIN_SWAPPED_SHARE = 0.05
 # The default of min-replicas-max-lag; and the default soft limit of client-output-buffer-limit for
 # replicas. A replica that exceeds this limit for a minute is disconnected. Source: redis.conf.
-LAG_S = 10
-BEHIND_BYTES = 64 << 20
+MAX_LAG_S = 10
+MAX_LAG_BYTES = 64 << 20
 # Bytes sent to a replica for one SET of the doctor.
 REPLICATED_BYTES = 200
-SPIKE_MS = 20
+MIN_SPIKE_MS = 20
 SLOW_MS, SLOW_TIMES, SLOW_TOTAL_MS = 100, 3, 30
 # Minimum share of the watched time that slow commands take, for a problem.
-SLOW_SHARE = 0.1
-INSTEAD = {
+MIN_SLOW_SHARE = 0.1
+REPLACEMENTS = {
     "KEYS": "SCAN instead of KEYS: it iterates in small steps",
     "SMEMBERS": "SSCAN instead of SMEMBERS, or SMISMEMBER for some members",
     "HGETALL": "HMGET for the fields that you need, or HSCAN, instead of HGETALL",
@@ -67,9 +67,9 @@ INSTEAD = {
         "shorter scripts and functions: each blocks the server while it runs",
     ),
 }
-OLD = {"Redis": (7, 0), "Valkey": (8, 0)}
-THREADS_WANT_CORES = 4
-BUSY = 0.8
+OLD_VERSIONS = {"Redis": (7, 0), "Valkey": (8, 0)}
+MIN_CORES_FOR_THREADS = 4
+BUSY_SHARE = 0.8
 
 
 def aof_always(found: Findings) -> Verdict | None:
@@ -107,7 +107,7 @@ def memory(found: Findings) -> Verdict | None:
     expiring = facts.expiring if policy.startswith("volatile") else None
     if expiring is not None:
         figure += f", {expiring:.0%} of the keys have an expiry"
-    if policy == "noeviction" or (expiring is not None and expiring < EXPIRING_FEW):
+    if policy == "noeviction" or (expiring is not None and expiring < MIN_EXPIRING_SHARE):
         # A volatile-* policy with no key to evict acts as noeviction.
         certain = policy == "noeviction" or not expiring
         grade: Grade = "problem" if share >= MEMORY_NEAR and certain else "advice"
@@ -141,7 +141,7 @@ def evicted(found: Findings) -> Verdict | None:
         return None
     share = use.evicted / max(1, use.commands)
     return Verdict(
-        "evicted", "advice" if share >= EVICTED_SHARE else "note",
+        "evicted", "advice" if share >= MIN_EVICTED_SHARE else "note",
         "Keys are being evicted (maxmemory reached)",
         f"{counted(use.evicted, 'key')} evicted in {use.seconds:,.1f} s, {min(1.0, share):.0%} of "
         f"the commands; policy {found.facts.info.get('maxmemory_policy', 'unknown')}",
@@ -158,10 +158,10 @@ def swap(found: Findings) -> Verdict | None:
         "Free memory on the server's machine, or lower maxmemory below its RAM: reading a page "
         "from disk takes as long as thousands of commands."
     )
-    if facts.swapped is not None and facts.swapped >= SWAPPED_BYTES:
+    if facts.swapped is not None and facts.swapped >= MIN_SWAPPED_BYTES:
         resident = facts.number("used_memory_rss") or facts.number("used_memory") or 0.0
         share = facts.swapped / (resident + facts.swapped)
-        few = share < SWAPPED_SHARE
+        few = share < MIN_SWAPPED_SHARE
         return Verdict(
             "swap", "note" if few else "problem",
             f"A {'small ' if few else ''}part of the server's memory is in swap",
@@ -201,7 +201,7 @@ def io_threads(found: Findings) -> Verdict | None:
             "not measured", REDIS_CONF,
         )  # fmt: skip
     busy = use is not None and use.watched and use.cpu is not None and use.cpu / use.seconds
-    if threads == 1 and facts.cores >= THREADS_WANT_CORES and busy and busy >= BUSY:
+    if threads == 1 and facts.cores >= MIN_CORES_FOR_THREADS and busy and busy >= BUSY_SHARE:
         return Verdict(
             "io-threads-one", "advice", "The server's only thread is busy",
             f"{busy:.0%} of a core; io-threads 1, {counted(facts.cores, 'core')}",
@@ -227,7 +227,7 @@ def replicas(found: Findings) -> Verdict | None:
         lag, behind = int(fields.get("lag") or 0), end - float(fields.get("offset") or end)
         if fields.get("state", "online") != "online":
             copying.append(f"{address} is in state {fields['state']}")
-        elif lag > LAG_S or behind > limit:
+        elif lag > MAX_LAG_S or behind > limit:
             late.append(f"{address} is {lag} s and {size_text(behind)} behind")
     backlog = facts.number("repl_backlog_size") or 0.0
     figure = f"{counted(count, 'replica')}, backlog {size_text(backlog)}"
@@ -259,7 +259,7 @@ def _replica_limit(facts: Facts) -> float:
     text = facts.config.get("client-output-buffer-limit", "")
     limits = re.search(r"(?:slave|replica) (\d+) (\d+)", text)
     if limits is None:
-        return BEHIND_BYTES
+        return MAX_LAG_BYTES
     hard, soft = map(int, limits.groups())
     return soft or hard or float("inf")
 
@@ -329,7 +329,7 @@ def slow_commands(found: Findings) -> Verdict | None:
             f"; {share:.1%} of the {'watched time' if watched else 'time since the server started'}"
         )
         # Unless the server was watched, the entries may be old, or the server mostly idle.
-        if watched and share >= SLOW_SHARE:
+        if watched and share >= MIN_SLOW_SHARE:
             grade, gain = "problem", 1 / (1 - min(0.9, share))
     advice = "; ".join(dict.fromkeys(map(_instead, rows[:4])))
     return Verdict(
@@ -344,8 +344,8 @@ def slow_commands(found: Findings) -> Verdict | None:
 
 def _instead(row: Slow) -> str:
     """Return advice about a slow command."""
-    if row.name in INSTEAD:
-        return f"use {INSTEAD[row.name]}"
+    if row.name in REPLACEMENTS:
+        return f"use {REPLACEMENTS[row.name]}"
     if row.complexity.startswith("O("):
         return f"use {row.name} with fewer elements per call"
     return f"check why {row.name} is slow"
@@ -364,7 +364,7 @@ def spikes(found: Findings) -> Verdict | None:
     """Check the server's latency monitor for spikes that were not caused by commands."""
     events = {
         name: ms for name, ms in found.facts.latency.items()
-        if ms >= SPIKE_MS and not name.endswith("command")
+        if ms >= MIN_SPIKE_MS and not name.endswith("command")
     }  # fmt: skip
     if not events:
         return None
@@ -383,7 +383,7 @@ def old_version(found: Findings) -> Verdict | None:
     """Check whether the server's version lacks known improvements of throughput."""
     facts: Facts = found.facts
     numbers = facts.version_numbers
-    if not numbers or numbers >= OLD[facts.product]:
+    if not numbers or numbers >= OLD_VERSIONS[facts.product]:
         return None
     missing = "hashes and lists as listpacks, a multi-part AOF that is not written twice (7.0)"
     if facts.product == "Valkey":

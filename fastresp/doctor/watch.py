@@ -33,10 +33,10 @@ SETUP = frozenset(("client", "hello", "auth", "select", "quit", "reset", "readon
 SETINFO_ERRORS = 2
 MAINTENANCE_ERRORS = 1
 SETINFO_VERSION = (7, 2)
-COUNTS_NO_REFUSED = (7, 0)
+REFUSED_UNCOUNTED_VERSION = (7, 0)
 # Maximum number of clients for CLIENT LIST, which would block the server for too long.
-CLIENTS_LISTED = 5_000
-BEAT_S = 0.2
+MAX_CLIENTS_LISTED = 5_000
+WAIT_STEP_S = 0.2
 PINGS, PINGS_S, PAUSE_S = 20, 0.2, 0.002
 # A client in one of these commands waits for other clients, not for the server. XREAD is included,
 # although it need not block, since INFO does not show which XREADs block.
@@ -45,7 +45,7 @@ BLOCKING = frozenset((
     "waitaof", "xread", "xreadgroup",
 ))  # fmt: skip
 # Maximum seconds of silence: a proxy or firewall may close a silent connection.
-SILENCE_S = 30.0
+MAX_SILENCE_S = 30.0
 
 
 @dataclass(frozen=True)
@@ -222,7 +222,7 @@ def _silence(reader: StateReader) -> float:
     """Return the longest allowed silence in seconds: less than the server's idle ``timeout``."""
     reply = reader.ask("CONFIG", "GET", "timeout")
     most = int(reply[1]) if reply else 0
-    return min(SILENCE_S, most / 2) if most else SILENCE_S
+    return min(MAX_SILENCE_S, most / 2) if most else MAX_SILENCE_S
 
 
 def _round_trip(reader: StateReader) -> float:
@@ -246,7 +246,7 @@ def wait(servers: Sequence[Watcher], seconds: float, announce: Announce) -> None
     begin = time.monotonic()
     while (left := begin + seconds - time.monotonic()) > 0:
         announce(f"watching, {left:.0f} s more")
-        time.sleep(min(BEAT_S, left))
+        time.sleep(min(WAIT_STEP_S, left))
         for each in servers:
             each.beat()
 
@@ -266,7 +266,7 @@ def _clients(reader: StateReader, own_id: int | None) -> dict[str, dict[str, str
     if own_id is None:
         return None
     counts = parse_info(reader.ask("INFO", "clients"))
-    if int(counts.get("connected_clients", 0)) > CLIENTS_LISTED:
+    if int(counts.get("connected_clients", 0)) > MAX_CLIENTS_LISTED:
         return None
     reply = reader.ask("CLIENT", "LIST")
     if reply is None:
@@ -330,7 +330,7 @@ def _use(
     if "total_reads_processed" in b:
         # The end of a connection also counts as a read, as does each command that sets up the
         # connection. 7.0 and later do not count refused commands as calls.
-        setup_reads = setup + (forgiven if version >= COUNTS_NO_REFUSED else 0)
+        setup_reads = setup + (forgiven if version >= REFUSED_UNCOUNTED_VERSION else 0)
         reads = max(0, grown("total_reads_processed") - connections - setup_reads - own[0])
     return Use(
         watched=watched,
