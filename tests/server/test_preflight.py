@@ -64,7 +64,7 @@ def test_unknown_command_and_wrong_arity(
 
 @pytest.mark.parametrize("template", TAKEN)
 def test_commands_that_may_be_valid_are_not_refused(server: LocalServer, template: str) -> None:
-    """The rehearsal runs no command."""
+    """The preflight runs no command."""
     with redis.Redis.from_url(server.url) as client:
         before = client.info("commandstats")
         fastresp.mass_insert([], template, server=server.url)
@@ -77,7 +77,7 @@ def test_commands_that_may_be_valid_are_not_refused(server: LocalServer, templat
         assert client.dbsize() == 0
 
 
-def test_rows_are_loaded_after_a_rehearsal(
+def test_rows_are_loaded_after_a_preflight(
     insert: Insert, server: LocalServer, client: redis.Redis
 ) -> None:
     report = insert(ROWS, "SET a:{id} {v}; SADD s {*list}", server=server.url)
@@ -143,7 +143,7 @@ def test_dry_run(restricted: Any, tmp_path: Path) -> None:
     assert (done.exit_code, "to run the 'set' command" in done.stdout) == (3, True)
 
 
-def test_commands_of_a_rehearsal() -> None:
+def test_commands_of_a_preflight() -> None:
     template = fastresp.Template("hset user:{id} n {n} {**}; {cmd} x; MULTI; SADD s {*t}; PING")
     assert [each[:2] for each in sample_commands(template)] == [
         ((b"hset", b"user:1", b"n", b"1", b"1", b"1"), False),
