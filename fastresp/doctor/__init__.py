@@ -226,9 +226,6 @@ def examine(cluster: Cluster, announce: Announce) -> Examined:
 
     Returns:
         The cluster, in which unusable nodes are noted; and the findings about all other nodes.
-
-    Raises:
-        TransportError: a connection was lost during measurements.
     """
     announce("reading")
     cluster, states = _of_all(cluster, _read)
@@ -249,15 +246,7 @@ def examine(cluster: Cluster, announce: Announce) -> Examined:
 
 
 def watch_all(cluster: Cluster, seconds: float, announce: Announce) -> Examined:
-    """Watch all primaries at the same time.
-
-    Returns:
-        As for ``examine()``.
-
-    Raises:
-        FastrespError: the counters of a node were reset during the watch.
-        TransportError: a node was restarted, or its connection was lost.
-    """
+    """Watch all primaries at the same time; return the same as ``examine()``."""
     opened: list[StateReader] = []
     moves: dict[str, Sequence[int]] = {}
 
@@ -328,11 +317,7 @@ def _of_node(facts: Facts) -> Facts:
 
 
 def _connect_to(primary: Primary) -> StateReader:
-    """Connect to a node, and return a StateReader object that uses the connection.
-
-    Raises:
-        TransportError: the node can't be reached.
-    """
+    """Connect to a node, and return a StateReader that uses the connection."""
     return StateReader(primary.server, primary.server.connect(NODE_TIMEOUT_S))
 
 

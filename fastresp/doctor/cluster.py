@@ -82,11 +82,6 @@ def read_cluster(server: Server, reader: StateReader, info: Mapping[str, str]) -
 
     Not with a ClusterView: the doctor looks once, and a refused CLUSTER SLOTS is not an error.
 
-    Args:
-        server: a node of the cluster.
-        reader: asks the node, over an open connection.
-        info: the fields of the node's INFO.
-
     Returns:
         The cluster; None if the server is not a cluster node, has no slots yet, or refuses CLUSTER
         SLOTS.
@@ -130,9 +125,6 @@ def grouped(verdicts: Mapping[str, Sequence[Verdict]]) -> Iterable[Verdict]:
 
     If the figures differ, the verdict has the figure and the name of the node with the largest
     gain.
-
-    Args:
-        verdicts: the verdicts of each node, by host and port.
     """
     groups: defaultdict[tuple[str, Grade], dict[str, Verdict]] = defaultdict(dict)
     for place, found in verdicts.items():

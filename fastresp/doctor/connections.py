@@ -1,4 +1,7 @@
-"""The doctor's connections: for reading the server's state, and for measuring."""
+"""The doctor's connections: for reading the server's state, and for measuring.
+
+All methods raise TransportError if the connection is lost.
+"""
 
 from __future__ import annotations
 
@@ -52,11 +55,7 @@ class StateReader:
         self.unread: dict[str, str] = {}
 
     def ask(self, *command: str) -> Any:
-        """Send a command, and return the reply; None if the server refuses the command.
-
-        Raises:
-            TransportError: the connection was lost.
-        """
+        """Send a command, and return the reply; None if the server refuses the command."""
         try:
             self.connection.send_command(*command)
             return self.connection.read_response()
@@ -80,11 +79,7 @@ def text_of(value: Any) -> str:
 
 @contextmanager
 def explain_parse_errors(server: Server) -> Iterator[None]:
-    """If the block raises because it can't parse a reply, raise a TransportError instead.
-
-    Raises:
-        TransportError: a reply can't be parsed.
-    """
+    """If the block raises because it can't parse a reply, raise a TransportError instead."""
     try:
         yield
     except FastrespError:

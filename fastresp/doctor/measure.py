@@ -134,9 +134,6 @@ def measure(
         announce: called with the name of each step as it starts.
         slots: the slots of a cluster node, for the doctor's keys; empty for a single server, or if
             unknown.
-
-    Raises:
-        TransportError: the connection was lost.
     """
     measured = Measured(reading_only=no_writing(facts), full=is_full(facts))
     _encoder(measured)
@@ -276,11 +273,7 @@ def _traffic(
 
 
 def _allowed(server: Server, measured: Measured, what: str, step: Callable[[], T]) -> T | None:
-    """Run one measurement; if the server refuses a command, note the error and return None.
-
-    Raises:
-        TransportError: the connection was lost.
-    """
+    """Run one measurement; if the server refuses a command, note the error and return None."""
     try:
         return step()
     except (CommandError, redis.ResponseError) as error:
@@ -348,11 +341,7 @@ def _read_list(server: Server, scratch: ScratchKeys) -> float:
 
 
 def _load(server: Any, scratch: ScratchKeys) -> float:
-    """Run a short ``mass_insert()``, and return commands per second.
-
-    Raises:
-        CommandError: the server refused a command of the load.
-    """
+    """Run a short ``mass_insert()``, and return commands per second."""
     rows = ((scratch.key(i % KEYS), VALUE) for i in range(LOAD_COMMANDS))
     template = f"SET {{0}} {{1}} EX {EXPIRY_S}"
     try:

@@ -154,11 +154,7 @@ class Watcher:
         self._own, self._own_bytes = 0, 0  # counts of the doctor's commands since begin()
 
     def begin(self) -> None:
-        """Read the counters at the start.
-
-        Raises:
-            TransportError: the server refuses INFO, or the connection was lost.
-        """
+        """Read the counters at the start."""
         reader = self._reader
         self._last = max((int(entry[0]) for entry in reader.slow_log()), default=-1)
         self._own_id = reader.ask("CLIENT", "ID")  # server 5.0 and later
@@ -206,12 +202,7 @@ class Watcher:
 def watch_server(
     server: Server, reader: StateReader, seconds: float, announce: Announce
 ) -> tuple[Facts, Use]:
-    """Watch a server for some seconds; return its facts, and how it was used.
-
-    Raises:
-        FastrespError: the counters were reset during the watch.
-        TransportError: the server refuses INFO or was restarted, or the connection was lost.
-    """
+    """Watch a server for some seconds; return its facts, and how it was used."""
     watcher = Watcher(server, reader)
     watcher.begin()
     wait([watcher], seconds, announce)

@@ -47,13 +47,7 @@ class Displayed:
 
 
 def as_html(name: str, title: str, pairs: Iterable[tuple[str, Any]]) -> str:
-    """Return a table of names and values for a notebook; all text in it is escaped.
-
-    Args:
-        name: the name of the class.
-        title: a line above the table.
-        pairs: names and values, which are numbers, texts, bytes, lists or dicts.
-    """
+    """Return a table of names and values for a notebook; all text in it is escaped."""
     rows = "".join(
         f'<tr><th style="text-align:left">{escape(key)}</th>'
         f'<td style="text-align:left">{_cell(value)}</td></tr>'

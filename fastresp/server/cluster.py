@@ -196,12 +196,7 @@ class NodeSlots(NamedTuple):
 
 
 def node_slots_of(reply: Any, remap: Remap = None) -> NodeSlots:
-    """Return the slots whose keys a node may have, from the node's reply to CLUSTER NODES.
-
-    Args:
-        reply: the reply.
-        remap: as for ``topology_of()``.
-    """
+    """Return the slots whose keys a node may have, from the node's reply to CLUSTER NODES."""
     text = reply.encode() if isinstance(reply, str) else reply
     lines = [line.split() for line in text.splitlines()] if isinstance(text, bytes) else []
     addresses = {fields[0]: ADDRESS.match(fields[1]) for fields in lines if len(fields) > 2}

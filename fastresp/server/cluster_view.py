@@ -180,11 +180,7 @@ class ClusterView:
 
 
 def _topology_at(server: Server) -> Topology:
-    """Return the topology that a node reports.
-
-    Raises:
-        TransportError: the node can't be reached or used.
-    """
+    """Return the topology that a node reports."""
     connection = server.connect(RECONNECT_TIMEOUT_S)
     try:
         with server.explained():

@@ -38,12 +38,7 @@ def failure(
 ) -> TransportError:
     """Return the exception for a server that can't be used, with advice.
 
-    Args:
-        error: the exception of redis-py or the system.
-        address: the name of the server, for messages.
-        settings: the settings of the connections.
-        tls: whether the connections use TLS.
-        announced: whether the address was announced by a cluster node.
+    ``announced``: whether a cluster node announced the address.
     """
     message = CONNECTING.sub(r"\1", str(error).strip()) or type(error).__name__
     if are_exhausted(error):
@@ -224,9 +219,6 @@ def tls_fault(settings: dict[str, Any]) -> str:
     """Describe which TLS file can't be used, and why; "" if all files can be used.
 
     The ssl module names neither the file nor, in most cases, the fault.
-
-    Args:
-        settings: settings of a redis-py connection.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     certificates, key = settings.get("ssl_certfile"), settings.get("ssl_keyfile")

@@ -108,11 +108,7 @@ def _wheel_folders() -> list[Path]:
 
 
 def output_of(program: str, *options: str) -> bytes:
-    """Run a program with an option such as ``--version``; return the start of its output.
-
-    Raises:
-        TransportError: the program can't be started, or does not end in time.
-    """
+    """Run a program with an option such as ``--version``; return the start of its output."""
     command = [program, *options]
     try:
         with needed_for(f"{program} can't be started"):
@@ -152,13 +148,7 @@ def output_of(program: str, *options: str) -> bytes:
 
 
 def cannot_run(program: str, status: int, lines: Iterable[str]) -> Message | None:
-    """Return a message if the status means that the system could not run the program; else None.
-
-    Args:
-        program: the path of the program.
-        status: the exit status.
-        lines: the lines of output.
-    """
+    """Return a message if the status means that the system could not run the program; else None."""
     if status not in NOT_RUN:
         return None
     said = shortened("; ".join(lines) or "without a message", 200)

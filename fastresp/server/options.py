@@ -239,10 +239,6 @@ def _is_count(value: object, least: int) -> bool:
 
 
 def check_timeout(seconds: float | None) -> None:
-    """Check a timeout.
-
-    Raises:
-        ValueError: the timeout is neither a number above 0 nor None.
-    """
+    """Raise ValueError if a timeout is neither a number above 0 nor None."""
     if seconds is not None and not seconds > 0:
         raise ValueError(above_zero("timeout", "seconds", seconds))

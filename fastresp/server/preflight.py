@@ -179,10 +179,6 @@ def preflight(
     Returns:
         The first command that would be refused in every row, or None; and the names of the
         ``optional`` commands that were refused.
-
-    Raises:
-        redis.RedisError: the connection fails.
-        OSError: the connection fails.
     """
     for command in commands:
         connection.send_command(*command.arguments)

@@ -59,11 +59,7 @@ class Processes:
         self._known: dict[Address, tuple[Process, float]] = {}
 
     def record(self, opened: Iterable[tuple[Server, Any]]) -> None:
-        """Send INFO over redis-py connections, read all replies, and remember the processes.
-
-        Raises:
-            TransportError: a connection was lost.
-        """
+        """Send INFO over redis-py connections, read all replies, and remember the processes."""
         opened = list(opened) if self._sends_info else []
         for server, connection in opened:
             with server.explained():
@@ -77,9 +73,6 @@ class Processes:
         Returns:
             A description of the loss; empty if the server is the same process, has kept its data,
             does not answer INFO, or was never asked.
-
-        Raises:
-            TransportError: the connection was lost.
         """
         known = self._known.get(address_of(server))
         self.record([(server, connection)])
@@ -124,11 +117,7 @@ def may_lack_data(before: Process, now: Process, seconds: float) -> bool:
     An append-only file counts as complete. With "appendfsync everysec", up to two seconds may be
     missing if the machine failed or an fsync was running, but INFO does not show this. A replica
     that took over the address keeps the data: it was already running, with the same history.
-
-    Args:
-        before: the process that answered at this address earlier.
-        now: the process that answers now.
-        seconds: seconds since the earlier process answered.
+    ``seconds`` is the time since the earlier process answered.
     """
     if now.run_id == before.run_id:
         return False

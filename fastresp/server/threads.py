@@ -75,9 +75,6 @@ def in_parallel(
     """Call a function for each item, in a few threads; return the result of each call.
 
     The result of a call that raises a TransportError is that exception.
-
-    Raises:
-        Exception: any other exception of the function.
     """
     results: list[Result | TransportError | None] = [None] * len(items)
     left = iter(range(len(items)))
@@ -119,11 +116,7 @@ class ConnectDeadline:
         self._ended = _thread.allocate_lock()
 
     def add(self, connection: Any) -> None:
-        """Add a redis-py connection that is about to connect.
-
-        Raises:
-            TransportTimeout: the deadline has passed.
-        """
+        """Add a redis-py connection that is about to connect."""
         self._connections.append(connection)
         if self.expired:
             raise TransportTimeout("no time is left to open a connection")
@@ -148,12 +141,7 @@ class ConnectDeadline:
             ) from error
 
     def open_several(self, count: int, open_one: Callable[[], Any]) -> list[Any]:
-        """Open connections in parallel.
-
-        Raises:
-            TransportError: the threads can't be started.
-            Exception: exceptions of ``open_one()``.
-        """
+        """Open connections in parallel."""
         left = iter(range(count))
         made = []
 
