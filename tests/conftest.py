@@ -38,8 +38,8 @@ from fastresp.server.local_server import LocalServer
 # redis-py parses its package's metadata for each connection, which takes 0.4 ms.
 redis.utils.get_lib_version = cache(redis.utils.get_lib_version)
 
-# What an example takes is a matter of the machine.
-hypothesis.settings.register_profile("patient", deadline=None)
+# What an example takes is a matter of the machine. Each run tries other examples.
+hypothesis.settings.register_profile("patient", deadline=None, max_examples=40)
 hypothesis.settings.load_profile("patient")
 
 

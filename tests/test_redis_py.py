@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -198,7 +199,7 @@ def cluster(start_server: Callable[..., LocalServer]) -> int:
     admin = redis.Redis.from_url(server.url)
     admin.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
     while b"cluster_state:ok" not in admin.execute_command("CLUSTER", "INFO"):
-        pass
+        time.sleep(0.01)
     return port
 
 

@@ -120,6 +120,7 @@ def test_commands_that_are_not_idempotent(
     assert lost < ROWS / 100  # without WAIT, the replica may lack the newest commands
 
 
+@pytest.mark.slow
 def test_always_resends(cluster: LocalCluster) -> None:
     """Every command in doubt is resent: none is missing, and some run twice."""
     report = insert_sync(

@@ -134,6 +134,7 @@ def test_only_lost_slots_are_searched_again(cluster: LocalCluster) -> None:
     assert len(first) == sum(each in first for each in found)
 
 
+@pytest.mark.slow
 def test_stream_to_a_table(cluster: LocalCluster) -> None:
     loaded(cluster)
     halves = [range(SLOTS // 2), range(SLOTS // 2, SLOTS)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -225,7 +226,7 @@ def test_fewer_rows_than_a_marker(place: Any) -> None:
         for first in range(0, ROWS, 50):
             task.write(batch(50, first))
         while not any(each for each in counts(client, 1)):
-            pass
+            time.sleep(0.01)
         task.abort()
     with pytest.raises(CheckpointError, match="no rows now, and"):
         sink.load([], 0)

@@ -131,6 +131,7 @@ class TestDuplex:
         assert process.returncode == -signal.SIGINT, errors
         assert errors.rstrip().endswith("KeyboardInterrupt")
 
+    @pytest.mark.slow
     def test_memory(self, start_server: Callable[..., LocalServer]) -> None:
         """Batches wait while the server does not read."""
         server = start_server()
@@ -155,7 +156,7 @@ while not client.dbsize():
     time.sleep(0.01)
 print("begun", flush=True)
 sys.stdin.readline()
-task.write(batch(300_000))
+task.write(batch(100_000))
 print("written", flush=True)
 """
 INTERRUPTED = """
@@ -220,7 +221,7 @@ from fastresp.sink import Sink
 tasks = [Sink({server.url!r}, {SET!r}).open(number) for number in range(2)]
 for task in tasks:
     for _ in range({2 - number % 3}):
-        task.write(batch(100_000))
+        task.write(batch(30_000))
 time.sleep({number % 7 / 50})
 """
             found = subprocess.run(

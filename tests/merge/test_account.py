@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -191,7 +192,7 @@ def test_cluster(start_server: Callable[..., LocalServer], tmp_path: Path) -> No
     with redis.Redis.from_url(server.url) as client:
         client.execute_command("CLUSTER", "ADDSLOTS", *range(16384))
         while client.execute_command("CLUSTER INFO")["cluster_state"] != "ok":
-            pass
+            time.sleep(0.01)
         data = as_file([*sets(100), *pushes(100)], tmp_path)
         report = merged(server, data, transport="socket")
         assert (report.replies, report.failed) == (200, 0)

@@ -206,7 +206,7 @@ def test_servers_are_kept_apart_from_the_loader() -> None:
             assert used["server_cpu"] == used["all_cpu" if sharing else "node_cpu"]
 
 
-@pytest.mark.few(1)
+@pytest.mark.few(0)
 @pytest.mark.parametrize("setup", [Setup(3, 1), Setup(5)], ids=str)
 def test_each_node_of_a_cluster_gets_its_share(setup: Setup, cli: str) -> None:
     need("server")

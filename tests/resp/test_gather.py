@@ -98,7 +98,7 @@ VALUES = st.sampled_from([b"", b"1", b"v" * 60, b"x" * 3000, LARGE])
 @pytest.mark.few(1)
 @pytest.mark.parametrize("merges", [False, True])
 @pytest.mark.parametrize("cluster", [False, True])
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(
     rows=st.lists(st.tuples(KEYS, VALUES), min_size=1, max_size=60), lanes=st.integers(1, 5),
     start_row=st.integers(0, 3), ahead=st.lists(st.integers(0, 60), min_size=7, max_size=7),
@@ -150,7 +150,7 @@ def test_many_rows_of_one_slot() -> None:
 @pytest.mark.few(1)
 @pytest.mark.parametrize("merges", [False, True])
 @pytest.mark.parametrize("cluster", [False, True])
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=15)
 @given(
     keys=st.lists(st.tuples(KEYS, KEYS), min_size=1, max_size=20), lanes=st.integers(1, 3),
     size=st.sampled_from([1_001, 3_001, 60_001, 600_001]), most=st.sampled_from([1, 5, 2_000]),

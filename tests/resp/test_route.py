@@ -67,7 +67,7 @@ COMMANDS = st.one_of(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(
     st.lists(COMMANDS, max_size=60),
     st.integers(1, 5),

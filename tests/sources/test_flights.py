@@ -18,7 +18,7 @@ import fastresp
 from fastresp.server.local_server import LocalServer
 
 TEMPLATE = "HSET flight:{row} {**}"
-ROWS = 30_000
+ROWS = 10_000
 
 
 @pytest.fixture(scope="module", params=[ROWS, pytest.param(336_776, marks=pytest.mark.long)])

@@ -127,7 +127,7 @@ def test_confidence_of_many() -> None:
     all_rows = 10**12
     assert max_share(0, 10**9, all_rows) == pytest.approx(2.9957e-9, rel=1e-4)  # the rule of three
     assert max_share(10**6, 10**8, all_rows) == pytest.approx(0.0100164, rel=1e-5)  # nearly normal
-    limits = [max_share(k, 1000, all_rows) for k in range(1000)]
+    limits = [max_share(k, 1000, all_rows) for k in range(0, 1000, 7)]
     assert limits == sorted(limits)
 
 

@@ -8,6 +8,7 @@ import json
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -242,7 +243,7 @@ def test_ctrl_c_while_a_pipe_is_silent(server: LocalServer) -> None:
     child.stdin.flush()
     assert child.stdout.readline() == b"reading\n"
     while not (count := redis.Redis.from_url(server.url).dbsize()):
-        pass
+        time.sleep(0.01)
     assert count == 1
     child.send_signal(signal.SIGINT)
     output, errors = child.communicate(timeout=30)

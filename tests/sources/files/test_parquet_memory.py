@@ -52,7 +52,7 @@ def write(path: Path, rows: int) -> None:
     writer.close()
 
 
-@pytest.mark.few(1)
+@pytest.mark.few(0)
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("transport", ["socket", "redis-cli"])
 @pytest.mark.parametrize("rows", [300_000, pytest.param(5_000_000, marks=pytest.mark.long)])

@@ -327,6 +327,7 @@ def test_check_does_not_store_what_a_header_announces(head: bytes) -> None:
     assert int(grown) < 32 << 10
 
 
+@pytest.mark.slow
 def test_memory_is_bounded(server, resp) -> None:
     path = resp(b"")
     with open(path, "wb") as file:
