@@ -18,7 +18,7 @@ from ..outcome.command_error import CommandError
 from ..outcome.messages import shown_argument
 from ..outcome.passwords import masked
 from ..outcome.report import Report
-from ..resp.key_positions import POSITIONS
+from ..resp.commands import POSITIONS
 from ..server.preflight import Requirements
 from ..server.settings import Server
 from ..transports.driver import Steps

@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 from ..outcome.command_error import Placed
 from ..outcome.passwords import holds_passwords
 from ..resp.buffer import Chunk
-from ..resp.key_positions import POSITIONS
+from ..resp.commands import POSITIONS
 from ..resp.split import arguments as arguments_of
 from .fields import Field, Items, Pairs, Row
 from .plan import Plan

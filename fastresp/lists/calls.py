@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from ..outcome.errors import EncodeError, FastrespError, TransportError
 from ..outcome.report import counted
-from ..resp.repeatable import may_repeat
+from ..resp.idempotent import may_resend
 from ..server.forks import on_fork
 from ..server.settings import Server
 from ..transports.base import UNAWAITED
@@ -152,7 +152,7 @@ class Calls:
             return False
         doubtful = connection.commands_in_doubt()
         return doubtful is not None and (
-            (self.delivery.safe and push is None) or all(may_repeat([[each] for each in doubtful]))
+            (self.delivery.safe and push is None) or all(may_resend([[each] for each in doubtful]))
         )
 
     def _is_in_step(self, error: BaseException) -> bool:

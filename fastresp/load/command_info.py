@@ -8,19 +8,12 @@ from typing import Any
 
 from ..outcome.messages import shown_reply
 from ..replies.iter_replies import iter_replies
+from ..resp.commands import commands_with
 from ..server.settings import Server, ServerLike, one_server
 
 __all__ = ["CommandInfo", "command_info", "deleting"]
 
-# Commands that delete data or change the server itself. No flag of COMMAND INFO marks all these
-# commands: for CONFIG SET, only the subcommand has the flag.
-DELETING = frozenset((
-    "DEL", "UNLINK", "GETDEL", "FLUSHALL", "FLUSHDB", "SWAPDB", "HDEL", "HGETDEL", "SREM", "ZREM",
-    "ZREMRANGEBYLEX", "ZREMRANGEBYRANK", "ZREMRANGEBYSCORE", "LREM", "LTRIM", "XDEL", "XDELEX",
-    "XTRIM", "XGROUP", "SPOP", "LPOP", "RPOP", "LMPOP", "ZPOPMIN", "ZPOPMAX", "ZMPOP", "FUNCTION",
-    "SCRIPT", "RENAME", "CONFIG", "ACL", "CLUSTER", "MODULE", "SHUTDOWN", "DEBUG", "SINTERSTORE",
-    "SUNIONSTORE", "SDIFFSTORE", "ZINTERSTORE", "ZUNIONSTORE", "ZDIFFSTORE",
-))  # fmt: skip
+DELETING = commands_with("deletes")
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..encode.template import Template
 from ..outcome.messages import Hint, Message
+from ..resp.commands import commands_with
 from ..server.answers import Answers
 from ..server.options import ACKNOWLEDGED, Options
 from ..server.preflight import OF_A_CONNECTION
@@ -15,9 +16,9 @@ __all__ = ["check_connection_state", "check_spread", "command_names"]
 CONNECTIONS = Hint("connections", ...)
 
 # MULTI, EXEC and DISCARD: the commands of a transaction share a connection.
-TRANSACTION = frozenset(("MULTI", "EXEC", "DISCARD"))
+TRANSACTION = commands_with("multi", "end")
 # Commands whose order relative to all other commands matters.
-OF_ALL = frozenset(("FLUSHALL", "FLUSHDB", "SWAPDB", "SCRIPT", "FUNCTION"))
+OF_ALL = commands_with("flush") | {"SCRIPT", "FUNCTION"}
 
 
 def command_names(source: object, template: Template | None) -> list[str] | None:

@@ -6,16 +6,15 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from ..encode.template import Template
+from ..resp.commands import commands_with
 from ..server.indexes import Index
 
 __all__ = ["Written", "written_by"]
 
 # Commands that write hash fields. The names of commands for JSON documents begin with JSON.
-OF_HASHES = frozenset((
-    b"HSET", b"HSETNX", b"HMSET", b"HSETEX", b"HINCRBY", b"HINCRBYFLOAT",
-))  # fmt: skip
+WITH_FIELDS = {name.encode() for name in commands_with("fields")}
 # Commands that may write any key.
-ANY = frozenset((b"EVAL", b"EVALSHA", b"FCALL", b"RESTORE"))
+ANY = {name.encode() for name in commands_with("script")} | {b"RESTORE"}
 
 
 class Written(NamedTuple):
@@ -52,7 +51,7 @@ def written_by(template: Template | None, *, unknown: bool) -> list[Written]:
         name = _beginning(first).upper()
         if not all(isinstance(part, bytes) for part in first) or name in ANY:
             found += anything
-        elif name in OF_HASHES:
+        elif name in WITH_FIELDS:
             found += [Written("HASH", _beginning(key)) for key in others[:1]]
         elif name.startswith(b"JSON."):
             keys = others[::3] if name == b"JSON.MSET" else others[:1]

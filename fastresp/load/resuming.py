@@ -14,6 +14,7 @@ from ..encode.template import Template
 from ..outcome.errors import CheckpointError, TransportError
 from ..outcome.messages import Hint, Message
 from ..outcome.report import Report
+from ..resp.commands import commands_with
 from ..resp.transactions import Batcher
 from ..server.options import Options
 from ..server.preflight import OF_A_CONNECTION, Requirements, commands_without_items
@@ -51,7 +52,7 @@ RENEWED_S = 5.0
 # With several markers or connections, the load is drained at this interval to store the row.
 DRAINED_S = 20.0
 # Commands that change or end the connection, or remove the marker with all other keys.
-REFUSED = OF_A_CONNECTION | {"QUIT", "RESET", "HELLO", "FLUSHALL", "FLUSHDB", "SWAPDB"}
+REFUSED = OF_A_CONNECTION | commands_with("flush") | {"QUIT", "RESET", "HELLO"}
 
 
 class Resuming(Feature):

@@ -10,8 +10,8 @@ from typing import TypeAlias
 
 from ..encode.row_key import RowKeys
 from ..outcome.errors import EncodeError
-from ..resp.key_positions import FOR_ALL
-from ..resp.refusal import refusal
+from ..resp.commands import FOR_ALL
+from ..resp.shown import refusal
 from ..resp.slots import NO_KEY, OPEN, SEVERAL, SLOTS, WATCHED, Rules
 from ..resp.values import pack
 from ..server.cluster import Topology

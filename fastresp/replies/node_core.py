@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 from ..outcome.errors import CommandError, ProtocolError, TransportError
 from ..outcome.report import Report
-from ..resp.repeatable import may_ask_again
+from ..resp.idempotent import may_ask_again
 from ..resp.split import arguments
 from ..server.settings import Server
 from ..transports.connection import LostConnection

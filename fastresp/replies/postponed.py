@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 
 from ..outcome.errors import TransportError
-from ..resp.repeatable import only_reads
+from ..resp.idempotent import only_reads
 from ..resp.slots import keys_of
 from ..resp.split import CommandSplitter
 from ..server.cluster_view import LOOK_S

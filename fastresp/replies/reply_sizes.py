@@ -9,7 +9,7 @@ from typing import Any
 
 from ..outcome.errors import CommandError, ProtocolError
 from ..resp.read import ReplyReader
-from ..resp.size_questions import size_questions
+from ..resp.slots import size_queries
 from ..transports.stream import Sink, Stream
 from ..transports.window import Window
 
@@ -106,7 +106,7 @@ class ReplySizes:
         self._first, self._ends = window.acknowledged, []
         held, at = window.locate(self._first)
         count = min(len(held.chunk.ends) - at, self._max_commands)
-        found = size_questions(held.chunk, at, at + count)
+        found = size_queries(held.chunk, at, at + count)
         if found is None:
             self._refused = True
             return

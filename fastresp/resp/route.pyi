@@ -4,7 +4,7 @@ from typing_extensions import disjoint_base
 
 from ..outcome.errors import EncodeError
 from .buffer import Chunk
-from .key_positions import FOR_ALL as FOR_ALL
+from .commands import FOR_ALL as FOR_ALL
 from .merge import Merger
 from .slots import Rules
 

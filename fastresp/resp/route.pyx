@@ -36,8 +36,8 @@ from .slots cimport (
 )
 from .verbs cimport next_word
 
-from .key_positions import FOR_ALL
-from .refusal import refusal
+from .commands import FOR_ALL
+from .shown import refusal
 
 cdef array LONGLONGS = array("q")
 

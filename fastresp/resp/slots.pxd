@@ -30,7 +30,7 @@ cdef enum Bounds:
     CONNECTION                          # concerns only its own connection
 
 
-# The key positions of a command; see key_positions.Positions.
+# The key positions of a command; see commands.Positions.
 cdef struct Rule:
     char name[LONGEST_NAME]             # in capitals
     int size                            # size of the name; 0 for an empty entry

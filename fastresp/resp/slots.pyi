@@ -1,10 +1,13 @@
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Final
 
 from typing_extensions import disjoint_base
 
 from .buffer import Chunk
-from .key_positions import POSITIONS as POSITIONS
+from .commands import COMMANDS as COMMANDS
+from .commands import POSITIONS as POSITIONS
+from .commands import commands_with as commands_with
+from .commands import effect_of as effect_of
 
 SLOTS: Final[int]
 NO_KEY: Final[int]
@@ -12,7 +15,6 @@ UNKNOWN: Final[int]
 SEVERAL: Final[int]
 OPEN: Final[int]
 WATCHED: Final[int]
-BOUNDS: Final[dict[bytes, Any]]
 
 @disjoint_base
 class Rules:
@@ -23,3 +25,6 @@ def tags() -> list[bytes]: ...
 def keys_in(keys: list[bytes], wanted: bytes) -> list[bytes]: ...
 def mask_of(slots: Iterable[int]) -> bytes: ...
 def keys_of(chunk: Chunk) -> list[tuple[bytes, ...]]: ...
+def size_queries(
+    chunk: Chunk, first: int, stop: int
+) -> tuple[Chunk | None, list[int], list[int]] | None: ...

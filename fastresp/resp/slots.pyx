@@ -1,13 +1,18 @@
 # cython: language_level=3, cdivision=True
-"""Compute the key slots of commands. Source: the Redis Cluster specification, and COMMAND."""
+"""Find the keys of commands and their slots. Source: the Redis Cluster specification."""
 
 from libc.stdint cimport uint64_t
 from libc.string cimport memchr, memcmp, memcpy
 
-from .buffer cimport Chunk
+from .buffer cimport Buffer, Chunk, append, append_bulk, end_command
 from .grammar cimport digits_end, known_length_end
 
-from .key_positions import POSITIONS
+from .commands import COMMANDS, POSITIONS, commands_with, effect_of
+
+# By the effect of a command.
+cdef dict BOUNDS = {
+    "multi": MULTI, "end": END, "watch": WATCH, "connection": CONNECTION, "wait": CONNECTION,
+}
 
 cdef enum:
     POLYNOMIAL = 0x1021
@@ -84,7 +89,7 @@ cdef class Rules:
         memcpy(rule.name, <const char *>name, len(name))
         rule.first, rule.last, rule.step, rule.count = first, last, step, count
         rule.size = <int>len(name)
-        rule.bounds = BOUNDS.get(name, NOTHING)
+        rule.bounds = BOUNDS.get(effect_of(name), NOTHING)
         self.count += 1
         return 0
 
@@ -110,11 +115,6 @@ cdef class Rules:
         return slot_of_all(&walk, &last) if every else slot_of(&walk, &last)
 
 
-BOUNDS = {
-    b"MULTI": MULTI, b"EXEC": END, b"DISCARD": END, b"WATCH": WATCH, b"ASKING": CONNECTION,
-    b"AUTH": CONNECTION, b"READONLY": CONNECTION, b"READWRITE": CONNECTION,
-    b"SELECT": CONNECTION, b"UNWATCH": CONNECTION, b"WAIT": CONNECTION, b"WAITAOF": CONNECTION,
-}
 fill_crcs()
 cdef Rules BUILT_IN = Rules()
 
@@ -363,3 +363,105 @@ def keys_of(Chunk chunk not None):
         found.append(all_keys(&walk, &last))
         walk.p = end_of(chunk, i, &large, &extra)
     return found
+
+
+cdef bytes MEMORY_USAGE = b"*3\r\n$6\r\nMEMORY\r\n$5\r\nUSAGE\r\n"
+cdef bytes HSTRLEN = b"*3\r\n$7\r\nHSTRLEN\r\n"
+cdef frozenset READS = frozenset(name.encode() for name in commands_with("read"))
+cdef frozenset SMALL = frozenset(name.encode() for name in commands_with("small"))
+# Including the module commands whose key positions are in the table.
+cdef Rules OF_READS = Rules({
+    name: COMMANDS[name].positions[:3] for name in READS if b"." in name
+})
+
+
+def size_queries(Chunk chunk not None, Py_ssize_t first, Py_ssize_t stop):
+    """Return commands that query how large the replies to some commands of a chunk may be.
+
+    The queries return the length of the field for HGET, and the memory of the keys for other
+    commands.
+
+    Args:
+        chunk: the chunk of the commands.
+        first, stop: the range of the commands.
+
+    Returns:
+        None if a command changes the effect of later commands, as MULTI and SELECT do. Otherwise a
+        tuple of three. First, a chunk of queries; None if no queries are needed. Second, a list
+        with the number of queries for each command: 0 for a small reply, -1 for an unknown size.
+        Third, a list with the number of bytes that earlier commands of the range write to the keys
+        of each command.
+    """
+    cdef list counts = [], written = []
+    cdef dict writes = {}
+    cdef Buffer out = Buffer(1 << 16)
+    cdef const Reference *large = chunk.references
+    cdef const Reference *here
+    cdef const char *start
+    cdef Py_ssize_t i, before, extra = 0
+    cdef Walk walk
+    cdef LastRule last
+    cdef tuple keys
+    cdef bytes key, name = b"", known = b""
+    cdef bint reads = True, small = False, of_field = False
+    OF_READS.start(&last)
+    walk.base = walk.p = chunk.data
+    walk.stop = large + chunk.n_references
+    for i in range(stop):
+        start, here = walk.p, large
+        walk.large = large
+        if i >= first:
+            keys = all_keys(&walk, &last)
+            if last.rule is not NULL and last.rule.bounds != NOTHING:
+                return None
+            if last.size != len(known) or memcmp(last.name, <const char *>known, len(known)) != 0:
+                known = last.name[:max(last.size, 0)]
+                name = known.upper()
+                reads, small, of_field = name in READS, name in SMALL, name == b"HGET"
+            before = 0
+            if writes:
+                for key in keys:
+                    before += writes.get(key, 0)
+            if not reads:
+                for key in keys:
+                    writes[key] = writes.get(key, 0) + size_of(chunk, i)
+            written.append(before)
+            if small:
+                counts.append(0)
+            elif last.rule is NULL or not keys:
+                counts.append(-1)
+            else:
+                counts.append(len(keys))
+                if of_field:
+                    walk.p, walk.large = start, here
+                    query_field_size(out, &walk, i)
+                else:
+                    for key in keys:
+                        append(out, MEMORY_USAGE, len(MEMORY_USAGE))
+                        append_bulk(out, key, len(key))
+                        end_command(out, i)
+        walk.p = end_of(chunk, i, &large, &extra)
+    return (out.take() if out.commands else None), counts, written
+
+
+cdef int query_field_size(Buffer out, Walk *walk, Py_ssize_t row) except -1:
+    """Append a query for the length of an HGET's field; ``walk`` is at the start of the HGET."""
+    cdef const char *text
+    cdef long long words, size
+    cdef int i
+    walk.p = known_length_end(walk.p + 1, &words)
+    next_argument(walk, &size)
+    append(out, HSTRLEN, len(HSTRLEN))
+    for i in range(1, 3):
+        text, size = "", 0
+        if i < words:
+            text = next_argument(walk, &size)
+        append_bulk(out, text, size)
+    end_command(out, row)
+    return 0
+
+
+cdef inline long long size_of(Chunk chunk, Py_ssize_t index):
+    """Return the size of a command in bytes."""
+    cdef long long *ends = chunk.ends.data.as_longlongs
+    return ends[index] - (ends[index - 1] if index else 0)

@@ -45,6 +45,7 @@ from ..outcome.messages import (
     without_nulls_option,
 )
 from ..outcome.passwords import holds_passwords
+from .commands import commands_with
 
 
 # The raw bytes of a float64 array would make a wrong FLOAT32 vector of twice the length.
@@ -65,13 +66,8 @@ cdef int REPR_CHARACTERS = 40
 cdef object CUT = reprlib.Repr()
 CUT.maxstring = CUT.maxlong = CUT.maxother = REPR_CHARACTERS
 
-# Commands after which replies stop, multiply or change their form, so that replies no longer match
-# commands. Source: the commands' pages in the Redis documentation.
-cdef frozenset REFUSED = frozenset((
-    b"SUBSCRIBE", b"PSUBSCRIBE", b"SSUBSCRIBE", b"UNSUBSCRIBE", b"PUNSUBSCRIBE", b"SUNSUBSCRIBE",
-    b"MONITOR", b"SYNC", b"PSYNC", b"HELLO", b"QUIT", b"RESET", b"CLIENT REPLY",
-    b"REPLCONF",
-))
+# Commands after which replies no longer match commands.
+cdef frozenset REFUSED = frozenset((b"CLIENT REPLY", *map(str.encode, commands_with("stream"))))
 # Commands with both refused and allowed subcommands.
 cdef enum:
     SUBCOMMAND_BYTES = 8    # longer than all refused subcommands

@@ -17,6 +17,7 @@ import redis
 
 from ..encode.fields import Field, Items, Pairs
 from ..encode.template import Scripts, Template
+from ..resp.commands import commands_with
 
 __all__ = [
     "NOTHING", "Requirements", "OF_A_CONNECTION", "RESTORE", "Rejection", "SampleCommand",
@@ -24,10 +25,7 @@ __all__ = [
 ]  # fmt: skip
 
 # Commands that change the state of the connection, and so the meaning of later commands.
-OF_A_CONNECTION = frozenset((
-    "MULTI", "EXEC", "DISCARD", "WATCH", "UNWATCH", "SELECT", "AUTH", "CLIENT", "ASKING",
-    "READONLY", "READWRITE",
-))  # fmt: skip
+OF_A_CONNECTION = commands_with("multi", "end", "watch", "connection", "client")
 # Commands that are not queued after MULTI. They run immediately or end the transaction. EVALSHA is
 # also excluded, since it is checked when scripts are loaded.
 NOT_QUEUED = {name.encode() for name in OF_A_CONNECTION | {"QUIT", "RESET", "HELLO", "EVALSHA"}}

@@ -16,6 +16,7 @@ from ..encode.row_key import RowKeys
 from ..encode.template import Template
 from ..outcome.errors import TransportError
 from ..resp.buffer import Chunk
+from ..resp.commands import commands_with
 from ..resp.merge import Merger
 from ..resp.route import Router
 from ..resp.slots import Rules
@@ -51,7 +52,7 @@ GATHERED_S = 1.0
 LIMITED_S = 0.01
 # Commands with several keys that are not used unless the server was asked about them: it may lack
 # MSETEX, and the user may lack permission.
-OVER_ANY_KEYS = frozenset(("MSET", "MSETEX", "DEL", "UNLINK"))
+OVER_ANY_KEYS = commands_with("many")
 
 
 class Chunks:

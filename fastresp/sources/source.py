@@ -20,7 +20,7 @@ from ..outcome.command_error import Place
 from ..outcome.errors import CheckpointError, SourceError, TemplateError
 from ..outcome.messages import Hint, Message, iterator_of
 from ..resp.buffer import Chunk
-from ..resp.key_positions import POSITIONS
+from ..resp.commands import POSITIONS
 from ..server.options import Options, Rate
 from .files import Table, read
 from .files.command_files import RejectsFile

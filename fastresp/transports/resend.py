@@ -305,7 +305,7 @@ class ResendingWindow(Window):
         doubtful = []
         entries: dict[tuple[int, int], Unit | Lost] = {}
         ran = list(self._unanswered(ran=True))
-        again = retries.may_repeat([unit for _, _, unit in ran])
+        again = retries.may_resend([unit for _, _, unit in ran])
         for (held, replies, unit), repeats in zip(ran, again, strict=True):
             if repeats:
                 entries[id(self), held.first_reply + replies[0]] = unit

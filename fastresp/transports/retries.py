@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias
 from ..outcome.errors import TransportError
 from ..outcome.report import Report, counted
 from ..resp.buffer import Chunk
-from ..resp.repeatable import may_repeat
+from ..resp.idempotent import may_resend
 from ..server.failure import asking_refused
 from .causes import ABORTED, may_pass, remedy_for
 from .units import Piece, PlainChunk, Unit, is_script
@@ -59,7 +59,7 @@ REPEATED_BYTES = 1 << 19
 Repeats: TypeAlias = Callable[[Sequence[Sequence[bytes]]], list[bool]]
 REPEATS: dict[str, Repeats] = {
     "never": lambda units: [False] * len(units),
-    "idempotent": may_repeat,
+    "idempotent": may_resend,
     "always": lambda units: [True] * len(units),
 }
 
@@ -217,7 +217,7 @@ class Retries:
         demoted, self._demoted = self._demoted, False
         return demoted
 
-    def may_repeat(self, units: Sequence[Unit]) -> list[bool]:
+    def may_resend(self, units: Sequence[Unit]) -> list[bool]:
         """Return for each unit in doubt whether it may be resent."""
         several = (unit.pieces if len(unit.pieces) == 1 else unit.pieces[1:-1] for unit in units)
         return self._repeats([[piece.data for piece in pieces] for pieces in several])

@@ -13,7 +13,7 @@ from reading import Execute, execute_asyncio
 
 import fastresp
 import fastresp.aio
-from fastresp.resp.size_questions import size_questions
+from fastresp.resp.slots import size_queries
 from fastresp.resp.split import CommandSplitter
 from fastresp.server.local_server import LocalServer
 
@@ -182,7 +182,7 @@ USAGE = b"*3\r\n$6\r\nMEMORY\r\n$5\r\nUSAGE\r\n"
 def test_questions(command: tuple[Any, ...], count: int, question: bytes) -> None:
     chunk = CommandSplitter().feed(fastresp.pack("PING") + fastresp.pack(*command))
     assert chunk is not None
-    found = size_questions(chunk, 1, 2)
+    found = size_queries(chunk, 1, 2)
     assert found is not None
     assert found[1:] == ([count], [0])
     assert bytes(found[0] or b"") == question
@@ -192,4 +192,4 @@ def test_questions(command: tuple[Any, ...], count: int, question: bytes) -> Non
 def test_no_questions_about_connection_commands(name: str) -> None:
     chunk = CommandSplitter().feed(fastresp.pack("GET", "a") + fastresp.pack(name))
     assert chunk is not None
-    assert size_questions(chunk, 0, 2) is None
+    assert size_queries(chunk, 0, 2) is None

@@ -1,19 +1,16 @@
-"""The key slot of a command, compared with servers and with redis-py."""
+"""The key slot of a command, compared with redis-py."""
 
 from __future__ import annotations
 
 import pytest
-import redis
 from hypothesis import given
 from hypothesis import strategies as st
 from plain_resp import resp
 from redis.crc import key_slot
-from server_programs import WHEEL_SERVERS, located
 
 from fastresp import pack
-from fastresp.resp.key_positions import POSITIONS, Positions
+from fastresp.resp.commands import POSITIONS
 from fastresp.resp.slots import SLOTS, Rules, keys_in, mask_of
-from fastresp.server.local_server import LocalServer
 
 NO_KEY, UNKNOWN = -1, -2
 RULES = Rules()
@@ -21,8 +18,6 @@ TAGS = [
     b"", b"{", b"}", b"{}", b"{}a", b"a{}b", b"a{b}", b"{a}{b}", b"{{a}}", b"a{b", b"}{a}", b"{a",
     b"a}b{c}d", b"user:{17}:name", b"{" + b"x" * 100 + b"}y",
 ]  # fmt: skip
-# The first four have their keys behind a keyword; the others end the connection.
-NOT_IN_TABLE = {"MIGRATE", "XREAD", "XREADGROUP", "STRALGO", "POST", "HOST:"}
 MOVABLE = [
     (("EVAL", "return 1", 2, "a", "b"), b"a"),
     (("EVALSHA", "0" * 40, 1, "k", "v"), b"k"),
@@ -145,28 +140,3 @@ def test_any_case() -> None:
     for name in POSITIONS:
         forms = (name, name.lower(), name.title())
         assert len({RULES.slot(resp(form, b"1", b"2", b"3")) for form in forms}) == 1, name
-
-
-@pytest.mark.parametrize("name", ["redis-server", *WHEEL_SERVERS])
-def test_table_matches_the_server(name: str) -> None:
-    """Every command of the server is in the table, with the key positions that it reports."""
-    with (
-        LocalServer(program=located(name, WHEEL_SERVERS)) as server,
-        redis.Redis.from_url(server.url) as client,
-    ):
-        known = client.command()
-    assert len(known) > 200
-    for each in known.values():
-        if each["name"].upper() in NOT_IN_TABLE:
-            continue
-        found = POSITIONS[each["name"].upper().encode()]
-        first, last, step = each["first_key_pos"], each["last_key_pos"], each["step_count"]
-        if found.number_at:
-            assert "movablekeys" in each["flags"]
-            assert first in (0, found.first)
-        elif found.first == 2 and not first:
-            assert each["name"].upper() in ("MEMORY", "OBJECT", "XGROUP", "XINFO")
-        elif first:
-            assert found == Positions(first, last, step), each["name"]
-        else:
-            assert found.first == 0, each["name"]

@@ -19,7 +19,7 @@ import fastresp
 import fastresp.aio
 from fastresp import pack
 from fastresp.resp.buffer import Chunk
-from fastresp.resp.repeatable import may_repeat
+from fastresp.resp.idempotent import may_resend
 from fastresp.server.local_server import LocalServer
 from fastresp.server.processes import Process, may_lack_data
 from fastresp.transports import nodes
@@ -440,8 +440,8 @@ def test_wait_replicas(insert: Insert, port: int) -> None:
         (("UNHEARD", "k"), False),
     ],
 )
-def test_may_repeat(command: tuple[Any, ...], expected: bool) -> None:
-    assert may_repeat([[pack(*command)]]) == [expected]
+def test_may_resend(command: tuple[Any, ...], expected: bool) -> None:
+    assert may_resend([[pack(*command)]]) == [expected]
 
 
 @pytest.mark.parametrize(
@@ -459,7 +459,7 @@ def test_may_repeat(command: tuple[Any, ...], expected: bool) -> None:
 )
 def test_commands_of_a_key_together(commands: list[str], expected: str) -> None:
     units = [[pack(*command.split())] for command in commands]
-    assert "".join("+" if each else "-" for each in may_repeat(units)) == expected
+    assert "".join("+" if each else "-" for each in may_resend(units)) == expected
 
 
 @pytest.mark.parametrize("exists", ["error", "replace", "skip"])

@@ -11,7 +11,8 @@ import redis
 from server_programs import need
 
 from fastresp import pack
-from fastresp.resp.repeatable import NAMES, READS, may_ask_again, may_repeat, only_reads
+from fastresp.resp.commands import commands_with
+from fastresp.resp.idempotent import IDEMPOTENT, may_ask_again, may_resend, only_reads
 from fastresp.server.local_server import LocalServer
 
 # Commands of other modules, of newer servers, without effect on data, or for a whole node.
@@ -73,7 +74,7 @@ def check_again(client: redis.Redis, seed: int) -> None:
     """Part of a list of random commands runs, and then all of them."""
     randoms = random.Random(seed)
     commands = [made(randoms) for _ in range(randoms.randrange(1, 40))]
-    allowed = may_repeat([[pack(*command)] for command in commands])
+    allowed = may_resend([[pack(*command)] for command in commands])
     commands = [command for command, may in zip(commands, allowed, strict=True) if may]
     before = [made(randoms) for _ in range(10)]
     ran = randoms.randrange(len(commands) + 1)
@@ -98,15 +99,15 @@ def check_again(client: redis.Redis, seed: int) -> None:
 def test_all_idempotent_commands_are_tried() -> None:
     randoms = random.Random(0)
     tried = {made(randoms)[0] for _ in range(10_000)}
-    assert tried >= NAMES.keys() - NOT_HERE - READS
-    assert tried <= NAMES.keys()
-    assert all(may_repeat([[pack(name, "k", "v")]]) == [True] for name in tried)
+    assert tried >= commands_with(*IDEMPOTENT) - NOT_HERE - commands_with("read")
+    assert tried <= commands_with(*IDEMPOTENT)
+    assert all(may_resend([[pack(name, "k", "v")]]) == [True] for name in tried)
 
 
 def test_commands_that_only_read(client: redis.Redis) -> None:
     """The server agrees for all commands that it knows."""
     known = {name.upper(): details["flags"] for name, details in client.command().items()}
-    named = {name: known[name] for name in READS & known.keys()}
+    named = {name: known[name] for name in commands_with("read") & known.keys()}
     assert len(named) > 80
     for name, flags in named.items():
         assert "write" not in flags, name

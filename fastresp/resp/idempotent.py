@@ -1,0 +1,120 @@
+"""Decide which commands are idempotent as a sequence: running all of them again changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .commands import effect_of
+from .slots import keys_of
+from .split import CommandSplitter, arguments
+
+__all__ = ["IDEMPOTENT", "may_ask_again", "may_resend", "only_reads"]
+
+# Effects of commands that are idempotent, unless other commands of their keys prevent it.
+IDEMPOTENT = frozenset(("read", "set", "remove", "time", "condition", "neutral"))
+# Arguments that make a command depend on the previous state. The same words may occur as data;
+# misreading data as an option only prevents resending.
+CONDITIONS = frozenset(b"NX XX GT LT FNX FXX IFEQ IFNE IFDEQ IFDNE NOCREATE".split())
+# Commands that are idempotent only without this argument (NOT_WITH), or only with it (ONLY_WITH).
+NOT_WITH = {b"ZADD": b"INCR"}
+ONLY_WITH = {b"RESTORE": b"REPLACE", b"FUNCTION": b"REPLACE"}
+# Commands with several keys, and the number of arguments from one key to the next.
+STEPS = {b"MSET": 2, b"JSON.MSET": 3, b"DEL": 1, b"UNLINK": 1, b"TOUCH": 1, b"EXISTS": 1}
+# The number of arguments to search for options.
+MAX_OPTIONS = 10
+# Commands that return the previous state, which a rerun can no longer return.
+FETCHING = frozenset({b"GETSET", b"GETDEL", b"SETBIT"})
+
+
+def may_resend(units: Sequence[Sequence[bytes]]) -> list[bool]:
+    """Return for each unit whether it may be resent, if all units are resent in order.
+
+    Any number of leading units may have run. The effect of a rerun depends on later commands, so
+    all commands of a key are examined together.
+
+    Args:
+        units: the commands of each unit, as RESP. The commands of a unit are resent together.
+    """
+    examined = [[examine(command) for command in unit] for unit in units]
+    of_keys: dict[bytes, list[tuple[str, tuple[bytes, ...]]]] = {}
+    for unit in examined:
+        for effect, options, keys in unit:
+            for key in keys:
+                of_keys.setdefault(key, []).append((effect, options))
+    wrong = {key for key, commands in of_keys.items() if not is_idempotent(commands)}
+    return [all(effect and wrong.isdisjoint(keys) for effect, _, keys in unit) for unit in examined]
+
+
+def may_ask_again(commands: Sequence[bytes]) -> list[bool]:
+    """Return for each command without a reply whether it may be resent.
+
+    The rules of ``may_resend()`` apply, and a rerun must return the same reply as the first run. So
+    GETDEL and SETNX must not be resent, nor a GET if a later SET has the same key.
+
+    Args:
+        commands: the commands as RESP; any number of leading commands may have run.
+    """
+    chunk = CommandSplitter().feed(b"".join(commands))
+    keys_of_each = [] if chunk is None else keys_of(chunk)
+    allowed = may_resend([[each] for each in commands])
+    written: set[bytes] = set()
+    for at in reversed(range(len(commands))):
+        keys = keys_of_each[at]
+        if not only_reads(commands[at]):
+            written.update(keys)
+            allowed[at] = allowed[at] and not _finds_out(commands[at])
+        elif not written.isdisjoint(keys):
+            allowed[at] = False
+    return allowed
+
+
+def _finds_out(command: bytes) -> bool:
+    """Return whether a command returns the value that it replaced, or writes conditionally."""
+    effect, (name, *_), _ = examine(command)
+    if name in FETCHING or effect == "condition":
+        return True
+    return name == b"SET" and b"GET" in [word.upper() for word in arguments(command)[3:]]
+
+
+def only_reads(command: bytes) -> bool:
+    """Return whether a command changes nothing."""
+    return effect_of(arguments(command)[0]) == "read"
+
+
+def examine(command: bytes) -> tuple[str, tuple[bytes, ...], list[bytes]]:
+    """Examine one command.
+
+    Returns:
+        A tuple of three. First, the command's effect; empty if the command is not idempotent.
+        Second, the command's name and conditions. Third, the command's keys.
+    """
+    first, *rest = arguments(command)
+    name = first.upper()
+    effect = effect_of(name)
+    words = [word.upper() for word in rest[1:MAX_OPTIONS]]
+    if (
+        effect not in IDEMPOTENT
+        or NOT_WITH.get(name) in words
+        or (name in ONLY_WITH and ONLY_WITH[name] not in words)
+    ):
+        effect = ""
+    options = tuple(sorted(CONDITIONS.intersection(words)))
+    if options and effect in ("set", "time"):
+        effect = "condition"
+    step = STEPS.get(name)
+    keys = rest[:1] if step is None else rest[::step]
+    if name == b"MSETEX" and rest and rest[0].isdigit():
+        keys = rest[1 : 1 + 2 * int(rest[0]) : 2]
+    return effect, (name, *options), keys
+
+
+def is_idempotent(commands: Sequence[tuple[str, tuple[bytes, ...]]]) -> bool:
+    """Return whether all commands of a key may run again, after any number of them have run."""
+    commands = [each for each in commands if each[0] not in ("", "read", "neutral")]
+    effects = [effect for effect, _ in commands]
+    if "condition" in effects:
+        return len(set(commands)) == 1
+    if "time" in effects and set(effects) != {"time"}:
+        # A rerun might create a key without items, or without a time to live.
+        return effects[0] == "set" and "remove" not in effects
+    return True
