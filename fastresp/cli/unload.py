@@ -20,7 +20,7 @@ from ..replies.fetch_hashes import Hashes
 from ..replies.unload import Entries, as_target, check_found
 from ..replies.unload import unload as read_keys
 from ..sources.files import SUFFIXES
-from ..sources.files.table import imported
+from ..sources.files.table import import_optional
 from . import options
 from .command_line import argument, command, option
 from .ending import ending, standard_output
@@ -192,7 +192,7 @@ def _kind(path: Path | None, kind: str | None) -> str:
 
 def _written(rows: Hashes | Entries, file: IO[bytes], kind: str, shown: bool) -> Generator[None]:
     """Write all batches to a file; yield after each batch, and when the file is complete."""
-    imported("pyarrow")
+    import_optional("pyarrow")
     import pyarrow as pa
 
     from .column_files import open_output

@@ -293,7 +293,7 @@ def _count_on(chunks: Iterable[Chunk], encoder: Encoder, data: Any) -> int | Non
         if part is None and now >= begin:
             rows, part = encoder.rows, fraction_read(data) or 0.0
         if part is not None and now >= deadline:
-            about: int | None = data.rows_about() if hasattr(data, "rows_about") else None
+            about: int | None = data.estimated_rows() if hasattr(data, "estimated_rows") else None
             if about is not None:
                 return max(about, encoder.rows)
             more = (fraction_read(data) or 0.0) - part

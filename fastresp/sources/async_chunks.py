@@ -35,7 +35,6 @@ class AsyncChunks(Chunks):
         self._failed = False
 
     def open(self) -> None:
-        """Start the async iterator."""
         if self._source is None:
             self.writer = row_writer(self.template, self.options)
             self._source = aiter(self.data)

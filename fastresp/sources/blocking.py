@@ -23,13 +23,8 @@ __all__ = ["Output", "blocking_text", "read_now", "read_some", "wait_until", "wr
 def write_all(file: Any, data: Buffer) -> None:
     """Write all of the data, in as many calls as needed.
 
-    Args:
-        file: a file object open for writing bytes.
-        data: bytes, or a contiguous buffer.
-
     Raises:
-        OSError: the file can't be written; BlockingIOError if the file is non-blocking and can't be
-            polled.
+        OSError: the file can't be written, or is non-blocking and can't be polled.
     """
     rest = memoryview(data).cast("B")
     while rest:
@@ -56,12 +51,8 @@ def _written(file: Any, data: memoryview) -> int | None:
 def read_some(file: Any, size: int) -> bytes:
     """Wait for data, and read 1 to ``size`` bytes; return no bytes only at the end of the file.
 
-    Args:
-        file: a file object open for reading bytes.
-
     Raises:
-        OSError: the file can't be read; BlockingIOError if the file is non-blocking and can't be
-            polled.
+        OSError: the file can't be read, or is non-blocking and can't be polled.
     """
     while (piece := read_now(file, size)) is None:
         wait_until(file, POLLIN)
@@ -69,11 +60,7 @@ def read_some(file: Any, size: int) -> bytes:
 
 
 def read_now(file: Any, size: int) -> bytes | None:
-    """Read at most ``size`` bytes in one call.
-
-    Returns:
-        The bytes; empty at the end of the file; None if no data has arrived.
-    """
+    """Read at most ``size`` bytes in one call; empty at the end, None if no data has arrived."""
     try:
         if isinstance(file, (io.BufferedReader, io.BufferedRWPair)) and not file.seekable():
             # Only readinto1() makes one read and distinguishes missing data from the end.

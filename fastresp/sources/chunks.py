@@ -206,11 +206,7 @@ class Chunks:
         return found
 
     def ready(self) -> deque[Chunk]:
-        """Return the chunks of the rows that have arrived; the caller removes each chunk it sends.
-
-        Raises:
-            EncodeError, TemplateError: a row can't be encoded.
-        """
+        """Return the chunks of the rows so far; the caller removes each chunk that it sends."""
         self._drop_delivered()
         if self._router is not None:
             self._flush(self._router)
@@ -237,11 +233,7 @@ class Chunks:
                 spreading.remap(lanes)
 
     def configure_for(self, answers: Answers | None) -> None:
-        """Configure the encoding for a server.
-
-        Args:
-            answers: the server's answers about its limits and topology; None for the defaults.
-        """
+        """Configure the encoding for a server's limits and topology; None for the defaults."""
         if answers is not None:
             self.writer.max_bulk_bytes = answers.max_bulk_bytes
         topology = None if answers is None else answers.topology
@@ -291,7 +283,6 @@ class Chunks:
 
     @property
     def is_columns(self) -> bool:
-        """Whether the source yields batches of columns."""
         return is_columns(self._source)
 
     def _check_own(self) -> None:
@@ -323,7 +314,6 @@ class Chunks:
             self._raise_refused()
 
     def _spread(self, several: Iterable[list[Chunk]]) -> Iterator[Chunk]:
-        """Divide serialised chunks among the lanes."""
         chunks = chain.from_iterable(several)
         if self._spreader is None:
             return chunks
@@ -337,7 +327,6 @@ class Chunks:
                 raise error
 
     def _flush(self, router: Router) -> None:
-        """Cut the gathered commands of all lanes into chunks."""
         self._flushed = time.monotonic()
         flushes: list[Callable[[], Iterable[Chunk]]] = [router.flush]
         gatherer = self._gatherer
@@ -401,27 +390,19 @@ def router(
     )  # fmt: skip
 
 
-def merger(options: Options, answers: Answers | None, most: int) -> Merger:
-    """Return a Merger for the options and the server.
-
-    Args:
-        most: maximum number of items of a merged command.
-    """
+def merger(options: Options, answers: Answers | None, max_items: int) -> Merger:
+    """Return a Merger for the options and the server; ``most`` limits the items of a command."""
     items = options.merge_items or MERGE_ITEMS
     if options.rate is not None:
         items = min(items, options.rate.commands_in(LIMITED_S) or items)
     lacking = OVER_ANY_KEYS if answers is None else answers.refused
     by_slot = answers is not None and answers.cluster
     size = options.merge_bytes or MERGE_BYTES
-    return Merger(min(items, most), min(size, MAX_MERGED), lacking, by_slot=by_slot)
+    return Merger(min(items, max_items), min(size, MAX_MERGED), lacking, by_slot=by_slot)
 
 
 def serializer(options: Options, answers: Answers | None) -> Serializer:
-    """Return a Serializer for the server's version and settings.
-
-    Raises:
-        TransportError: the server is too old, or its version is unknown.
-    """
+    """Return a Serializer for the server's version and settings."""
     from ..encode.payload.serializer import Serializer
     from ..encode.payload.versions import format_of
 

@@ -46,7 +46,7 @@ class Pushed(Frames):
     noun = "batch"
 
     def __init__(self) -> None:
-        super().__init__(self._taken())
+        super().__init__(self._arriving())
         self.paused = False
         self.while_full: Callable[[], object] = int
         self._while_empty: Callable[[], object] = int
@@ -99,7 +99,7 @@ class Pushed(Frames):
             self._batch = None
             self._changed.notify_all()
 
-    def _taken(self) -> Iterator[Any]:
+    def _arriving(self) -> Iterator[Any]:
         """Yield the batches; yield None when a pause starts, and again if the pause is long."""
         due, since = list[float](), time.monotonic()
         batch: Any = None

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..encode.columns.exporting import Described, exported
 from ..outcome.errors import SourceError
-from .files.table import imported
+from .files.table import import_optional
 
 __all__ = ["Frames", "frames_of", "is_table"]
 
@@ -56,16 +56,11 @@ def frames_of(data: Any) -> Any:
 
 
 def is_lazy(value: object) -> bool:
-    """Return whether a value is a polars LazyFrame."""
     return hasattr(value, "sink_parquet")
 
 
 class LazyBatches:
-    """The batches of a polars LazyFrame; each new iterator runs the query again, as it is read.
-
-    Raises:
-        SourceError: this version of polars can't stream the frame, or loses errors of the query.
-    """
+    """The batches of a polars LazyFrame; each new iterator runs the query again, as it is read."""
 
     def __init__(self, frame: Any) -> None:
         import polars as pl
@@ -114,7 +109,7 @@ class Frames(Described):
             ImportError: pyarrow is not installed.
             SourceError: there is no table.
         """
-        imported("pyarrow")
+        import_optional("pyarrow")
         import pyarrow as pa
 
         frames = iter(self._frames)
@@ -177,13 +172,11 @@ def check_columns(
 ) -> None:
     """Refuse a table whose columns differ from the columns of the first table.
 
+    A cast could change values, such as integers that become floats.
+
     Args:
         noun, number: the word for a table, and the table's number, for messages.
         advice: how to cast a column.
-
-    Raises:
-        SourceError: a name or a type differs: a cast could change values, such as integers that
-            become floats.
     """
     if sorted(found.names) != sorted(wanted.names):
         raise SourceError(

@@ -26,7 +26,7 @@ from .files import Table, read
 from .files.command_files import RejectsFile
 from .files.input import name_of
 from .files.paths import names_no_format
-from .files.reading import Need, Wanted
+from .files.reading import ColumnRequest, Need
 from .files.resp import RespEncoder, RespFile
 from .several_tables import frames_of
 
@@ -120,8 +120,8 @@ def as_source(data: Any, template: Template | None) -> Any:
 
 def _is_command(text: str) -> bool:
     """Return whether a text begins with the name of a command, and has arguments."""
-    words = text.split(maxsplit=1)
-    return len(words) == 2 and words[0].upper().encode(errors="replace") in POSITIONS
+    parts = text.split(maxsplit=1)
+    return len(parts) == 2 and parts[0].upper().encode(errors="replace") in POSITIONS
 
 
 def lines_of(data: Any) -> Any:
@@ -156,8 +156,6 @@ def encoding(
         TypeError: the source is not an iterable of rows; a template was passed for commands, or
             none for columns; or ``default=`` was passed for columns or RESP.
         CheckpointError: the source has fewer than ``start_row`` rows.
-        TemplateError: the columns do not fit the template.
-        ProtocolError, EncodeError: the source is a RESP file that can't be sent.
     """
     columns = hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__")
     if options.default is not None and (columns or isinstance(data, RespFile)):
@@ -178,7 +176,6 @@ def encoding(
 
 
 def row_writer(template: TemplateLike, options: Options) -> Writer:
-    """Return an encoder for rows."""
     return Writer(
         template_for(template, options),
         nulls=options.nulls,
@@ -188,12 +185,7 @@ def row_writer(template: TemplateLike, options: Options) -> Writer:
 
 
 def template_for(template: TemplateLike, options: Options) -> Template | None:
-    """Return the template, with commands that delete null fields if the options require it.
-
-    Raises:
-        TemplateError: the template has no fields to delete.
-        ValueError: there is no template, but the options require these commands.
-    """
+    """Return the template, with commands that delete null fields if the options require it."""
     found = as_template(template)
     if options.nulls != "delete":
         return found
@@ -235,11 +227,7 @@ def _no_default(data: Any) -> str:
 
 
 def _skip(rows: Iterator[Any], count: int) -> None:
-    """Skip rows that were loaded before.
-
-    Raises:
-        CheckpointError: the source has fewer than ``count`` rows.
-    """
+    """Skip rows that were loaded before."""
     if next(islice(rows, count - 1, None), MISSING) is MISSING:
         raise CheckpointError(
             f"the source has fewer than {count:,} rows, which were loaded before: it is "
@@ -261,12 +249,12 @@ def _columns(
         )
     first_row = 0
     if isinstance(data, Table):
-        loaded = data.for_load(_wanted(template), start_row)
+        loaded = data.for_load(_column_request(template), start_row)
         stream = ArrowStream(loaded, loaded.following)
         first_row = data.first_row
     else:
         stream = ArrowStream(data)
-    if data.has_no_columns if isinstance(data, Table) else _has_nothing(data):
+    if data.is_columnless if isinstance(data, Table) else _has_nothing(data):
         stream.release_columns()
         return row_writer(template, options), iter(())
     size = _chunk_bytes(options.rate)
@@ -294,11 +282,7 @@ def _has_nothing(data: Any) -> bool:
 
 
 def _check_later(template: Template, table: Table, options: Options) -> None:
-    """Refuse a template that does not fit a later file, before rows of the first file are sent.
-
-    Raises:
-        TemplateError: the types of a file's columns, as far as known, do not fit.
-    """
+    """Refuse a template that does not fit a later file, before rows of the first file are sent."""
     import pyarrow as pa
 
     from ..encode.columns.arrow import ArrowStream
@@ -316,12 +300,12 @@ def _check_later(template: Template, table: Table, options: Options) -> None:
             checked.append(schema)
 
 
-def _wanted(template: Template) -> Wanted:
+def _column_request(template: Template) -> ColumnRequest:
     """Return the parts of a file's rows that a template needs."""
     fields = [part for part in _fields(template) if not isinstance(part, Row)]
     names = [field.name for field in fields if field.name is not None and len(field.path) == 1]
     all_fields = any(isinstance(field, Pairs) for field in fields)
-    whole = len(names) < len(fields) or all_fields
+    reads_all = len(names) < len(fields) or all_fields
     # The fields that the row's HSET names are left out of HDEL. They need not be in the data, since
     # HSET may set a field to a constant.
     pairs = [
@@ -332,8 +316,8 @@ def _wanted(template: Template) -> Wanted:
     needs = [Need(each.path, isinstance(each, Items), each.convert or "") for each in named]
     needs = [each for each in needs if len(each.path) > 1 or each.items or each.vector]
     positions = max(((field.head or field).position + 1 for field in named), default=0)
-    return Wanted(
-        None if whole else frozenset(names),
+    return ColumnRequest(
+        None if reads_all else frozenset(names),
         frozenset(need.path[0] for need in needs if need.vector),
         any(isinstance(part, Row) for part in _fields(template)),
         frozenset(each.path[0] for each in named if each.position < 0 or each.head),
@@ -351,7 +335,6 @@ def _fields(template: Template) -> list[Field]:
 
 
 def is_columns(source: Any) -> bool:
-    """Return whether a source yields batches of columns."""
     return hasattr(source, "release_columns")
 
 
@@ -362,7 +345,6 @@ def release(source: Any) -> None:
 
 
 def files_of(data: Any) -> list[str]:
-    """Return the names of a source's files; empty if unknown."""
     if isinstance(data, Table):
         return data.files
     return [data.name] if isinstance(data, (RespFile, RejectsFile)) else []

@@ -13,7 +13,7 @@ from typing import Any
 from ..outcome.command_error import Placed
 from ..sources.files import Table
 from ..sources.files.command_files import RejectsFile
-from ..sources.files.input import Search, Watch
+from ..sources.files.input import LineSearch, StopEvent
 from ..sources.files.resp import RespFile
 from ..sources.source import place_of
 from .driver import Blocking, Steps
@@ -21,7 +21,7 @@ from .driver import Blocking, Steps
 __all__ = ["finding_lines", "locating", "naming_place"]
 
 
-def line_numbers(data: Any, rows: Iterable[int], stopped: Watch) -> dict[int, int]:
+def line_numbers(data: Any, rows: Iterable[int], stopped: StopEvent) -> dict[int, int]:
     """Return the line number of each row in its file, if it can be found; never raises.
 
     Args:
@@ -40,7 +40,7 @@ def finding_lines(data: Any, rows: Iterable[int]) -> Steps[dict[int, int]]:
 
     Ctrl-C ends only the search, since the load has ended.
     """
-    stopped = Search()
+    stopped = LineSearch()
     found: dict[int, int] = {}
     with suppress(KeyboardInterrupt):
         found = yield Blocking(partial(line_numbers, data, rows, stopped), stopped.set)
@@ -62,7 +62,7 @@ def naming_place(data: Any) -> Iterator[None]:
     except Exception as error:
         unknown, lines = unplaced(data, [error]), {}
         with suppress(KeyboardInterrupt):
-            lines = line_numbers(data, rows_of(unknown), Search())
+            lines = line_numbers(data, rows_of(unknown), LineSearch())
         set_lines(unknown, lines)
         raise
 

@@ -34,8 +34,8 @@ INTERNAL = {
     "RespFile": "blocks check fraction line_numbers place summary",
     "Sink": "check_rewrites how_once",
     "SourceError": "message",
-    "Table": "description first_row following for_load fraction has_no_columns has_places "
-    "line_numbers place rows_about schemas skips_bad_rows",
+    "Table": "description estimated_rows first_row following for_load fraction has_places "
+    "is_columnless line_numbers place schemas skips_bad_rows",
     "Template": "deleting self_contained",
     "Totals": "log of sum",
     "VerifyReport": "add message",

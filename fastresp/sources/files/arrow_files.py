@@ -14,10 +14,10 @@ from ...outcome.errors import SourceError
 
 __all__ = [
     "Block",
-    "KeptOpen",
-    "Lent",
-    "NotRead",
-    "OwnBytes",
+    "UnclosedFile",
+    "BorrowedObjects",
+    "MetadataOnly",
+    "PrivateBytes",
 ]
 
 CLOSE_SECONDS = 1.0
@@ -27,7 +27,7 @@ class Block(bytearray):
     """Bytes that can be weakly referenced, unlike ``bytes`` objects."""
 
 
-class Lent:
+class BorrowedObjects:
     """Objects that Arrow's threads use.
 
     If a thread of Arrow calls into an interpreter that is shutting down, even only to release an
@@ -35,17 +35,17 @@ class Lent:
     """
 
     def __init__(self) -> None:
-        self._lent: list[weakref.ref[Any]] = []
+        self._objects: list[weakref.ref[Any]] = []
 
     def add(self, what: Any, returned: Callable[[Any], object] | None = None) -> None:
         """Track an object; call ``returned`` when Arrow has released it."""
-        self._lent = [lent for lent in self._lent if lent() is not None]
-        self._lent.append(weakref.ref(what, returned))
+        self._objects = [ref for ref in self._objects if ref() is not None]
+        self._objects.append(weakref.ref(what, returned))
 
     def wait(self) -> None:
         """Wait until Arrow has released all objects, for at most one second."""
         until = time.monotonic() + CLOSE_SECONDS
-        while any(lent() is not None for lent in self._lent) and time.monotonic() < until:
+        while any(ref() is not None for ref in self._objects) and time.monotonic() < until:
             time.sleep(0.001)
 
 
@@ -55,7 +55,7 @@ MAX_IN_MEMORY = 64 << 20
 COPIED_BYTES = 1 << 20
 
 
-class KeptOpen:
+class UnclosedFile:
     """A file object for Arrow, whose ``close()`` leaves the underlying file object open.
 
     Args:
@@ -68,18 +68,18 @@ class KeptOpen:
         self._file = file
 
     def seek(self, offset: int, whence: int = 0) -> int:
-        place: int = self._file.seek(offset, whence)
-        return place
+        position: int = self._file.seek(offset, whence)
+        return position
 
     def tell(self) -> int:
-        place: int = self._file.tell()
-        return place
+        position: int = self._file.tell()
+        return position
 
     def close(self) -> None:
         """Do nothing: the opener of the file closes it."""
 
 
-class OwnBytes(KeptOpen):
+class PrivateBytes(UnclosedFile):
     """A binary file for Arrow IPC; its reads return copies that no other process can change.
 
     The file itself is not mapped into memory: if another process truncated the file, SIGBUS would
@@ -90,26 +90,26 @@ class OwnBytes(KeptOpen):
     Args:
         file: a file object whose ``read()`` returns fewer bytes only at the end of the file.
             ``seek()`` and ``tell()`` are needed only if Arrow's reader calls them.
-        lent: tracks objects used by Arrow's threads: this file, and all data read while opening.
+        borrowed: tracks objects used by Arrow's threads: this file, and data read while opening.
     """
 
-    def __init__(self, file: Any, lent: Lent | None = None) -> None:
+    def __init__(self, file: Any, borrowed: BorrowedObjects | None = None) -> None:
         super().__init__(file)
-        self._lent = lent
-        if lent is not None:
-            lent.add(self)
+        self._objects = borrowed
+        if borrowed is not None:
+            borrowed.add(self)
 
-    def opened(self) -> None:
+    def release_objects(self) -> None:
         """Stop tracking objects: Arrow now reads only in the thread that requests a batch."""
-        self._lent = None
+        self._objects = None
 
     def read(self, size: int = -1) -> bytes | Block | mmap.mmap:
         piece = self._piece(size)
-        if self._lent is None:
+        if self._objects is None:
             return piece
-        lent = piece if isinstance(piece, mmap.mmap) else Block(piece)
-        self._lent.add(lent)
-        return lent
+        block = piece if isinstance(piece, mmap.mmap) else Block(piece)
+        self._objects.add(block)
+        return block
 
     def _piece(self, size: int) -> bytes | mmap.mmap:
         if size <= MAX_IN_MEMORY:
@@ -137,7 +137,7 @@ class OwnBytes(KeptOpen):
             return mmap.mmap(file.fileno(), size - left, access=mmap.ACCESS_READ)
 
 
-class NotRead(OwnBytes):
+class MetadataOnly(PrivateBytes):
     """A file of which only the metadata is needed.
 
     Only the start of a large batch, which contains the metadata, is read; zeros replace the rest.

@@ -20,7 +20,7 @@ from .remote import RemotePath, current
 __all__ = [
     "PACKED_BEGINNINGS",
     "EarlierOutput",
-    "Unchanged",
+    "InitialState",
     "binary_format",
     "check_address_space",
     "check_not_read",
@@ -59,15 +59,7 @@ def binary_format(head: bytes) -> str | None:
 
 
 def check_text(head: bytes, kind: str) -> None:
-    """Refuse a text file whose first bytes show that it is not in the expected format.
-
-    Args:
-        head: the first bytes of the file, decompressed.
-        kind: the format: ``"csv"``, ``"tsv"``, ``"jsonl"``, or ``"lines"``, which may be any bytes.
-
-    Raises:
-        SourceError: the file is compressed, in a binary format, or UTF-16.
-    """
+    """Refuse a text file whose first bytes, decompressed, are not of the expected format."""
     if any(map(head.startswith, UNREAD_COMPRESSIONS)):
         raise SourceError(
             f"it is {binary_format(head)}, which is not supported; decompress it first"
@@ -96,14 +88,11 @@ class State(NamedTuple):
     version: int | str
 
 
-class Unchanged:
-    """The state of a file before it is read.
+class InitialState:
+    """The state of a file before it is read: a path or a file object.
 
     Only regular files and files of URLs are compared. Files of /proc count as empty, and are not
     compared.
-
-    Args:
-        source: a path or a file object.
     """
 
     def __init__(self, source: Any) -> None:
@@ -120,11 +109,7 @@ class Unchanged:
         return state_of(current(self._source))
 
     def check(self) -> None:
-        """Check that the state has not changed.
-
-        Raises:
-            SourceError: the state has changed, or a URL can no longer be requested.
-        """
+        """Raise SourceError if the state has changed, or a URL can no longer be requested."""
         before = self._before
         if before is None or not before.size:
             return
@@ -132,15 +117,15 @@ class Unchanged:
         if now == before:
             return
         if now is None or (now.device, now.inode) != (before.device, before.inode):
-            words = "the file was replaced or removed"
+            message = "the file was replaced or removed"
         elif now.size != before.size:
-            words = f"the size of the file changed from {before.size:,} to {now.size:,} bytes"
+            message = f"the size of the file changed from {before.size:,} to {now.size:,} bytes"
         else:
-            words = "the file was written to"
+            message = "the file was written to"
         path = isinstance(self._source, str | os.PathLike)
         name = os.fspath(self._source) if path else name_of(self._source)
         raise SourceError(
-            f"{name}: {words} while it was read; load it again once nothing writes to it (data "
+            f"{name}: {message} while it was read; load it again once nothing writes to it (data "
             "from a pipe is not compared)"
         )
 
@@ -162,15 +147,7 @@ def state_of(source: Any) -> State | None:
 
 
 def check_not_read(path: str | os.PathLike[str], files: Iterable[str]) -> None:
-    """Refuse to overwrite a file that is also read.
-
-    Args:
-        path: the file to write.
-        files: the files to read.
-
-    Raises:
-        ValueError: ``path`` is one of ``files``.
-    """
+    """Refuse to write to ``path`` if it is one of the files to read."""
     for file in files if os.path.exists(path) else ():
         if os.path.exists(file) and os.path.samefile(path, file):
             raise ValueError(f"{os.fspath(path)} is also the source; write to another file")
@@ -205,11 +182,7 @@ MIN_FREE_BYTES = 256 << 20
 
 
 def check_address_space() -> None:
-    """Check that the limit of the address space (``ulimit -v``) is large enough to read files.
-
-    Raises:
-        SourceError: the limit is too small.
-    """
+    """Check that the limit of the address space (``ulimit -v``) is large enough to read files."""
     try:
         import resource
     except ImportError:  # Windows

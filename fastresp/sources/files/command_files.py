@@ -16,8 +16,8 @@ from ...outcome.messages import Hint, Message, shown_argument
 from ...outcome.tracebacks import public
 from ...resp.values import pack
 from ..blocking import read_some
-from .checks import Unchanged
-from .input import Watch
+from .checks import InitialState
+from .input import StopEvent
 from .line_numbers import lines_of_commands
 from .resp import RespFile
 
@@ -26,7 +26,7 @@ __all__ = [
     "RejectsFile",
     "argument_of",
     "read_rejects",
-    "words_of_line",
+    "arguments_of_line",
 ]
 
 BLOCK_BYTES = 1 << 20
@@ -65,16 +65,11 @@ class CommandsFile(RespFile):
     @contextmanager
     def _opened(self) -> Iterator[IO[bytes]]:
         with super()._opened() as file:
-            yield Converted(file, self.name)  # type: ignore[misc]
+            yield RespConverter(file, self.name)  # type: ignore[misc]
 
 
-class Converted:
-    """A file object that converts lines of commands to RESP.
-
-    Args:
-        file: the file with the lines.
-        name: the name of the file, for messages.
-    """
+class RespConverter:
+    """A file object that converts lines of commands to RESP."""
 
     def __init__(self, file: Any, name: str) -> None:
         self._file = file
@@ -89,20 +84,20 @@ class Converted:
         while not self._ready and not self._ended:
             block = read_some(self._file, BLOCK_BYTES)
             self._ended = not block
-            whole, end, rest = block.rpartition(b"\n")
+            lines, end, rest = block.rpartition(b"\n")
             if end or self._ended:
-                self._ready = self._converted(b"".join([*self._rest, whole]))
+                self._ready = self._converted(b"".join([*self._rest, lines]))
                 self._rest = []
             self._rest.append(rest)
         piece, self._ready = self._ready[:size], self._ready[size:]
         return piece
 
     def _converted(self, text: bytes) -> bytes:
-        made = []
+        converted = []
         for line in text.split(b"\n"):
             self._line += 1
-            words = words_of_line(line)
-            if words is None:
+            arguments = arguments_of_line(line)
+            if arguments is None:
                 raise SourceError(
                     f"{self._name}, line {self._line:,}: its quotes are not balanced, or text "
                     f"follows a closing quote: {shown_argument(line)}; quote it as for "
@@ -110,24 +105,24 @@ class Converted:
                     line=self._line,
                     file=self._name,
                 )
-            if words:
-                made.append(pack(*words))
-        return b"".join(made)
+            if arguments:
+                converted.append(pack(*arguments))
+        return b"".join(converted)
 
 
-def words_of_line(line: bytes) -> list[bytes] | None:
+def arguments_of_line(line: bytes) -> list[bytes] | None:
     """Split a line into arguments by the rules of redis-cli; None if quotes are not balanced."""
     if SPECIAL.search(line) is None:
         return line.split()
-    words, at = [], 0
+    arguments, at = [], 0
     line = line.rstrip()
     while at < len(line):
         found = ARGUMENT.match(line, at)
         if found is None:
             return None
-        words.append(PART.sub(_unquoted, found[1]))
+        arguments.append(PART.sub(_unquoted, found[1]))
         at = found.end()
-    return words
+    return arguments
 
 
 def _unquoted(part: re.Match[bytes]) -> bytes:
@@ -181,21 +176,16 @@ class RejectsFile:
             raise ValueError(f"limit must be 0 commands or more, not {limit}")
         self._limit = limit
         self._names: list[str] | None = None
-        self._unchanged = Unchanged(path)
+        self._unchanged = InitialState(path)
 
     def __iter__(self) -> Iterator[list[str | bytes]]:
         self.names()
         return self._commands()
 
     def names(self) -> list[str]:
-        """Check the file, and return the names of its commands in capitals.
-
-        Raises:
-            SourceError: a line can't be sent again.
-            OSError: the file can't be read.
-        """
+        """Check the file, and return the names of its commands in capitals."""
         if self._names is None:
-            self._unchanged = Unchanged(self.name)
+            self._unchanged = InitialState(self.name)
             self._names = list(dict.fromkeys(map(_name, self._commands())))
         return self._names
 
@@ -203,7 +193,7 @@ class RejectsFile:
         """Return the path and ``row``: each row is a command of this one file."""
         return self.name, row
 
-    def line_numbers(self, rows: Iterable[int], stopped: Watch) -> dict[int, int]:
+    def line_numbers(self, rows: Iterable[int], stopped: StopEvent) -> dict[int, int]:
         """Return the line numbers of rows, as ``Table.line_numbers()`` does."""
         in_order = sorted(set(rows))
         lines = lines_of_commands(self.name, in_order, stopped) if self._unchanged.holds else []
@@ -213,15 +203,15 @@ class RejectsFile:
         with open(self.name, "rb") as file:
             lines = ((number, line) for number, line in enumerate(file, 1) if line.strip())
             for number, line in islice(lines, self._limit):
-                yield self._read(number, line)
+                yield self._parse(number, line)
         if self._limit is None:
             self._unchanged.check()
 
-    def _read(self, number: int, line: bytes) -> list[str | bytes]:
+    def _parse(self, number: int, line: bytes) -> list[str | bytes]:
         try:
             fields = json.loads(line)
-            command = _command(fields["arguments"])
-            why = _not_to_be_sent(fields, command)
+            command = _arguments(fields["arguments"])
+            why = _why_not_resent(fields, command)
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
             raise SourceError(
                 Message(
@@ -234,13 +224,12 @@ class RejectsFile:
                 file=self.name,
             ) from None
         if why:
-            words = f"{self.name}, line {number:,}: {why} (nothing was sent)"
-            raise SourceError(words, line=number, file=self.name)
+            message = f"{self.name}, line {number:,}: {why} (nothing was sent)"
+            raise SourceError(message, line=number, file=self.name)
         return command
 
 
-def _not_to_be_sent(fields: dict[str, Any], command: list[str | bytes]) -> str:
-    """Return why a command can't be resent; empty if it can be resent."""
+def _why_not_resent(fields: dict[str, Any], command: list[str | bytes]) -> str:
     if fields.get("redacted"):
         return (
             "this command had a password, which rejects do not contain; resend it from its "
@@ -260,18 +249,14 @@ def _name(command: list[str | bytes]) -> str:
     return (first if isinstance(first, str) else first.decode(errors="replace")).upper()
 
 
-def _command(arguments: object) -> list[str | bytes]:
+def _arguments(arguments: object) -> list[str | bytes]:
     if not isinstance(arguments, list) or not arguments:
         raise ValueError
     return [argument_of(each) for each in arguments]
 
 
 def argument_of(value: object) -> str | bytes:
-    """Decode an argument of a command in a rejects file.
-
-    Raises:
-        ValueError: the value is not an argument.
-    """
+    """Decode an argument of a command in a rejects file; raise ValueError if it is none."""
     if isinstance(value, dict) and list(value) == ["base64"]:
         return base64.b64decode(value["base64"], validate=True)
     if isinstance(value, str):

@@ -46,7 +46,7 @@ cdef class Quotes:
     cdef unsigned char _delimiter, _quote, _escape
     cdef bint _escapes, _returns, _has_lines
     cdef unsigned char _before
-    cdef bytes _held
+    cdef bytes _pending
     cdef readonly Py_ssize_t lines, opened, size, fault
     cdef readonly bint backslash
 
@@ -60,7 +60,7 @@ cdef class Quotes:
         self._escape = escape[0] if self._escapes else 0
         self._returns = returns
         self._before = NEWLINE
-        self._held = b""
+        self._pending = b""
 
     def feed(self, bytes block not None):
         """Examine the next block, and return it with each escaped quote replaced by two quotes.
@@ -68,45 +68,45 @@ cdef class Quotes:
         If the block has a faulty field, the result ends with the closing quote of that field. The
         last byte may be kept back until the next call.
         """
-        if self._held:
-            block, self._held = self._held + block, b""
+        if self._pending:
+            block, self._pending = self._pending + block, b""
         cdef const unsigned char *text = <const unsigned char *> PyBytes_AS_STRING(block)
-        cdef Py_ssize_t size = PyBytes_GET_SIZE(block), place = 0, first = 0, copied = 0, found
+        cdef Py_ssize_t size = PyBytes_GET_SIZE(block), index = 0, first = 0, copied = 0, found
         cdef list pieces = []
         cdef bint inside = self.opened != 0
         if not size:
             return block
-        while place < size and not self.fault:
+        while index < size and not self.fault:
             if not inside:
-                found = _next(text, size, place, self._quote)
+                found = _next(text, size, index, self._quote)
                 if found == size:
                     break
-                inside = self._ends(text[found - 1] if found else self._before)
-                place = found + 1
+                inside = self._is_separator(text[found - 1] if found else self._before)
+                index = found + 1
                 if inside:
                     first = found
                     self._has_lines = False
                     self.opened = 0  # counted when it is needed
                 continue
-            found = self._next_inside(text, size, place)
+            found = self._next_inside(text, size, index)
             if found == size:
                 break
             if found + 1 == size:  # the next byte decides the meaning
-                self._held = block[found:]
+                self._pending = block[found:]
                 size = found
                 break
-            place = found + 2
+            index = found + 2
             if text[found] == self._quote:
                 if text[found + 1] != self._quote:
                     inside = False
-                    place = found + 1
-                    if not self._ends(text[place]):
+                    index = found + 1
+                    if not self._is_separator(text[index]):
                         self.backslash = not self._escapes and BACKSLASH == (
                             text[found - 1] if found else self._before
                         )
-                        if self.backslash or self._spans(text, first, found):
+                        if self.backslash or self._has_line_end(text, first, found):
                             self.fault = self._line(block, first)
-                            size = place
+                            size = index
                     self.opened = 0
             elif text[found + 1] == self._quote or text[found + 1] == self._escape:
                 pieces.append(block[copied:found])
@@ -114,9 +114,9 @@ cdef class Quotes:
                     pieces.append(block[found + 1:found + 2])
                 copied = found + 1
             else:
-                place = found + 1
+                index = found + 1
         if inside:
-            self._has_lines = self._spans(text, first, size)
+            self._has_lines = self._has_line_end(text, first, size)
             self.size = size - first if self.opened == 0 else self.size + size
             self.opened = self._line(block, first)
         self.lines += self._count(block, size)
@@ -132,10 +132,10 @@ cdef class Quotes:
 
         If the byte is a quote, it closes the open field.
         """
-        held, self._held = self._held, b""
-        if held == bytes([self._quote]):
+        pending, self._pending = self._pending, b""
+        if pending == bytes([self._quote]):
             self.opened = 0
-        return held
+        return pending
 
     cdef Py_ssize_t _line(self, bytes block, Py_ssize_t first) except -1:
         """Return the line of the open quote, which is at ``first`` or in an earlier block."""
@@ -148,11 +148,13 @@ cdef class Quotes:
             found += block.count(b"\r", 0, end) - block.count(b"\r\n", 0, end)
         return found
 
-    cdef bint _ends(self, unsigned char byte) noexcept:
+    cdef bint _is_separator(self, unsigned char byte) noexcept:
         """Return whether a byte separates two fields."""
         return byte == self._delimiter or byte == NEWLINE or byte == RETURN
 
-    cdef bint _spans(self, const unsigned char *text, Py_ssize_t first, Py_ssize_t end) noexcept:
+    cdef bint _has_line_end(
+        self, const unsigned char *text, Py_ssize_t first, Py_ssize_t end
+    ) noexcept:
         """Return whether the open field has a line end."""
         return (
             self._has_lines
@@ -161,18 +163,18 @@ cdef class Quotes:
         )
 
     cdef Py_ssize_t _next_inside(
-        self, const unsigned char *text, Py_ssize_t size, Py_ssize_t place
+        self, const unsigned char *text, Py_ssize_t size, Py_ssize_t index
     ) noexcept:
         """Return the index of the next quote or escape; ``size`` if there is none."""
-        cdef Py_ssize_t quote = _next(text, size, place, self._quote)
-        return _next(text, quote, place, self._escape) if self._escapes else quote
+        cdef Py_ssize_t quote = _next(text, size, index, self._quote)
+        return _next(text, quote, index, self._escape) if self._escapes else quote
 
 
 cdef Py_ssize_t _next(
-    const unsigned char *text, Py_ssize_t size, Py_ssize_t place, unsigned char byte
+    const unsigned char *text, Py_ssize_t size, Py_ssize_t index, unsigned char byte
 ) noexcept:
-    """Return the index of the next ``byte`` from ``place``; ``size`` if there is none."""
-    cdef const void *found = memchr(text + place, byte, size - place)
+    """Return the index of the next ``byte`` from ``index``; ``size`` if there is none."""
+    cdef const void *found = memchr(text + index, byte, size - index)
     return size if found is NULL else <const unsigned char *> found - text
 
 
@@ -196,7 +198,7 @@ cdef class RowLines:
     cdef bint _quotes, _same_width, _returns
     cdef bint[256] _plain       # whether a byte changes nothing within a field
     cdef State _state
-    cdef Py_ssize_t _row, _line, _begun, _fields, _width, _wanted
+    cdef Py_ssize_t _row, _line, _row_line, _fields, _width, _next_row
     cdef list _rows
     cdef readonly list found
 
@@ -214,45 +216,45 @@ cdef class RowLines:
         self._state = ROW
         self._line = 1
         self._rows = rows
-        self._wanted = rows[0] if rows else -1
+        self._next_row = rows[0] if rows else -1
         self.found = []
 
     def feed(self, bytes block not None):
         """Examine the next block; return False once all rows are found."""
         cdef const unsigned char *text = <const unsigned char *> PyBytes_AS_STRING(block)
-        cdef Py_ssize_t place = 0, size = PyBytes_GET_SIZE(block)
-        while self._wanted >= 0 and place < size:
+        cdef Py_ssize_t index = 0, size = PyBytes_GET_SIZE(block)
+        while self._next_row >= 0 and index < size:
             with nogil:
-                place += self._passed(text + place, size - place)
-            if self._row > self._wanted:
-                self._note()
-        return self._wanted >= 0
+                index += self._skip(text + index, size - index)
+            if self._row > self._next_row:
+                self._record()
+        return self._next_row >= 0
 
     def finish(self):
         """Record the last row, if no line end follows it."""
-        if self._state != ROW and self._wanted >= 0:
-            self._ended()
-            if self._row > self._wanted:
-                self._note()
+        if self._state != ROW and self._next_row >= 0:
+            self._end_row()
+            if self._row > self._next_row:
+                self._record()
 
-    cdef int _note(self) except -1:
+    cdef int _record(self) except -1:
         """Record the wanted row, which has ended."""
-        self.found.append(self._begun)
+        self.found.append(self._row_line)
         more = len(self.found) < len(self._rows)
-        self._wanted = self._rows[len(self.found)] if more else -1
+        self._next_row = self._rows[len(self.found)] if more else -1
         return 0
 
-    cdef Py_ssize_t _passed(self, const unsigned char *text, Py_ssize_t size) noexcept nogil:
+    cdef Py_ssize_t _skip(self, const unsigned char *text, Py_ssize_t size) noexcept nogil:
         """Skip bytes up to the end of the wanted row; return the number of skipped bytes."""
-        cdef Py_ssize_t place = 0
+        cdef Py_ssize_t index = 0
         cdef unsigned char byte, last = self._last
         cdef State state = self._state
-        while place < size:
-            byte = text[place]
-            place += 1
+        while index < size:
+            byte = text[index]
+            index += 1
             if (state == TEXT or state == QUOTED) and self._plain[byte]:
-                while place < size and self._plain[text[place]]:
-                    place += 1
+                while index < size and self._plain[text[index]]:
+                    index += 1
                 last = 0
                 continue
             if state == QUOTE:
@@ -261,7 +263,7 @@ cdef class RowLines:
                 if byte == self._quote:
                     state = QUOTE
             elif state == ROW and byte != NEWLINE and byte != RETURN:
-                self._begun, self._fields = self._line, 1
+                self._row_line, self._fields = self._line, 1
                 state = FIELD
             if byte == NEWLINE:
                 self._line += not (self._returns and last == RETURN)
@@ -273,10 +275,10 @@ cdef class RowLines:
             if byte == NEWLINE or byte == RETURN:
                 if state != ROW:
                     state = ROW
-                    self._ended()
-                    if self._row > self._wanted:
+                    self._end_row()
+                    if self._row > self._next_row:
                         self._state, self._last = state, last
-                        return place
+                        return index
             elif byte == self._delimiter:
                 self._fields += 1
                 state = FIELD
@@ -287,7 +289,7 @@ cdef class RowLines:
         self._state, self._last = state, last
         return size
 
-    cdef void _ended(self) noexcept nogil:
+    cdef void _end_row(self) noexcept nogil:
         """Count a row; with ``same_width``, only if it has as many fields as the first row."""
         if self._width == 0:
             self._width = self._fields

@@ -19,7 +19,7 @@ from ...outcome.messages import Hint, Message
 from ...outcome.report import counted
 from .input import Input
 from .quotes import CheckedText, Dialect, dialect_of
-from .reading import BLOCK_BYTES, Batches, Converted, FileOptions, Reading
+from .reading import BLOCK_BYTES, Batches, ConvertedFile, FileOptions, Reading
 
 __all__ = ["OTHER_DELIMITERS", "checked_text", "header_of", "open_delimited"]
 
@@ -33,19 +33,15 @@ NOT_UTF8 = Message("convert it, for example with ", Hint("encoding", "latin-1"))
 
 
 def open_delimited(data: Input, kind: str, reading: Reading) -> Batches:
-    """Open a CSV or TSV file.
-
-    Raises:
-        SourceError: the first line can't be read.
-    """
+    """Open a CSV or TSV file."""
     text = checked_text(data, kind, reading.options)
-    rows = _Rows(text, _names(text, kind, reading.options), reading)
+    rows = DelimitedRows(text, _distinct_names(text, kind, reading.options), reading)
     return Batches(rows.schema, rows.batches(), rows.close)
 
 
 def header_of(data: Input, kind: str, options: FileOptions) -> list[str]:
     """Return the names of the columns, which may contain duplicates."""
-    return _taken(checked_text(data, kind, options), kind, options)
+    return _column_names(checked_text(data, kind, options), kind, options)
 
 
 def checked_text(data: Input, kind: str, options: FileOptions) -> CheckedText:
@@ -59,34 +55,26 @@ def checked_text(data: Input, kind: str, options: FileOptions) -> CheckedText:
 # The names of the columns.
 
 
-def _names(text: CheckedText, kind: str, options: FileOptions) -> list[str]:
-    """Return the names of the columns.
-
-    Raises:
-        SourceError: there are no names, or two columns have the same non-empty name.
-    """
-    names = _taken(text, kind, options)
-    twice = next((name for name, count in Counter(names).items() if name and count > 1), None)
-    if twice is not None:
+def _distinct_names(text: CheckedText, kind: str, options: FileOptions) -> list[str]:
+    """Return the names of the columns."""
+    names = _column_names(text, kind, options)
+    duplicate = next((name for name, count in Counter(names).items() if name and count > 1), None)
+    if duplicate is not None:
         where = "in the first line; rename one" if options.header else Hint("columns", ..., "in")
-        raise SourceError(Message(f"two columns are named {twice!r} ", where))
+        raise SourceError(Message(f"two columns are named {duplicate!r} ", where))
     return names
 
 
-def _taken(text: CheckedText, kind: str, options: FileOptions) -> list[str]:
-    """Return the names of the columns; ``column_3`` replaces a missing name of the third column.
-
-    Raises:
-        SourceError: there are no names, or a column has the replacement name of another column.
-    """
-    found = _header(text, kind, options) if options.header else _numbered(text, options)
+def _column_names(text: CheckedText, kind: str, options: FileOptions) -> list[str]:
+    """Return the names of the columns; ``column_3`` replaces a missing name of the third column."""
+    found = _header(text, kind, options) if options.header else _unnamed_columns(text, options)
     # pandas writes its index as a column without a name, R as a column with the quoted name "".
     found = [found[0] or None, *found[1:]]
-    names = [f"column_{place}" if name is None else name for place, name in enumerate(found, 1)]
-    for place, (given, name) in enumerate(zip(found, names, strict=True), 1):
-        if given is None and name in found:
+    names = [f"column_{number}" if name is None else name for number, name in enumerate(found, 1)]
+    for number, (original, name) in enumerate(zip(found, names, strict=True), 1):
+        if original is None and name in found:
             raise SourceError(
-                f"column {place:,} has no name, and another column has its replacement name, "
+                f"column {number:,} has no name, and another column has its replacement name, "
                 f"{name!r}; name it in the first line"
             )
     return names
@@ -117,36 +105,32 @@ def _header(text: CheckedText, kind: str, options: FileOptions) -> Sequence[str 
     if kind == "csv" and options.delimiter is None and len(fields) == 1:
         other = next((each for each in OTHER_DELIMITERS if each in str(fields[0])), None)
         if other is not None:
-            give = Hint("format", "tsv") if other == "\t" else Hint("delimiter", other)
-            words, comma = (
+            hint = Hint("format", "tsv") if other == "\t" else Hint("delimiter", other)
+            message, comma = (
                 f"the first line has no comma but {other!r}; use ",
                 Hint("delimiter", ","),
             )
-            raise SourceError(Message(words, give, ", or ", comma, " if it is a single column"))
+            raise SourceError(Message(message, hint, ", or ", comma, " if it is a single column"))
     return fields
 
 
 def _fields(line: str, dialect: Dialect) -> list[str | None]:
     """Return the fields of a line, as Arrow does; a field that is empty and not quoted is None."""
-    most = line.count(dialect.delimiter) + 1
+    width = line.count(dialect.delimiter) + 1
     text = f"{line}\n".encode()
     table = arrow_csv.read_csv(
         io.BytesIO(text),
         read_options=arrow_csv.ReadOptions(
             use_threads=False, block_size=len(text), autogenerate_column_names=True
         ),
-        parse_options=_parsing(dialect),
-        convert_options=_conversion([f"f{place}" for place in range(most)], ()),
+        parse_options=_parse_options(dialect),
+        convert_options=_convert_options([f"f{number}" for number in range(width)], ()),
     )
     return [column[0].as_py() for column in table.columns]
 
 
-def _numbered(text: CheckedText, options: FileOptions) -> Sequence[str | None]:
-    """Return the column names that the user gave; otherwise a None for each field of the first row.
-
-    Raises:
-        SourceError: the number of names is not the number of fields.
-    """
+def _unnamed_columns(text: CheckedText, options: FileOptions) -> Sequence[str | None]:
+    """Return the user's column names; otherwise a None for each field of the first row."""
     head = text.file.read(BLOCK_BYTES)
     text.file.put_back(head)
     if not head:
@@ -157,16 +141,16 @@ def _numbered(text: CheckedText, options: FileOptions) -> Sequence[str | None]:
         return [None] * len(row)
     if len(row) != len(options.columns):
         names, fields = counted(len(options.columns), "name"), counted(len(row), "field")
-        words = f" has {names}, but the first row has {fields}; name each field"
-        raise SourceError(Message(Hint("columns", ...), words))
+        message = f" has {names}, but the first row has {fields}; name each field"
+        raise SourceError(Message(Hint("columns", ...), message))
     return list(options.columns)
 
 
 # Arrow's options; every default that guesses or changes something is overridden.
 
 
-def _parsing(
-    dialect: Dialect, judge: Callable[[arrow_csv.InvalidRow], str] | None = None
+def _parse_options(
+    dialect: Dialect, handle_invalid: Callable[[arrow_csv.InvalidRow], str] | None = None
 ) -> arrow_csv.ParseOptions:
     return arrow_csv.ParseOptions(
         delimiter=dialect.delimiter,
@@ -176,11 +160,11 @@ def _parsing(
         # Allowing line ends inside quotes costs 1% more CPU time.
         newlines_in_values=bool(dialect.quote),
         ignore_empty_lines=True,
-        invalid_row_handler=judge,
+        invalid_row_handler=handle_invalid,
     )
 
 
-def _conversion(names: Sequence[str], null_values: Sequence[str]) -> arrow_csv.ConvertOptions:
+def _convert_options(names: Sequence[str], null_values: Sequence[str]) -> arrow_csv.ConvertOptions:
     return arrow_csv.ConvertOptions(
         # Redis accepts any bytes, so fields need not be UTF-8.
         check_utf8=False,
@@ -195,7 +179,7 @@ def _conversion(names: Sequence[str], null_values: Sequence[str]) -> arrow_csv.C
 # The rows.
 
 
-class _Rows:
+class DelimitedRows:
     """The rows of a file as batches of columns.
 
     If ``CheckedText`` has ended the text after a faulty field, surplus fields are added to the last
@@ -214,33 +198,33 @@ class _Rows:
         self._mark = text.dialect.delimiter * len(names) + secrets.token_hex(16)
         self._failed = False
         same = bytes  # returns the block itself
-        self._file = Input(Converted(text.file, same, self._ended), reading.stopped)
+        self._file = Input(ConvertedFile(text.file, same, self._end_mark), reading.stopped)
         self._reader: pa.RecordBatchReader | None = None
         try:
             if self._file.peek():  # Arrow refuses to read a file without lines
-                self._reader = self._opened(text.dialect, reading.options)
+                self._reader = self._open_reader(text.dialect, reading.options)
         except BaseException:
             self.close()
             raise
 
-    def _opened(self, dialect: Dialect, options: FileOptions) -> pa.RecordBatchReader:
-        with self._errors_located(0):
+    def _open_reader(self, dialect: Dialect, options: FileOptions) -> pa.RecordBatchReader:
+        with self._convert_errors(0):
             return arrow_csv.open_csv(
-                pa.PythonFile(self._file.handed(ahead=True), "r"),
+                pa.PythonFile(self._file.arrow_file(ahead=True), "r"),
                 read_options=arrow_csv.ReadOptions(
                     # Without threads an error has the number of its row; throughput is the same.
                     use_threads=False,
                     block_size=BLOCK_BYTES,
                     column_names=self.schema.names,
                 ),
-                parse_options=_parsing(dialect, self._judged),
-                convert_options=_conversion(self.schema.names, options.null_values),
+                parse_options=_parse_options(dialect, self._handle_invalid),
+                convert_options=_convert_options(self.schema.names, options.null_values),
             )
 
-    def _ended(self) -> bytes:
+    def _end_mark(self) -> bytes:
         return b"" if self._text.failure is None else self._mark.encode()
 
-    def _judged(self, row: arrow_csv.InvalidRow) -> str:
+    def _handle_invalid(self, row: arrow_csv.InvalidRow) -> str:
         self._failed = row.text.endswith(self._mark)
         if self._failed or not self._bad.skip:
             return "error"
@@ -248,14 +232,10 @@ class _Rows:
         return "skip"
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the batches.
-
-        Raises:
-            SourceError: a row has too many or too few fields, or a quote is not closed.
-        """
+        """Yield the batches; raise SourceError for a row of another width or an unclosed quote."""
         rows = 0
         while self._reader is not None:
-            with self._errors_located(rows):
+            with self._convert_errors(rows):
                 batch = next(self._reader, None)
             if batch is None:
                 return
@@ -263,8 +243,7 @@ class _Rows:
             yield batch
 
     @contextmanager
-    def _errors_located(self, rows: int) -> Iterator[None]:
-        """Turn an Arrow error into a SourceError that names the row, with advice."""
+    def _convert_errors(self, rows: int) -> Iterator[None]:
         try:
             yield
         except pa.ArrowException as error:
@@ -273,7 +252,7 @@ class _Rows:
             if failure is not None and (self._failed or STRADDLING in text):
                 raise failure from None
             if wrong := WRONG_FIELDS.search(text):
-                raise _wrong(*wrong.groups()) from error
+                raise _width_error(*wrong.groups()) from error
             if STRADDLING in text:
                 raise SourceError(
                     f"from row {rows:,} on: a row is larger than {BLOCK_BYTES >> 20} MiB; load the "
@@ -292,7 +271,7 @@ class _Rows:
         self._file.close()
 
 
-def _wrong(row: str, expected: str, fields: str, text: str) -> SourceError:
+def _width_error(row: str, expected: str, fields: str, text: str) -> SourceError:
     """Return the error for a row with the wrong number of fields.
 
     Args:

@@ -20,33 +20,33 @@ from .delimited import header_of, open_delimited
 from .input import Input
 from .ipc import IPC_FILE, IpcFile, ipc_stream
 from .reading import (
-    NAMES,
+    FORMAT_NAMES,
     Batches,
-    Converted,
+    ConvertedFile,
     Reading,
     line_blocks,
-    unfit,
+    option_error,
 )
 from .remote import is_remote
-from .schemas import checked
+from .schemas import validated
 
 __all__ = [
     "OpenFile",
     "checksums_of",
     "columns_of",
-    "guessed",
+    "detect_format",
     "open_file",
     "open_text",
-    "rows_about",
-    "rows_of",
+    "estimated_rows",
+    "row_count",
     "schema_of",
 ]
 
 BATCH_ROWS = 16384
 # Number of positions in a file at which lines are counted, to estimate the number of all lines:
 # the length of lines may change along the file.
-PLACES = 32
-PLACE_BYTES = 1 << 16
+SAMPLES = 32
+SAMPLE_BYTES = 1 << 16
 
 FEATHER_1 = b"FEA1"
 # Formats whose readers trust the lengths and offsets in a file.
@@ -99,36 +99,36 @@ def open_file(
     check_address_space()
     if kind == "parquet" and isinstance(source, str):
         return _parquet(source, source, start_row)
-    if kind == "arrow" and isinstance(source, str) and _begins(source, IPC_FILE):
+    if kind == "arrow" and isinstance(source, str) and _starts_with(source, IPC_FILE):
         return _ipc_file(source)
     file = Input(source, reading.stopped)
     try:
-        with _errors_converted(file.name, kind):
-            data = _unpacked(file, file.peek())
+        with _convert_errors(file.name, kind):
+            data = _decompress(file, file.peek())
             if kind is None and reading.options.encoding is None:
-                kind = guessed(data.peek())
+                kind = detect_format(data.peek())
             if kind == "parquet" and (data is not file or not file.seekable):
                 raise SourceError(
                     "it is Parquet, which has its index at the end and can't be read from a pipe; "
                     "pass the path of the file"
                 )
             if kind != "parquet":
-                data = _as_text(data, kind, reading)
-                kind = kind or guessed(data.peek())
-                found = _opened(data, kind, schema, reading)
+                data = _decode(data, kind, reading)
+                kind = kind or detect_format(data.peek())
+                found = _open_text(data, kind, schema, reading)
         if kind == "parquet":
             return _parquet(file.rewound(), file.name, start_row)
     except BaseException:
         file.close()
         raise
-    batches = _checked_batches(found.batches, file.name, kind)
+    batches = _validate_batches(found.batches, file.name, kind)
     close = partial(_close, batches, found.close, data, file)
     return OpenFile(file.name, found.schema, batches, None, file, close)
 
 
-def _opened(data: Input, kind: str, schema: pa.Schema | None, reading: Reading) -> Batches:
-    if (words := unfit(kind, reading.options)) is not None:
-        raise SourceError(words)
+def _open_text(data: Input, kind: str, schema: pa.Schema | None, reading: Reading) -> Batches:
+    if (message := option_error(kind, reading.options)) is not None:
+        raise SourceError(message)
     if kind == "jsonl":
         from .json_lines import open_json  # imports pyarrow.compute: 30 ms
 
@@ -146,7 +146,6 @@ def _opened(data: Input, kind: str, schema: pa.Schema | None, reading: Reading) 
 
 
 def _lines(data: Input, reading: Reading) -> Batches:
-    """Read the lines of a file, without their line ends, as one column of bytes."""
     end = (reading.options.delimiter or "\n").encode()
     schema = pa.schema([pa.field("line", pa.binary())])
 
@@ -170,40 +169,25 @@ def _close(
 
 
 def columns_of(path: str, kind: str, reading: Reading) -> list[str] | None:
-    """Return the names in the header of a CSV or TSV file; None for other formats.
-
-    Raises:
-        SourceError: the file can't be read.
-        OSError: the file can't be opened.
-    """
+    """Return the names in the header of a CSV or TSV file; None for other formats."""
     if kind in ("csv", "tsv"):
-        with _errors_converted(path, kind), open_text(path, kind, reading) as data:
+        with _convert_errors(path, kind), open_text(path, kind, reading) as data:
             return header_of(data, kind, reading.options)
     return None
 
 
 @contextmanager
 def open_text(source: Any, kind: str | None, reading: Reading) -> Iterator[Input]:
-    """Open a text file, decompressed and converted to UTF-8.
-
-    Raises:
-        SourceError: the file is not text in the user's encoding.
-        OSError: the file can't be opened.
-    """
+    """Open a text file, decompressed and converted to UTF-8."""
     file = Input(source, reading.stopped)
     try:
-        yield _as_text(_unpacked(file, file.peek()), kind, reading)
+        yield _decode(_decompress(file, file.peek()), kind, reading)
     finally:
         file.close()
 
 
 def schema_of(path: str, kind: str, reading: Reading) -> pa.Schema | None:
-    """Return the columns of a file from its metadata; None if the file has no such metadata.
-
-    Raises:
-        SourceError: the file can't be read.
-        OSError: the file can't be opened.
-    """
+    """Return the columns of a file from its metadata; None if the file has no such metadata."""
     if is_remote(path):
         known = kind == "parquet"
     else:
@@ -215,19 +199,15 @@ def schema_of(path: str, kind: str, reading: Reading) -> pa.Schema | None:
     return part.schema
 
 
-def rows_of(path: str, kind: str) -> int | None:
-    """Return the number of rows from a file's metadata; None if the file has no such metadata.
-
-    Raises:
-        SourceError: the file can't be read.
-    """
-    with _errors_converted(path, kind):
+def row_count(path: str, kind: str) -> int | None:
+    """Return the number of rows from a file's metadata; None if the file has no such metadata."""
+    with _convert_errors(path, kind):
         if kind == "parquet":
             from .parquet import open_parquet  # needs 20 ms
 
             with open_parquet(path) as opened:
                 return int(opened.metadata.num_rows)
-        if kind == "arrow" and _begins(path, IPC_FILE):
+        if kind == "arrow" and _starts_with(path, IPC_FILE):
             file = IpcFile(path)
             file.close()
             return file.rows
@@ -235,18 +215,14 @@ def rows_of(path: str, kind: str) -> int | None:
 
 
 def checksums_of(path: str) -> bool:
-    """Return whether a Parquet file has checksums of its pages.
-
-    Raises:
-        SourceError: the file can't be read.
-    """
+    """Return whether a Parquet file has checksums of its pages."""
     from .parquet import has_checksums
 
-    with _errors_converted(path, "parquet"):
+    with _convert_errors(path, "parquet"):
         return has_checksums(path)
 
 
-def rows_about(path: str, kind: str) -> int | None:
+def estimated_rows(path: str, kind: str) -> int | None:
     """Estimate the number of rows of a text file from parts of the file; None if unknown."""
     if kind not in ("csv", "tsv", "jsonl", "lines") or not os.path.isfile(path):
         return None
@@ -257,40 +233,36 @@ def rows_about(path: str, kind: str) -> int | None:
             return None
         if kind == "jsonl" and head.lstrip()[:1] == b"[":
             return None  # its lines are not rows
-        for place in range(PLACES):
-            file.seek(size * place // PLACES)
-            block = file.read(PLACE_BYTES)
+        for sample in range(SAMPLES):
+            file.seek(size * sample // SAMPLES)
+            block = file.read(SAMPLE_BYTES)
             read, lines = read + len(block), lines + block.count(b"\n")
     return round(size * lines / read) - (kind in ("csv", "tsv")) if lines else None
 
 
-def _begins(path: str, magic: bytes) -> bool:
+def _starts_with(path: str, magic: bytes) -> bool:
     if not os.path.isfile(path):
         return False  # a pipe can be read only once
     with open(path, "rb") as file:
         return file.read(len(magic)) == magic
 
 
-def _unpacked(file: Input, head: bytes) -> Input:
+def _decompress(file: Input, head: bytes) -> Input:
     for compression, magic in PACKED_BEGINNINGS.items():
         if magic.match(head):
-            stream = pa.CompressedInputStream(pa.PythonFile(file.handed(), "r"), compression)
+            stream = pa.CompressedInputStream(pa.PythonFile(file.arrow_file(), "r"), compression)
             return Input(stream, file.stopped)
     return file
 
 
-def _as_text(data: Input, kind: str | None, reading: Reading) -> Input:
-    """Return a text file as UTF-8.
-
-    Raises:
-        SourceError: no encoding was given, and the first bytes are not text.
-    """
+def _decode(data: Input, kind: str | None, reading: Reading) -> Input:
+    """Return a text file as UTF-8."""
     encoding = reading.options.encoding
     if encoding is None and reading.bad.skip and kind != "jsonl":
         encoding = "utf-8"  # Arrow can't return bad rows that are not UTF-8
     if reading.options.encoding is None:
         head = data.peek()
-        kind = kind or guessed(head)
+        kind = kind or detect_format(head)
         if kind != "arrow":
             check_text(head, kind)
     if encoding is None:
@@ -301,16 +273,15 @@ def _as_text(data: Input, kind: str | None, reading: Reading) -> Input:
         try:
             return decoder.decode(block, final).encode()
         except UnicodeError as error:
-            words = f"it is not valid {encoding}: {error}; set "
+            message = f"it is not valid {encoding}: {error}; set "
             raise SourceError(
-                Message(words, Hint("encoding", ...), " to its encoding, such as 'latin-1'")
+                Message(message, Hint("encoding", ...), " to its encoding, such as 'latin-1'")
             ) from error
 
-    return Input(Converted(data, decoded, lambda: decoded(b"", True)), data.stopped)
+    return Input(ConvertedFile(data, decoded, lambda: decoded(b"", True)), data.stopped)
 
 
-def guessed(head: bytes) -> str:
-    """Detect the format of a file from its first bytes."""
+def detect_format(head: bytes) -> str:
     if head.startswith(b"PAR1"):
         return "parquet"
     if head.startswith((IPC_FILE, FEATHER_1, b"\xff\xff\xff\xff")):
@@ -321,7 +292,7 @@ def guessed(head: bytes) -> str:
 def _parquet(source: Any, name: str, start_row: int) -> OpenFile:
     from .parquet import open_parquet
 
-    with _errors_converted(name, "parquet"):
+    with _convert_errors(name, "parquet"):
         file = open_parquet(source)
     counts = [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)]
     left_out, first = 0, 0
@@ -335,7 +306,7 @@ def _parquet(source: Any, name: str, start_row: int) -> OpenFile:
     return OpenFile(
         name,
         file.schema_arrow,
-        _checked_batches(batches, name, "parquet", file.metadata.num_rows - left_out),
+        _validate_batches(batches, name, "parquet", file.metadata.num_rows - left_out),
         file.metadata.num_rows,
         None,
         file.close,
@@ -344,13 +315,13 @@ def _parquet(source: Any, name: str, start_row: int) -> OpenFile:
 
 
 def _ipc_file(path: str) -> OpenFile:
-    with _errors_converted(path, "arrow"):
+    with _convert_errors(path, "arrow"):
         file = IpcFile(path)
-    batches = _checked_batches(file.batches(), path, "arrow", file.rows)
+    batches = _validate_batches(file.batches(), path, "arrow", file.rows)
     return OpenFile(path, file.schema, batches, file.rows, None, file.close)
 
 
-def _checked_batches(
+def _validate_batches(
     batches: Iterable[pa.RecordBatch], name: str, kind: str, count: int | None = None
 ) -> Generator[pa.RecordBatch, None, None]:
     """Yield the batches; check them if Arrow does not, and convert errors.
@@ -363,7 +334,7 @@ def _checked_batches(
     batches = iter(batches)
     try:
         while True:
-            with _errors_converted(name, kind, rows):
+            with _convert_errors(name, kind, rows):
                 batch = next(batches, None)
                 if batch is None:
                     if count not in (None, rows):
@@ -373,7 +344,7 @@ def _checked_batches(
                         )
                     return
                 if kind in UNCHECKED:
-                    checked(batch, rows)
+                    validated(batch, rows)
             rows += batch.num_rows
             yield batch
     finally:
@@ -381,14 +352,8 @@ def _checked_batches(
 
 
 @contextmanager
-def _errors_converted(name: str, kind: str | None, rows: int = 0) -> Iterator[None]:
-    """Turn an Arrow error into a SourceError that names the file and the row, with advice.
-
-    Args:
-        name: the name of the file.
-        kind: the format of the file, if known.
-        rows: number of rows read so far.
-    """
+def _convert_errors(name: str, kind: str | None, rows: int = 0) -> Iterator[None]:
+    """Turn an Arrow error into a SourceError that names the file and the row, with advice."""
     try:
         yield
     except SourceError as error:
@@ -397,19 +362,19 @@ def _errors_converted(name: str, kind: str | None, rows: int = 0) -> Iterator[No
         file = name if row is None and line is not None else None  # else set with the row index
         raise SourceError(named, row_in_file=row, line=line, file=file) from error.__cause__
     except pa.ArrowMemoryError as error:
-        words = f"{name} can't be read: out of memory ({error}); raise the limit of this process"
-        raise SourceError(words) from error
+        message = f"{name} can't be read: out of memory ({error}); raise the limit of this process"
+        raise SourceError(message) from error
     except (pa.ArrowException, UnicodeDecodeError) as error:
-        raise SourceError(_sentence(str(error), name, kind, rows)) from error
+        raise SourceError(_read_error(str(error), name, kind, rows)) from error
     except OSError as error:
         if error.errno is not None:
             raise
-        raise SourceError(_sentence(str(error), name, kind, rows)) from error
+        raise SourceError(_read_error(str(error), name, kind, rows)) from error
 
 
-def _sentence(text: str, name: str, kind: str | None, rows: int) -> str:
+def _read_error(text: str, name: str, kind: str | None, rows: int) -> str:
     where = f", from row {rows:,} on," if rows else ""
-    named = f" as {NAMES[kind]}" if kind else ""
+    named = f" as {FORMAT_NAMES[kind]}" if kind else ""
     return (
         f"{name}{where} can't be read{named}: {text.splitlines()[0]}; check that the file is "
         "complete and in this format"

@@ -17,15 +17,15 @@ from typing import Any
 from ...outcome.errors import SourceError
 from ...server.descriptors import POLLIN, new_poll
 from ..blocking import read_now, wait_until
-from .arrow_files import Block, Lent
+from .arrow_files import Block, BorrowedObjects
 from .remote import RemoteFile, RemotePath, open_remote
 
-__all__ = ["Input", "Search", "Watch", "from_start", "name_of", "start_of"]
+__all__ = ["Input", "LineSearch", "StopEvent", "from_start", "name_of", "start_of"]
 
 # How often a wait for a pipe checks whether its data is still wanted, in milliseconds.
 POLL_MS = 100
 # Bytes to read if no size is given: a block of CSV.
-TAKEN_BYTES = 2 << 20
+READ_BYTES = 2 << 20
 # Maximum number of blocks that Arrow may read ahead of parsing; by default, Arrow reads up to 32.
 AHEAD_BLOCKS = 3
 # Maximum time to search for the lines of errors: enough for 7 GB of CSV, or 4 GB of JSON Lines.
@@ -34,25 +34,24 @@ SEARCH_S = 10.0
 MAGIC_BYTES = 16
 
 
-class Watch(threading.Event):
+class StopEvent(threading.Event):
     """An event that is set when no more data is wanted, shared by the inputs of one pass.
 
     A pass reads all files once.
 
     Attributes:
         first: the input that reads the file itself; other inputs decompress or convert its bytes.
-        marks: for each block that Arrow read ahead, how many bytes of the file were read up to the
-            end of the block.
+        block_ends: for each block that Arrow read ahead, the number of bytes of the file read up to
+            its end.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.begin()
+        self.reset()
 
-    def begin(self) -> None:
-        """Reset the state for the next file."""
+    def reset(self) -> None:
         self.first: Input | None = None
-        self.marks: list[int] = []
+        self.block_ends: list[int] = []
 
     def position(self, batch: int) -> int | None:
         """Return how many bytes of the file were read up to the end of a batch, which is a block.
@@ -62,17 +61,14 @@ class Watch(threading.Event):
         """
         if self.first is None:
             return None
-        return self.marks[min(batch, len(self.marks) - 1)] if self.marks else self.first.given
+        ends = self.block_ends
+        return ends[min(batch, len(ends) - 1)] if ends else self.first.consumed
 
 
-class Search(Watch):
-    """A Watch for a second pass, which finds the lines of rows; set after ``SEARCH_S`` seconds.
+class LineSearch(StopEvent):
+    """A StopEvent for a second pass, which finds lines of rows; set after ``SEARCH_S`` seconds."""
 
-    Args:
-        within: an event that also ends the search.
-    """
-
-    def __init__(self, within: Watch | None = None) -> None:
+    def __init__(self, within: StopEvent | None = None) -> None:
         super().__init__()
         self._within = within
         self._end = time.monotonic() + SEARCH_S
@@ -95,18 +91,18 @@ class Input:
         taken: number of bytes read so far.
     """
 
-    def __init__(self, source: Any, stopped: Watch) -> None:
+    def __init__(self, source: Any, stopped: StopEvent) -> None:
         self.stopped = stopped
         stopped.first = stopped.first or self
         self.taken = 0
         self._head = b""
-        self._over = False
+        self._ended_early = False
         # Never read after the end: a terminal would wait for a second Ctrl-D.
         self._ended = False
-        self._lent = Lent()
-        self._ours = isinstance(source, str)
+        self._borrowed = BorrowedObjects()
+        self._owns_file = isinstance(source, str)
         self._file: Any = source
-        if self._ours:
+        if self._owns_file:
             self._file = _opened_file(source)
         self.name = name_of(source)
         if getattr(source, "closed", False):
@@ -117,7 +113,7 @@ class Input:
             self.size = self._file.total
         self._poll: Any = None
         # A BufferedReader may have buffered bytes, which poll() does not see, until its first read.
-        self._held = isinstance(self._file, io.BufferedReader)
+        self._may_have_buffer = isinstance(self._file, io.BufferedReader)
         if not self.seekable and isinstance(self._file, (io.FileIO, io.BufferedReader)):
             self._poll = new_poll()
             self._poll.register(self._file, POLLIN)
@@ -125,13 +121,12 @@ class Input:
     def peek(self) -> bytes:
         """Return the next bytes without consuming them: MAGIC_BYTES or more, fewer at the end."""
         head = self._head
-        while len(head) < MAGIC_BYTES and (piece := self.take(TAKEN_BYTES)):
+        while len(head) < MAGIC_BYTES and (piece := self.take(READ_BYTES)):
             head += piece
         self._head = head
         return head
 
     def put_back(self, head: bytes) -> None:
-        """Make the next reads return these bytes."""
         self._head = head + self._head
 
     def read(self, size: int = -1) -> bytes:
@@ -147,7 +142,7 @@ class Input:
         pieces = [self._head[:left]] if self._head else []
         left -= len(pieces[0]) if pieces else 0
         self._head = self._head[size:] if size >= 0 else b""
-        while left > 0 and (piece := self.take(min(left, TAKEN_BYTES))):
+        while left > 0 and (piece := self.take(min(left, READ_BYTES))):
             pieces.append(piece)
             left -= len(piece)
         return b"".join(pieces)
@@ -160,52 +155,43 @@ class Input:
 
     def stop(self) -> None:
         """Make all further reads return no bytes."""
-        self._over = True
+        self._ended_early = True
 
-    def handed(self, *, ahead: bool = False) -> Handed:
-        """Return a file object for Arrow.
-
-        Args:
-            ahead: whether Arrow reads the file in its own threads, ahead of parsing.
-        """
-        handed = Handed(self, self._lent if ahead else None)
+    def arrow_file(self, *, ahead: bool = False) -> ArrowFile:
+        """Return a file object for Arrow; if ``ahead``, Arrow reads in its own threads."""
+        file = ArrowFile(self, self._borrowed if ahead else None)
         if ahead:
-            self._lent.add(handed)
-        return handed
+            self._borrowed.add(file)
+        return file
 
     def close(self) -> None:
         """Stop reading, wait until Arrow's threads have released their objects, and close the file.
 
         A file object that the caller passed stays open.
         """
-        self._over = True
+        self._ended_early = True
         try:
-            self._lent.wait()
+            self._borrowed.wait()
         finally:
-            if self._ours:
+            if self._owns_file:
                 self._file.close()
 
     @property
-    def given(self) -> int:
+    def consumed(self) -> int:
         """The number of bytes read, without bytes that were only peeked at or put back."""
         return max(0, self.taken - len(self._head))
 
     @property
     def unwanted(self) -> bool:
-        """Whether reading should stop."""
-        return self._over or self.stopped.is_set()
+        return self._ended_early or self.stopped.is_set()
 
     def take(self, size: int) -> bytes:
-        """Wait for data, and read 1 to ``size`` bytes; no bytes at the end, or if stopped.
-
-        Raises:
-            SourceError: the file was truncated while it was read.
-        """
+        """Wait for data, and read 1 to ``size`` bytes; no bytes at the end, or if stopped."""
         piece: bytes | None = b"" if self._ended else None
         while piece is None:
             # Don't wait in the read() of a BufferedReader: it holds a lock, and an interpreter
             # that ends while the lock is held is aborted.
-            while self._poll and not self._held and not self.unwanted:
+            while self._poll and not self._may_have_buffer and not self.unwanted:
                 if self._poll.poll(POLL_MS):
                     break
             if self.unwanted:
@@ -221,43 +207,43 @@ class Input:
 
     def _read(self, size: int) -> bytes | None:
         """Read at most ``size`` bytes; None if no data is available yet."""
-        if self._poll is not None and not self._held:
+        if self._poll is not None and not self._may_have_buffer:
             try:
                 return os.read(self._file.fileno(), size)
             except BlockingIOError:  # another process read the data
                 return None
-        self._held = False
+        self._may_have_buffer = False
         piece = read_now(self._file, size)
         if piece is None and self._poll is None:
             wait_until(self._file, POLLIN)
         return piece
 
 
-class Handed:
+class ArrowFile:
     """A binary file with the methods that Arrow needs."""
 
     closed = False
 
-    def __init__(self, file: Input, lent: Lent | None) -> None:
+    def __init__(self, file: Input, borrowed: BorrowedObjects | None) -> None:
         self._file = file
-        self._lent = lent
+        self._borrowed = borrowed
         # A SimpleQueue, since put() may be called in any code, whenever an object is released.
-        self._room: SimpleQueue[object] = SimpleQueue()
+        self._free_blocks: SimpleQueue[object] = SimpleQueue()
         for _ in range(AHEAD_BLOCKS):
-            self._room.put(None)
+            self._free_blocks.put(None)
 
     def read(self, size: int = -1) -> bytes | Block:
-        if self._lent is None:
+        if self._borrowed is None:
             return self._file.read(size)
         while not self._file.unwanted:
             with suppress(Empty):
-                self._room.get(timeout=POLL_MS / 1000)
+                self._free_blocks.get(timeout=POLL_MS / 1000)
                 break
         block = Block(self._file.read(size))
-        watch = self._file.stopped
-        if watch.first is not None:
-            watch.marks.append(watch.first.given)
-        self._lent.add(block, self._room.put)
+        stopped = self._file.stopped
+        if stopped.first is not None:
+            stopped.block_ends.append(stopped.first.consumed)
+        self._borrowed.add(block, self._free_blocks.put)
         return block
 
     def close(self) -> None:
@@ -306,14 +292,10 @@ def start_of(source: Any) -> int | None:
 
 @contextmanager
 def from_start(source: Any, start: int | None) -> Iterator[int]:
-    """Move a file object back to ``start``; restore its current position at the end.
-
-    Args:
-        source: a path or a file object.
-        start: the result of ``start_of()``; if None, nothing is moved.
+    """Move a file object back to ``start`` (None for a path), and restore its position at the end.
 
     Yields:
-        The number of line ends before ``start``; 0 if ``start`` is None.
+        The number of line ends before ``start``.
     """
     if start is None:
         yield 0
@@ -322,7 +304,7 @@ def from_start(source: Any, start: int | None) -> Iterator[int]:
     source.seek(0)
     lines = 0
     try:
-        while block := source.read(min(start - source.tell(), TAKEN_BYTES)):
+        while block := source.read(min(start - source.tell(), READ_BYTES)):
             lines += block.count(b"\n")
         yield lines
     finally:

@@ -16,17 +16,23 @@ import pyarrow as pa
 
 from ...outcome.errors import SourceError
 from .input import Input
-from .json_columns import TypedRows, fitted, nested_item, typed, typed_field
+from .json_columns import (
+    TypedRows,
+    convert_numbers,
+    fit_to_placeholder,
+    infer_field,
+    nested_item_error,
+)
 from .json_rows import (
     DOCUMENT,
+    KINDS_ADVICE,
     MAX_DEPTH,
-    WITHIN,
-    Parsed,
+    ParsedRows,
     Rows,
     next_block,
-    options_of,
-    parsed,
-    read_marked,
+    parse_marked,
+    parse_options,
+    parse_type,
     split_rows,
     strings_of,
 )
@@ -35,7 +41,7 @@ from .json_text import ArrayLines, mark_numbers
 from .reading import (
     BLOCK_BYTES,
     Batches,
-    Converted,
+    ConvertedFile,
     Need,
     Reading,
     line_blocks,
@@ -45,16 +51,7 @@ __all__ = ["ValueRows", "open_json"]
 
 
 def open_json(data: Input, reading: Reading, schema: pa.Schema | None) -> Batches:
-    """Open JSON lines, or one JSON array.
-
-    Args:
-        data: the file.
-        reading: how to read the file.
-        schema: the columns of earlier files; None for the first file.
-
-    Raises:
-        SourceError: the first block can't be read.
-    """
+    """Open JSON lines, or one JSON array; ``schema`` has the columns of earlier files."""
     head = data.read(BLOCK_BYTES).removeprefix(codecs.BOM_UTF8)
     data.put_back(head)
     reading.has_lines = head.lstrip()[:1] != b"["
@@ -65,12 +62,12 @@ def open_json(data: Input, reading: Reading, schema: pa.Schema | None) -> Batche
             array.finish()
             return b""
 
-        data = Input(Converted(data, array.feed, finish), data.stopped)
+        data = Input(ConvertedFile(data, array.feed, finish), data.stopped)
     blocks = line_blocks(data, b"\n", reading.options.max_row_bytes)
     first = next_block(blocks, 0) or b""
     rows: Rows
-    if reading.varies and reading.wanted is not None:
-        rows = ValueRows(reading, whole=len(head) < BLOCK_BYTES)
+    if reading.varies and reading.request is not None:
+        rows = ValueRows(reading, single_block=len(head) < BLOCK_BYTES)
     else:
         rows = TypedRows(schema, first, reading)
     batches = rows.batches(chain([first], blocks))
@@ -106,25 +103,25 @@ class ValueRows(Rows):
 
     Args:
         reading: how to read the lines.
-        whole: whether the first block is the whole file.
+        single_block: whether the first block is the whole file.
     """
 
-    def __init__(self, reading: Reading, *, whole: bool) -> None:
+    def __init__(self, reading: Reading, *, single_block: bool) -> None:
         super().__init__(reading)
-        assert reading.wanted is not None
-        self._wanted = wanted = reading.wanted
+        assert reading.request is not None
+        self._request = request = reading.request
         self._known = reading.known
         self._unseen = reading.unseen
         self._folders = reading.folders
-        self._typed = wanted.vectors | reading.folders
-        self._named = wanted.named - reading.folders
+        self._typed = request.vectors | reading.folders
+        self._named = request.named - reading.folders
         # A field may have its first value in any row of this file or of a later file.
-        self._later = not (whole and reading.single)
+        self._later = not (single_block and reading.single)
         self._every = False
-        self._has_fields = wanted.pairs
-        self._columns = sorted(wanted.named | wanted.keys | reading.folders)
+        self._has_fields = request.pairs
+        self._columns = sorted(request.named | request.keys | reading.folders)
 
-    def _parsed(self, block: bytes) -> Parsed | None:
+    def _parsed(self, block: bytes) -> ParsedRows | None:
         split = self._split(block)
         self._line_ends = split.line_ends
         if not split.rows:
@@ -143,40 +140,36 @@ class ValueRows(Rows):
         for name in sorted(self._named.difference(names)) if self._later else ():
             arrays[name] = pa.nulls(split.rows, pa.string())
             names.append(name)
-        ready = {name: self._finished(name, array, split) for name, array in arrays.items()}
+        ready = {name: self._fit(name, array, split) for name, array in arrays.items()}
         self._known.update(
             (name, kind) for name, kind in nested.items() if not pa.types.is_map(kind)
         )
         # Arrow's batches without columns have no rows. Folders' columns are added later.
-        some = names or self._wanted.document or self._has_fields or self._folders
-        return Parsed(split.rows if some else 0, self._batches(split, names, ready))
+        some = names or self._request.document or self._has_fields or self._folders
+        return ParsedRows(split.rows if some else 0, self._batches(split, names, ready))
 
     def _split(self, block: bytes) -> Split:
-        """Split rows into values.
-
-        Raises:
-            SourceError: a row can't be read.
-        """
-        every = self._every or len(self._known) < self._wanted.positions
+        """Split rows into values."""
+        every = self._every or len(self._known) < self._request.positions
         return split_rows(
             block,
             list(self._known) if every else self._needed(),
-            nested=self._wanted.structured,
-            known_only=not (every or self._wanted.pairs or self._wanted.positions),
+            nested=self._request.structured,
+            known_only=not (every or self._request.pairs or self._request.positions),
             all_names=every,
             fields=self._has_fields,
-            documents=self._wanted.document,
+            documents=self._request.document,
             explain=not self._bad.skip,
         )
 
     def _needed(self) -> list[str]:
         """Return the columns named in the template, after the columns needed by position."""
-        first = islice(self._known, self._wanted.positions)
+        first = islice(self._known, self._request.positions)
         return list(dict.fromkeys([*first, *self._columns]))
 
     def _names(self, split: Split) -> list[str]:
         """Return the columns of the rows so far, and remember them for the next block."""
-        first = len(self._known) < self._wanted.positions
+        first = len(self._known) < self._request.positions
         for name in split.names if self._every or first else split.names_in_rows():
             self._known.setdefault(name, pa.string())
         if self._every:
@@ -188,17 +181,13 @@ class ValueRows(Rows):
         return names
 
     def _nested(self, split: Split, names: list[str]) -> dict[str, pa.Array]:
-        """Return the columns that a template looks into; their types may change between blocks.
-
-        Raises:
-            SourceError: Arrow can't parse the values, or a column has several types in this block.
-        """
-        found = [name for name in names if name in self._wanted.structured]
+        """Return the columns that a template looks into; their types may change between blocks."""
+        found = [name for name in names if name in self._request.structured]
         if not found:
             return {}
         maps = {}
-        for name, need in self._wanted.listed.items():
-            array = _only_objects(split, need) if name in found else None
+        for name, need in self._request.listed.items():
+            array = _all_maps(split, need) if name in found else None
             if array is not None:
                 maps[name] = array
         found = [name for name in found if name not in maps]
@@ -206,74 +195,62 @@ class ValueRows(Rows):
             return maps
         marked, *_ = mark_numbers(split.nested_lines(), MAX_DEPTH, literals=True)
         try:
-            table = self._table(marked, {name: self._known.get(name) for name in found})
+            table = self._parse_nested(marked, {name: self._known.get(name) for name in found})
         except SourceError:
-            table = self._table(marked, dict.fromkeys(found))
+            table = self._parse_nested(marked, dict.fromkeys(found))
         return maps | {name: table[name].chunk(0) for name in found}
 
-    def _table(self, marked: memoryview, kinds: dict[str, pa.DataType | None]) -> pa.Table:
+    def _parse_nested(self, marked: memoryview, kinds: dict[str, pa.DataType | None]) -> pa.Table:
         """Parse lines of nested values, with the types known so far."""
         while True:
             known = pa.schema([(name, kind) for name, kind in kinds.items() if kind is not None])
-            table = read_marked(marked, options_of(known, "infer"), WITHIN)
+            table = parse_marked(marked, parse_options(known, "infer"), KINDS_ADVICE)
             # Arrow parses some strings as times, and loses nulls at the beginning of a list if it
             # infers the list's type. So no inferred type is used.
-            found = {each.name: parsed(each.type) for each in table.schema}
+            found = {each.name: parse_type(each.type) for each in table.schema}
             found.update((name, pa.string()) for name in kinds if name not in found)
             if found == kinds:
                 return table
             kinds = found
 
-    def _finished(self, name: str, array: pa.Array, split: Split) -> tuple[pa.Field, pa.Array]:
-        """Return the field and the array of a column, with a type that fits its placeholders.
-
-        Args:
-            name: a column that a template looks into, or that folders name.
-            array: the values, as parsed.
-            split: the rows.
-        """
+    def _fit(self, name: str, array: pa.Array, split: Split) -> tuple[pa.Field, pa.Array]:
+        """Return the field and the array of a column, with a type that fits its placeholders."""
         if name in self._typed:
-            field = typed_field(name, array, False)
-            array = typed(array, field, name, WITHIN)
-        for need in self._wanted.needs:
+            field = infer_field(name, array, False)
+            array = convert_numbers(array, field, name, KINDS_ADVICE)
+        for need in self._request.needs:
             if need.path[0] == name:
-                shared = any(need.is_above(other) for other in self._wanted.needs)
+                shared = any(need.is_above(other) for other in self._request.needs)
                 objects = None if shared else partial(_objects, split, need)
-                array = fitted(array, need, objects)
-        return (
-            (field.with_type(array.type), array) if name in self._typed else _labelled(name, array)
-        )
+                array = fit_to_placeholder(array, need, objects)
+        if name in self._typed:
+            return field.with_type(array.type), array
+        return _label_values(name, array)
 
     def _batches(
         self, split: Split, names: list[str], ready: dict[str, tuple[pa.Field, pa.Array]]
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a block as batches.
-
-        Args:
-            split: the rows.
-            names: the names of the columns.
-            ready: the fields and values of finished columns, by name.
-        """
+        """Yield the rows of a block as batches; ``ready`` has the finished columns, by name."""
         number = {name: at for at, name in enumerate(split.names, 1)}
         columns = [number[name] for name in names if name not in ready]
-        most = max(1, MAX_CELLS // max(1, len(names)))
-        for first in range(0, split.rows, most):
-            last = min(first + most, split.rows)
-            strings = strings_of(split, first, last, columns + [0] * self._wanted.document)
+        max_rows = max(1, MAX_CELLS // max(1, len(names)))
+        for first in range(0, split.rows, max_rows):
+            last = min(first + max_rows, split.rows)
+            strings = strings_of(split, first, last, columns + [0] * self._request.document)
             fields, arrays = [], []
             for name in names:
-                field, array = ready.get(name) or (_value(name), None)
+                field, array = ready.get(name) or (_value_field(name), None)
                 fields.append(field)
                 arrays.append(next(strings) if array is None else array.slice(first, last - first))
             if self._has_fields:
                 # The columns after FIELDS are not among the fields of the row.
-                own = [at for at, name in enumerate(names) if name in self._folders]
+                in_folders = [at for at, name in enumerate(names) if name in self._folders]
                 fields.append(FIELDS)
-                arrays.append(_fields(split, first, last, [number[names[at]] for at in own]))
-                for at in reversed(own):
+                arrays.append(_fields(split, first, last, [number[names[at]] for at in in_folders]))
+                for at in reversed(in_folders):
                     fields.append(fields.pop(at))
                     arrays.append(arrays.pop(at))
-            if self._wanted.document:
+            if self._request.document:
                 fields.append(DOCUMENT)
                 arrays.append(next(strings))
             if not fields and self._folders:
@@ -305,17 +282,14 @@ def _fields(split: Split, first: int, last: int, left_out: list[int]) -> pa.Arra
     return pa.Array.from_buffers(FIELDS.type, last - first, rows, 0, children=[pairs])
 
 
-def _only_objects(split: Split, need: Need) -> pa.Array | None:
+def _all_maps(split: Split, need: Need) -> pa.Array | None:
     """Return the values of ``{*name}`` as maps, if all are objects or nulls.
 
     None if the first rows have other values, or if no row has an object.
-
-    Raises:
-        SourceError: an object contains an object or a list, or only later rows have other values.
     """
     lines = split.nested_lines()
     for some in (lines[: lines.find(b"\n", LOOK_BYTES) + 1], lines):
-        validity, texts = _column(some, need.path[0])
+        validity, texts = _field_values(some, need.path[0])
         others = [each for each in texts if each is not None and each[:2] != b"\xff{"]
         if others and (some is not lines or len(others) == len(texts) - texts.count(None)):
             return None
@@ -326,16 +300,16 @@ def _only_objects(split: Split, need: Need) -> pa.Array | None:
 
 def _objects(split: Split, need: Need) -> pa.Array:
     """Return a column of maps: each row's object at the placeholder's path, or null."""
-    validity, texts = _column(split.nested_lines(), need.path[0])
+    validity, texts = _field_values(split.nested_lines(), need.path[0])
     for name in need.path[1:]:
-        validity, texts = _column(_joined(texts), name)
+        validity, texts = _field_values(_joined(texts), name)
     return _maps(validity, texts, need)
 
 
 def _maps(validity: pa.Buffer | None, objects: list[bytes | None], need: Need) -> pa.Array:
     split = split_rows(_joined(objects), [], known_only=False, fields=True, documents=False)
     if split.has_objects or split.has_lists:
-        raise nested_item(need, "an object" if split.has_objects else "a list")
+        raise nested_item_error(need, "an object" if split.has_objects else "a list")
     pairs = _fields(split, 0, split.rows, [])
     buffers = [validity, pairs.buffers()[1]]
     return pa.Array.from_buffers(FIELDS.type, len(pairs), buffers, children=[pairs.values])
@@ -345,7 +319,7 @@ def _joined(objects: list[bytes | None]) -> bytes:
     return b"\n".join(b"{}" if each is None else each[1:] for each in objects)
 
 
-def _column(lines: bytes, name: str) -> tuple[pa.Buffer | None, list[bytes | None]]:
+def _field_values(lines: bytes, name: str) -> tuple[pa.Buffer | None, list[bytes | None]]:
     """Return the validity bitmap and the values of a field; a missing or null value is None.
 
     A value that is not a JSON string begins with MARK.
@@ -357,26 +331,26 @@ def _column(lines: bytes, name: str) -> tuple[pa.Buffer | None, list[bytes | Non
 
 
 @lru_cache(1024)
-def _value(name: str) -> pa.Field:
+def _value_field(name: str) -> pa.Field:
     """Return the Arrow field of a column of strings that are JSON values."""
     return pa.field(name, pa.string(), metadata=VALUE)
 
 
-def _labelled(name: str, array: pa.Array) -> tuple[pa.Field, pa.Array]:
+def _label_values(name: str, array: pa.Array) -> tuple[pa.Field, pa.Array]:
     """Return the Arrow field and the array of a column; its strings are labelled as JSON values."""
     kind = array.type
     if pa.types.is_string(kind):
-        return _value(name), array
+        return _value_field(name), array
     if pa.types.is_map(kind):
         return pa.field(name, kind), array
     if pa.types.is_struct(kind):
-        parts = [_labelled(each.name, array.field(at)) for at, each in enumerate(kind)]
+        parts = [_label_values(each.name, array.field(at)) for at, each in enumerate(kind)]
         kind = pa.struct([field for field, _ in parts])
         children = [child for _, child in parts]
         return pa.field(name, kind), pa.Array.from_buffers(
             kind, len(array), array.buffers()[:1], children=children
         )
-    field, values = _labelled("item", array.values)
+    field, values = _label_values("item", array.values)
     kind = pa.list_(field)
     return pa.field(name, kind), pa.Array.from_buffers(
         kind, len(array), array.buffers()[:2], children=[values]

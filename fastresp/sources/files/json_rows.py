@@ -20,19 +20,19 @@ from .reading import BLOCK_BYTES, Reading
 __all__ = [
     "DOCUMENT",
     "MAX_DEPTH",
-    "ONE_OBJECT",
-    "SHOWN",
-    "WITHIN",
-    "Fault",
-    "Parsed",
+    "OBJECT_ADVICE",
+    "TYPES_ADVICE",
+    "KINDS_ADVICE",
+    "BadLine",
+    "ParsedRows",
     "Rows",
     "next_block",
-    "options_of",
-    "parsed",
-    "read_marked",
+    "parse_options",
+    "parse_type",
+    "parse_marked",
     "split_rows",
     "strings_of",
-    "tried",
+    "parse_in_halves",
 ]
 
 # Maximum nesting, as in DuckDB and RedisJSON. Arrow's parser overflows its stack at a depth of less
@@ -40,23 +40,23 @@ __all__ = [
 MAX_DEPTH = 128
 # The column with the whole rows, used only by {*!json}.
 DOCUMENT = pa.field("document", pa.binary(), metadata={"ARROW:extension:name": "fastresp.document"})
-SHOWN = Message(
+TYPES_ADVICE = Message(
     f"columns and types are taken from the first {BLOCK_BYTES >> 20} MiB, but a load without ",
     Hint("sort_by"), " and ", Hint("sql"), " lets each row have its own keys, and each value its "
     "own type and text: load the file that way, or write all values of a column with one type",
 )  # fmt: skip
-WITHIN = (
+KINDS_ADVICE = (
     "in a value that the template looks into, all items of a list must have one kind: write "
     "{name!json} for the whole value as JSON, or correct the row"
 )
-ONE_OBJECT = "fix it: each line must be one JSON object"
-UNIQUE = "fix it: the keys of an object must be unique"
+OBJECT_ADVICE = "fix it: each line must be one JSON object"
+KEYS_ADVICE = "fix it: the keys of an object must be unique"
 PARSE_ERROR = re.compile(r"(?:JSON parse error: )?(.*?)(?: in row \d+)?", re.DOTALL)
 
 Result = TypeVar("Result")
 
 
-class Parsed(NamedTuple):
+class ParsedRows(NamedTuple):
     """Rows that can be read: their number, and their batches, which are made lazily."""
 
     rows: int
@@ -65,9 +65,6 @@ class Parsed(NamedTuple):
 
 class Rows(ABC):
     """Turns blocks of lines into batches of columns.
-
-    Args:
-        reading: how to read the lines.
 
     Attributes:
         schema: the columns of all batches; None if each batch has its own columns.
@@ -81,15 +78,10 @@ class Rows(ABC):
         self._line_ends = 0  # in the last block
 
     @abstractmethod
-    def _parsed(self, block: bytes) -> Parsed | None:
-        """Parse whole lines; return None if all lines are empty.
-
-        Raises:
-            SourceError: a line can't be read.
-        """
+    def _parsed(self, block: bytes) -> ParsedRows | None:
+        """Parse whole lines; return None if all lines are empty."""
 
     def batches(self, blocks: Iterator[bytes]) -> Iterator[pa.RecordBatch]:
-        """Yield the batches of the blocks."""
         rows = lines = 0
         while (block := next_block(blocks, rows)) is not None:
             results = self._results(block, rows, lines)
@@ -99,7 +91,7 @@ class Rows(ABC):
                     yield from found.batches
             lines += self._line_ends if len(results) == 1 else block.count(b"\n")
 
-    def _results(self, block: bytes, rows: int, lines: int) -> list[Parsed | None]:
+    def _results(self, block: bytes, rows: int, lines: int) -> list[ParsedRows | None]:
         """Parse a block, in parts if a line can't be read.
 
         Args:
@@ -107,16 +99,12 @@ class Rows(ABC):
 
         Returns:
             The results of the parts, without lines that are skipped.
-
-        Raises:
-            SourceError: a line can't be read, and bad lines are not skipped; no row of the block is
-                loaded.
         """
-        results: list[Parsed | None] = []
+        results: list[ParsedRows | None] = []
         parts: list[bytes] = []
         skipped = False
-        for found in tried(block, lambda part: (part, self._parsed(part))):
-            if isinstance(found, Fault):
+        for found in parse_in_halves(block, lambda part: (part, self._parsed(part))):
+            if isinstance(found, BadLine):
                 if not self._bad.skip:
                     raise found.error(rows, lines if self._has_lines else None)
                 self._bad.add(found.text, rows)
@@ -132,71 +120,53 @@ class Rows(ABC):
             return results
         # Combined into one block: a batch for each row between two bad rows would take 10 times as
         # long.
-        again = tried(b"".join(parts), self._parsed)
-        return [found for found in again if not isinstance(found, Fault)]
+        again = parse_in_halves(b"".join(parts), self._parsed)
+        return [found for found in again if not isinstance(found, BadLine)]
 
 
 def next_block(blocks: Iterator[bytes], rows: int) -> bytes | None:
-    """Return the next block; None at the end.
-
-    Args:
-        blocks: the blocks.
-        rows: number of rows before the block, for the error.
-
-    Raises:
-        SourceError: the block can't be read.
-    """
+    """Return the next block, which follows ``rows`` rows; None at the end."""
     try:
         return next(blocks, None)
     except SourceError as error:
         raise SourceError(Message(f"from row {rows:,} on: ", message_of(error))) from error
 
 
-def read_marked(
-    marked: Any, options: json.ParseOptions | None = None, advice: str = SHOWN
+def parse_marked(
+    marked: Any, options: json.ParseOptions | None = None, advice: str = TYPES_ADVICE
 ) -> pa.Table:
-    """Parse lines with Arrow.
+    """Parse lines from ``mark_numbers()`` with Arrow.
 
     Args:
-        marked: the lines, from ``mark_numbers()``.
-        options: which columns to read.
         advice: what to do if the values of a column have several types, for the error.
-
-    Raises:
-        SourceError: Arrow can't parse the lines.
     """
     whole = json.ReadOptions(block_size=len(marked) + 1, use_threads=False)
     try:
         return json.read_json(pa.BufferReader(pa.py_buffer(marked)), whole, options)
     except pa.ArrowException as error:
         found = PARSE_ERROR.fullmatch(str(error))
-        words = (found[1] if found else str(error)).rstrip(".")
-        if "was specified twice" in words:
-            advice = UNIQUE
-        elif not words.startswith(("Column(/", "unexpected field")):
-            advice = ONE_OBJECT
-        raise SourceError(Message(f"{words}; ", advice)) from error
+        message = (found[1] if found else str(error)).rstrip(".")
+        if "was specified twice" in message:
+            advice = KEYS_ADVICE
+        elif not message.startswith(("Column(/", "unexpected field")):
+            advice = OBJECT_ADVICE
+        raise SourceError(Message(f"{message}; ", advice)) from error
 
 
-def options_of(schema: pa.Schema, other: str) -> json.ParseOptions:
-    """Return Arrow's options to read the columns of a schema.
-
-    Args:
-        schema: the columns.
-        other: what to do with all other columns: ``"ignore"`` or ``"error"``.
-    """
+def parse_options(schema: pa.Schema, other: str) -> json.ParseOptions:
+    """Return Arrow's options to read columns; other columns are an ``"error"``, or ``"ignore"``."""
     return json.ParseOptions(explicit_schema=schema, unexpected_field_behavior=other)
 
 
-def parsed(kind: pa.DataType) -> pa.DataType:
+def parse_type(kind: pa.DataType) -> pa.DataType:
     """Return the type for parsing a column: text, unless the column has booleans or is nested.
 
     A column with only nulls is parsed as text: later values are probably strings.
     """
     if pa.types.is_struct(kind):
-        return pa.struct([pa.field(field.name, parsed(field.type)) for field in kind])
+        return pa.struct([pa.field(field.name, parse_type(field.type)) for field in kind])
     if pa.types.is_list(kind):
-        return pa.list_(parsed(kind.value_type))
+        return pa.list_(parse_type(kind.value_type))
     return kind if pa.types.is_boolean(kind) else pa.string()
 
 
@@ -214,14 +184,10 @@ def split_rows(
     documents: bool,
     explain: bool = True,
 ) -> Split:
-    """Split rows into values.
+    """Split rows into values; the arguments are those of ``Split``.
 
     Args:
-        explain: whether to find the reason for an error, by parsing all rows with Arrow. All other
-            arguments are as for ``Split``.
-
-    Raises:
-        SourceError: a row can't be read.
+        explain: whether to find the reason for an error, by parsing all rows with Arrow.
     """
     split = Split(
         block,
@@ -239,8 +205,8 @@ def split_rows(
         raise SourceError(f"the key {split.duplicate_key!r} is duplicated in an object; remove one")
     if explain and not split.fault:
         marked = mark_numbers(block, MAX_DEPTH)[0]
-        read_marked(marked, options_of(pa.schema([]), "ignore"))  # raises its own error
-    raise SourceError(split.fault or f"not valid JSON; {ONE_OBJECT}")
+        parse_marked(marked, parse_options(pa.schema([]), "ignore"))  # raises its own error
+    raise SourceError(split.fault or f"not valid JSON; {OBJECT_ADVICE}")
 
 
 def strings_of(split: Split, first: int, last: int, columns: list[int]) -> Iterator[pa.Array]:
@@ -259,14 +225,8 @@ def strings_of(split: Split, first: int, last: int, columns: list[int]) -> Itera
 
 
 @dataclass
-class Fault:
-    """A line that can't be read.
-
-    Attributes:
-        line: index of the line in its block.
-        text: the line.
-        reason: why it can't be read.
-    """
+class BadLine:
+    """A line that can't be read: its index in its block, its text, and the reason."""
 
     line: int
     text: bytes
@@ -286,17 +246,17 @@ class Fault:
         )
 
 
-def tried(block: bytes, attempt: Callable[[bytes], Result]) -> Iterator[Result | Fault]:
+def parse_in_halves(block: bytes, attempt: Callable[[bytes], Result]) -> Iterator[Result | BadLine]:
     """Yield the result of ``attempt`` for a block.
 
     If the attempt fails, the block is halved repeatedly: yield a result for each part without bad
-    lines, and a Fault for each bad line.
+    lines, and a BadLine for each bad line.
     """
     line, parts = 0, [block]
     while parts:
         part = parts.pop()
         try:
-            found: Result | Fault = attempt(part)
+            found: Result | BadLine = attempt(part)
         except (SourceError, UnicodeDecodeError) as error:
             middle = part.rfind(b"\n", 0, len(part) // 2) + 1 or part.find(b"\n") + 1
             if 0 < middle < len(part):
@@ -304,6 +264,6 @@ def tried(block: bytes, attempt: Callable[[bytes], Result]) -> Iterator[Result |
                 continue
             if isinstance(error, UnicodeDecodeError):  # in a key
                 error = SourceError(WRONG_ENCODING)
-            found = Fault(line, part, error.with_traceback(None))
+            found = BadLine(line, part, error.with_traceback(None))
         yield found
         line += part.count(b"\n") if parts else 0

@@ -605,9 +605,10 @@ def fields_of(Split split, Py_ssize_t first, Py_ssize_t last, list left_out):
     """
     cdef Py_ssize_t i, rows = last - first
     # The maximum: some values may be left out. All text is part of the block, except for MARK.
-    cdef Py_ssize_t most = start(split, last) - start(split, first)
-    cdef Py_ssize_t keys = aligned((rows + 1) * 4), bits = keys + aligned(most * 4)
-    cdef Py_ssize_t ends = bits + aligned((most + 7) // 8), text = ends + aligned((most + 1) * 4)
+    cdef Py_ssize_t max_fields = start(split, last) - start(split, first)
+    cdef Py_ssize_t keys = aligned((rows + 1) * 4), bits = keys + aligned(max_fields * 4)
+    cdef Py_ssize_t ends = bits + aligned((max_fields + 7) // 8)
+    cdef Py_ssize_t text = ends + aligned((max_fields + 1) * 4)
     cdef bytes memory = PyBytes_FromStringAndSize(NULL, text + PyBytes_GET_SIZE(split.block))
     cdef char *base = PyBytes_AS_STRING(memory)
     cdef int32_t *rows_end = <int32_t *>base

@@ -47,7 +47,7 @@ cdef struct Keys:
 
 
 cdef Fault unescape(Text *t) noexcept nogil
-cdef Fault flatten(Text *t, Py_ssize_t most, Keys *keys) noexcept nogil
+cdef Fault flatten(Text *t, Py_ssize_t max_depth, Keys *keys) noexcept nogil
 
 
 cdef inline bint ends_value(const char *p, const char *end) noexcept nogil:

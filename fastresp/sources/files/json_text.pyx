@@ -117,7 +117,7 @@ cdef Fault mark(
     const char *p,
     const char *end,
     char **written,
-    Py_ssize_t most,
+    Py_ssize_t max_depth,
     bint literals,
     Py_ssize_t *objects,
     Py_ssize_t *line_ends,
@@ -146,7 +146,7 @@ cdef Fault mark(
                 found = True
                 objects[0] += 1
             depth += 1
-            if depth > most:
+            if depth > max_depth:
                 return TOO_DEEP
         elif kind == NEWLINE:
             if depth:
@@ -331,11 +331,11 @@ cdef Fault unescape(Text *t) noexcept nogil:
     return FINE
 
 
-cdef Fault flatten(Text *t, Py_ssize_t most, Keys *keys) noexcept nogil:
+cdef Fault flatten(Text *t, Py_ssize_t max_depth, Keys *keys) noexcept nogil:
     """Write an object or a list as json.dumps(ensure_ascii=False) does, without spaces.
 
     Args:
-        most: maximum depth of nesting, less than 256.
+        max_depth: maximum depth of nesting, less than 256.
         keys: used to find duplicate keys; NULL to allow them.
     """
     cdef char[DEEPEST] closing
@@ -385,7 +385,7 @@ cdef Fault flatten(Text *t, Py_ssize_t most, Keys *keys) noexcept nogil:
         elif expected == NAME or expected == NAME_OR_END:
             return NOT_JSON
         elif kind == OPEN:
-            if depth == most:
+            if depth == max_depth:
                 return BROKEN
             closing[depth] = c'}' if character == c'{' else c']'
             first[depth] = 0 if keys is NULL else keys.n

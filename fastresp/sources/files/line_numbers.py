@@ -14,7 +14,7 @@ from ...outcome.errors import EncodeError, ProtocolError
 from ...resp.grammar import BULK_BYTES
 from ...resp.split import CommandSplitter
 from .csv_text import RowLines
-from .input import Input, Watch
+from .input import Input, StopEvent
 from .json_text import ArrayLines
 from .reading import BLOCK_BYTES, FileOptions, Reading, line_blocks
 
@@ -51,7 +51,7 @@ def lines_of_items(
     return found
 
 
-def lines_of_commands(path: str, rows: Sequence[int], stopped: Watch) -> list[int]:
+def lines_of_commands(path: str, rows: Sequence[int], stopped: StopEvent) -> list[int]:
     """Do the same as ``lines_of_items`` for the commands of a file with one command per line."""
     file = Input(path, stopped)
     try:
@@ -60,7 +60,7 @@ def lines_of_commands(path: str, rows: Sequence[int], stopped: Watch) -> list[in
         file.close()
 
 
-def lines_of_resp(path: str, rows: Sequence[int], stopped: Watch) -> list[int]:
+def lines_of_resp(path: str, rows: Sequence[int], stopped: StopEvent) -> list[int]:
     """Do the same as ``lines_of_items`` for the commands of a RESP file."""
     found: list[int] = []
     line = at = 0
@@ -74,7 +74,7 @@ def lines_of_resp(path: str, rows: Sequence[int], stopped: Watch) -> list[int]:
     return found
 
 
-def _starts(path: str, rows: Sequence[int], stopped: Watch) -> list[int]:
+def _starts(path: str, rows: Sequence[int], stopped: StopEvent) -> list[int]:
     """Return the offset in the file at which each of the wanted commands begins."""
     found: list[int] = []
     splitter = CommandSplitter(only_look=True)
@@ -93,13 +93,7 @@ def _starts(path: str, rows: Sequence[int], stopped: Watch) -> list[int]:
 
 
 def _start(path: str, offset: int, command: int) -> int:
-    """Return the number of bytes from ``offset`` to the start of a later command.
-
-    Args:
-        path: the path of the file.
-        offset: the start of a command.
-        command: the number of commands between ``offset`` and the later command.
-    """
+    """Return the number of bytes from ``offset``, where a command starts, to a later command."""
     splitter = CommandSplitter(limit=command + 1, only_look=True)
     with open(path, "rb") as file:
         file.seek(offset)
@@ -118,7 +112,7 @@ def lines_of_rows(
     options: FileOptions,
     rows: Sequence[int],
     bad: Sequence[int],
-    stopped: Watch,
+    stopped: StopEvent,
 ) -> list[int]:
     """Return for each row the number of the line in which the row begins, counted from 1.
 
@@ -137,13 +131,13 @@ def lines_of_rows(
     """
     if kind in ("parquet", "arrow"):
         return []
-    from .formats import guessed, open_text  # need pyarrow
+    from .formats import detect_format, open_text  # need pyarrow
 
     # Skipped rows are not written to a file again.
     bad_rows = "error" if options.bad_rows == "error" else "skip"
     reading = Reading(replace(options, bad_rows=bad_rows), stopped=stopped)
     with open_text(source, kind, reading) as data:
-        kind = kind or guessed(data.peek())
+        kind = kind or detect_format(data.peek())
         if kind == "jsonl":
             return _of_json(data, options, [row + bisect_right(bad, row) for row in rows])
         if kind == "lines":

@@ -7,7 +7,7 @@ from typing import Any
 
 from pyarrow import parquet
 
-from .arrow_files import KeptOpen
+from .arrow_files import UnclosedFile
 from .remote import RemotePath, open_remote
 
 __all__ = ["has_checksums", "open_parquet"]
@@ -24,15 +24,7 @@ INTEGER = b"\x15"
 
 
 def open_parquet(source: Any) -> parquet.ParquetFile:
-    """Open a Parquet file.
-
-    Args:
-        source: a path, a RemotePath, or a file object open for reading bytes, which is not closed.
-
-    Raises:
-        pa.ArrowException: the file is not a Parquet file, or is damaged.
-        OSError: the file can't be opened.
-    """
+    """Open a Parquet file: a path, a RemotePath, or a file object, which is not closed."""
     if isinstance(source, RemotePath):
         source = open_remote(source, ranges=True)
     return parquet.ParquetFile(
@@ -71,7 +63,7 @@ def has_checksums(path: str) -> bool:
     return head[place : place + 1] == INTEGER
 
 
-class WholeReads(KeptOpen):
+class WholeReads(UnclosedFile):
     """A file object whose ``read()`` returns fewer bytes only at the end, as Arrow expects.
 
     A raw file may return fewer bytes at any time.

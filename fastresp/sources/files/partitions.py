@@ -58,7 +58,7 @@ class Partitions:
     def __init__(self, source: Any, pattern: str | None) -> None:
         self._source = source
         self.values: dict[str, str | None] = {}
-        parts = list(map(_part, folders_of(source))) if isinstance(source, str) else []
+        parts = list(map(_parse_folder, folders_of(source))) if isinstance(source, str) else []
         first = len(parts)
         if pattern is not None:
             fixed = folders_of(WILDCARD.split(pattern, maxsplit=1)[0] + "*")
@@ -69,52 +69,45 @@ class Partitions:
             self._add(unquote(name), None if value == NULL else unquote(value))
 
     def _add(self, name: str, value: str | None) -> None:
-        """Add a column.
-
-        Raises:
-            SourceError: another folder names the column with a different value.
-        """
+        """Add a column."""
         if self.values.setdefault(name, value) != value:
             raise SourceError(
                 f"{self._source}: two of its folders name the column {name!r}, with the values "
                 f"{self.values[name]!r} and {value!r}; rename one folder"
             )
 
-    def schema(self, own: pa.Schema) -> pa.Schema:
+    def schema(self, columns: pa.Schema) -> pa.Schema:
         """Return the file's columns, then the folders' columns; whole rows of JSON stay last."""
         import pyarrow as pa
 
-        if not own.names:
-            return own  # JSON without rows
-        at = len(own) - _has_document(own)
-        for name in reversed(self._added(own)):
-            own = own.insert(at, pa.field(name, pa.string()))
-        return own
+        if not columns.names:
+            return columns  # JSON without rows
+        at = len(columns) - _has_document(columns)
+        for name in reversed(self._new_names(columns)):
+            columns = columns.insert(at, pa.field(name, pa.string()))
+        return columns
 
-    def batch(self, own: pa.RecordBatch) -> pa.RecordBatch:
-        """Return a batch of the file with the columns of the file's folders.
-
-        Raises:
-            SourceError: the batch has a column of the same name with a different value.
-        """
+    def batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return a batch of the file with the columns of the file's folders."""
         if not self.values:
-            return own
+            return batch
         import pyarrow as pa
 
-        added = self._added(own.schema)
+        added = self._new_names(batch.schema)
         for name in self.values.keys() - set(added):
-            self._check(own, name)
+            self._check(batch, name)
         constants = [
-            pa.repeat(pa.scalar(self.values[name], pa.string()), len(own)) for name in added
+            pa.repeat(pa.scalar(self.values[name], pa.string()), len(batch)) for name in added
         ]
-        columns = own.columns
-        documents = [self._extended(columns.pop(), added)] if _has_document(own.schema) else []
+        columns = batch.columns
+        documents = (
+            [self._extend_documents(columns.pop(), added)] if _has_document(batch.schema) else []
+        )
         return pa.RecordBatch.from_arrays(
-            [*columns, *constants, *documents], schema=self.schema(own.schema)
+            [*columns, *constants, *documents], schema=self.schema(batch.schema)
         )
 
-    def _extended(self, documents: pa.Array, added: list[str]) -> pa.Array:
-        """Return rows of JSON to which the columns of the folders were added."""
+    def _extend_documents(self, documents: pa.Array, added: list[str]) -> pa.Array:
         if not added:
             return documents
         import pyarrow.compute as pc
@@ -124,20 +117,16 @@ class Partitions:
         longer = pc.binary_replace_slice(documents, -1, sys.maxsize, b"," + text)
         return pc.if_else(pc.match_substring_regex(documents, EMPTY), b"{" + text, longer)
 
-    def _added(self, own: pa.Schema) -> list[str]:
-        return [name for name in self.values if name not in own.names]
+    def _new_names(self, columns: pa.Schema) -> list[str]:
+        return [name for name in self.values if name not in columns.names]
 
-    def _check(self, own: pa.RecordBatch, name: str) -> None:
-        """Check that the file's own column has the value that the folder names.
-
-        Raises:
-            SourceError: the column has another value.
-        """
+    def _check(self, batch: pa.RecordBatch, name: str) -> None:
+        """Check that the file's own column has the value that the folder names."""
         import pyarrow as pa
         import pyarrow.compute as pc  # takes 30 ms
 
         value = self.values[name]
-        column = own.column(name)
+        column = batch.column(name)
         if pa.types.is_dictionary(column.type):
             column = column.dictionary_decode()
         if value is None:
@@ -158,11 +147,10 @@ class Partitions:
 
 
 def _has_document(columns: pa.Schema) -> bool:
-    """Return whether the last column has whole rows of JSON."""
     return bool(columns) and (columns.field(-1).metadata or {}).get(NAME) == b"fastresp.document"
 
 
-def _part(folder: str) -> tuple[str, str] | None:
+def _parse_folder(folder: str) -> tuple[str, str] | None:
     """Return the column and the value named by a folder; None if the folder names no column."""
     name, equals, value = folder.partition("=")
     return (name, value) if name and equals else None

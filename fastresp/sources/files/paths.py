@@ -79,8 +79,8 @@ def files_of(source: Source) -> list[Any]:
         return [_existing(path)]
     if hasattr(source, "read"):
         if isinstance(source, io.TextIOBase):
-            words = "the file object is open for text; open it with 'rb', or pass its .buffer"
-            raise TypeError(words)
+            message = "the file object is open for text; open it with 'rb', or pass its .buffer"
+            raise TypeError(message)
         return [source]
     paths = [_existing(os.fsdecode(path)) for path in source]
     if not paths:
@@ -107,16 +107,16 @@ def _existing(path: str) -> str:
     if is_remote(path):
         found = remote_files(path)
         if len(found) != 1:
-            words = "is a pattern; pass it alone, not in a list"
-            raise ValueError(f"{masked_url(path)} {words}")
+            message = "is a pattern; pass it alone, not in a list"
+            raise ValueError(f"{masked_url(path)} {message}")
         return found[0]
     if os.path.isdir(path):
         raise IsADirectoryError(f"{path} is a directory; name its files, such as {path}/*.parquet")
     try:
         os.stat(path)
     except OSError as error:
-        words = f"{error.strerror}{_similar(path)}"
-        raise OSError(error.errno, words, _shown(path)) from None
+        message = f"{error.strerror}{_similar(path)}"
+        raise OSError(error.errno, message, _shown(path)) from None
     return path
 
 
@@ -151,9 +151,9 @@ def format_of(file: Any) -> str | None:
     if suffix in UNREAD_SUFFIXES or (packed and whole):
         raise ValueError(f"{file} can't be read compressed; decompress it first")
     if kind is None:
-        words = f"can't tell the format of {file} from its name; set "
+        message = f"can't tell the format of {file} from its name; set "
         formats = f" to one of {', '.join(map(repr, FORMATS))}"
-        raise ValueError(Message(words, Hint("format", ...), formats))
+        raise ValueError(Message(message, Hint("format", ...), formats))
     return kind
 
 
@@ -171,7 +171,6 @@ def names_no_format(source: Source) -> bool:
 
 
 def _is_named(file: Any) -> bool:
-    """Return whether a source is a file or a URL, whose name may have a file extension."""
     return isinstance(file, str) and (is_remote(file) or os.path.isfile(file))
 
 

@@ -18,7 +18,7 @@ from ...encode.columns.exporting import altered, check_names, names_of
 from ...outcome.errors import SourceError
 from ...outcome.messages import shown_query
 from ...outcome.passwords import cause_shown, masked, masked_url
-from .checks import Unchanged
+from .checks import InitialState
 from .formats import BATCH_ROWS, columns_of
 from .input import name_of
 from .paths import files_of, format_of, pattern_of
@@ -31,9 +31,9 @@ from .query_tables import (
     tables_of,
     with_aliases,
 )
-from .reading import AS_IT_IS, FileOptions, Reading, Wanted
+from .reading import DEFAULT_OPTIONS, ColumnRequest, FileOptions, Reading
 from .remote import is_remote
-from .schemas import checked
+from .schemas import validated
 from .several_files import SeveralFiles
 
 __all__ = ["FilesSource", "Query", "in_order"]
@@ -58,7 +58,6 @@ class Query:
     """One execution of a query.
 
     Args:
-        sql: the query.
         sources: paths, or one file object, that the query calls ``source``; empty if the query
             names its own files.
         kinds: the format of each source.
@@ -68,7 +67,7 @@ class Query:
     """
 
     # The first words of DuckDB's error messages.
-    _failed = "the query failed"
+    _error_prefix = "the query failed"
 
     def __init__(
         self,
@@ -87,22 +86,21 @@ class Query:
         self._sort_by = sort_by
         self._rows = 0
         self.unknown: Mapping[str, str] = {}  # why columns can't be sent, by name
-        self._read: dict[str, FilesSource] = {}  # by their names in the query
+        self._tables: dict[str, FilesSource] = {}  # by their names in the query
         self._schemas: list[pa.Schema] = []  # of the files that the query reads
-        self._unchanged: list[Unchanged] = []  # files that DuckDB reads itself
+        self._unchanged: list[InitialState] = []  # files that DuckDB reads itself
         # DuckDB creates this folder for data that does not fit in memory, and removes it.
         spill = os.path.join(tempfile.gettempdir(), f"fastresp-{uuid.uuid4().hex}")
         self._connection = duckdb.connect(":memory:", config={**SETTINGS, "temp_directory": spill})
 
     def open(self) -> pa.Schema:
-        """Start the query, and return the columns of its result."""
         try:
-            with self._errors_converted():
+            with self._convert_errors():
                 self._connection.execute("SET TimeZone = 'UTC'")
                 # DuckDB would draw a progress bar on the standard output of ``python -c`` and in
                 # notebooks.
                 self._connection.execute("SET enable_progress_bar = false")
-                self._name_sources()
+                self._define_tables()
                 self._reader = self._result().to_arrow_reader(BATCH_ROWS)
                 return self._schema()
         except BaseException:
@@ -110,16 +108,15 @@ class Query:
             raise
 
     def batches(self) -> Generator[pa.RecordBatch, None, None]:
-        """Yield the batches of the result."""
         try:
             while True:
-                with self._errors_converted():
+                with self._convert_errors():
                     batch = next(self._reader, None)
                 if batch is None:
                     for file in self._unchanged:
                         file.check()
                     return
-                batch = self._restored(checked(batch, self._rows))
+                batch = self._restore(validated(batch, self._rows))
                 left = None if self._limit is None else self._limit - self._rows
                 if left is not None and left <= batch.num_rows:
                     self._rows += left
@@ -131,16 +128,14 @@ class Query:
             self._close()
 
     def interrupt(self) -> None:
-        """Stop the query."""
-        for source in self._read.values():
+        for source in self._tables.values():
             source.interrupt()
         with suppress(duckdb.ConnectionException):  # it has ended
             self._connection.interrupt()
 
     @property
     def bad_rows(self) -> int:
-        """The number of skipped rows."""
-        return sum(source.bad_rows for source in self._read.values())
+        return sum(source.bad_rows for source in self._tables.values())
 
     def fraction(self, rows: int | None = None) -> float | None:
         """Return None: the size of a query's result is unknown."""
@@ -152,16 +147,15 @@ class Query:
             raise LookupError(f"row {row:,} has not been read")
         return "", row
 
-    def _name_sources(self) -> None:
-        """Define the tables that the query reads from files."""
+    def _define_tables(self) -> None:
         if self._sources:
-            self._name_source()
-        self._name_files()
+            self._define_source()
+        self._define_files()
 
-    def _name_source(self) -> None:
+    def _define_source(self) -> None:
         """Define ``source``: as Parquet files that DuckDB reads, or as columns that we read."""
         sources, kinds = self._sources, self._kinds
-        if set(kinds) == {"parquet"} and self._parquet_named("source", sources, self._options):
+        if set(kinds) == {"parquet"} and self._define_parquet("source", sources, self._options):
             return
         if not _are_combined(sources, kinds, self._options):
             self._register("source", FilesSource(sources, kinds, self._options))
@@ -172,7 +166,7 @@ class Query:
         union = " UNION ALL BY NAME ".join(f"FROM {as_name(part)}" for part in parts)
         self._connection.execute(f"CREATE VIEW source AS {union}")
 
-    def _parquet_named(self, name: str, files: list[str], options: FileOptions) -> bool:
+    def _define_parquet(self, name: str, files: list[str], options: FileOptions) -> bool:
         """Let DuckDB read Parquet files as a table; return False if it would change values."""
         if not all(map(_readable, files)):
             return False
@@ -181,11 +175,11 @@ class Query:
         if select is None:
             return False
         self._schemas.append(columns)
-        self._unchanged += map(Unchanged, files)
+        self._unchanged += map(InitialState, files)
         self._connection.execute(f"CREATE VIEW {as_name(name)} AS {select}")
         return True
 
-    def _name_files(self) -> None:
+    def _define_files(self) -> None:
         """Define the files named in the query itself, in the same way as ``source``."""
         named = []
         for name in tables_of(self._sql):
@@ -197,21 +191,16 @@ class Query:
             except (OSError, ValueError):
                 continue  # DuckDB knows the name, or reports it
             if set(kinds) <= READ_HERE:
-                options = replace(AS_IT_IS, pattern=pattern_of(name, files))
-                if set(kinds) != {"parquet"} or not self._parquet_named(name, files, options):
+                options = replace(DEFAULT_OPTIONS, pattern=pattern_of(name, files))
+                if set(kinds) != {"parquet"} or not self._define_parquet(name, files, options):
                     self._register(name, FilesSource(files, kinds, options))
                 named.append(name)
         self._sql = with_aliases(self._sql, named)
 
     def _register(self, name: str, source: FilesSource) -> None:
-        """Register a source under a name.
-
-        Raises:
-            SourceError: the source has no columns, DuckDB would change the names of the columns, or
-                a query can't distinguish the source from another source.
-        """
-        twin = next((each for each in self._read if each.lower() == name.lower()), None)
-        self._read[name] = source
+        """Register a source under a name."""
+        twin = next((each for each in self._tables if each.lower() == name.lower()), None)
+        self._tables[name] = source
         if twin is not None:
             names = f"{masked_url(twin)} and {masked_url(name)}"
             raise SourceError(f"a query can't tell {names} apart; rename one file")
@@ -225,7 +214,6 @@ class Query:
         self._connection.register(name, source)
 
     def _result(self) -> duckdb.DuckDBPyRelation:
-        """Return the result of the query, sorted by ``sort_by``."""
         self._check()
         result = self._connection.sql(self._sql)
         self.unknown = altered(result)
@@ -236,7 +224,6 @@ class Query:
         return self._connection.sql(in_order(RESULT, self._names, self._sort_by))
 
     def _schema(self) -> pa.Schema:
-        """Return the columns of the batches."""
         found = self._reader.schema
         if self._sort_by:
             named = zip(found, self._names, strict=True)
@@ -244,7 +231,7 @@ class Query:
         self._columns = in_zones(found, self._schemas)
         return self._columns
 
-    def _restored(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _restore(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Cast a batch of DuckDB's result to the types that ``_schema()`` returned."""
         arrays = [
             array if array.type == field.type else array.cast(field.type)
@@ -254,7 +241,7 @@ class Query:
 
     def _close(self) -> None:
         self._connection.close()
-        for source in self._read.values():
+        for source in self._tables.values():
             source.close()
 
     def _check(self) -> None:
@@ -266,19 +253,19 @@ class Query:
             )
 
     @contextmanager
-    def _errors_converted(self) -> Iterator[None]:
+    def _convert_errors(self) -> Iterator[None]:
         """Turn a DuckDB error into a SourceError; if a source failed, raise that source's error."""
         try:
             yield
         except (duckdb.Error, pa.ArrowException, OSError) as error:
-            for source in self._read.values():
+            for source in self._tables.values():
                 if source.failure is not None:
                     raise source.failure from None
             # The message after an empty line is the query itself, or the settings of a reader.
-            words = str(error).partition("\n\n")[0].replace("\n", "; ")
-            if "VARCHAR" in words and any(source.is_text for source in self._read.values()):
-                words += "; the columns of CSV are text: cast them, such as price::DOUBLE"
-            raise SourceError(f"{self._failed}: {masked(words)}") from cause_shown(error)
+            message = str(error).partition("\n\n")[0].replace("\n", "; ")
+            if "VARCHAR" in message and any(source.is_text for source in self._tables.values()):
+                message += "; the columns of CSV are text: cast them, such as price::DOUBLE"
+            raise SourceError(f"{self._error_prefix}: {masked(message)}") from cause_shown(error)
 
 
 def in_order(
@@ -289,13 +276,9 @@ def in_order(
     The query's columns are named ``c0``, ``c1`` and so on, because DuckDB's names ignore case.
 
     Args:
-        rows: the name of a table or view.
-        names: the names of the columns of that table or view.
+        rows: the name of a table or view with the columns ``names``.
         sort_by: the columns to sort by.
         key: returns the SQL to sort by, for the index of a column.
-
-    Raises:
-        SourceError: a column to sort by is missing or ambiguous.
     """
     for name in sort_by:
         if names.count(name) != 1:
@@ -314,12 +297,6 @@ class FilesSource:
 
     A query may use ``source`` several times: paths are read again each time.
 
-    Args:
-        sources: paths, or one file object.
-        kinds: the format of each source.
-        options: the user's options for the sources.
-        wanted: the parts of the rows that a load needs; None for all, with typed columns.
-
     Attributes:
         schema: the columns.
         failure: the exception that ended the last read; None if there was none. DuckDB passes on
@@ -331,27 +308,26 @@ class FilesSource:
         sources: list[Any],
         kinds: list[str | None],
         options: FileOptions,
-        wanted: Wanted | None = None,
+        request: ColumnRequest | None = None,
     ) -> None:
         self.failure: BaseException | None = None
         self._sources = sources
         self._kinds = kinds
         self._options = options
-        self._wanted = wanted
+        self._request = request
         self._readings: list[SeveralFiles] = []
         self._first: SeveralFiles | None = self._new_reading()
         self.schema: pa.Schema = self._first.open()
-        check_names(names_of(self._sent_schema()), "query")
+        check_names(names_of(self._duckdb_schema()), "query")
 
     def __arrow_c_schema__(self) -> object:
-        return self._sent_schema().__arrow_c_schema__()
+        return self._duckdb_schema().__arrow_c_schema__()
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        reader = pa.RecordBatchReader.from_batches(self._sent_schema(), self._batches())
+        reader = pa.RecordBatchReader.from_batches(self._duckdb_schema(), self._batches())
         return reader.__arrow_c_stream__(requested_schema)
 
     def interrupt(self) -> None:
-        """End reads that wait for a pipe."""
         for reading in self._readings:
             reading.interrupt()
 
@@ -362,26 +338,21 @@ class FilesSource:
 
     @property
     def bad_rows(self) -> int:
-        """The number of skipped rows."""
         return max(reading.bad_rows for reading in self._readings)
 
     @property
     def name(self) -> str:
-        """The name of the first file, for messages."""
         first = self._sources[0]
         return first if isinstance(first, str) else name_of(first)
 
     @property
     def is_text(self) -> bool:
-        """Whether all columns are text, as in CSV."""
         return all(pa.types.is_string(field.type) for field in self.schema)
 
-    def _sent_schema(self) -> pa.Schema:
-        """Return the columns passed to DuckDB."""
+    def _duckdb_schema(self) -> pa.Schema:
         return self.schema
 
-    def _sent(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return a batch in the form passed to DuckDB."""
+    def _to_duckdb(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         return batch
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
@@ -390,7 +361,7 @@ class FilesSource:
             if reading is None:
                 reading = self._new_reading()
                 reading.open()
-            yield from map(self._sent, reading.batches())
+            yield from map(self._to_duckdb, reading.batches())
         except GeneratorExit:  # DuckDB stops reading, as after an error of its own
             raise
         except BaseException as error:
@@ -404,7 +375,7 @@ class FilesSource:
                 "the query failed: it uses source twice; start it with "
                 "WITH s AS MATERIALIZED (FROM source)"
             )
-        reading = SeveralFiles(self._sources, self._kinds, self._options, self._wanted, None)
+        reading = SeveralFiles(self._sources, self._kinds, self._options, self._request, None)
         self._readings.append(reading)
         return reading
 

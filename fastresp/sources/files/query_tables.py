@@ -134,12 +134,7 @@ def parquet_select(files: Sequence[str], schema: pa.Schema, pattern: str | None)
     """Return a query over Parquet files; None if DuckDB would not read the same values as a load.
 
     Args:
-        files: the paths of the files.
-        schema: the columns of the files.
         pattern: the pattern that found the files; None if the user named the files.
-
-    Raises:
-        SourceError: DuckDB would change the name of a column.
     """
     changed = changed_columns(schema)
     folders = None if any(map(checksums_of, files)) else partitions(files, pattern)
@@ -148,7 +143,7 @@ def parquet_select(files: Sequence[str], schema: pa.Schema, pattern: str | None)
     names = ", ".join(map(as_name, folders))
     columns = f"* EXCLUDE ({names})" if names else "*"
     if changed:  # an error only if the query uses the column
-        errors = (f"error({as_text(words)}) AS {as_name(name)}" for name, words in changed.items())
+        errors = (f"error({as_text(why)}) AS {as_name(name)}" for name, why in changed.items())
         columns += f" REPLACE ({', '.join(errors)})"
     if names:  # DuckDB finds only folders within the path
         columns, files = f"{columns}, {names}", list(map(os.path.abspath, files))
@@ -159,12 +154,9 @@ def parquet_select(files: Sequence[str], schema: pa.Schema, pattern: str | None)
 
 
 def check_distinct(names: Sequence[str]) -> None:
-    """Refuse column names that DuckDB would change silently.
+    """Refuse column names that DuckDB would change: empty ones, and names that differ only in case.
 
     DuckDB ignores the case of ASCII letters.
-
-    Raises:
-        SourceError: a name is empty, or two names differ only in case.
     """
     known: dict[bytes, str] = {}
     for name in names:
@@ -181,21 +173,15 @@ def check_distinct(names: Sequence[str]) -> None:
 
 
 def as_name(text: str) -> str:
-    """Return a text as a quoted SQL name."""
     return '"' + text.replace('"', '""') + '"'
 
 
 def as_text(text: str) -> str:
-    """Return a text as a quoted SQL string."""
     return "'" + text.replace("'", "''") + "'"
 
 
 def columns_of_all(files: Sequence[str]) -> pa.Schema:
-    """Return the columns of all Parquet files; some files may lack a column.
-
-    Raises:
-        SourceError: DuckDB would cast a column's types to a common type that changes values.
-    """
+    """Return the columns of all Parquet files; some files may lack a column."""
     schemas = [(path, schema_of(path, "parquet", Reading(FileOptions()))) for path in files]
     return one_schema((path, pa.schema([]) if each is None else each) for path, each in schemas)
 

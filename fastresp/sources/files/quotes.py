@@ -12,7 +12,7 @@ from ...outcome.errors import SourceError
 from ...outcome.messages import Hint, Message
 from .csv_text import Quotes
 from .input import Input
-from .reading import BLOCK_BYTES, Converted, FileOptions
+from .reading import BLOCK_BYTES, ConvertedFile, FileOptions
 
 __all__ = ["CheckedText", "Dialect", "dialect_of"]
 
@@ -61,8 +61,8 @@ def dialect_of(head: bytes, kind: str, options: FileOptions) -> Dialect:
     delimiter = options.delimiter_of(kind)
     quote = options.quote
     if quote is None:
-        is_text = delimiter == "\t" and not options.escape and not _proved(head, options.header)
-        quote = "" if is_text else QUOTE
+        may_be_text = delimiter == "\t" and not options.escape
+        quote = "" if may_be_text and not _needs_quotes(head, options.header) else QUOTE
     return Dialect(delimiter, quote, options.escape or "", _has_returns(head, quote.encode()))
 
 
@@ -73,7 +73,7 @@ def _has_returns(head: bytes, quote: bytes) -> bool:
     return next(filter(None, ends), b"") == b"\r"
 
 
-def _proved(head: bytes, header: bool) -> bool:
+def _needs_quotes(head: bytes, header: bool) -> bool:
     """Return whether the first lines of tab-delimited text can only be read with quotes.
 
     A header with only quoted names proves that there are quotes. So does a quoted field that
@@ -91,23 +91,19 @@ def _proved(head: bytes, header: bool) -> bool:
     if header and all(QUOTED.fullmatch(name) for name in rows[0] if name):
         return True
     if any(len(row) != len(rows[0]) for row in rows):
-        return _fits(text, whole=len(head) < BLOCK_BYTES)
+        return _fits(text, complete=len(head) < BLOCK_BYTES)
     fields = [field for row in rows for field in row if field.startswith(QUOTE)]
     return all(map(QUOTED.fullmatch, fields)) and any(QUOTE * 2 in each[1:-1] for each in fields)
 
 
-def _fits(text: str, *, whole: bool) -> bool:
-    """Return whether all rows have the same number of fields if fields may be quoted.
-
-    Args:
-        whole: whether the text is complete; if not, the last row is ignored.
-    """
+def _fits(text: str, *, complete: bool) -> bool:
+    """Return whether all rows have the same number of fields if fields may be quoted."""
     widths: list[int] = []
     try:
-        widths += (len(row) for row in Dialect("\t").rows(text, strict=whole) if row)
+        widths += (len(row) for row in Dialect("\t").rows(text, strict=complete) if row)
     except csv.Error:
         return False
-    return len(set(widths if whole else widths[:-1])) == 1
+    return len(set(widths if complete else widths[:-1])) == 1
 
 
 class CheckedText:
@@ -141,9 +137,9 @@ class CheckedText:
                 dialect.delimiter.encode(), dialect.quote.encode(), dialect.escape.encode(),
                 dialect.returns,
             )  # fmt: skip
-            self.file = Input(Converted(data, self._fed, self._ended), data.stopped)
+            self.file = Input(ConvertedFile(data, self._check, self._finish), data.stopped)
 
-    def _fed(self, block: bytes) -> bytes:
+    def _check(self, block: bytes) -> bytes:
         quotes = self._quotes
         block = quotes.feed(block)
         if quotes.fault and quotes.backslash:
@@ -156,28 +152,28 @@ class CheckedText:
                 line=quotes.fault,
             )
         elif quotes.fault:
-            self.failure = _opened(
+            self.failure = _open_quote(
                 quotes.fault,
                 "closes in a later line, where text follows it, so rows between them may be lost",
             )
         elif quotes.opened and quotes.size > MAX_FIELD_BYTES:
             size = f"{MAX_FIELD_BYTES >> 20} MiB"
-            self.failure = _opened(quotes.opened, f"is not closed within {size}, the maximum")
+            self.failure = _open_quote(quotes.opened, f"is not closed within {size}, the maximum")
         if self.failure is not None:
             self._data.stop()
         return block
 
-    def _ended(self) -> bytes:
+    def _finish(self) -> bytes:
         rest = self._quotes.finish()
         if self._quotes.opened:
             rest += self.dialect.quote.encode()
-            self.failure = self.failure or _opened(
+            self.failure = self.failure or _open_quote(
                 self._quotes.opened, "is never closed, so its field runs to the end of the file"
             )
         return rest
 
 
-def _opened(line: int, what: str) -> SourceError:
+def _open_quote(line: int, what: str) -> SourceError:
     return SourceError(
         Message(
             f"the quote opened in line {line:,} {what}; close it, or double it if it is part of "

@@ -13,7 +13,7 @@ from ...outcome.errors import SourceError
 from ...server.forks import Inherited, is_own, on_fork
 from ...server.threads import in_thread
 
-__all__ = ["ReadAhead", "Run"]
+__all__ = ["ReadAhead", "SourcePass"]
 
 # Maximum bytes read and not yet consumed: some blocks of CSV, or batches of Parquet (1.3 MB for
 # 16,384 rows of 10 columns). A larger batch is read alone.
@@ -23,7 +23,7 @@ CLOSE_SECONDS = 2.0
 CLOSED = "the table was closed while it was read"
 
 
-class Run(Protocol):
+class SourcePass(Protocol):
     """One pass over a source, from start to end, in one thread."""
 
     def open(self) -> Any:
@@ -36,14 +36,7 @@ class Run(Protocol):
         """End the thread's current wait; called by other threads."""
 
     def fraction(self, rows: int | None = None) -> float | None:
-        """Return the share of the source that the first ``rows`` rows make up, from 0 to 1.
-
-        Args:
-            rows: number of rows; None for all rows read so far.
-
-        Returns:
-            The share; None if unknown.
-        """
+        """Return the share of the source that the first ``rows`` rows make up; None if unknown."""
 
     def place(self, row: int) -> tuple[str, int]:
         """Return the file of a row that has been read, and the row's index in that file."""
@@ -53,7 +46,7 @@ class ReadAhead:
     """Reads batches in a separate thread, so that reading continues while the consumer works.
 
     Args:
-        run: yields the batches. The thread also opens the source, since Ctrl-C must end the
+        source_pass: yields the batches. The thread also opens the source, since Ctrl-C must end the
             consumer's waits, but can't end waits inside Arrow.
 
     Attributes:
@@ -64,10 +57,10 @@ class ReadAhead:
         SourceError: no thread can be started.
     """
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, source_pass: SourcePass) -> None:
         self.schema: Any = None
         self.error: BaseException | None = None
-        self._run = run
+        self._pass = source_pass
         self._ready: deque[tuple[Any, int]] = deque()
         self._bytes = 0
         self._open = self._ended = self._closed = False
@@ -80,11 +73,7 @@ class ReadAhead:
             raise SourceError(f"can't read the source: {error}") from error
 
     def wait_until_open(self) -> None:
-        """Wait for the schema.
-
-        Raises:
-            Exception: the exception that opening the source raised.
-        """
+        """Wait for the schema; raise the exception that opening the source raised."""
         try:
             with self._changed:
                 while not self._open and not self._ended and not self._closed:
@@ -115,7 +104,6 @@ class ReadAhead:
 
     @property
     def over(self) -> bool:
-        """Whether the thread has closed the source."""
         return is_own(self) and self._reading.done()
 
     def close(self) -> None:
@@ -126,7 +114,7 @@ class ReadAhead:
             self._closed = not self._ended
             self._ready.clear()
             self._changed.notify_all()
-        self._run.interrupt()
+        self._pass.interrupt()
         # Not in the thread itself, which may drop the last reference to the table.
         if self._thread != threading.get_ident():
             wait([self._reading], CLOSE_SECONDS)
@@ -141,11 +129,11 @@ class ReadAhead:
     def _read(self) -> None:
         self._thread = threading.get_ident()
         try:
-            schema = self._run.open()
+            schema = self._pass.open()
             with self._changed:
                 self.schema, self._open = schema, True
                 self._changed.notify_all()
-            batches = self._run.batches()
+            batches = self._pass.batches()
             try:
                 while self._put(next(batches, None)):
                     pass
@@ -160,11 +148,7 @@ class ReadAhead:
                 self._changed.notify_all()
 
     def _put(self, batch: Any) -> bool:
-        """Wait for room, and pass on a batch.
-
-        Returns:
-            False if the batch is None, or if ``close()`` was called.
-        """
+        """Wait for room, and pass on a batch; return False at the end, or after ``close()``."""
         if batch is None:
             return False
         # Not nbytes: it does not support some types, and aborts the process for an empty union.

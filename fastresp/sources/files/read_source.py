@@ -13,7 +13,7 @@ from ...outcome.tracebacks import public
 from .checks import check_not_read
 from .command_files import CommandsFile
 from .paths import FORMATS, Format, Path, Source, exists, files_of, format_of, pattern_of
-from .reading import AS_IT_IS, ROW_BYTES, FileOptions, unfit
+from .reading import DEFAULT_OPTIONS, ROW_BYTES, FileOptions, option_error
 from .remote import RemotePath, is_remote, open_remote, path_of
 from .resp import RespFile
 from .table import Table
@@ -197,41 +197,52 @@ def read(
         ImportError: pyarrow, or DuckDB for a query or ``sort_by``, is not installed.
     """
     if format is not None and format not in FORMATS:
-        words = f" must be one of {', '.join(map(repr, FORMATS))}, not {format!r}"
-        raise ValueError(Message(Hint("format"), words))
+        text = f" must be one of {', '.join(map(repr, FORMATS))}, not {format!r}"
+        raise ValueError(Message(Hint("format"), text))
     if limit is not None and limit < 0:
         raise ValueError(f"limit must be 0 rows or more, not {limit}")
-    options = _options(
-        format, delimiter, quote, escape, header, columns, encoding, null_values, bad_rows,
+    for name, texts in (("columns", columns), ("null_values", null_values)):
+        if isinstance(texts, str):
+            raise TypeError(f"{name} must be a list of strings, not a string; use [{texts!r}]")
+    options = FileOptions(
+        delimiter,
+        header and columns is None,
+        None if columns is None else tuple(columns),
+        encoding,
+        tuple(null_values),
+        bad_rows,
+        quote,
+        None if escape == (quote or '"') else escape,
         max_row_bytes,
-    )  # fmt: skip
+    )
+    _check_options(options, format)
     keys = (sort_by,) if isinstance(sort_by, str) else tuple(sort_by)
     if format in ("resp", "commands") or (format is None and _is_resp(source)):
         if sql is not None:
             raise ValueError("this file contains commands, so it has no columns for a query")
         if keys:
-            words = " is for columns, but this file contains commands; leave it out"
-            raise ValueError(Message(Hint("sort_by", ...), words))
-        if options != AS_IT_IS:
-            words = " is for rows of text, but this file contains commands; leave it out"
-            raise ValueError(Message(Hint(_given(options), ...), words))
-        one = _one(source)
+            text = " is for columns, but this file contains commands; leave it out"
+            raise ValueError(Message(Hint("sort_by", ...), text))
+        if options != DEFAULT_OPTIONS:
+            text = " is for rows of text, but this file contains commands; leave it out"
+            raise ValueError(Message(Hint(_first_set(options), ...), text))
+        one = _single_source(source)
         if isinstance(one, RemotePath):
             one = open_remote(one, ranges=True)  # type: ignore[assignment]
-        made = CommandsFile if format == "commands" else RespFile
-        return made(one, limit=limit, skip_truncated=skip_truncated)
+        file_type = CommandsFile if format == "commands" else RespFile
+        return file_type(one, limit=limit, skip_truncated=skip_truncated)
     if skip_truncated:
         option, resp = Hint("skip_truncated"), Hint("format", "resp")
         raise ValueError(Message(option, " is for RESP files; use ", resp, " if this is one"))
     if sql is None and isinstance(source, str) and QUERY.match(source) and not exists(source):
-        if options != AS_IT_IS:
-            words = " is for files; in a query, use the options of read_csv(...) instead"
-            raise ValueError(Message(Hint(_given(options), ...), words))
+        if options != DEFAULT_OPTIONS:
+            text = " is for files; in a query, use the options of read_csv(...) instead"
+            raise ValueError(Message(Hint(_first_set(options), ...), text))
         return Table([], [], sql=source, limit=limit, sort_by=keys)
     files = files_of(source)
     kinds = [format or format_of(file) for file in files]
     for kind in kinds:
-        message = None if kind is None else unfit(kind, options)
+        message = None if kind is None else option_error(kind, options)
         if message is not None:
             raise ValueError(message)
     options = replace(options, pattern=pattern_of(source, files))
@@ -241,77 +252,36 @@ def read(
     return table
 
 
-def _options(
-    format: Format | None,  # noqa: A002
-    delimiter: str | None,
-    quote: str | None,
-    escape: str | None,
-    header: bool,
-    columns: Sequence[str] | None,
-    encoding: str | None,
-    null_values: Sequence[str],
-    bad_rows: Path,
-    max_row_bytes: int,
-) -> FileOptions:
-    """Check and collect the user's options for text files.
-
-    Raises:
-        TypeError: ``columns`` or ``null_values`` is a string.
-        ValueError: an option is invalid.
-    """
+def _check_options(options: FileOptions, format: Format | None) -> None:  # noqa: A002
+    """Check the user's options for text files."""
+    delimiter, quote, escape = options.delimiter, options.quote, options.escape
     ends_lines = delimiter == "\0" and format == "lines"
     if delimiter is not None and not ends_lines and not re.fullmatch(DELIMITER, delimiter):
-        words = f" must be {ONE} a quote, a line end or NUL, not {delimiter!r}"
-        raise ValueError(Message(Hint("delimiter"), words))
-    quote, escape = _checked_quotes(quote, escape)
-    if encoding is not None:
-        try:
-            "".encode(encoding)
-        except LookupError:
-            words = f" must be one that Python knows, such as 'latin-1', not {encoding!r}"
-            raise ValueError(Message(Hint("encoding"), words)) from None
-    for name, texts in (("columns", columns), ("null_values", null_values)):
-        if isinstance(texts, str):
-            raise TypeError(f"{name} must be a list of strings, not a string; use [{texts!r}]")
-    if not 0 < max_row_bytes <= ROW_BYTES:
-        words = f" must be from 1 to {ROW_BYTES} (512 MiB), not {max_row_bytes}"
-        raise ValueError(Message(Hint("max_row_bytes"), words))
-    if columns is not None and not columns:
-        raise ValueError(Message(Hint("columns"), " must name at least one column"))
-    return FileOptions(
-        delimiter,
-        header and columns is None,
-        None if columns is None else tuple(columns),
-        encoding,
-        tuple(null_values),
-        bad_rows,
-        quote,
-        escape,
-        max_row_bytes,
-    )
-
-
-def _checked_quotes(quote: str | None, escape: str | None) -> tuple[str | None, str | None]:
-    """Check and return ``quote`` and ``escape``; ``escape`` is None if it is the quote itself.
-
-    Raises:
-        ValueError: ``quote`` or ``escape`` is invalid.
-    """
+        text = f" must be {ONE} a quote, a line end or NUL, not {delimiter!r}"
+        raise ValueError(Message(Hint("delimiter"), text))
     if quote and not re.fullmatch(QUOTE, quote):
-        words = f" must be {ONE} a line end or NUL, or empty, not {quote!r}"
-        raise ValueError(Message(Hint("quote"), words))
-    if escape is None or escape == (quote or '"'):
-        return quote, None
-    if not re.fullmatch(QUOTE, escape):
-        words = f" must be {ONE} a line end or NUL, not {escape!r}"
-        raise ValueError(Message(Hint("escape"), words))
-    if quote == "":
-        words = " is for quoted fields, but this file has no quotes; leave it out"
-        raise ValueError(Message(Hint("escape", ...), words))
-    return quote, escape
+        text = f" must be {ONE} a line end or NUL, or empty, not {quote!r}"
+        raise ValueError(Message(Hint("quote"), text))
+    if escape is not None and not re.fullmatch(QUOTE, escape):
+        text = f" must be {ONE} a line end or NUL, not {escape!r}"
+        raise ValueError(Message(Hint("escape"), text))
+    if escape is not None and quote == "":
+        text = " is for quoted fields, but this file has no quotes; leave it out"
+        raise ValueError(Message(Hint("escape", ...), text))
+    if options.encoding is not None:
+        try:
+            "".encode(options.encoding)
+        except LookupError:
+            text = f" must be one that Python knows, such as 'latin-1', not {options.encoding!r}"
+            raise ValueError(Message(Hint("encoding"), text)) from None
+    if not 0 < options.max_row_bytes <= ROW_BYTES:
+        text = f" must be from 1 to {ROW_BYTES} (512 MiB), not {options.max_row_bytes}"
+        raise ValueError(Message(Hint("max_row_bytes"), text))
+    if options.columns == ():
+        raise ValueError(Message(Hint("columns"), " must name at least one column"))
 
 
-def _given(options: FileOptions) -> str:
+def _first_set(options: FileOptions) -> str:
     """Return the name of the first option that is set.
 
     Setting ``columns`` also changes ``header``: in that case, return ``"columns"``.
@@ -319,7 +289,7 @@ def _given(options: FileOptions) -> str:
     names = [
         each.name
         for each in fields(options)
-        if getattr(options, each.name) != getattr(AS_IT_IS, each.name)
+        if getattr(options, each.name) != getattr(DEFAULT_OPTIONS, each.name)
     ]
     return "columns" if names[0] == "header" and options.columns is not None else names[0]
 
@@ -330,7 +300,7 @@ def _is_resp(source: Source) -> bool:
     return path_of(os.fspath(source)).lower().endswith(".resp")
 
 
-def _one(source: Source) -> Path | IO[bytes]:
+def _single_source(source: Source) -> Path | IO[bytes]:
     if isinstance(source, Sequence) and not isinstance(source, str):
         raise ValueError("files of commands are loaded one at a time; pass one path, not a list")
     return files_of(source)[0] if is_remote(source) else source

@@ -12,23 +12,23 @@ from typing import IO, Any, NamedTuple
 from ...encode.template import VECTORS
 from ...outcome.errors import SourceError
 from ...outcome.messages import Hint, Message
-from .input import Input, Watch
+from .input import Input, StopEvent
 
 __all__ = [
-    "AS_IT_IS",
+    "DEFAULT_OPTIONS",
     "BLOCK_BYTES",
     "BadRows",
     "Batches",
-    "Converted",
+    "ConvertedFile",
     "FileOptions",
-    "NAMES",
+    "FORMAT_NAMES",
     "NUMBER",
     "Need",
     "ROW_BYTES",
     "Reading",
-    "Wanted",
+    "ColumnRequest",
     "line_blocks",
-    "unfit",
+    "option_error",
 ]
 
 # A row of CSV must fit in a block. Flights as CSV: a process that reads them peaks at
@@ -40,7 +40,7 @@ ROW_BYTES = 512 << 20
 
 # The metadata of a JSON column of numbers as text, exactly as in the file.
 NUMBER = {b"ARROW:extension:name": b"arrow.json"}
-NAMES = {
+FORMAT_NAMES = {
     "csv": "CSV",
     "tsv": "TSV",
     "jsonl": "JSON lines",
@@ -79,14 +79,13 @@ class FileOptions:
     pattern: str | None = field(default=None, compare=False, repr=False)
 
     def delimiter_of(self, kind: str) -> str:
-        """Return the character between the fields of CSV or TSV."""
         return self.delimiter or ("\t" if kind == "tsv" else ",")
 
 
-AS_IT_IS = FileOptions()
+DEFAULT_OPTIONS = FileOptions()
 
 
-def unfit(kind: str, options: FileOptions) -> Message | None:
+def option_error(kind: str, options: FileOptions) -> Message | None:
     """Return a message if an option is wrong for this format; None if all options fit."""
     delimited = ("csv", "tsv")
     fits = {
@@ -101,17 +100,17 @@ def unfit(kind: str, options: FileOptions) -> Message | None:
         "max_row_bytes": ("jsonl",),
     }
     for name, kinds in fits.items():
-        if kind not in kinds and getattr(options, name) != getattr(AS_IT_IS, name):
-            named = [NAMES[each] for each in kinds]
+        if kind not in kinds and getattr(options, name) != getattr(DEFAULT_OPTIONS, name):
+            named = [FORMAT_NAMES[each] for each in kinds]
             formats = " and ".join(filter(None, [", ".join(named[:-1]), named[-1]]))
-            words = f" is for {formats}, but this is {NAMES[kind]}; leave it out"
-            return Message(Hint(name, ...), words)
+            text = f" is for {formats}, but this is {FORMAT_NAMES[kind]}; leave it out"
+            return Message(Hint(name, ...), text)
     if kind in delimited:
         delimiter = options.delimiter_of(kind)
         for name, given in (("quote", options.quote), ("escape", options.escape)):
             if given == delimiter:
-                words = f" must not be the delimiter, which is {delimiter!r}; change one of them"
-                return Message(Hint(name), words)
+                text = f" must not be the delimiter, which is {delimiter!r}; change one of them"
+                return Message(Hint(name), text)
     return None
 
 
@@ -143,7 +142,7 @@ class Need(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ColumnRequest:
     """The parts of each row that a template needs.
 
     Attributes:
@@ -209,7 +208,6 @@ class BadRows:
             self._file.write(line if self._encoder is None else self._encoder.encode(line.decode()))
 
     def close(self) -> None:
-        """Close the file of bad rows."""
         if self._file is not None:
             self._file.close()
 
@@ -220,7 +218,7 @@ class Reading:
 
     Attributes:
         options: the user's options.
-        wanted: the parts of the rows that a load needs; None outside a load, for typed columns.
+        request: the parts of the rows that a load needs; None outside a load, for typed columns.
         stopped: set when no more data is wanted.
         start_row: the first wanted row; earlier rows may be left out.
         varies: whether each batch of JSON lines may have its own columns and types.
@@ -233,8 +231,8 @@ class Reading:
     """
 
     options: FileOptions
-    wanted: Wanted | None = None
-    stopped: Watch = field(default_factory=Watch)
+    request: ColumnRequest | None = None
+    stopped: StopEvent = field(default_factory=StopEvent)
     start_row: int = 0
     varies: bool = False
     single: bool = True
@@ -246,7 +244,7 @@ class Reading:
 
     def __post_init__(self) -> None:
         self.bad = BadRows(self.options.bad_rows, self.options.encoding)
-        self.unseen = set() if self.wanted is None else set(self.wanted.named)
+        self.unseen = set() if self.request is None else set(self.request.named)
 
 
 class Batches(NamedTuple):
@@ -257,14 +255,8 @@ class Batches(NamedTuple):
     close: Callable[[], object] = lambda: None
 
 
-class Converted:
-    """A binary file whose bytes are converted while they are read; the source of an Input.
-
-    Args:
-        data: the original file.
-        feed: converts a block.
-        finish: returns the bytes to add at the end.
-    """
+class ConvertedFile:
+    """A binary file whose bytes are converted while they are read; the source of an Input."""
 
     def __init__(
         self, data: Input, feed: Callable[[bytes], bytes], finish: Callable[[], bytes]
@@ -290,12 +282,8 @@ def line_blocks(data: Input, end: bytes, most: int) -> Iterator[bytes]:
     """Yield blocks of whole lines; the last line may lack its line end.
 
     Args:
-        data: the file.
         end: the line end.
         most: maximum bytes of a line.
-
-    Raises:
-        SourceError: a line is longer than ``most``.
     """
     pieces: list[bytes] = []
     size = 0
@@ -310,7 +298,7 @@ def line_blocks(data: Input, end: bytes, most: int) -> Iterator[bytes]:
         pieces.append(block)
         size += len(block)
         if size >= most:
-            words = f"a row is larger than {most:,} bytes, the maximum; raise "
-            raise SourceError(Message(words, Hint("max_row_bytes", ...)))
+            text = f"a row is larger than {most:,} bytes, the maximum; raise "
+            raise SourceError(Message(text, Hint("max_row_bytes", ...)))
     if size:
         yield b"".join(pieces)

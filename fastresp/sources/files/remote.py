@@ -85,17 +85,15 @@ class RemotePath(str):
         shown = f"{masked_url(parts._replace(query='', fragment='').geturl())}?***"
         if any(SIGNATURE.fullmatch(name) for name, _ in pairs):
             return shown
-        kept = repr([pair for pair in pairs if not is_secret(pair[0])])
-        return f"{shown} ({blake2b(kept.encode(), digest_size=8).hexdigest()})"
+        public = repr([pair for pair in pairs if not is_secret(pair[0])])
+        return f"{shown} ({blake2b(public.encode(), digest_size=8).hexdigest()})"
 
 
 def is_remote(source: object) -> bool:
-    """Return whether a source is a URL."""
     return isinstance(source, str) and REMOTE.match(source) is not None
 
 
 def is_pattern(url: str) -> bool:
-    """Return whether a URL is a pattern with ``*``."""
     return "*" in path_of(url)
 
 
@@ -120,7 +118,7 @@ def remote_files(url: str) -> list[RemotePath]:
         return [url]
     if not is_pattern(url):
         return [RemotePath(url, state_of(url))]
-    with _asking(url) as system:
+    with _requesting(url) as system:
         found = sorted(map(system.unstrip_protocol, system.glob(url)))
     if not found:
         raise SourceError(f"no file matches {masked_url(url)}; check the pattern")
@@ -128,11 +126,7 @@ def remote_files(url: str) -> list[RemotePath]:
 
 
 def current(source: Any) -> Any:
-    """Return a remote file with its current state; return any other source unchanged.
-
-    Raises:
-        SourceError: the file can't be requested.
-    """
+    """Return a remote file with its current state; return any other source unchanged."""
     is_path = isinstance(source, RemotePath)
     return RemotePath(source.url, state_of(source.url)) if is_path else source
 
@@ -143,9 +137,6 @@ def open_remote(path: RemotePath, *, ranges: bool = False) -> RemoteFile:
     Args:
         ranges: whether parts of the file will be read in any order; if not, web URLs are opened as
             streams.
-
-    Raises:
-        SourceError: the file can't be opened.
     """
     stream = urlsplit(path.url).scheme in WEB and not ranges
     # A block size of 0 means a stream, which works without range requests. If the size is passed,
@@ -153,19 +144,14 @@ def open_remote(path: RemotePath, *, ranges: bool = False) -> RemoteFile:
     more = {"block_size": 0, "size": path.state.size or 1} if stream else {}
     if ranges and urlsplit(path.url).scheme in WEB and path.state.size:
         more = {"size": path.state.size}
-    with _asking(path.url) as system:
+    with _requesting(path.url) as system:
         file = system.open(path.url, "rb", **more)
     return RemoteFile(path, file, path.state.size if stream else None, seekable=not stream)
 
 
 def state_of(url: str) -> RemoteState:
-    """Request the current version and size of a file.
-
-    Raises:
-        SourceError: the file does not exist, or can't be requested.
-        IsADirectoryError: the URL is a directory.
-    """
-    with _asking(url) as system:
+    """Request the current version and size of a file."""
+    with _requesting(url) as system:
         system.invalidate_cache()
         info: dict[str, Any] = system.info(url)
     if info.get("type") == "directory":
@@ -204,43 +190,43 @@ def _system(url: str) -> Any:
     except ImportError as error:
         raise ImportError(f"{error}: pip install 'fastresp[remote]'") from error
     except ValueError as error:
-        words = f"{masked_url(url)} can't be read: {masked(str(error))}"
-        raise ValueError(f"{words}; check the beginning of the URL") from cause_shown(error)
+        message = f"{masked_url(url)} can't be read: {masked(str(error))}"
+        raise ValueError(f"{message}; check the beginning of the URL") from cause_shown(error)
 
 
 @contextmanager
-def _asking(url: str) -> Iterator[Any]:
+def _requesting(url: str) -> Iterator[Any]:
     """Yield the file system of a URL; turn its exceptions into a SourceError."""
     system = _system(url)
     try:
         yield system
     except Exception as error:
-        raise _unread(url, error) from cause_shown(error)
+        raise _read_error(url, error) from cause_shown(error)
 
 
-def _unread(url: str, error: BaseException, further: str = "") -> SourceError:
+def _read_error(url: str, error: BaseException, further: str = "") -> SourceError:
     """Return an error that says why a URL can't be read, and what to do."""
-    words, advice = _fault(error)
-    return SourceError(f"{masked_url(url)} can't be read{further}: {words}; {advice}")
+    message, advice = _explain(error)
+    return SourceError(f"{masked_url(url)} can't be read{further}: {message}; {advice}")
 
 
-def _fault(error: BaseException) -> tuple[str, str]:
+def _explain(error: BaseException) -> tuple[str, str]:
     """Return the problem with a remote file, and advice."""
     while isinstance(error, FileNotFoundError) and error.__cause__ is not None:
         error = error.__cause__  # fsspec raises FileNotFoundError for every fault
     status = getattr(error, "status", None)
-    words = masked(str(error)) or type(error).__name__
+    message = masked(str(error)) or type(error).__name__
     if status is not None:
-        words = f"the server answers {status} {getattr(error, 'message', '')}".rstrip()
+        message = f"the server answers {status} {getattr(error, 'message', '')}".rstrip()
     if status in (401, 403) or isinstance(error, PermissionError):
-        return words, "check the credentials, and whether a signature in the URL has expired"
+        return message, "check the credentials, and whether a signature in the URL has expired"
     if status is not None and status >= 500:
-        return words, "try again later"
+        return message, "try again later"
     if status == 404 or isinstance(error, FileNotFoundError):
-        return "there is no such file" if status is None else words, "check the URL"
+        return "there is no such file" if status is None else message, "check the URL"
     if isinstance(error, ssl.SSLError):
-        return words, "check the server's certificate, and SSL_CERT_FILE for your own authority"
-    return words, "check the URL and the network, then try again"
+        return message, "check the server's certificate, and SSL_CERT_FILE for your own authority"
+    return message, "check the URL and the network, then try again"
 
 
 class RemoteFile:
@@ -259,15 +245,11 @@ class RemoteFile:
         self._file = file
 
     def read(self, size: int = -1) -> bytes:
-        """Read bytes.
-
-        Raises:
-            SourceError: the connection failed.
-        """
+        """Read bytes; raise a SourceError that names the file if the connection failed."""
         try:
             return bytes(self._file.read(size))
         except Exception as error:
-            raise _unread(self.name, error, " any further") from cause_shown(error)
+            raise _read_error(self.name, error, " any further") from cause_shown(error)
 
     def seek(self, offset: int, whence: int = 0) -> int:
         return int(self._file.seek(offset, whence))

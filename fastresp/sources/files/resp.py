@@ -19,8 +19,8 @@ from ...resp.shown import HEAD_BYTES, shown_command
 from ...resp.split import CommandSplitter
 from ...server.forks import Inherited, is_own, on_fork
 from ..blocking import read_some
-from .checks import Unchanged
-from .input import Watch, name_of
+from .checks import InitialState
+from .input import StopEvent, name_of
 from .line_numbers import lines_of_resp
 
 __all__ = ["RespEncoder", "RespFile", "RespSummary"]
@@ -113,7 +113,7 @@ class RespFile:
         self.skip_truncated = skip_truncated
         self._read = 0
         self._summary: RespSummary | None = None
-        self._unchanged = Unchanged(source)
+        self._unchanged = InitialState(source)
 
     def __repr__(self) -> str:
         return f"<fastresp.RespFile of {self.name}>"
@@ -127,7 +127,7 @@ class RespFile:
         """Return the name of the file and ``row``: each row is a command of this one file."""
         return self.name, row
 
-    def line_numbers(self, rows: Iterable[int], stopped: Watch) -> dict[int, int]:
+    def line_numbers(self, rows: Iterable[int], stopped: StopEvent) -> dict[int, int]:
         """Return the line numbers of rows, as ``Table.line_numbers()`` does.
 
         The dict is empty for a pipe, a URL or a file object.
@@ -169,7 +169,7 @@ class RespFile:
         if self._start is None:
             return None
         if self._summary is None:
-            self._unchanged = Unchanged(self._source)
+            self._unchanged = InitialState(self._source)
             self._summary = self.summary()
         summary = self._summary
         if summary.fault is not None and not (summary.truncated and self.skip_truncated):
@@ -186,7 +186,7 @@ class RespFile:
             except (EncodeError, ProtocolError):
                 break
             if chunk is not None:
-                _note_last(chunk, splitter, summary)
+                _record_last(chunk, splitter, summary)
             # Stop if a header announces more bytes than the file has: all would be stored in
             # memory.
             beyond = self._size is not None and splitter.missing > self._size - self._read
@@ -196,19 +196,19 @@ class RespFile:
         summary.names = splitter.names
         summary.largest, summary.largest_command = splitter.largest, splitter.largest_command
         summary.truncated = splitter.fault is None and splitter.pending > 0
-        summary.fault = _located(splitter.fault, self.name, summary)
+        summary.fault = _fault_error(splitter.fault, self.name, summary)
         return summary
 
-    def blocks(self, most: int = BLOCK_BYTES) -> Iterator[bytes]:
-        """Check the file, unless it is a pipe, and return its blocks of at most ``most`` bytes.
+    def blocks(self, max_bytes: int = BLOCK_BYTES) -> Iterator[bytes]:
+        """Check the file, unless it is a pipe, and return its blocks of at most ``max_bytes``.
 
         Raises:
             ProtocolError, EncodeError: as ``check()``.
         """
         summary = self.check()
-        return self._blocks(summary.size if summary else None, most)
+        return self._blocks(summary.size if summary else None, max_bytes)
 
-    def _blocks(self, size: int | None, most: int = BLOCK_BYTES) -> Iterator[bytes]:
+    def _blocks(self, size: int | None, max_bytes: int = BLOCK_BYTES) -> Iterator[bytes]:
         """Yield blocks of the first ``size`` bytes, or of all bytes if ``size`` is None."""
         self._read = 0
         on_fork(self)
@@ -219,7 +219,8 @@ class RespFile:
                     raise SourceError(str(Inherited("file")))
                 # Read only the available bytes of a pipe, so that the server need not wait for a
                 # block.
-                block = read_some(file, most if size is None else min(most, size - self._read))
+                left = max_bytes if size is None else min(max_bytes, size - self._read)
+                block = read_some(file, left)
                 if not block:
                     break
                 self._read += len(block)
@@ -246,9 +247,6 @@ class RespFile:
 class RespEncoder:
     """The Encoder for a RESP file: returns its commands as chunks.
 
-    Args:
-        file: the source.
-
     Attributes:
         max_bulk_bytes: maximum bytes of an argument; None for no limit.
     """
@@ -267,7 +265,6 @@ class RespEncoder:
 
     @property
     def commands(self) -> int:
-        """The number of whole commands read so far."""
         return self._splitter.commands
 
     @property
@@ -278,25 +275,12 @@ class RespEncoder:
     nulls_skipped = skipped
 
     def start_at(self, row: int) -> None:
-        """Refuse to start at a row other than 0.
-
-        Raises:
-            CheckpointError: ``row`` is not 0. A load of whole commands can't have a checkpoint.
-        """
+        """Refuse to start at a row other than 0: whole commands can't have a checkpoint."""
         if row:
             raise CheckpointError(f"a load of {self._file.name} begins with its first command")
 
     def chunks(self, rows: Iterable[bytes]) -> Iterator[Chunk]:
-        """Yield the commands of a RESP file as chunks.
-
-        Args:
-            rows: the blocks of the file, as ``RespFile.blocks()`` returns them.
-
-        Raises:
-            EncodeError: an argument is larger than the server accepts. If the file was checked
-                beforehand, nothing was sent.
-            ProtocolError: the blocks do not consist of whole commands.
-        """
+        """Yield the commands in the blocks of ``RespFile.blocks()`` as chunks."""
         source = iter(rows)
         more = True
         while more:
@@ -306,26 +290,22 @@ class RespEncoder:
                 yield chunk
 
     def fill(self, source: Iterator[bytes]) -> bool:
-        """Read one more block; return False at the end.
-
-        Raises:
-            EncodeError, ProtocolError: as ``chunks()``.
-        """
+        """Read one more block; return False at the end."""
         splitter, file = self._splitter, self._file
         if splitter.fault is not None:
-            raise _located(splitter.fault, file.name, self._sent) or splitter.fault
+            raise _fault_error(splitter.fault, file.name, self._sent) or splitter.fault
         splitter.max_bulk_bytes = self.max_bulk_bytes
-        self._look_at_largest()
+        self._check_largest()
         block = None if splitter.commands == file.limit else next(source, None)
         if block is not None:
             self._chunk = splitter.feed(block)
             if self._chunk is not None:
-                _note_last(self._chunk, splitter, self._sent)
+                _record_last(self._chunk, splitter, self._sent)
             return True
         if splitter.pending and not file.skip_truncated:
             self._sent.truncated = True
             self._sent.commands = splitter.commands
-            fault = _located(None, file.name, self._sent)
+            fault = _fault_error(None, file.name, self._sent)
             assert fault is not None
             raise fault
         return False
@@ -335,7 +315,7 @@ class RespEncoder:
         chunk, self._chunk = self._chunk, None
         return chunk
 
-    def _look_at_largest(self) -> None:
+    def _check_largest(self) -> None:
         """Before anything is sent, refuse a file with an argument too large for the server."""
         summary = self._file.check() if self._splitter.commands == 0 else None
         if summary and self.max_bulk_bytes is not None and summary.largest > self.max_bulk_bytes:
@@ -348,7 +328,7 @@ class RespEncoder:
             )
 
 
-def _note_last(chunk: Chunk, splitter: CommandSplitter, summary: RespSummary) -> None:
+def _record_last(chunk: Chunk, splitter: CommandSplitter, summary: RespSummary) -> None:
     """Remember the last whole command, shortened for display, and its offset."""
     ends = chunk.ends
     start = ends[-2] if len(ends) > 1 else 0
@@ -357,15 +337,12 @@ def _note_last(chunk: Chunk, splitter: CommandSplitter, summary: RespSummary) ->
     summary.commands = chunk.first_command + len(ends)
 
 
-def _located(
+def _fault_error(
     fault: Exception | None, name: str, summary: RespSummary
 ) -> ProtocolError | EncodeError | None:
-    """Return the error for a fault or a truncated file, with the file's name.
+    """Return the error for a fault or a truncated file; None if there is neither.
 
     A ProtocolError also names the last whole command before the fault.
-
-    Returns:
-        The error; None if there is neither a fault nor a truncated command.
     """
     if isinstance(fault, EncodeError):
         return EncodeError(f"{name}: {fault}", command=fault.command, row=fault.row)
@@ -378,8 +355,8 @@ def _located(
     if isinstance(fault, ProtocolError):
         message = Message(f"{name}: ", fault.args[0])
         if not summary.commands and not fault.offset and "expected '*'" in fault.args[0]:
-            words = "; if its lines are commands as for redis-cli, use "
-            message = Message(message, words, Hint("format", "commands"))
+            advice = "; if its lines are commands as for redis-cli, use "
+            message = Message(message, advice, Hint("format", "commands"))
         return ProtocolError(message, fault.offset, before)
     if not summary.truncated:
         return None

@@ -13,7 +13,7 @@ from ...outcome.messages import Hint, Message
 
 __all__ = [
     "cast",
-    "checked",
+    "validated",
     "one_schema",
     "one_type",
     "same_schema",
@@ -56,11 +56,7 @@ def one_schema(
 
 
 def same_schema(wanted: tuple[str, pa.Schema], found: tuple[str, pa.Schema]) -> pa.Schema:
-    """Return the columns of the first file, if they can represent the values of the second file.
-
-    Raises:
-        SourceError: a column of the first file can't represent the second file's values.
-    """
+    """Return the columns of the first file, if they can represent the values of the second file."""
     for field, wider in zip(wanted[1], one_schema((wanted, found)), strict=True):
         if wider.type != field.type:
             other = found[1].field(field.name).type
@@ -71,7 +67,6 @@ def same_schema(wanted: tuple[str, pa.Schema], found: tuple[str, pa.Schema]) -> 
 def differing(
     name: str, one: tuple[pa.DataType, str], other: tuple[pa.DataType, str]
 ) -> SourceError:
-    """Return the error for a column whose type in one file can't represent the other's values."""
     (kind, first), (found, file) = one, other
     return SourceError(
         Message(
@@ -125,9 +120,6 @@ def cast(batch: Any, schema: pa.Schema) -> Any:
 
     A column that already has the wanted type is not cast, because pyarrow's cast can damage the
     nested columns of a slice.
-
-    Raises:
-        pa.ArrowException: a value can't be cast.
     """
     if batch.schema.types == schema.types:
         return batch
@@ -147,7 +139,7 @@ AS_BYTES = {
 }
 
 
-def checked(batch: pa.RecordBatch, rows: int) -> pa.RecordBatch:
+def validated(batch: pa.RecordBatch, rows: int) -> pa.RecordBatch:
     """Return the batch if no offset, length or index points outside the batch's memory.
 
     Arrow does not check these numbers when it reads IPC or Parquet files. The check takes 1.2 ms
@@ -155,9 +147,6 @@ def checked(batch: pa.RecordBatch, rows: int) -> pa.RecordBatch:
 
     Args:
         rows: number of rows before the batch, for the error.
-
-    Raises:
-        SourceError: an offset, length or index points outside the batch's memory.
     """
     for index, field in enumerate(batch.schema):
         kind = as_bytes(field.type)

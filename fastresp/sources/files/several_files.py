@@ -14,11 +14,11 @@ from typing import Any
 import pyarrow as pa
 
 from ...outcome.errors import SourceError
-from .checks import Unchanged
-from .formats import OpenFile, columns_of, open_file, rows_of, schema_of
-from .input import Search, Watch, from_start, name_of, start_of
+from .checks import InitialState
+from .formats import OpenFile, columns_of, open_file, row_count, schema_of
+from .input import LineSearch, StopEvent, from_start, name_of, start_of
 from .partitions import Partitions
-from .reading import FileOptions, Reading, Wanted
+from .reading import ColumnRequest, FileOptions, Reading
 from .remote import RemotePath, is_remote
 from .schemas import cast, one_schema, same_schema
 
@@ -42,10 +42,10 @@ class SeveralFiles:
         sources: paths, or one file object.
         kinds: the format of each source; None to detect it from the first bytes.
         options: the user's options for text files.
-        wanted: the parts of the rows that a load needs; None outside a load, for typed columns.
+        request: the parts of the rows that a load needs; None outside a load, for typed columns.
         limit: stop after this many rows.
         start_row: earlier rows are not wanted, and may be left out.
-        one: whether all batches must have the same types. If not, each file keeps its own types.
+        same_types: whether all batches have the same types. If not, each file keeps its own types.
 
     Attributes:
         first_row: the first row in the batches; earlier rows are left out.
@@ -57,23 +57,23 @@ class SeveralFiles:
         sources: list[Any],
         kinds: list[str | None],
         options: FileOptions,
-        wanted: Wanted | None,
+        request: ColumnRequest | None,
         limit: int | None,
         *,
         start_row: int = 0,
-        one: bool = True,
+        same_types: bool = True,
     ) -> None:
         self._sources = sources
         self._kinds = kinds
-        self._one = one
+        self._same_types = same_types
         self._partitions = [Partitions(source, options.pattern) for source in sources]
         # Unused columns may be left out if they have no common type.
-        self._used = None if wanted is None or wanted.document else wanted.columns
+        self._used = None if request is None or request.document else request.columns
         self._reading = Reading(
             options,
-            self._wanted(wanted),
+            self._request(request),
             start_row=start_row,
-            varies=not one,
+            varies=not same_types,
             single=len(sources) == 1,
             folders=frozenset(name for each in self._partitions for name in each.values),
         )
@@ -83,16 +83,16 @@ class SeveralFiles:
         self._rows = 0
         self.first_row = 0
         # The first row and the name of each file opened so far.
-        self._firsts: list[int] = []
+        self._first_rows: list[int] = []
         self._names: list[str] = []
         # For each batch, the number of rows up to the end of the batch, and the share of the files
         # read.
         self._shares: deque[tuple[int, float]] = deque()
-        self._done = (0, 0.0)
-        self._part: OpenFile
+        self._passed = (0, 0.0)
+        self._file: OpenFile
         # By the index of each file opened: its state, its start, and the number of earlier bad
         # lines.
-        self._states: dict[int, Unchanged] = {}
+        self._states: dict[int, InitialState] = {}
         self._starts: dict[int, int | None] = {}
         self._bad_before: dict[int, int] = {}
         self._json: pa.Schema | None = None  # of the JSON lines so far
@@ -102,22 +102,17 @@ class SeveralFiles:
         self._schema: pa.Schema | None = None  # of all batches, if they share one
         self.schemas: list[tuple[str, pa.Schema]] = []
 
-    def _wanted(self, wanted: Wanted | None) -> Wanted | None:
+    def _request(self, request: ColumnRequest | None) -> ColumnRequest | None:
         """Return the parts of the rows to read: more if JSON lines are mixed with other formats."""
-        if wanted is None or (len(set(self._kinds)) > 1 and self._one):
+        if request is None or (len(set(self._kinds)) > 1 and self._same_types):
             return None  # typed columns, so that different formats match
-        return replace(wanted, columns=None) if len(set(self._kinds)) > 1 else wanted
+        return replace(request, columns=None) if len(set(self._kinds)) > 1 else request
 
     def open(self) -> pa.Schema:
         """Open the first file, and check the columns of all other files that can be checked now.
 
-        The columns of a file can be checked if the beginning of the file shows the columns.
-
         Returns:
             The columns of the first batch.
-
-        Raises:
-            SourceError: the columns of two files differ.
         """
         try:
             return self._open()
@@ -129,76 +124,71 @@ class SeveralFiles:
         """Open the first file with wanted rows; return the columns of the first batch."""
         while self._index + 1 < len(self._sources):
             path, kind = self._sources[self._index], self._kinds[self._index]
-            rows = rows_of(path, kind) if kind == "parquet" and isinstance(path, str) else None
+            rows = row_count(path, kind) if kind == "parquet" and isinstance(path, str) else None
             if rows is None or self._rows + rows > self._reading.start_row:
                 break
             # All files have the columns of the first file, even if no row of that file is wanted.
-            self._look_at(self._index)
-            self._firsts.append(self._rows)
+            self._check_columns(self._index)
+            self._first_rows.append(self._rows)
             self._names.append(path)
             self._rows += rows
             self._index += 1
-        self._part = self._opened(self._index, self._reading.start_row)
+        self._file = self._open_file(self._index, self._reading.start_row)
         # An empty JSON lines file has no columns.
-        while not self._part.schema.names and self._index + 1 < len(self._sources):
-            self._part.close()
-            self._part = self._opened(self._index + 1, self._reading.start_row)
+        while not self._file.schema.names and self._index + 1 < len(self._sources):
+            self._file.close()
+            self._file = self._open_file(self._index + 1, self._reading.start_row)
             self._index += 1
         self.first_row = self._rows
         try:
-            first = self._noted(self._part.name, self._part.schema, self._index)
+            first = self._record_schema(self._file.name, self._file.schema, self._index)
             for index in range(self._index + 1, len(self._sources)):
-                self._look_at(index)
-            if self._one:
+                self._check_columns(index)
+            if self._same_types:
                 first = self._schema = one_schema(self.schemas, self._used)
         except BaseException:
-            self._part.close()
+            self._file.close()
             raise
         return first
 
-    def _look_at(self, index: int) -> None:
-        """Check the columns of a file; do nothing if its beginning does not show the columns.
-
-        Raises:
-            SourceError: the columns differ from the columns of the first file.
-        """
+    def _check_columns(self, index: int) -> None:
+        """Check the columns of a file; do nothing if its beginning does not show the columns."""
         path, kind = self._sources[index], self._kinds[index]
         if kind is None:
             return
         if (found := schema_of(path, kind, self._reading)) is not None:
-            self._noted(path, found, index)
+            self._record_schema(path, found, index)
         elif names := columns_of(path, kind, self._reading):
-            self._fitted(
+            self._in_first_order(
                 path, self._partitions[index].schema(pa.schema([(n, pa.null()) for n in names]))
             )
 
-    def _noted(self, name: str, own: pa.Schema, index: int) -> pa.Schema:
+    def _record_schema(self, name: str, own: pa.Schema, index: int) -> pa.Schema:
         """Return a file's columns in the order of the first file; remember the columns' types."""
         schema = self._partitions[index].schema(own)
         if self._columns is None and not self._is_any(name):
             self._columns, self._columns_of = schema.names, name
-        fitted = self._fitted(name, schema)
-        self.schemas.append((name, fitted))
-        return fitted
+        ordered = self._in_first_order(name, schema)
+        self.schemas.append((name, ordered))
+        return ordered
 
     def batches(self) -> Generator[pa.RecordBatch, None, None]:
-        """Yield the batches of all files."""
         try:
             first = self._index
             for index in range(first, len(self._sources)):
                 if index > first:
-                    self._part, self._index = self._opened(index), index
-                for count, batch in enumerate(self._part.batches):
-                    fitted = self._batch(batch)
+                    self._file, self._index = self._open_file(index), index
+                for count, batch in enumerate(self._file.batches):
+                    ordered = self._ordered_batch(batch)
                     left = None if self._limit is None else self._limit - self._rows
-                    if left is not None and left <= fitted.num_rows:
+                    if left is not None and left <= ordered.num_rows:
                         self._rows += left
-                        yield fitted.slice(0, left)
+                        yield ordered.slice(0, left)
                         return
-                    self._rows += fitted.num_rows
-                    self._note_share(count)
-                    yield fitted
-                self._part.close()
+                    self._rows += ordered.num_rows
+                    self._record_share(count)
+                    yield ordered
+                self._file.close()
                 self._states[index].check()
             self._check_seen()
         except SourceError as error:
@@ -208,11 +198,7 @@ class SeveralFiles:
             self.close()
 
     def _check_seen(self) -> None:
-        """Refuse a template with a field that no row of JSON lines has.
-
-        Raises:
-            SourceError: no row has a field that the template names.
-        """
+        """Refuse a template with a field that no row of JSON lines has."""
         known = self._reading.known  # empty if no file was JSON
         unseen = self._reading.unseen - self._reading.folders if known else set()
         if self._reading.varies and set(self._kinds) <= {"jsonl", None} and self._rows and unseen:
@@ -229,11 +215,10 @@ class SeveralFiles:
         error.place_in(name_of(self._sources[index]), row)
         if error.line is None:
             with suppress(Exception):
-                error.place_at(*self._lines(index, [row], Search(self._reading.stopped)))
+                error.place_at(*self._lines(index, [row], LineSearch(self._reading.stopped)))
 
     def close(self) -> None:
-        """Close the open file."""
-        self._part.close()
+        self._file.close()
         self._reading.bad.close()
 
     def interrupt(self) -> None:
@@ -242,12 +227,10 @@ class SeveralFiles:
 
     @property
     def rows_read(self) -> int:
-        """The number of rows read."""
         return self._rows
 
     @property
     def bad_rows(self) -> int:
-        """The number of skipped rows."""
         return self._reading.bad.count
 
     def fraction(self, rows: int | None = None) -> float | None:
@@ -262,32 +245,28 @@ class SeveralFiles:
             The share; None if unknown.
         """
         if rows is None:
-            part = self._part
-            return self._share(None if part.input is None else part.input.taken)
+            file = self._file
+            return self._share(None if file.input is None else file.input.taken)
         while self._shares and self._shares[0][0] <= rows:
-            self._done = self._shares.popleft()
+            self._passed = self._shares.popleft()
         if not self._shares:
-            return self._done[1] if self._done[0] else None
-        (before, low), (after, high) = self._done, self._shares[0]
+            return self._passed[1] if self._passed[0] else None
+        (before, low), (after, high) = self._passed, self._shares[0]
         return low + (high - low) * max(0, rows - before) / (after - before)
 
-    def _note_share(self, batch: int) -> None:
+    def _record_share(self, batch: int) -> None:
         """Remember the share of the files read at the end of a batch."""
         share = self._share(self._reading.stopped.position(batch))
         if share is not None and (not self._shares or self._shares[-1][0] < self._rows):
             self._shares.append((self._rows, share))
 
     def _share(self, taken: int | None) -> float | None:
-        """Return the share of all files that has been read; None if unknown.
-
-        Args:
-            taken: number of bytes read from the open file; None if unknown.
-        """
-        part, index = self._part, self._index
-        if part.rows is not None:
-            share = (self._rows - self._firsts[index]) / part.rows if part.rows else 1.0
-        elif part.input is not None and part.input.size is not None and taken is not None:
-            share = taken / part.input.size if part.input.size else 1.0
+        """Return the share of all files read, with ``taken`` bytes of the open one; None if unknown."""
+        file, index = self._file, self._index
+        if file.rows is not None:
+            share = (self._rows - self._first_rows[index]) / file.rows if file.rows else 1.0
+        elif file.input is not None and file.input.size is not None and taken is not None:
+            share = taken / file.input.size if file.input.size else 1.0
         else:
             return None
         total = sum(self._sizes)
@@ -299,10 +278,13 @@ class SeveralFiles:
         """Return the file of a row that has been read, and the row's index in that file."""
         if not 0 <= row < self._rows:
             raise LookupError(f"row {row:,} has not been read")
-        index = bisect.bisect_right(self._firsts, row) - 1
-        return self._names[index], row - self._firsts[index]
+        index = self._index_of(row)
+        return self._names[index], row - self._first_rows[index]
 
-    def line_numbers(self, rows: Iterable[int], stopped: Watch) -> dict[int, int]:
+    def _index_of(self, row: int) -> int:
+        return bisect.bisect_right(self._first_rows, row) - 1
+
+    def line_numbers(self, rows: Iterable[int], stopped: StopEvent) -> dict[int, int]:
         """Return for each row the number of its line in its file, counted from 1.
 
         Rows whose line is unknown are left out.
@@ -316,13 +298,13 @@ class SeveralFiles:
         """
         found: dict[int, int] = {}
         in_order = sorted(set(rows))
-        for after, group in groupby(in_order, lambda row: bisect.bisect_right(self._firsts, row)):
-            of_file, first = list(group), self._firsts[after - 1]
-            lines = self._lines(after - 1, [row - first for row in of_file], stopped)
+        for index, group in groupby(in_order, self._index_of):
+            of_file, first = list(group), self._first_rows[index]
+            lines = self._lines(index, [row - first for row in of_file], stopped)
             found |= zip(of_file, lines, strict=False)
         return found
 
-    def _lines(self, index: int, rows: list[int], stopped: Watch) -> list[int]:
+    def _lines(self, index: int, rows: list[int], stopped: StopEvent) -> list[int]:
         """Return the line numbers of some rows of a file, up to the first row that is not found."""
         from .line_numbers import lines_of_rows  # imports the reader of JSON: 30 ms
 
@@ -335,53 +317,44 @@ class SeveralFiles:
             lines = lines_of_rows(source, self._kinds[index], options, rows, bad, stopped)
         return [before + line for line in lines] if state.holds else []
 
-    def _opened(self, index: int, start_row: int = 0) -> OpenFile:
-        """Open a file, without its rows before ``start_row`` if the reader can leave them out.
-
-        Args:
-            index: index of the file.
-            start_row: the first wanted row, counted over all files.
-        """
-        self._reading.stopped.begin()
+    def _open_file(self, index: int, start_row: int = 0) -> OpenFile:
+        """Open a file, without its rows before ``start_row`` if the reader can leave them out."""
+        self._reading.stopped.reset()
         start = start_row - self._rows
-        self._states[index] = Unchanged(self._sources[index])
+        self._states[index] = InitialState(self._sources[index])
         self._starts[index] = start_of(self._sources[index])
         self._bad_before[index] = len(self._reading.bad.before)
         try:
-            part = open_file(
+            file = open_file(
                 self._sources[index], self._kinds[index], self._json, self._reading, start
             )
         except SourceError as error:
             self._locate(error, index)
             raise
-        if self._kinds[index] == "jsonl" and part.schema.names:
-            self._json = part.schema
+        if self._kinds[index] == "jsonl" and file.schema.names:
+            self._json = file.schema
         try:
-            _ = part.schema.names
+            _ = file.schema.names
         except UnicodeDecodeError as error:
-            part.close()
+            file.close()
             raise SourceError(
-                f"{part.name}: a column name is not UTF-8; write the file again with UTF-8 names"
+                f"{file.name}: a column name is not UTF-8; write the file again with UTF-8 names"
             ) from error
-        self._firsts.append(self._rows)
-        self._names.append(part.name)
-        self._rows += part.left_out
-        return part
+        self._first_rows.append(self._rows)
+        self._names.append(file.name)
+        self._rows += file.left_out
+        return file
 
-    def _batch(self, read: pa.RecordBatch) -> pa.RecordBatch:
-        """Return a batch of the open file with all columns, in the order of the first file.
-
-        Raises:
-            SourceError: the columns differ from the columns of the first file.
-        """
+    def _ordered_batch(self, read: pa.RecordBatch) -> pa.RecordBatch:
+        """Return a batch of the open file with all columns, in the order of the first file."""
         batch = self._partitions[self._index].batch(read)
         own = batch.schema
-        fitted = self._fitted(self._part.name, own)
-        if fitted is not own:
-            batch = batch.select(fitted.names)
-        if self._schema is not None and fitted != self._schema:
+        ordered = self._in_first_order(self._file.name, own)
+        if ordered is not own:
+            batch = batch.select(ordered.names)
+        if self._schema is not None and ordered != self._schema:
             batch = batch.select(self._schema.names)
-            found = self._part.name, batch.schema
+            found = self._file.name, batch.schema
             batch = cast(batch, same_schema((self._names[0], self._schema), found))
         return batch
 
@@ -390,12 +363,8 @@ class SeveralFiles:
         kinds = dict(zip(map(str, self._sources), self._kinds, strict=True))
         return self._reading.varies and (self._reading.single or kinds.get(name) == "jsonl")
 
-    def _fitted(self, name: str, found: pa.Schema) -> pa.Schema:
-        """Return the columns of a file in the order of the first file.
-
-        Raises:
-            SourceError: the columns differ from the columns of the first file.
-        """
+    def _in_first_order(self, name: str, found: pa.Schema) -> pa.Schema:
+        """Return the columns of a file in the order of the first file."""
         if self._columns in (None, found.names) or self._is_any(name):
             return found
         assert self._columns is not None

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from ...outcome.errors import SourceError
 from .query import FilesSource, Query, in_order
-from .reading import NUMBER, FileOptions, Wanted
+from .reading import NUMBER, ColumnRequest, FileOptions
 from .schemas import as_bytes
 
 __all__ = ["SortedFiles"]
@@ -33,17 +33,9 @@ class SortedFiles(Query):
     """One pass over files, with the rows sorted.
 
     fastresp reads the files, since DuckDB would infer types, such as numbers in CSV.
-
-    Args:
-        sources: paths, or one file object.
-        kinds: the format of each source.
-        options: the user's options for the sources.
-        limit: stop after this many rows.
-        sort_by: the names of the columns to sort by.
-        wanted: the parts of the rows that a load needs; None outside a load.
     """
 
-    _failed = "sorting the rows failed"
+    _error_prefix = "sorting the rows failed"
 
     def __init__(
         self,
@@ -52,21 +44,21 @@ class SortedFiles(Query):
         options: FileOptions,
         limit: int | None,
         sort_by: Sequence[str],
-        wanted: Wanted | None,
+        request: ColumnRequest | None,
     ) -> None:
         super().__init__("", sources, kinds, options, limit, sort_by)
-        if wanted is not None and wanted.columns is not None:
-            wanted = replace(wanted, columns=wanted.columns | set(sort_by))
-        self._wanted = wanted
+        if request is not None and request.columns is not None:
+            request = replace(request, columns=request.columns | set(sort_by))
+        self._request = request
 
-    def _name_sources(self) -> None:
-        source = _Sent(self._sources, self._kinds, self._options, self._wanted)
+    def _define_tables(self) -> None:
+        source = SortableSource(self._sources, self._kinds, self._options, self._request)
         source.allow = self._allow
-        self._read["source"] = source
-        self._fields = [_plain(field) for field in source.schema]
+        self._tables["source"] = source
+        self._fields = [_decoded_field(field) for field in source.schema]
         for field in self._fields:
             if NOT_IN_DUCKDB.search(str(field.type)):
-                raise _unfit(field)
+                raise _unsortable(field)
         if self._fields:  # JSON without rows has no columns
             self._connection.register("source", source)
 
@@ -82,33 +74,28 @@ class SortedFiles(Query):
         return self._connection.sql(in_order("source", names, self._sort_by, self._key))
 
     def _key(self, index: int) -> str:
-        """Return the SQL that sorts by a column."""
         if self._fields[index].metadata == NUMBER:
             return f"TRY_CAST(c{index} AS DOUBLE), c{index}"
         return f"c{index}"
 
     def _schema(self) -> pa.Schema:
-        """Return the columns of the files.
-
-        Raises:
-            SourceError: DuckDB can't represent the values of a column.
-        """
+        """Return the columns of the files."""
         for field, found in zip(self._fields, self._reader.schema, strict=bool(self._fields)):
             try:
-                pa.nulls(0, found.type).cast(_stored(field))
+                pa.nulls(0, found.type).cast(_duckdb_type(field))
             except pa.ArrowException as error:
-                raise _unfit(field) from error
+                raise _unsortable(field) from error
         return pa.schema(self._fields)
 
-    def _restored(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _restore(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         arrays = [
-            _as(array if array.type == _stored(field) else array.cast(_stored(field)), field.type)
+            _to_type(_cast(array, _duckdb_type(field)), field.type)
             for array, field in zip(batch.columns, self._fields, strict=True)
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(self._fields))
 
 
-class _Sent(FilesSource):
+class SortableSource(FilesSource):
     """The columns of files with types that DuckDB stores unchanged.
 
     Attributes:
@@ -119,30 +106,30 @@ class _Sent(FilesSource):
     allow: Callable[[float], None]
     _row_bytes = NARROW_ROW_BYTES
 
-    def _sent_schema(self) -> pa.Schema:
-        kinds = [_stored(_plain(field)) for field in self.schema]
+    def _duckdb_schema(self) -> pa.Schema:
+        kinds = [_duckdb_type(_decoded_field(field)) for field in self.schema]
         return pa.schema([(f"c{index}", kind) for index, kind in enumerate(kinds)])
 
-    def _sent(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _to_duckdb(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         row_bytes = batch.get_total_buffer_size() / max(1, batch.num_rows)
         if row_bytes > self._row_bytes:
             self.allow(row_bytes)
             self._row_bytes = row_bytes
         arrays = [
-            _bare(array).view(_stored(_plain(field)))
+            _decoded(array).view(_duckdb_type(_decoded_field(field)))
             for array, field in zip(batch.columns, self.schema, strict=True)
         ]
-        return pa.RecordBatch.from_arrays(arrays, schema=self._sent_schema())
+        return pa.RecordBatch.from_arrays(arrays, schema=self._duckdb_schema())
 
 
-def _unfit(field: pa.Field) -> SourceError:
+def _unsortable(field: pa.Field) -> SourceError:
     return SourceError(
         f"can't sort rows with column {field.name!r} of type {field.type}; write the file with "
         "another type"
     )
 
 
-def _plain(field: pa.Field) -> pa.Field:
+def _decoded_field(field: pa.Field) -> pa.Field:
     """Return the field with the type of its values, without dictionary or run-end encoding."""
     kind = field.type
     if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
@@ -150,7 +137,7 @@ def _plain(field: pa.Field) -> pa.Field:
     return field
 
 
-def _stored(field: pa.Field) -> pa.DataType:
+def _duckdb_type(field: pa.Field) -> pa.DataType:
     """Return a type that DuckDB stores unchanged, with the same order and memory layout.
 
     Text becomes bytes, since it need not be UTF-8. Times and durations become integers: DuckDB
@@ -158,7 +145,7 @@ def _stored(field: pa.Field) -> pa.DataType:
     """
     kind = field.type
     if _has_interval(kind):
-        raise _unfit(field)
+        raise _unsortable(field)
     if isinstance(kind, pa.BaseExtensionType):
         kind = kind.storage_type
     if pa.types.is_time32(kind):
@@ -174,7 +161,7 @@ def _has_interval(kind: pa.DataType) -> bool:
     return str(kind) in ("month_interval", "day_time_interval") or any(map(_has_interval, inner))
 
 
-def _bare(array: pa.Array) -> pa.Array:
+def _decoded(array: pa.Array) -> pa.Array:
     """Return the values of an array, without a dictionary or an extension type."""
     if isinstance(array.type, pa.BaseExtensionType):
         return array.storage
@@ -187,8 +174,12 @@ def _bare(array: pa.Array) -> pa.Array:
     return array
 
 
-def _as(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Convert an array from the type returned by ``_stored()`` back to the original type."""
+def _to_type(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Convert an array from the type returned by ``_duckdb_type()`` back to the original type."""
     if isinstance(kind, pa.BaseExtensionType):
         return pa.ExtensionArray.from_storage(kind, array.view(kind.storage_type))
     return array.view(kind)
+
+
+def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    return array if array.type == kind else array.cast(kind)

@@ -13,13 +13,13 @@ from ...outcome.messages import shown_query
 from ...outcome.passwords import masked, masked_url
 from ...outcome.report import as_html
 from .checks import check_unused
-from .input import Watch, name_of
+from .input import StopEvent, name_of
 from .partitions import Partitions
-from .read_ahead import ReadAhead, Run
-from .reading import AS_IT_IS, FileOptions, Wanted
+from .read_ahead import ReadAhead, SourcePass
+from .reading import DEFAULT_OPTIONS, ColumnRequest, FileOptions
 from .remote import current
 
-__all__ = ["Table", "imported"]
+__all__ = ["Table", "import_optional"]
 
 
 class Table:
@@ -40,20 +40,20 @@ class Table:
         kinds: list[str | None],
         *,
         sql: str | None = None,
-        options: FileOptions = AS_IT_IS,
+        options: FileOptions = DEFAULT_OPTIONS,
         limit: int | None = None,
         sort_by: Sequence[str] = (),
     ) -> None:
-        imported("pyarrow")  # to fail now, rather than when the table is loaded
+        import_optional("pyarrow")  # to fail now, rather than when the table is loaded
         self._sources = files
         self._kinds = kinds
         self._sql = sql
         self._options = options
         self._limit = limit
         self._sort_by = sort_by
-        self._run: Run | None = None
+        self._pass: SourcePass | None = None
         self._ahead: ReadAhead | None = None
-        self._parts: Parts | None = None
+        self._streams: BatchStreams | None = None
         self._rows: int | Literal[False] | None = False
 
     def __repr__(self) -> str:
@@ -125,7 +125,7 @@ class Table:
             SourceError, OSError: a file can't be read.
         """
         if self._rows is False:
-            self._rows = self._counted()
+            self._rows = self._count_rows()
         return self._rows
 
     def __length_hint__(self) -> int:
@@ -142,11 +142,11 @@ class Table:
         Returns:
             The share; None if unknown.
         """
-        if self._run is None:
+        if self._pass is None:
             return None
-        part = self._run.fraction(rows)
+        part = self._pass.fraction(rows)
         if part is not None and self._limit:
-            count = getattr(self._run, "rows_read", 0) if rows is None else rows
+            count = getattr(self._pass, "rows_read", 0) if rows is None else rows
             part = min(1.0, max(part, count / self._limit))
         return part
 
@@ -162,11 +162,11 @@ class Table:
         Raises:
             LookupError: the row has not been read.
         """
-        if self._run is None:
+        if self._pass is None:
             raise LookupError(f"row {row:,} has not been read")
-        return self._run.place(row)
+        return self._pass.place(row)
 
-    def line_numbers(self, rows: Iterable[int], stopped: Watch) -> dict[int, int]:
+    def line_numbers(self, rows: Iterable[int], stopped: StopEvent) -> dict[int, int]:
         """Return for each row the number of its line in its file, counted from 1.
 
         The current read is stopped first, since it may use the same file object. Rows whose line is
@@ -186,9 +186,9 @@ class Table:
         """
         self.close()
         over = self._ahead is not None and self._ahead.over
-        if self._run is None or not self.has_places or not over:
+        if self._pass is None or not self.has_places or not over:
             return {}
-        found: dict[int, int] = self._run.line_numbers(rows, stopped)  # type: ignore[attr-defined]
+        found: dict[int, int] = self._pass.line_numbers(rows, stopped)  # type: ignore[attr-defined]
         return found
 
     @property
@@ -199,11 +199,11 @@ class Table:
     @property
     def bad_rows(self) -> int:
         """The number of rows that the last read skipped because of ``bad_rows=``."""
-        count: int = getattr(self._run, "bad_rows", 0)
+        count: int = getattr(self._pass, "bad_rows", 0)
         return count
 
     @property
-    def has_no_columns(self) -> bool:
+    def is_columnless(self) -> bool:
         """Whether the last read found no columns, as in JSON without rows."""
         return self._ahead is not None and not self._ahead.schema.names
 
@@ -220,41 +220,41 @@ class Table:
         """
         return self._stream(None, requested_schema)
 
-    def for_load(self, wanted: Wanted, start_row: int = 0) -> Loaded:
+    def for_load(self, request: ColumnRequest, start_row: int = 0) -> LoadColumns:
         """Return the columns as a load needs them: JSON numbers and rows keep their text.
 
         Args:
             start_row: the first wanted row; earlier rows may be left out: see ``first_row``.
         """
-        return Loaded(self, wanted, start_row)
+        return LoadColumns(self, request, start_row)
 
     @property
     def first_row(self) -> int:
         """The index of the first row that the last read returned; earlier rows were left out."""
-        first: int = getattr(self._run, "first_row", 0)
+        first: int = getattr(self._pass, "first_row", 0)
         return first
 
     @property
     def schemas(self) -> list[tuple[str, Any]]:
         """The names and columns of the files, as far as known at the start of the last read."""
-        return getattr(self._run, "schemas", [])
+        return getattr(self._pass, "schemas", [])
 
     def _stream(
-        self, wanted: Wanted | None, requested_schema: object = None, start_row: int = 0
+        self, request: ColumnRequest | None, requested_schema: object = None, start_row: int = 0
     ) -> object:
         self.close()
-        self._run = self._new_run(wanted, start_row)
-        ahead = self._ahead = ReadAhead(self._run)  # from now on other threads can close it
+        self._pass = self._new_pass(request, start_row)
+        ahead = self._ahead = ReadAhead(self._pass)  # from now on other threads can close it
         ahead.wait_until_open()
-        self._parts = Parts(ahead)
-        return self._parts.stream(ahead.schema, None, requested_schema)
+        self._streams = BatchStreams(ahead)
+        return self._streams.stream(ahead.schema, None, requested_schema)
 
     def following(self) -> object:
         """Return a stream of the next batches, whose column types differ from the ended stream's.
 
         None if there are no more batches.
         """
-        return None if self._parts is None else self._parts.following()
+        return None if self._streams is None else self._streams.following()
 
     def close(self) -> None:
         """Stop the current read, if any."""
@@ -267,98 +267,88 @@ class Table:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _new_run(self, wanted: Wanted | None, start_row: int) -> Run:
-        if self._run is not None and not all(isinstance(file, str) for file in self._sources):
+    def _new_pass(self, request: ColumnRequest | None, start_row: int) -> SourcePass:
+        if self._pass is not None and not all(isinstance(file, str) for file in self._sources):
             raise SourceError(
                 f"{self.files[0]} was read already and can't be read twice; pass a path or a new "
                 "file object"
             )
-        if self._run is not None:
+        if self._pass is not None:
             self._sources = list(map(current, self._sources))
         bad_rows = self._options.bad_rows
-        if bad_rows not in ("error", "skip") and self._run is None and not start_row:
+        if bad_rows not in ("error", "skip") and self._pass is None and not start_row:
             check_unused(bad_rows, "the bad rows of an earlier load")
-        run: Run
+        new: SourcePass
         if self._sql is None and self._sort_by:
-            sorted_files = imported("duckdb", ".sorted_files")
-            run = sorted_files.SortedFiles(
-                self._sources, self._kinds, self._options, self._limit, self._sort_by, wanted
+            sorted_files = import_optional("duckdb", ".sorted_files")
+            new = sorted_files.SortedFiles(
+                self._sources, self._kinds, self._options, self._limit, self._sort_by, request
             )
         elif self._sql is None:
-            several_files = imported("pyarrow", ".several_files")
-            run = several_files.SeveralFiles(
+            several_files = import_optional("pyarrow", ".several_files")
+            new = several_files.SeveralFiles(
                 self._sources,
                 self._kinds,
                 self._options,
-                wanted,
+                request,
                 self._limit,
                 start_row=start_row,
-                one=wanted is None,
+                same_types=request is None,
             )
         else:
-            query = imported("duckdb", ".query")
-            run = query.Query(
+            query = import_optional("duckdb", ".query")
+            new = query.Query(
                 self._sql, self._sources, self._kinds, self._options, self._limit, self._sort_by
             )
-        return run
+        return new
 
-    def rows_about(self) -> int | None:
+    def estimated_rows(self) -> int | None:
         """Estimate the number of rows from parts of every file; None if unknown."""
-        return self._total(imported("pyarrow", ".formats").rows_about)
+        return self._total(import_optional("pyarrow", ".formats").estimated_rows)
 
-    def _counted(self) -> int | None:
-        return self._total(imported("pyarrow", ".formats").rows_of)
+    def _count_rows(self) -> int | None:
+        return self._total(import_optional("pyarrow", ".formats").row_count)
 
-    def _total(self, rows_of: Callable[[str, str | None], int | None]) -> int | None:
+    def _total(self, count: Callable[[str, str | None], int | None]) -> int | None:
         if self._sql is not None:
             return None
         total = 0
         for file, kind in zip(self._sources, self._kinds, strict=True):
-            rows = rows_of(file, kind) if isinstance(file, str) else None
+            rows = count(file, kind) if isinstance(file, str) else None
             if rows is None:
                 return None
             total += rows
         return total if self._limit is None else min(total, self._limit)
 
 
-class Loaded(Described):
-    """The columns of a Table as a load needs them.
+class LoadColumns(Described):
+    """The columns of a Table as a load needs them; rows before ``start_row`` may be left out."""
 
-    Args:
-        table: the table.
-        wanted: the parts of the rows that the template needs.
-        start_row: the first wanted row; earlier rows may be left out.
-    """
-
-    def __init__(self, table: Table, wanted: Wanted, start_row: int) -> None:
+    def __init__(self, table: Table, request: ColumnRequest, start_row: int) -> None:
         self._table = table
-        self._wanted = wanted
+        self._request = request
         self._start_row = start_row
 
     @property
     def error(self) -> BaseException | None:
-        """The exception that ended the read; None if there was none."""
         return self._table.error
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        stream = self._table._stream(self._wanted, requested_schema, self._start_row)
-        self.arrow_schema = self._table._parts and self._table._parts.schema
-        self.unknown = getattr(self._table._run, "unknown", {})
+        stream = self._table._stream(self._request, requested_schema, self._start_row)
+        self.arrow_schema = self._table._streams and self._table._streams.schema
+        self.unknown = getattr(self._table._pass, "unknown", {})
         if self._table._ahead is not None:
             weakref.finalize(self, self._table._ahead.close)
         return stream
 
     def following(self) -> object:
-        """Return a stream of the next batches, whose column types differ from the ended stream's.
-
-        None if there are no more batches.
-        """
+        """Return a stream of the next batches, as ``Table.following()`` does."""
         stream = self._table.following()
-        self.arrow_schema = self._table._parts and self._table._parts.schema
+        self.arrow_schema = self._table._streams and self._table._streams.schema
         return stream
 
 
-class Parts:
+class BatchStreams:
     """The batches of a source, as one stream for each sequence of batches with the same types.
 
     Reading ends when Arrow releases the last stream.
@@ -367,7 +357,7 @@ class Parts:
     def __init__(self, ahead: ReadAhead) -> None:
         self._ahead = ahead
         self.schema: Any = None  # of the current stream
-        self._held: Any = None  # the first batch of the next stream
+        self._next_batch: Any = None  # the first batch of the next stream
 
     def stream(self, schema: Any, first: Any, requested_schema: object = None) -> object:
         """Return a stream of the next batches, up to a change of the schema.
@@ -380,7 +370,7 @@ class Parts:
         import pyarrow as pa
 
         self.schema = schema
-        batches = _Batches(self, schema, first)
+        batches = BatchIterator(self, schema, first)
         # Even at exit: an interpreter that ends while a thread is inside Arrow is aborted.
         weakref.finalize(batches, self._released)
         stream = pa.RecordBatchReader.from_batches(schema, batches)
@@ -388,7 +378,7 @@ class Parts:
 
     def following(self) -> object:
         """Return a stream of the batches after the ended stream; None if there are no more."""
-        held, self._held = self._held, None
+        held, self._next_batch = self._next_batch, None
         return None if held is None else self.stream(held.schema, held)
 
     def next(self, schema: Any) -> Any:
@@ -396,19 +386,19 @@ class Parts:
         batch = next(self._ahead, None)
         if batch is None or batch.schema.equals(schema, check_metadata=True):
             return batch
-        self._held = batch
+        self._next_batch = batch
         return None
 
     def _released(self) -> None:
-        if self._held is None:
+        if self._next_batch is None:
             self._ahead.close()
 
 
-class _Batches:
+class BatchIterator:
     """The iterator of batches that Arrow consumes."""
 
-    def __init__(self, parts: Parts, schema: Any, first: Any) -> None:
-        self._parts = parts
+    def __init__(self, parts: BatchStreams, schema: Any, first: Any) -> None:
+        self._streams = parts
         self._schema = schema
         self._first = first
 
@@ -418,21 +408,14 @@ class _Batches:
     def __next__(self) -> Any:
         batch, self._first = self._first, None
         if batch is None:
-            batch = self._parts.next(self._schema)
+            batch = self._streams.next(self._schema)
         if batch is None:
             raise StopIteration
         return batch
 
 
-def imported(package: str, module: str | None = None) -> Any:
-    """Import an optional package and our module that needs it.
-
-    Returns:
-        The module; None if ``module`` is None.
-
-    Raises:
-        ImportError: the package is not installed.
-    """
+def import_optional(package: str, module: str | None = None) -> Any:
+    """Import an optional package; then import and return our module that needs it, if any."""
     try:
         import_module(package)
     except ImportError as error:

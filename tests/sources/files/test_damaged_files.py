@@ -23,7 +23,7 @@ from tables import failure
 import fastresp
 from fastresp.server.local_server import LocalServer
 from fastresp.sources.files import ipc
-from fastresp.sources.files.arrow_files import Lent
+from fastresp.sources.files.arrow_files import BorrowedObjects
 from fastresp.sources.files.ipc import IpcFile
 
 # Later crashes would show nothing new; this many were never seen.
@@ -119,7 +119,7 @@ def test_arrow_threads_release_a_closed_file(
     """They read its index, and would abort the process by calling Python during its exit."""
     lent: list[weakref.ref[Any]] = []
 
-    class Noted(Lent):
+    class Noted(BorrowedObjects):
         def add(self, what: Any, returned: Any = None) -> None:
             lent.append(weakref.ref(what))
             super().add(what, returned)
@@ -129,7 +129,7 @@ def test_arrow_threads_release_a_closed_file(
         writer.write_table(pa.table({"id": ["a", "b"]}))
     if not whole:
         path.write_bytes(path.read_bytes()[:-40] + b"\xff" * 30 + path.read_bytes()[-10:])
-    monkeypatch.setattr(ipc, "Lent", Noted)
+    monkeypatch.setattr(ipc, "BorrowedObjects", Noted)
     for _ in range(300):
         with nullcontext() if whole else pytest.raises(OSError, match="Footer"):
             IpcFile(str(path)).close()

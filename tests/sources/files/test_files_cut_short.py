@@ -21,7 +21,7 @@ from pyarrow import parquet
 
 import fastresp
 from fastresp.sources.files import arrow_files
-from fastresp.sources.files.checks import Unchanged
+from fastresp.sources.files.checks import InitialState
 
 TEMPLATE = "SET {id} {text}"
 
@@ -164,7 +164,7 @@ def test_arrow_stream_truncated_between_batches(make: Any) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="there is no /proc")
 def test_files_of_proc_may_change() -> None:
-    file = Unchanged("/proc/uptime")
+    file = InitialState("/proc/uptime")
     time.sleep(0.01)
     file.check()
 

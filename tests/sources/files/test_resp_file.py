@@ -30,7 +30,7 @@ from fastresp import (
 from fastresp.resp.shown import shown_command
 from fastresp.server.local_server import LocalServer
 from fastresp.server.options import Options
-from fastresp.sources.files.command_files import words_of_line
+from fastresp.sources.files.command_files import arguments_of_line
 from fastresp.sources.files.resp import RespFile
 from fastresp.transports.redis_cli import RedisCli
 from fastresp.transports.socket import SocketTransport
@@ -412,7 +412,7 @@ def test_lines_of_commands_are_split_as_a_server_splits_them(
         said = b""
         while not said.endswith((b"+PONG\r\n", b"in request\r\n")):
             said += raw.recv(1 << 16)
-    words = words_of_line(line + b"\r")
+    words = arguments_of_line(line + b"\r")
     expected = None if said.startswith(b"-ERR Protocol error") else said.removesuffix(b"+PONG\r\n")
     assert (words if words is None else pack(*words)) == expected
 
