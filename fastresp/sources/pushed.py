@@ -100,7 +100,7 @@ class Pushed(Frames):
             self._changed.notify_all()
 
     def _arriving(self) -> Iterator[Any]:
-        """Yield the batches; yield None when a pause starts, and again if the pause is long."""
+        """Yield the batches, and None after 0 s and after ``LONG_PAUSE_S`` of silence."""
         due, since = list[float](), time.monotonic()
         batch: Any = None
         while True:

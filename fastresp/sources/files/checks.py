@@ -100,7 +100,7 @@ class InitialState:
         self._before = state_of(source)  # for a URL, the state when it was found
 
     @property
-    def holds(self) -> bool:
+    def unchanged(self) -> bool:
         """Whether the source is unchanged; False if it is empty, or its state is unknown."""
         before = self._before
         return before is not None and before.size > 0 and self._now() == before
@@ -122,11 +122,9 @@ class InitialState:
             message = f"the size of the file changed from {before.size:,} to {now.size:,} bytes"
         else:
             message = "the file was written to"
-        path = isinstance(self._source, str | os.PathLike)
-        name = os.fspath(self._source) if path else name_of(self._source)
         raise SourceError(
-            f"{name}: {message} while it was read; load it again once nothing writes to it (data "
-            "from a pipe is not compared)"
+            f"{name_of(self._source)}: {message} while it was read; load it again once nothing "
+            "writes to it (data from a pipe is not compared)"
         )
 
 
@@ -157,12 +155,12 @@ class EarlierOutput(FileExistsError):
     """An output file still contains the output of an earlier run."""
 
 
-def check_unused(path: str | os.PathLike[str], holds: str, step: str = "look at them") -> None:
+def check_unused(path: str | os.PathLike[str], contents: str, step: str = "look at them") -> None:
     """Refuse to overwrite a file that is not empty.
 
     Args:
         path: the file to write.
-        holds: words for the earlier output that the file may contain, for the message.
+        contents: the earlier output that the file may contain, for the message.
         step: what to do with this output, for the message.
 
     Raises:
@@ -171,7 +169,7 @@ def check_unused(path: str | os.PathLike[str], holds: str, step: str = "look at 
     if os.path.isfile(path) and os.path.getsize(path):
         stem, suffix = os.path.splitext(os.fspath(path))
         raise EarlierOutput(
-            f"{os.fspath(path)} already exists, and may contain {holds}: {step}, then move the "
+            f"{os.fspath(path)} already exists, and may contain {contents}: {step}, then move the "
             f"file away; or name another file, such as {stem}-{date.today()}{suffix}"
         )
 

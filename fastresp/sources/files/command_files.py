@@ -176,7 +176,7 @@ class RejectsFile:
             raise ValueError(f"limit must be 0 commands or more, not {limit}")
         self._limit = limit
         self._names: list[str] | None = None
-        self._unchanged = InitialState(path)
+        self._initial = InitialState(path)
 
     def __iter__(self) -> Iterator[list[str | bytes]]:
         self.names()
@@ -185,7 +185,7 @@ class RejectsFile:
     def names(self) -> list[str]:
         """Check the file, and return the names of its commands in capitals."""
         if self._names is None:
-            self._unchanged = InitialState(self.name)
+            self._initial = InitialState(self.name)
             self._names = list(dict.fromkeys(map(_name, self._commands())))
         return self._names
 
@@ -196,8 +196,8 @@ class RejectsFile:
     def line_numbers(self, rows: Iterable[int], stopped: StopEvent) -> dict[int, int]:
         """Return the line numbers of rows, as ``Table.line_numbers()`` does."""
         in_order = sorted(set(rows))
-        lines = lines_of_commands(self.name, in_order, stopped) if self._unchanged.holds else []
-        return dict(zip(in_order, lines, strict=False)) if self._unchanged.holds else {}
+        lines = lines_of_commands(self.name, in_order, stopped) if self._initial.unchanged else []
+        return dict(zip(in_order, lines, strict=False)) if self._initial.unchanged else {}
 
     def _commands(self) -> Iterator[list[str | bytes]]:
         with open(self.name, "rb") as file:
@@ -205,12 +205,14 @@ class RejectsFile:
             for number, line in islice(lines, self._limit):
                 yield self._parse(number, line)
         if self._limit is None:
-            self._unchanged.check()
+            self._initial.check()
 
     def _parse(self, number: int, line: bytes) -> list[str | bytes]:
         try:
             fields = json.loads(line)
-            command = _arguments(fields["arguments"])
+            if not isinstance(fields["arguments"], list) or not fields["arguments"]:
+                raise ValueError
+            command = list(map(argument_of, fields["arguments"]))
             why = _why_not_resent(fields, command)
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
             raise SourceError(
@@ -247,12 +249,6 @@ def _why_not_resent(fields: dict[str, Any], command: list[str | bytes]) -> str:
 def _name(command: list[str | bytes]) -> str:
     first = command[0]
     return (first if isinstance(first, str) else first.decode(errors="replace")).upper()
-
-
-def _arguments(arguments: object) -> list[str | bytes]:
-    if not isinstance(arguments, list) or not arguments:
-        raise ValueError
-    return [argument_of(each) for each in arguments]
 
 
 def argument_of(value: object) -> str | bytes:

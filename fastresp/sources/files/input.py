@@ -252,8 +252,8 @@ class ArrowFile:
 
 def name_of(file: Any) -> str:
     """Return a name for messages: the path, or the name of the file object."""
-    if isinstance(file, str):
-        return file
+    if isinstance(file, str | os.PathLike):
+        return os.fspath(file)
     name = getattr(file, "name", None)
     if name == 0 or name == "<stdin>":
         return "standard input"

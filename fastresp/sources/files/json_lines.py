@@ -307,7 +307,7 @@ def _objects(split: Split, need: Need) -> pa.Array:
 
 
 def _maps(validity: pa.Buffer | None, objects: list[bytes | None], need: Need) -> pa.Array:
-    split = split_rows(_joined(objects), [], known_only=False, fields=True, documents=False)
+    split = split_rows(_joined(objects), [], fields=True)
     if split.has_objects or split.has_lists:
         raise nested_item_error(need, "an object" if split.has_objects else "a list")
     pairs = _fields(split, 0, split.rows, [])
@@ -324,7 +324,7 @@ def _field_values(lines: bytes, name: str) -> tuple[pa.Buffer | None, list[bytes
 
     A value that is not a JSON string begins with MARK.
     """
-    split = split_rows(lines, [name], known_only=True, fields=False, documents=False)
+    split = split_rows(lines, [name], known_only=True)
     column = next(strings_of(split, 0, split.rows, [1]))
     marked = pa.Array.from_buffers(pa.binary(), len(column), column.buffers())
     return column.buffers()[0], marked.to_pylist()

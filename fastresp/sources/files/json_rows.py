@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
@@ -173,32 +173,13 @@ def parse_type(kind: pa.DataType) -> pa.DataType:
 # Rows as values.
 
 
-def split_rows(
-    block: bytes,
-    known: list[str],
-    *,
-    nested: Iterable[str] = (),
-    known_only: bool,
-    all_names: bool = False,
-    fields: bool = False,
-    documents: bool,
-    explain: bool = True,
-) -> Split:
-    """Split rows into values; the arguments are those of ``Split``.
+def split_rows(block: bytes, known: list[str], *, explain: bool = True, **options: Any) -> Split:
+    """Split rows into values; ``options`` are those of ``Split``.
 
     Args:
         explain: whether to find the reason for an error, by parsing all rows with Arrow.
     """
-    split = Split(
-        block,
-        MAX_DEPTH,
-        known,
-        nested=nested,
-        known_only=known_only,
-        all_names=all_names,
-        fields=fields,
-        documents=documents,
-    )
+    split = Split(block, MAX_DEPTH, known, **options)
     if split.fault is None:
         return split
     if split.duplicate_key is not None:

@@ -23,11 +23,11 @@ class Split:
         max_depth: int,
         known: list[str],
         *,
-        nested: Iterable[str],
-        known_only: bool,
-        all_names: bool,
-        fields: bool,
-        documents: bool,
+        nested: Iterable[str] = (),
+        known_only: bool = False,
+        all_names: bool = False,
+        fields: bool = False,
+        documents: bool = False,
     ) -> Split: ...
     def names_in_rows(self) -> list[str]: ...
     def unknown_names(self, limit: int) -> list[str]: ...

@@ -157,8 +157,8 @@ cdef class Split:
     cdef Py_ssize_t duplicate       # the column of a duplicate key; 0 for a nested key
 
     def __cinit__(
-        self, bytes block not None, Py_ssize_t max_depth, list known, *, nested, bint known_only,
-        bint all_names, bint fields, bint documents,
+        self, bytes block not None, Py_ssize_t max_depth, list known, *, nested=(),
+        bint known_only=False, bint all_names=False, bint fields=False, bint documents=False,
     ):
         cdef Py_ssize_t size = PyBytes_GET_SIZE(block)
         cdef Text text

@@ -88,7 +88,7 @@ class Query:
         self.unknown: Mapping[str, str] = {}  # why columns can't be sent, by name
         self._tables: dict[str, FilesSource] = {}  # by their names in the query
         self._schemas: list[pa.Schema] = []  # of the files that the query reads
-        self._unchanged: list[InitialState] = []  # files that DuckDB reads itself
+        self._initials: list[InitialState] = []  # files that DuckDB reads itself
         # DuckDB creates this folder for data that does not fit in memory, and removes it.
         spill = os.path.join(tempfile.gettempdir(), f"fastresp-{uuid.uuid4().hex}")
         self._connection = duckdb.connect(":memory:", config={**SETTINGS, "temp_directory": spill})
@@ -113,7 +113,7 @@ class Query:
                 with self._convert_errors():
                     batch = next(self._reader, None)
                 if batch is None:
-                    for file in self._unchanged:
+                    for file in self._initials:
                         file.check()
                     return
                 batch = self._restore(validated(batch, self._rows))
@@ -175,7 +175,7 @@ class Query:
         if select is None:
             return False
         self._schemas.append(columns)
-        self._unchanged += map(InitialState, files)
+        self._initials += map(InitialState, files)
         self._connection.execute(f"CREATE VIEW {as_name(name)} AS {select}")
         return True
 
@@ -342,8 +342,7 @@ class FilesSource:
 
     @property
     def name(self) -> str:
-        first = self._sources[0]
-        return first if isinstance(first, str) else name_of(first)
+        return name_of(self._sources[0])
 
     @property
     def is_text(self) -> bool:

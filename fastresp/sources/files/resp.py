@@ -113,7 +113,7 @@ class RespFile:
         self.skip_truncated = skip_truncated
         self._read = 0
         self._summary: RespSummary | None = None
-        self._unchanged = InitialState(source)
+        self._initial = InitialState(source)
 
     def __repr__(self) -> str:
         return f"<fastresp.RespFile of {self.name}>"
@@ -133,10 +133,10 @@ class RespFile:
         The dict is empty for a pipe, a URL or a file object.
         """
         in_order = sorted(set(rows))
-        if not isinstance(self._source, str | os.PathLike) or not self._unchanged.holds:
+        if not isinstance(self._source, str | os.PathLike) or not self._initial.unchanged:
             return {}
         lines = self._lines(os.fspath(self._source), in_order, stopped)
-        return dict(zip(in_order, lines, strict=False)) if self._unchanged.holds else {}
+        return dict(zip(in_order, lines, strict=False)) if self._initial.unchanged else {}
 
     _lines = staticmethod(lines_of_resp)
 
@@ -169,7 +169,7 @@ class RespFile:
         if self._start is None:
             return None
         if self._summary is None:
-            self._unchanged = InitialState(self._source)
+            self._initial = InitialState(self._source)
             self._summary = self.summary()
         summary = self._summary
         if summary.fault is not None and not (summary.truncated and self.skip_truncated):
@@ -231,7 +231,7 @@ class RespFile:
                 "complete"
             )
         if self._summary is not None:
-            self._unchanged.check()
+            self._initial.check()
 
     @contextmanager
     def _opened(self) -> Iterator[IO[bytes]]:

@@ -261,7 +261,7 @@ class SeveralFiles:
             self._shares.append((self._rows, share))
 
     def _share(self, taken: int | None) -> float | None:
-        """Return the share of all files read, with ``taken`` bytes of the open one; None if unknown."""
+        """Return the share of all files read; ``taken`` bytes of the open one; None if unknown."""
         file, index = self._file, self._index
         if file.rows is not None:
             share = (self._rows - self._first_rows[index]) / file.rows if file.rows else 1.0
@@ -309,13 +309,13 @@ class SeveralFiles:
         from .line_numbers import lines_of_rows  # imports the reader of JSON: 30 ms
 
         source, state = self._sources[index], self._states.get(index)
-        if is_remote(source) or state is None or not state.holds:
+        if is_remote(source) or state is None or not state.unchanged:
             return []
         bad = self._reading.bad.before[self._bad_before[index] : self._bad_before.get(index + 1)]
         options = self._reading.options
         with from_start(source, self._starts[index]) as before:
             lines = lines_of_rows(source, self._kinds[index], options, rows, bad, stopped)
-        return [before + line for line in lines] if state.holds else []
+        return [before + line for line in lines] if state.unchanged else []
 
     def _open_file(self, index: int, start_row: int = 0) -> OpenFile:
         """Open a file, without its rows before ``start_row`` if the reader can leave them out."""

@@ -71,7 +71,7 @@ class Table:
     @property
     def files(self) -> list[str]:
         """The paths, or the name of the file object."""
-        return [file if isinstance(file, str) else name_of(file) for file in self._sources]
+        return list(map(name_of, self._sources))
 
     def description(self, file_of: Callable[[str], str]) -> dict[str, str]:
         """Return, by name, the settings that determine the rows and their order.
@@ -125,7 +125,7 @@ class Table:
             SourceError, OSError: a file can't be read.
         """
         if self._rows is False:
-            self._rows = self._count_rows()
+            self._rows = self._total(import_optional("pyarrow", ".formats").row_count)
         return self._rows
 
     def __length_hint__(self) -> int:
@@ -305,9 +305,6 @@ class Table:
     def estimated_rows(self) -> int | None:
         """Estimate the number of rows from parts of every file; None if unknown."""
         return self._total(import_optional("pyarrow", ".formats").estimated_rows)
-
-    def _count_rows(self) -> int | None:
-        return self._total(import_optional("pyarrow", ".formats").row_count)
 
     def _total(self, count: Callable[[str, str | None], int | None]) -> int | None:
         if self._sql is not None:
