@@ -174,7 +174,7 @@ def parse_type(kind: pa.DataType) -> pa.DataType:
 
 
 def split_rows(block: bytes, known: list[str], *, explain: bool = True, **options: Any) -> Split:
-    """Split rows into values; ``options`` are those of ``Split``.
+    """Split rows into values; ``Split`` has the ``options``.
 
     Args:
         explain: whether to find the reason for an error, by parsing all rows with Arrow.
