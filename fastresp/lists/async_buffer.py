@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
 from functools import partial
+from operator import length_hint
 from typing import Any, Self, TypeVar
 
+from ..encode.row_writer import CHUNK_SECONDS
 from ..outcome.tracebacks import shorten
 from ..replies.arrow_out import StringColumn
 from ..transports.aio import run
 from ..transports.driver import Steps
 from .buffer import BaseBuffer, ItemIterator
-from .push import AsyncBatches, Push, Pushed
-from .settings import checked_count
+from .push import Push, Pushed
+from .settings import BATCH_BYTES, checked_count
 
 __all__ = ["ListBuffer"]
 
@@ -44,9 +48,12 @@ class ListBuffer(BaseBuffer):
 
         A cancellation closes the connection, and items read for an incomplete batch are lost.
         """
-        most = self._calls.settings.batch
-        source = AsyncBatches(items, most) if isinstance(items, AsyncIterable) else items
-        return await self._run(self._calls.pushing(source, Push(self._calls.settings)))
+        calls = self._calls
+        push = Push(calls.settings)
+        if not isinstance(items, AsyncIterable):
+            return await self._run(calls.pushing(items, push))
+        batches = _batches_of(items, calls.settings.batch)
+        return await self._run(calls.pushing((), push, partial(anext, batches, None)))
 
     async def pop(self, n: int) -> list[bytes]:
         """Pop n items, or all items if the list has fewer."""
@@ -98,3 +105,24 @@ class ListBuffer(BaseBuffer):
         except BaseException as error:
             shorten(error)
             raise
+
+
+async def _batches_of(items: AsyncIterable[Any], most: int) -> AsyncIterator[list[Any]]:
+    """Yield lists of items; a list ends when it is large enough, or 2 ms after its first item."""
+    batch: list[Any] = []
+    size, deadline = 0, math.inf
+    try:
+        async for item in items:
+            batch.append(item)
+            size += length_hint(item, 32)
+            now = time.monotonic()
+            deadline = min(deadline, now + CHUNK_SECONDS)
+            if len(batch) >= most or size >= BATCH_BYTES or now >= deadline:
+                yield batch
+                batch, size, deadline = [], 0, math.inf
+    except Exception:
+        if batch:
+            yield batch  # first push the items before the exception
+        raise
+    if batch:
+        yield batch

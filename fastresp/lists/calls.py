@@ -10,17 +10,18 @@ from typing import Any, TypeVar
 
 from ..outcome.errors import EncodeError, FastrespError, TransportError
 from ..outcome.report import counted
+from ..replies.unresolved import Deadline
 from ..resp.idempotent import may_resend
+from ..server.cluster_view import LOOK_S
 from ..server.forks import on_fork
 from ..server.settings import Server
 from ..transports.base import UNAWAITED
 from ..transports.connection import LostConnection
 from ..transports.driver import Blocking, Pull, Steps
-from .connection import ListConnection, SlotOwner
+from .connection import ListConnection, SlotMoved, SlotOwner
 from .delivery import AtLeastOnce, AtMostOnce
-from .moves import DOWN_PAUSE_S, Deadline, SlotMoved
 from .popped_items import PoppedItems
-from .push import AsyncBatches, Push, Pushed, checked_items
+from .push import Push, Pushed, checked_items
 from .settings import Settings
 
 __all__ = ["Calls"]
@@ -105,15 +106,17 @@ class Calls:
                         yield from self.delivery.beginning()
                         self._begun = True
                     return (yield from begin())
-                except SlotMoved as moved:
+                except SlotMoved as error:
                     if not retries:
                         raise
-                    message = f"the last reply was: {moved.text}"
-                    first = deadline.check(message, self._progress(push), self.settings.key)
-                    pause = moved.pause(first=first)
-                    if moved.elsewhere:
+                    refusal = error.refusal
+                    message = f"the last reply was: {error.text}"
+                    first = self._check_deadline(deadline, message, push)
+                    pause = refusal.pause_s
+                    if refusal.moved:
                         connection.close()
-                    if moved.down:
+                        pause = 0.0 if first and not refusal.unserved else pause
+                    if refusal.unserved:
                         self.owner.suspect()
                 except (LostConnection, TransportError) as error:
                     opening = not connection.is_open and self.owner.clustered and waits
@@ -121,11 +124,10 @@ class Calls:
                         raise
                     message = str(error.args[0]) if opening else connection.cause
                     if push is not None:
-                        push.lose()
+                        push.keep_unsent()
                     connection.close()
                     self.owner.suspect()
-                    first = deadline.check(message, self._progress(push), self.settings.key)
-                    pause = 0.0 if first else DOWN_PAUSE_S
+                    pause = 0.0 if self._check_deadline(deadline, message, push) else LOOK_S
                 yield from connection.pausing(pause)
         except LostConnection:
             raise (yield from self._loss()) from None
@@ -136,9 +138,20 @@ class Calls:
         finally:
             self._busy = 0
 
-    def _progress(self, push: Push | None) -> object:
-        """Return a value that changes whenever this call makes progress."""
-        return len(self.popped), push and push.report.rows
+    def _check_deadline(self, deadline: Deadline, message: str, push: Push | None) -> bool:
+        """Return whether a call that must be repeated has made progress since the last check.
+
+        Raises:
+            TransportError: no progress for ``timeout`` seconds.
+        """
+        first = deadline.check((len(self.popped), push and push.report.rows))
+        if deadline.exceeded:
+            raise TransportError(
+                f"the slot of the list {self.settings.key!r} could not be used for "
+                f"{deadline.timeout:g} s; {message} (check the cluster with redis-cli --cluster "
+                "check)"
+            )
+        return first
 
     def _may_go_on(self, error: Exception, push: Push | None) -> bool:
         """Return whether a call may be repeated after an exception.
@@ -233,17 +246,25 @@ class Calls:
 
     # Pushing
 
-    def pushing(self, items: Any, push: Push) -> Steps[Pushed]:
-        """Push items; other calls may run between the batches of an async source."""
+    def pushing(
+        self, items: Any, push: Push, next_batch: Callable[[], object] | None = None
+    ) -> Steps[Pushed]:
+        """Push items; other calls may run between the batches of an async source.
+
+        Args:
+            items: the items.
+            push: the push.
+            next_batch: for an async source, returns an awaitable for its next list of items.
+        """
         items = checked_items(items)
         try:
-            if isinstance(items, AsyncBatches):
-                while not push.over and (batch := (yield from push.pulling(Pull(items.next)))):
-                    yield from self._pushing(batch, push)
-                    if push.over:
-                        push.take_rest()
-            else:
+            if next_batch is None:
                 yield from self._pushing(items, push)
+            else:
+                while not push.stopped and (batch := (yield from push.pulling(Pull(next_batch)))):
+                    yield from self._pushing(batch, push)
+                    if push.stopped:
+                        push.encode_rest()
         except BaseException as error:
             if isinstance(error, TransportError) and not push.source_failed:
                 error.report = push.current_report()
@@ -261,7 +282,7 @@ class Calls:
     def _giving_up(self, push: Push) -> None:
         """If the server refused items, keep them for the caller, and close the connection."""
         connection = self.connection
-        if push.over and connection.is_open and push.uses(connection.core):
+        if push.stopped and connection.is_open and push.uses(connection.core):
             if connection.core.finished:
                 push.give_up()
             connection.close()
@@ -279,7 +300,7 @@ class Calls:
                 max_bytes = connection.max_bulk_bytes
                 yield from connection.pulling(lambda: push.begin(items, max_bytes))
                 begun = True
-            while push.more and not push.over:
+            while push.more and not push.stopped:
                 yield from connection.pulling(push.fill)
                 yield from self._sending(push, lambda: core.has_room)
             push.release()
@@ -301,8 +322,8 @@ class Calls:
         yield from self.delivery.draining()
         core = self.connection.core
         push.resume(core)
-        while push.refused and not push.over:
-            core.add(push.again())
+        while push.refused and not push.stopped:
+            core.add(push.resend_chunk())
             yield from self._answered(push, lambda: core.finished)
 
     def _sending(self, push: Push, reached: Callable[[], bool]) -> Steps[None]:
@@ -322,15 +343,15 @@ class Calls:
         connection = self.connection
 
         def noted() -> bool:
-            push.take(connection.take())
+            push.process_replies(connection.take())
             if connection.lost:
                 return False
-            if push.over and connection.core.end is None:
+            if push.stopped and connection.core.end is None:
                 connection.core.stop()
-            return connection.core.finished if push.moved or push.over else reached()
+            return connection.core.finished if push.refusal or push.stopped else reached()
 
         yield from connection.until(noted)
-        push.check()
+        push.check_refused()
 
     def _finishing_after(self, error: BaseException, push: Push) -> Steps[None]:
         """Send the whole commands after an exception, unless it is a cancellation.

@@ -13,6 +13,7 @@ from ..encode.row_writer import Writer
 from ..outcome.errors import CommandError, ProtocolError, TransportError
 from ..replies.node_core import NodeWindow
 from ..replies.reply_core import ReplyCore
+from ..replies.unresolved import Refusal, refusal_of
 from ..resp.buffer import Chunk
 from ..resp.grammar import BULK_BYTES
 from ..server.answers import Answers
@@ -21,10 +22,23 @@ from ..transports.connection import LostConnection
 from ..transports.driver import Blocking, Pull, Steps
 from ..transports.retries import MAX_S
 from ..transports.socket import connecting
-from .moves import as_slot_moved
 from .settings import Settings
 
-__all__ = ["Arguments", "ListConnection", "SlotOwner"]
+__all__ = ["Arguments", "ListConnection", "SlotMoved", "SlotOwner"]
+
+
+class SlotMoved(CommandError):
+    """A cluster node did not run a command: the slot is on another node, moving, or unserved.
+
+    After ASK, the call waits until the slot has moved: only commands with one key could be resent
+    immediately.
+    """
+
+    @property
+    def refusal(self) -> Refusal:
+        refusal = refusal_of(self.text)
+        assert refusal is not None
+        return refusal
 
 
 class SlotOwner:
@@ -293,7 +307,8 @@ class ListConnection:
 
     def checked(self, error: CommandError) -> CommandError:
         """Return an error reply, converted to a SlotMoved if it is a redirect."""
-        return as_slot_moved(error) if self.in_cluster else error
+        moved = self.in_cluster and refusal_of(error.text) is not None
+        return SlotMoved(error.text) if moved else error
 
     def reject_reply(self, question: str, reply: Any) -> NoReturn:
         """Give up the connection, since a reply has an unexpected type or length.

@@ -14,9 +14,8 @@ from ..replies.reply_columns import ReplyColumns, string_column
 from ..resp.buffer import Chunk
 from ..transports.connection import LostConnection
 from ..transports.driver import Steps
-from .connection import Arguments, ListConnection
+from .connection import Arguments, ListConnection, SlotMoved
 from .consumer import recover
-from .moves import SlotMoved
 from .popped_items import PoppedItems
 from .settings import Settings
 

@@ -5,13 +5,11 @@ A row is a batch of items, which one command or transaction pushes.
 
 from __future__ import annotations
 
-import math
 import time
 from collections import deque
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
-from operator import length_hint
 from typing import Any, NamedTuple
 
 from ..encode.row_writer import CHUNK_SECONDS, Writer
@@ -25,54 +23,17 @@ from ..outcome.errors import (
 from ..outcome.messages import iterator_of, with_advice
 from ..outcome.report import ERRORS_KEPT, Report, as_html, counted
 from ..replies.reply_core import ReplyCore
+from ..replies.unresolved import SlotQueue
 from ..resp.buffer import Chunk
+from ..resp.split import CommandSplitter, arguments
 from ..sources.source import Encoder, lines_of, release
 from ..transports.base import add_report
 from ..transports.driver import Pull, Steps
-from .moves import SlotMoved
-from .pushed_rows import PushedRows
+from .connection import SlotMoved
 from .settings import BATCH_BYTES, Settings
 from .variadic import ListedStream, gather
 
-__all__ = ["AsyncBatches", "Push", "Pushed", "checked_items"]
-
-
-class AsyncBatches:
-    """Gathers the items of an async iterable into lists.
-
-    A list ends when it is large enough for one command, or 2 ms after its first item arrived.
-
-    Args:
-        items: the iterable.
-        most: maximum items per list.
-    """
-
-    def __init__(self, items: AsyncIterable[Any], most: int) -> None:
-        self._batches = _gathered(items, most)
-
-    def next(self) -> Awaitable[list[Any] | None]:
-        """Return an awaitable for the next list; None at the end."""
-        return anext(self._batches, None)
-
-
-async def _gathered(items: AsyncIterable[Any], most: int) -> AsyncIterator[list[Any]]:
-    batch: list[Any] = []
-    size, deadline = 0, math.inf
-    try:
-        async for item in items:
-            batch.append(item)
-            size += length_hint(item, 32)
-            now = time.monotonic()
-            deadline = min(deadline, now + CHUNK_SECONDS)
-            if len(batch) >= most or size >= BATCH_BYTES or now >= deadline:
-                yield batch
-                batch, size, deadline = [], 0, math.inf
-    except Exception:
-        if batch:
-            yield batch  # first push the items before the exception
-        raise
-    if batch:
-        yield batch
+__all__ = ["Push", "Pushed", "PushedRows", "checked_items"]
 
 
 class Pushed(NamedTuple):
@@ -92,6 +53,102 @@ class Pushed(NamedTuple):
         return as_html("Pushed", "", self._asdict().items())
 
 
+class PushedRows:
+    """Matches replies with rows, and keeps the commands of rows that were not pushed.
+
+    Args:
+        per_row: number of commands per row.
+
+    Attributes:
+        refusals: how many times a cluster node refused a row.
+        made: number of rows.
+        overtaken: whether a row was pushed although an earlier row was refused.
+    """
+
+    def __init__(self, per_row: int) -> None:
+        self.refusals = 0
+        self.overtaken = False
+        self._per_row = per_row
+        self.made = 0
+        self._in_flight: deque[tuple[Chunk, Sequence[int]]] = deque()
+        self._at = 0  # number of answered rows of the first chunk
+        self._refused: SlotQueue[bytes] = SlotQueue()
+        self._rejected: dict[int, bytes] = {}
+
+    @property
+    def refused(self) -> Sequence[int]:
+        """The indexes of the rows to resend, in order."""
+        return sorted(self._refused.commands)
+
+    def add(self, chunk: Chunk) -> None:
+        """Add a chunk of new rows."""
+        first, self.made = self.made, self.made + chunk.commands // self._per_row
+        self._in_flight.append((chunk, range(first, self.made)))
+
+    def accept(self) -> int:
+        """Note that the next row was pushed; return its index."""
+        index, _, _ = self._next()
+        self.overtaken |= any(each < index for each in self._refused.commands)
+        self._refused.served = True
+        return index
+
+    def refuse(self) -> None:
+        """Note that a cluster node refused the next row, and keep the row to resend it."""
+        self._refused.add(*self._next_commands())
+        self.refusals += 1
+
+    def keep_unsent(self) -> None:
+        """Keep all unanswered rows, to resend them. Call this only if none of them was sent."""
+        while self._in_flight:
+            self._refused.add(*self._next_commands(), refused=False)
+
+    def reject(self) -> int:
+        """Note that the server refused the next row permanently; return its index."""
+        index, commands = self._next_commands()
+        self._rejected[index] = commands
+        return index
+
+    def give_up(self) -> None:
+        """Treat the rows to resend, and the unsent rows, as refused permanently."""
+        self._rejected |= self._refused.commands
+        self._refused = SlotQueue()
+        while self._in_flight:
+            self.reject()
+
+    def rejected(self) -> list[bytes]:
+        """Return the items of the permanently refused rows, in order."""
+        items: list[bytes] = []
+        for _, commands in sorted(self._rejected.items()):
+            chunk = CommandSplitter().feed(commands)
+            assert chunk is not None
+            push = 0 if self._per_row == 1 else 1  # the previous command is MULTI
+            items += arguments(chunk.command(push, push))[2:]
+        return items
+
+    def resend_chunk(self) -> Chunk:
+        """Return a chunk of the rows to resend now."""
+        rows = self._refused.take()
+        chunk = CommandSplitter().feed(b"".join(commands for _, commands in rows))
+        assert chunk is not None
+        self._in_flight.append((chunk, [index for index, _ in rows]))
+        return chunk
+
+    def _next_commands(self) -> tuple[int, bytes]:
+        """Advance to the next row; return its index and its commands."""
+        index, chunk, first = self._next()
+        commands = (chunk.command(i, i) for i in range(first, first + self._per_row))
+        return index, b"".join(commands)
+
+    def _next(self) -> tuple[int, Chunk, int]:
+        """Advance to the next row; return its index, its chunk and its first command's index."""
+        chunk, indexes = self._in_flight[0]
+        at, self._at = self._at, self._at + 1
+        if self._at == len(indexes):
+            self._in_flight.popleft()
+            self._at = 0
+        return indexes[at], chunk, at * self._per_row
+
+
 class Push:
     """One push: its commands and their replies.
 
@@ -102,42 +159,42 @@ class Push:
         more: whether the source may have more items.
         source_failed: whether the source raised a TransportError, for example since it reads
             another buffer.
-        moved: the last refusal by a cluster node, which ``check()`` raises; None if there is none.
-        over: whether the push must stop, since the server has refused items.
+        refusal: the last refusal by a cluster node, which ``check_refused()`` raises, or None.
+        stopped: whether the push must stop, since the server has refused items.
     """
 
     def __init__(self, settings: Settings) -> None:
         self.report = Report("socket", "a ListBuffer uses its own connection")
         self.length = self.dropped = 0
         self.more = self.source_failed = False
-        self.moved: SlotMoved | None = None
+        self.refusal: SlotMoved | None = None
         self._settings = settings
         self._template = _commands(settings.name, settings.maxlen)
         self._per_row = len(self._template.commands)
         self._started = 0.0
         # The connection, and the numbers of commands and bytes to subtract from the totals of the
         # connection.
-        self._over: tuple[ReplyCore, int, int] | None = None
+        self._base: tuple[ReplyCore, int, int] | None = None
         self._writer: Encoder | None = None
         self._source: Any = None
         self._sizes: list[int] = []  # number of items in each row
         self._pushed_rows = PushedRows(self._per_row)
         self._replies: deque[Any] = deque()
-        self._held_back = 0  # number of commands that were encoded but will not be sent
-        self._later = 0  # number of items pushed after a refused item
+        self._not_sent = 0  # number of commands that were encoded but will not be sent
+        self._pushed_later = 0  # number of items pushed after a refused item
 
     def uses(self, core: ReplyCore) -> bool:
         """Return whether the push was started or continued over this connection."""
-        return self._over is not None and self._over[0] is core
+        return self._base is not None and self._base[0] is core
 
     def resume(self, core: ReplyCore) -> None:
         """Start the push, or continue it over a new connection."""
-        if self._over is None:
+        if self._base is None:
             self._started = time.monotonic()
         if not self.uses(core):
             _, commands, size = core.window.totals()
             before = self._totals()
-            self._over = core, commands - before[0], size - before[1]
+            self._base = core, commands - before[0], size - before[1]
 
     def begin(self, items: Any, max_bulk_bytes: int | None) -> None:
         """Prepare to encode items in rows."""
@@ -184,16 +241,16 @@ class Push:
         chunk = None if self._writer is None else self._writer.take()
         if chunk is not None:
             self._pushed_rows.add(chunk)
-        if chunk is not None and self.over:
-            self._held_back += chunk.commands
+        if chunk is not None and self.stopped:
+            self._not_sent += chunk.commands
             return None
         return chunk
 
     @property
-    def over(self) -> bool:
+    def stopped(self) -> bool:
         return self.report.failed > 0
 
-    def take_rest(self) -> None:
+    def encode_rest(self) -> None:
         """Encode all remaining items of the source, so that they can be returned to the caller."""
         while self.more:
             self.fill()
@@ -216,7 +273,7 @@ class Push:
             if failure is not None:
                 raise failure
 
-    def take(self, replies: list[Any]) -> None:
+    def process_replies(self, replies: list[Any]) -> None:
         """Process replies: count the pushed items, and note refused rows."""
         self._replies.extend(replies)
         while len(self._replies) >= self._per_row:
@@ -225,11 +282,11 @@ class Push:
             error = next((reply for reply in parts if isinstance(reply, CommandError)), None)
             if isinstance(error, SlotMoved):
                 self._pushed_rows.refuse()
-                self.moved = error
+                self.refusal = error
             elif error is not None and not self._ran(row):
                 self._reject(error)
             else:
-                self._count(self._sizes[self._pushed_rows.accepted()], row)
+                self._count(self._sizes[self._pushed_rows.accept()], row)
 
     def _ran(self, row: list[Any]) -> bool:
         """Return whether RPUSH ran, although another command of the row was refused."""
@@ -254,8 +311,8 @@ class Push:
     def _count(self, size: int, row: list[Any]) -> None:
         """Count a pushed row of ``size`` items; read the length of the list from the replies."""
         self.report.rows += size
-        if self.over:
-            self._later += size
+        if self.stopped:
+            self._pushed_later += size
         pushed = row[1] if self._per_row > 1 and isinstance(row[1], int) else None
         length = row[0] if self._per_row == 1 else pushed or self._executed(row[3])
         if not isinstance(length, int):
@@ -278,7 +335,7 @@ class Push:
         """Whether commands must be resent."""
         return bool(self._pushed_rows.refused)
 
-    def check(self) -> None:
+    def check_refused(self) -> None:
         """Check that a cluster node refused no commands. Call it once all commands are answered.
 
         Raises:
@@ -291,52 +348,52 @@ class Push:
                 "the slot of the list moved to another node and back while items were in flight; "
                 f"{counted(items, 'item')} can't be pushed without overtaking later ones"
             )
-        moved, self.moved = self.moved, None
-        if moved is not None:
-            raise moved
+        refusal, self.refusal = self.refusal, None
+        if refusal is not None:
+            raise refusal
 
-    def lose(self) -> None:
+    def keep_unsent(self) -> None:
         """Keep the unsent commands, to resend them. Call this only if no command is in doubt."""
-        self.moved = None
+        self.refusal = None
         self._replies.clear()
-        self._pushed_rows.lose()
+        self._pushed_rows.keep_unsent()
 
-    def again(self) -> Chunk:
+    def resend_chunk(self) -> Chunk:
         """Return a chunk of refused commands to resend, in order."""
-        return self._pushed_rows.again()
+        return self._pushed_rows.resend_chunk()
 
     def _totals(self) -> tuple[int, int]:
         """Return the numbers of commands and bytes sent, including refused commands."""
-        if self._over is None:
+        if self._base is None:
             return 0, 0
-        core, commands, size = self._over
+        core, commands, size = self._base
         _, now, sent = core.window.totals()
         return now - commands, sent - size
 
     def current_report(self) -> Report:
         """Update and return the report."""
         report = self.report
-        if self._over is not None:
-            window = self._over[0].window
+        if self._base is not None:
+            window = self._base[0].window
             commands, report.bytes_sent = self._totals()
             rows = self._pushed_rows
             report.commands = commands - rows.refusals * self._per_row
             report.replies = report.commands - window.in_doubt
             again = len(rows.refused) * self._per_row
-            report.unsent = window.unsent + self._held_back + again
+            report.unsent = window.unsent + self._not_sent + again
             report.seconds = time.monotonic() - self._started
         return report
 
     @property
     def _core(self) -> ReplyCore:
-        assert self._over is not None
-        return self._over[0]
+        assert self._base is not None
+        return self._base[0]
 
     def add_report_to(self, error: BaseException) -> None:
         """Add the report and the refused items to an exception, unless it has this report."""
         if getattr(error, "report", None) is not self.report:
             add_report(error, self.current_report(), str(self.current_report()))
-            if self.over:
+            if self.stopped:
                 with suppress(AttributeError, TypeError):
                     error.items = self._pushed_rows.rejected()  # type: ignore[attr-defined]
                     error.add_note("fastresp: its attribute 'items' has the refused items")
@@ -344,7 +401,7 @@ class Push:
     def give_up(self) -> None:
         """Give up refused and unsent rows. Call it once all sent commands are answered."""
         self.current_report()
-        self._held_back += len(self._pushed_rows.refused) * self._per_row
+        self._not_sent += len(self._pushed_rows.refused) * self._per_row
         self._pushed_rows.give_up()
 
     def outcome(self) -> Pushed:
@@ -356,7 +413,7 @@ class Push:
         report = self.current_report()
         if report.failed:
             sizes = self._sizes[: self._pushed_rows.made]
-            raise PushError(report, self._pushed_rows.rejected(), sum(sizes), self._later)
+            raise PushError(report, self._pushed_rows.rejected(), sum(sizes), self._pushed_later)
         return Pushed(report, self.length, self.dropped)
 
     def located(self, error: EncodeError) -> EncodeError:

@@ -1,13 +1,14 @@
 """Read from all nodes of a cluster, and yield replies in the order of the source.
 
-A lane is the index of a node; a chunk contains commands for one lane. The source index of a command
-is its index among all commands of the source.
+A lane is the index of a node; a chunk contains commands for one lane. The index of a command is its
+index among all commands of the source.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import Any
@@ -15,23 +16,24 @@ from typing import Any
 from ..outcome.errors import CommandError, DecodeError, TransportError
 from ..outcome.report import Report
 from ..resp.buffer import Chunk
+from ..resp.slots import Rules
+from ..resp.split import arguments
 from ..server.answers import Answers
-from ..server.cluster import MAX_NODES, redirect_of
-from ..server.cluster_view import RECONNECT_TIMEOUT_S
+from ..server.cluster import MAX_NODES, Topology, redirect_of
+from ..server.cluster_view import RECONNECT_TIMEOUT_S, ClusterView
 from ..server.processes import LostData
 from ..server.settings import Server
 from ..sources.chunks import Chunks
 from ..transports.connection import LostConnection
 from ..transports.driver import Blocking, Emit, Step, Steps, next_chunk
+from ..transports.lanes import STALLED_S
 from ..transports.nodes import close_all_late
 from ..transports.resend import Refused
 from ..transports.retries import PAUSE_S
 from ..transports.window import WINDOW_BYTES, Position
-from .node_core import NodeCore, waits_of
-from .postponed import SOON
-from .recovery import Recovery, sleeping
-from .redirects import HOME, RedirectCore, Redirects
+from .node_core import NodeCore, RedirectCore, waits_of
 from .reply_core import ReplyCore
+from .unresolved import HOME, Unresolved, refusal_of
 
 __all__ = ["ClusterCore"]
 
@@ -60,9 +62,9 @@ class ClusterCore:
         follows: whether commands are resent.
 
     Attributes:
-        waiting: received replies that are not yielded yet, by the source index of their commands.
-        next: the source index of the next reply to yield.
-        postponed: the commands that wait until a node accepts them.
+        waiting: received replies that are not yielded yet, by the index of their commands.
+        next: the index of the next reply to yield.
+        unresolved: the refused commands, and the commands of lost nodes.
         keeps_commands: whether nodes keep the commands of received replies, for ``sender()``.
     """
 
@@ -79,13 +81,14 @@ class ClusterCore:
         self._raising = core.raising
         self._settings = core.settings
         self._follows = follows
-        self._redirects = Redirects(core.timeout, self._connect)
+        self._keys = core.keys
+        self._view = ClusterView(core.server, answers.topology, answers.processes)
+        self.unresolved = Unresolved(core.timeout, Rules(answers.positions), self._connect)
         self._report = Report("socket", connections=len(connections))
         self._started = time.monotonic()
-        self.postponed = self._redirects.postponed
-        self._recovery = Recovery(core, answers, self._redirects, self.waiting)
         self._position = Position()
         self._lost: NodeCore | None = None
+        self._look_failure = ""  # why no node has returned the topology
         # The address of each lane's node; None if the node has no slots.
         self._addresses: list[tuple[str, int] | None] = [None]
         servers = [self.server]
@@ -118,7 +121,7 @@ class ClusterCore:
 
     @property
     def _all(self) -> list[NodeCore]:
-        return [*self._nodes, *self._redirects.nodes.values()]
+        return [*self._nodes, *self.unresolved.nodes.values()]
 
     @property
     def received(self) -> int:
@@ -128,13 +131,13 @@ class ClusterCore:
     @property
     def report(self) -> Report:
         """The report so far for all nodes."""
-        report, redirects = self._report, self._redirects
+        report, unresolved = self._report, self.unresolved
         windows = [node.window for node in self._nodes]
         totals = [window.totals() for window in windows]
         report.rows = sum(rows for rows, _, _ in totals)
-        report.commands = sum(commands for _, commands, _ in totals) - redirects.unsent
-        report.replies = sum(window.acknowledged for window in windows) - redirects.unanswered
-        report.unsent = sum(window.unsent for window in windows) + redirects.unsent
+        report.commands = sum(commands for _, commands, _ in totals) - unresolved.unsent
+        report.replies = sum(window.acknowledged for window in windows) - unresolved.unanswered
+        report.unsent = sum(window.unsent for window in windows) + unresolved.unsent
         report.bytes_sent = sum(node.sent_bytes for node in self._all)
         report.seconds = time.monotonic() - self._started
         return report
@@ -163,7 +166,7 @@ class ClusterCore:
         for node in self._all:
             if node.stream is not None and not node.idle:
                 self._step_of(node)
-                if node.stream is not None and node.expects and not node.over:
+                if node.stream is not None and node.expects and not node.failed:
                     node.wait()  # checks the deadline
                 else:
                     node.restart_timeout()
@@ -191,27 +194,31 @@ class ClusterCore:
             for node in self._all:
                 stack.callback(node.detach)
 
-    def sender(self, place: int) -> tuple[NodeCore, bytes]:
+    def sender(self, index: int) -> tuple[NodeCore, bytes]:
         """Return a reply's node and command; raise LookupError if the reply is no longer kept."""
         for node in self._all:
-            command = node.command_at(place)
+            command = node.command_at(index)
             if command is not None:
                 return node, command
-        raise LookupError(f"reply {place:,} was released")
+        raise LookupError(f"reply {index:,} was released")
 
     def redirect(self, node: NodeCore, command: Refused, message: str) -> bool:
         """Resend a command that the error reply redirects or refuses for now; return whether."""
-        if self._follows and message.startswith(SOON):
-            self._recovery.postpone(command, message)
+        refusal = refusal_of(message) if self._follows else None
+        if refusal is None:
+            return False
+        if refusal.may_pass:
+            self.unresolved.defer(command, message)
             return True
         settings = node.server.settings
         host, port = settings.get("host") or "localhost", settings.get("port") or 0
         found = node.server.redirect(message)
-        if found is None or not self._follows:
+        if found is None:
             return False
         with self._reporting():
             # If there is only one lane, no command on another lane can be overtaken.
-            self._redirects.put(command, (host, port) if self._home else None, message, found)
+            origin = (host, port) if self._home else None
+            self.unresolved.redirect(command, origin, message, found)
         return True
 
     @contextmanager
@@ -222,10 +229,6 @@ class ClusterCore:
         except TransportError as error:
             error.report = self.report
             raise
-
-    def settle(self, slot: int, place: int) -> None:
-        """Record that a redirected command was answered."""
-        self._redirects.settle(slot, place)
 
     def exchange(self, chunks: Chunks) -> Generator[Step | Emit, Any, Exception | None]:
         """Send chunks, and yield their replies.
@@ -252,7 +255,7 @@ class ClusterCore:
                 for node in self._all:
                     node.release(self.next)
                 self.restart_timeout()
-                self.postponed.resume()
+                self.unresolved.deadline.resume()
             self._check_lost()
             if self.ended and self._drained:
                 return failure
@@ -270,11 +273,11 @@ class ClusterCore:
             CommandError: a reply is an error, and on_error is "raise".
             DecodeError: a reply is not text in the encoding.
         """
-        waiting, place = self.waiting, self.next
+        waiting, index = self.waiting, self.next
         try:
-            while place in waiting:
-                reply = waiting.pop(place)
-                place += 1
+            while index in waiting:
+                reply = waiting.pop(index)
+                index += 1
                 kind = type(reply)
                 if kind is CommandError:
                     self._report.failed += 1
@@ -284,7 +287,7 @@ class ClusterCore:
                     raise reply
                 yield reply
         finally:
-            self.next = place
+            self.next = index
 
     @property
     def _drained(self) -> bool:
@@ -294,12 +297,12 @@ class ClusterCore:
     @property
     def _stale(self) -> bool:
         """Whether slots have moved since the last query of the slots."""
-        return self._redirects.moved and self._home > 0
+        return self.unresolved.moved and self._home > 0
 
     @property
     def _wants_more(self) -> bool:
         """Whether to make the next chunk."""
-        blocked = self._lost or self._stale or self.postponed.hold is not None
+        blocked = self._lost or self._stale or self.unresolved.first is not None
         if self.ended or blocked or not self.has_room:
             return False
         home = self._nodes[self._home]
@@ -343,24 +346,24 @@ class ClusterCore:
 
     def _open(self) -> Steps[None]:
         """Connect to nodes that have work and no connection."""
-        for each in self._redirects.nodes.values():
+        for each in self.unresolved.nodes.values():
             each.flush()
         for node in self._all:
             if node.stream is None and not node.idle and node.may_send:
                 yield from self._open_one(node)
-        if self._redirects.pause:
-            self._redirects.pause = False
-            yield from sleeping(PAUSE_S)
+        if self.unresolved.pause:
+            self.unresolved.pause = False
+            yield from _sleeping(PAUSE_S)
 
     def _open_one(self, node: NodeCore) -> Steps[None]:
         # A frozen node never answers, but a different node may be able to run the commands.
         timeout = (
             self.timeout
-            if self.postponed.hold is None
+            if self.unresolved.first is None
             else min(self.timeout or RECONNECT_TIMEOUT_S, RECONNECT_TIMEOUT_S)
         )
         opening = partial(self.server.open_nodes, [node.server], timeout)
-        reopening = partial(self._recovery.view.processes.reopen, node.server, opening)
+        reopening = partial(self._view.processes.reopen, node.server, opening)
         try:
             with self._reporting():
                 [connection], restarted = yield Blocking(reopening, late=close_all_late)
@@ -369,7 +372,7 @@ class ClusterCore:
         except (TransportError, CommandError) as error:
             if not self._follows:
                 raise
-            self._part_with(node, str(error.args[0]))
+            self._resend_commands_of(node, str(error.args[0]))
             return
         if restarted:
             raise LostData(f"{restarted}: its data may be missing", self.report)
@@ -394,20 +397,27 @@ class ClusterCore:
         try:
             node.step()
         except LostConnection:
-            node.over = True
+            node.failed = True
             with suppress(LostConnection):  # collect() has stored the node's last error reply
                 node.collect()
             assert node.stream is not None
             if self._follows and not node.lost_for_good():
-                self._part_with(node, f"lost the connection to {node.server}: {node.stream.lost}")
+                message = f"lost the connection to {node.server}: {node.stream.lost}"
+                self._resend_commands_of(node, message)
             else:
                 self._lose(node)
 
-    def _part_with(self, node: NodeCore, message: str) -> None:
-        self._recovery.part_with(node, message, self._node(type(node), node.server, None).reader)
+    def _resend_commands_of(self, node: NodeCore, message: str) -> None:
+        """Let the unanswered commands of a lost node wait until a node serves their slots again."""
+        unresolved = self.unresolved
+        unresolved.lost = unresolved.lost or message
+        unresolved.moved = True
+        for command in node.unanswered():
+            unresolved.defer(command, message)
+        node.renew(self._node(type(node), node.server, None).reader)
 
     def _lose(self, node: NodeCore) -> None:
-        node.over = True
+        node.failed = True
         self._lost = self._lost or node
 
     def _check_lost(self) -> None:
@@ -415,19 +425,78 @@ class ClusterCore:
         if self._lost is None or self.next in self.waiting:
             return
         for node in self._all:
-            if node.over and node.has(self.next):
+            if node.failed and node.is_next(self.next):
                 self._lost = node
                 raise LostConnection
 
     def _waiting(self) -> Steps[None]:
-        """Wait for replies; if all sent commands are answered, resend postponed commands."""
+        """Wait for replies; if all sent commands are answered, resend waiting commands."""
         waits = waits_of(self._all)
         if not waits:
-            assert self.postponed, "the next reply is not in flight"
+            assert self.unresolved, "the next reply is not in flight"
             with self._reporting():
-                yield from self._recovery.sending(self._all)
-        elif not (self._follows and (yield from self._recovery.checking(waits, self._all))):
+                yield from self._resending()
+        elif not (self._follows and (yield from self._checking(waits))):
             yield [(node.stream, wait) for node, wait in waits.items() if node.stream is not None]
+
+    def _resending(self) -> Steps[None]:
+        """Pause, and send waiting commands to the current owners of their slots.
+
+        All sent commands are answered, except at nodes that stopped reading (``is_full``).
+
+        Raises:
+            TransportError: commands have waited too long, or can't be sent in order.
+        """
+        unresolved = self.unresolved
+        for node in self._all:
+            for command in node.unanswered() if node.is_full else ():
+                if command.tries:
+                    unresolved.note_run(command)
+        for slot, command, message in unresolved.take_overtaken():
+            args, index = arguments(command.command), command.place
+            self.waiting[index] = CommandError(
+                message, index=index, row=command.row, arguments=args, row_key=self._keys.of(args)
+            )
+            unresolved.resolve(index, slot)
+        if not unresolved:
+            return
+        yield from _sleeping(unresolved.pause_s())
+        topology = yield from self._looking()
+        if topology is None:
+            unresolved.message = self._look_failure
+        if topology is not None or not self._home:
+            unresolved.resend(topology)
+
+    def _looking(self) -> Steps[Topology | None]:
+        """Query nodes for the topology, and return it; None if no node answers."""
+        # The node that was heard most recently is queried first.
+        connected = [node for node in self._all if node.stream is not None and not node.failed]
+        connected.sort(key=lambda node: node.heard, reverse=True)
+        look = partial(self._view.look, [node.server for node in connected], STALLED_S)
+        try:
+            topology: Topology = yield Blocking(look, late=_ignore)
+        except TransportError as error:
+            self._look_failure = str(error.args[0])
+            return None
+        return topology
+
+    def _checking(self, waits: Mapping[NodeCore, Any]) -> Steps[bool]:
+        """Give up silent nodes that no longer own slots; return whether the topology was queried.
+
+        Args:
+            waits: the nodes that have not answered all sent commands.
+        """
+        now = time.monotonic()
+        silent = [node for node in waits if node.address and node.heard < now - STALLED_S]
+        if not silent or now < self._view.look_at:
+            return False
+        topology = yield from self._looking()
+        served = [node.address for node in silent] if topology is None else topology.nodes
+        for node in silent:
+            if node.stream is not None and node.address not in served:
+                message = "it does not answer, and another node owns its slots"
+                node.stream.give_up(ConnectionError(message))
+        return True
 
     def _refresh(self, chunks: Chunks) -> Steps[Exception | None]:
         """Add the finished chunks; once all commands are answered, query and use the new topology.
@@ -437,9 +506,9 @@ class ClusterCore:
         failure = yield from self._add_next(chunks, ready=True)
         if self.ended or not self._drained:
             return failure
-        topology = yield from self._recovery.looking(self._all)
+        topology = yield from self._looking()
         if topology is None:
-            raise TransportError(self._recovery.message, self.report)
+            raise TransportError(self._look_failure, self.report)
         for address in topology.nodes:
             if address not in self._addresses:
                 [server] = self.server.nodes_of([address], 1)
@@ -453,5 +522,14 @@ class ClusterCore:
         for number in set(range(len(self._nodes))) - {*lanes, self._home}:
             self._addresses[number] = None
             self._nodes[number].detach()
-        self._redirects.moved = False
+        self.unresolved.moved = False
         return None
+
+
+def _sleeping(seconds: float) -> Steps[None]:
+    if seconds > 0:
+        yield Blocking(partial(time.sleep, seconds), late=_ignore)
+
+
+def _ignore(_: Future[Any]) -> None:
+    """Ignore a result that arrives after a cancellation."""

@@ -26,9 +26,8 @@ from .arrow_out import StringBatch
 from .cluster_core import ClusterCore
 from .key_pattern import not_text, shown_key
 from .node_core import NodeCore
-from .opening import opening
 from .reply_columns import ReplyColumns
-from .reply_core import ReplyCore
+from .reply_core import ReplyCore, connect
 
 __all__ = [
     "FetchOptions",
@@ -255,7 +254,7 @@ class HashCore(ReplyCore):
         try:
             yield from open_source(chunks)
             check_single(chunks.writer)
-            self.cluster = yield from opening(self, chunks, self._of_cluster)
+            self.cluster = yield from connect(self, chunks, self._of_cluster)
             yield from (self if self.cluster is None else self.cluster).reading(chunks)
         except LostConnection:
             raise (yield Blocking((self.cluster or self).loss)) from None

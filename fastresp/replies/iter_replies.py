@@ -22,8 +22,7 @@ from ..transports.connection import LostConnection
 from ..transports.driver import Blocking, Emit, Step, open_source, stream
 from ..transports.locating import locating
 from .cluster_core import ClusterCore
-from .opening import opening
-from .reply_core import ReplyCore
+from .reply_core import ReplyCore, connect
 
 __all__ = ["execute", "iter_replies", "one_command", "one_reply", "reply_core", "replying"]
 
@@ -185,7 +184,7 @@ def replying(one: ReplyCore, chunks: Chunks) -> Generator[Step | Emit, Any, None
     core: ReplyCore | ClusterCore = one
     try:
         yield from open_source(chunks)
-        core = (yield from opening(one, chunks, ClusterCore)) or one
+        core = (yield from connect(one, chunks, ClusterCore)) or one
         failure = yield from core.exchange(chunks)
         if failure is not None:
             add_report(failure, core.report, str(core.report))

@@ -12,7 +12,7 @@ from ..server.cluster_view import LOOK_S, Address, ClusterView
 from ..server.processes import LostData, closed_if_failed
 from ..server.settings import Server
 from ..transports.retries import MAX_S
-from .postponed import SOON
+from .unresolved import refusal_of
 
 __all__ = ["Rest"]
 
@@ -107,7 +107,9 @@ class Rest:
                 return self._followed(node, key, *arguments)
             except CommandError as error:
                 message = f"the last reply was: {error.text}"
-                if self._view.topology is None or not error.text.startswith(SOON):
+                refusal = refusal_of(error.text)
+                may_pass = refusal is not None and refusal.may_pass
+                if self._view.topology is None or not may_pass:
                     raise CommandError(f"{self._command}: {error.text}") from error
             except LostData:
                 raise

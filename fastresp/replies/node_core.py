@@ -1,6 +1,6 @@
-"""A connection to a cluster node, whose replies are put in order with replies of other nodes.
+"""Connections to cluster nodes, whose replies are put in order with replies of other nodes.
 
-The source index of a command is its index among all commands of the source. A window contains the
+The index of a command is its index among all commands of the source. A window contains the
 commands of one connection that are not acknowledged yet.
 """
 
@@ -15,37 +15,41 @@ from typing import Any, NamedTuple, Protocol
 from ..outcome.errors import CommandError, ProtocolError, TransportError
 from ..outcome.report import Report
 from ..resp.idempotent import may_ask_again
-from ..resp.split import arguments
+from ..resp.split import CommandSplitter, arguments
+from ..resp.values import pack
+from ..server.failure import asking_refused
 from ..server.settings import Server
 from ..transports.connection import LostConnection
 from ..transports.resend import Refused, Resent
 from ..transports.stream import Wait
 from ..transports.window import Sending, Window
-from .postponed import Postponed
 from .reply_core import FIRST_IN_FLIGHT, ReplyCore, undecodable
+from .unresolved import Unresolved
 
-__all__ = ["Arrived", "NodeCore", "NodeWindow", "Nodes", "waits_of"]
+__all__ = ["NodeCore", "NodeWindow", "RedirectCore", "waits_of"]
+
+# Allows the next command to use a slot that the node is importing.
+ASKING = Refused(-1, -1, pack("ASKING"), 0)
 
 
-class Nodes(Protocol):
+class Cluster(Protocol):
     """The attributes and methods of ClusterCore that a NodeCore uses."""
 
     next: int
     waiting: dict[int, Any]
     keeps_commands: bool
-    postponed: Postponed
+    unresolved: Unresolved[RedirectCore]
 
     @property
     def report(self) -> Report: ...
     def redirect(self, node: NodeCore, command: Refused, message: str) -> bool: ...
-    def settle(self, slot: int, place: int) -> None: ...
 
 
 class Arrived(NamedTuple):
     """Received replies that wait for earlier replies of other nodes.
 
     Attributes:
-        last: the source index of the last reply's command.
+        last: the index of the last reply's command.
         number: the number of replies.
         size: the size of the replies in bytes.
         chunks: the chunks that contain the replies' commands; empty if commands are not kept.
@@ -86,8 +90,20 @@ class NodeWindow(Window):
             held.written.append(rest)
         self.acknowledge(self.made)
 
+    def resend(self, commands: list[Refused]) -> None:
+        """Add commands that are not in chunks of the source, and ASKING before some of them."""
+        chunk = CommandSplitter().feed(b"".join(each.command for each in commands))
+        assert chunk is not None
+        self._held.append(Resent(chunk, self.last, commands))
+
+    @property
+    def resent_unsent(self) -> int:
+        """The number of commands from ``resend()`` that were not sent over any connection yet."""
+        chunks = (each for each in self._held if isinstance(each, Resent))
+        return sum(is_new(command) for each in chunks for command in each.refused[each.whole :])
+
     def before(self, place: int) -> int:
-        """Return how many commands added to this window so far precede a source index."""
+        """Return how many commands added to this window so far precede an index."""
         for held in self._held:
             places = places_of(held, 0, len(held.chunk.ends))
             if places[-1] >= place:
@@ -102,34 +118,34 @@ class NodeCore(ReplyCore):
     replies wait, no more commands are sent; if large replies wait, no more replies are read.
 
     Args:
-        nodes: the ClusterCore that this node belongs to.
+        cluster: the ClusterCore that this node belongs to.
         server: this node.
         settings: the other arguments of ReplyCore.
 
     Attributes:
         address: the node's address in the cluster's topology; None if unknown.
-        over: whether reading has ended: the connection is lost, or a reply can't be decoded.
-        held_bytes: the number of bytes of received replies that are not yielded yet.
+        failed: whether reading has ended: the connection is lost, or a reply can't be decoded.
+        waiting_bytes: the number of bytes of received replies that are not yielded yet.
     """
 
     window: NodeWindow
     address: tuple[str, int] | None = None
 
-    def __init__(self, nodes: Nodes, server: Server, **settings: Any) -> None:
+    def __init__(self, cluster: Cluster, server: Server, **settings: Any) -> None:
         super().__init__(server, **settings)
         self.window = NodeWindow()
-        self._nodes = nodes
-        self.over = False
+        self._cluster = cluster
+        self.failed = False
         self._before = 0  # number of bytes received over earlier connections
         self._doubtful: Refused | None = None
-        self.held_bytes = 0
-        self._held = 0  # number of received replies that are not yielded yet
+        self.waiting_bytes = 0
+        self._waiting = 0  # number of received replies that are not yielded yet
         self._arrived: deque[Arrived] = deque()
 
     @property
     def report(self) -> Report:
         """The report so far for all nodes."""
-        return self._nodes.report
+        return self._cluster.report
 
     @property
     def received(self) -> int:
@@ -152,7 +168,7 @@ class NodeCore(ReplyCore):
     @property
     def idle(self) -> bool:
         """Whether there is nothing to send or receive."""
-        return self.over or self.finished
+        return self.failed or self.finished
 
     @property
     def expects(self) -> bool:
@@ -166,16 +182,16 @@ class NodeCore(ReplyCore):
     @property
     def is_full(self) -> bool:
         """Whether replies that wait for earlier replies exceed the limit, so that reading stops."""
-        return self.held_bytes > self.reply_bytes
+        return self.waiting_bytes > self.reply_bytes
 
     def room(self) -> int:
-        window, hold = self.window, self._nodes.postponed.hold
+        window, first = self.window, self._cluster.unresolved.first
         if self._behind:
             return window.begun
-        room = window.acknowledged + max(self._most - self._held, 0)
-        if hold is not None:
-            # A command must not overtake a postponed command.
-            room = max(min(room, window.before(hold)), window.begun)
+        room = window.acknowledged + max(self._most - self._waiting, 0)
+        if first is not None:
+            # A command must not overtake a waiting command.
+            room = max(min(room, window.before(first)), window.begun)
         return room
 
     @property
@@ -183,7 +199,7 @@ class NodeCore(ReplyCore):
         """Whether there are commands that an open connection could send now."""
         return self.room() > self.window.sent
 
-    def left(self) -> list[Refused]:
+    def unanswered(self) -> list[Refused]:
         """Return the unanswered commands."""
         return [*self.window.unanswered()]
 
@@ -196,7 +212,7 @@ class NodeCore(ReplyCore):
         cause = None if self.stream is None else self.stream.lost
         if isinstance(cause, ProtocolError) or self.last_words or self._behind:
             return True
-        doubtful = [each for each in self.left() if each.tries]
+        doubtful = [each for each in self.unanswered() if each.tries]
         allowed = may_ask_again([each.command for each in doubtful])
         if all(allowed):
             return False
@@ -212,7 +228,7 @@ class NodeCore(ReplyCore):
         self.detach()
         self.window.abandon()
         self.reader = self.sink = reader
-        self.over = False
+        self.failed = False
         self._most, self._average = FIRST_IN_FLIGHT, 1.0
 
     def loss(self) -> TransportError:
@@ -226,8 +242,8 @@ class NodeCore(ReplyCore):
             error.report,
         )
 
-    def has(self, place: int) -> bool:
-        """Return whether the first unanswered command has this source index."""
+    def is_next(self, place: int) -> bool:
+        """Return whether the first unanswered command has this index."""
         window = self.window
         return window.acknowledged < window.made and self._next_place == place
 
@@ -237,7 +253,7 @@ class NodeCore(ReplyCore):
         return held.source_index(at)
 
     def collect(self) -> bool:
-        """Store the received replies by source index; return whether there were any replies.
+        """Store the received replies by index; return whether there were any replies.
 
         Raises:
             LostConnection: there are more replies than commands.
@@ -253,20 +269,20 @@ class NodeCore(ReplyCore):
         beyond = replies[end:]
         del replies[end:]
         if replies:
-            self._put(first, replies, size)
+            self._store(first, replies, size)
         self.acknowledge(first + len(replies))
         if beyond:
             self._take_last_words(beyond[0])
         if lost is not None:
             raise lost
-        if self.reader.failure is not None and not self.over:
-            self.over = True
+        if self.reader.failure is not None and not self.failed:
+            self.failed = True
             place = self._next_place
-            self._nodes.waiting[place] = undecodable(place, self.reader.failure)
+            self._cluster.waiting[place] = undecodable(place, self.reader.failure)
         return bool(replies)
 
-    def _put(self, first: int, replies: list[Any], size: int) -> None:
-        """Store replies by source index.
+    def _store(self, first: int, replies: list[Any], size: int) -> None:
+        """Store replies by index.
 
         Args:
             first: the index of the first of these replies among all replies of this connection.
@@ -279,24 +295,24 @@ class NodeCore(ReplyCore):
             stop = min(start + len(replies) - at, len(held.chunk.ends))
             places = places_of(held, start, stop)
             some = replies[at : at + stop - start]
-            if self._nodes.postponed.hold is not None or CommandError in set(map(type, some)):
-                self._put_with_errors(first + at, places, some)
+            if self._cluster.unresolved.first is not None or CommandError in set(map(type, some)):
+                self._store_with_errors(first + at, places, some)
             else:
-                self._nodes.waiting.update(zip(places, some, strict=True))
+                self._cluster.waiting.update(zip(places, some, strict=True))
             at += len(some)
             last = places[-1]
-            if self._nodes.keeps_commands:
+            if self._cluster.keeps_commands:
                 chunks.append(held)
-        self.hold(Arrived(last, len(replies), size, chunks))
+        self.keep(Arrived(last, len(replies), size, chunks))
 
-    def hold(self, arrived: Arrived) -> None:
+    def keep(self, arrived: Arrived) -> None:
         """Count replies as in flight until all of them are yielded."""
         self._arrived.append(arrived)
-        self._held += arrived.number
-        self.held_bytes += arrived.size
+        self._waiting += arrived.number
+        self.waiting_bytes += arrived.size
 
     def command_at(self, place: int) -> bytes | None:
-        """Return the command at a source index, if this node keeps the command; otherwise None."""
+        """Return the command at an index, if this node keeps the command; otherwise None."""
         for arrived in self._arrived:
             for held in arrived.chunks:
                 for at, found in enumerate(places_of(held, 0, len(held.chunk.ends))):
@@ -304,30 +320,113 @@ class NodeCore(ReplyCore):
                         return held.command(at, at)
         return None
 
-    def _put_with_errors(self, first: int, places: Sequence[int], replies: list[Any]) -> None:
+    def _store_with_errors(self, first: int, places: Sequence[int], replies: list[Any]) -> None:
         for index, (place, reply) in enumerate(zip(places, replies, strict=True), first):
             if type(reply) is CommandError:
                 rows, command = self.window.command(index)
                 refused = Refused(rows.start, place, command, 0)
-                if self._nodes.redirect(self, refused, reply.text):
+                if self._cluster.redirect(self, refused, reply.text):
                     continue
                 reply = self._located(index, reply)
-            elif self._nodes.postponed.hold is not None and place > self._nodes.postponed.hold:
+            elif (waiting := self._cluster.unresolved.first) is not None and place > waiting:
                 rows, command = self.window.command(index)
-                self._nodes.postponed.ran(Refused(rows.start, place, command, 1))
-            self._nodes.waiting[place] = reply
+                self._cluster.unresolved.note_run(Refused(rows.start, place, command, 1))
+            self._cluster.waiting[place] = reply
 
     def release(self, place: int) -> None:
-        """Stop counting replies before a source index as in flight, since they are yielded."""
+        """Stop counting replies before an index as in flight, since they are yielded."""
         arrived = self._arrived
         while arrived and arrived[0].last < place:
             gone = arrived.popleft()
-            self._held -= gone.number
-            self.held_bytes -= gone.size
+            self._waiting -= gone.number
+            self.waiting_bytes -= gone.size
+
+
+class RedirectCore(NodeCore):
+    """A separate connection to a node, so that redirected commands don't wait for other commands.
+
+    Attributes:
+        expected: the slots of unanswered commands, by index.
+    """
+
+    def __init__(self, cluster: Cluster, server: Server, **settings: Any) -> None:
+        super().__init__(cluster, server, **settings)
+        self.expected: dict[int, int] = {}
+        self._queue: list[Refused] = []
+
+    @property
+    def waiting(self) -> int:
+        """The number of commands not sent over any connection yet."""
+        return self.window.resent_unsent + sum(map(is_new, self._queue))
+
+    @property
+    def is_full(self) -> bool:
+        return super().is_full and self._cluster.next not in self.expected
+
+    def is_next(self, place: int) -> bool:
+        return place in self.expected
+
+    def room(self) -> int:
+        return self.window.begun if self._behind else self.window.acknowledged + self._most
+
+    def put(self, command: Refused, slot: int, *, asking: bool) -> None:
+        """Queue a command until ``flush()`` is called.
+
+        Args:
+            command: the command.
+            slot: the command's slot.
+            asking: whether to send ASKING before the command.
+        """
+        self._queue += [ASKING, command] if asking else [command]
+        self.expected[command.place] = slot
+
+    def unanswered(self) -> list[Refused]:
+        return super().unanswered() + [each for each in self._queue if each.place >= 0]
+
+    def renew(self, reader: Any) -> None:
+        super().renew(reader)
+        self.expected, self._queue = {}, []
+
+    def flush(self) -> None:
+        """Let the next ``step()`` send the queued commands."""
+        queue, self._queue = self._queue, []
+        if queue:
+            if self.finished:
+                self.restart_timeout()
+            self.window.resend(queue)
+
+    def _store(self, first: int, replies: list[Any], size: int) -> None:
+        last, chunks = -1, []
+        for index, reply in enumerate(replies, first):
+            held, at = self.window.locate(index)
+            assert isinstance(held, Resent)
+            command = held.refused[at]
+            if command.place < 0:
+                if type(reply) is CommandError:
+                    raise TransportError(asking_refused(reply.text), self._cluster.report)
+                continue  # the reply to ASKING
+            slot = self.expected.pop(command.place)
+            if type(reply) is CommandError:
+                if self._cluster.redirect(self, command, reply.text):
+                    continue
+                reply = self._located(index, reply)
+            else:
+                self._cluster.unresolved.note_run(command)
+            self._cluster.unresolved.resolve(command.place, slot)
+            self._cluster.waiting[command.place] = reply
+            last = max(last, command.place)
+            if self._cluster.keeps_commands and held not in chunks:
+                chunks.append(held)
+        self.keep(Arrived(last, len(replies), size, chunks))
+
+
+def is_new(command: Refused) -> bool:
+    """Return whether a command was never sent, and is not ASKING."""
+    return command.place >= 0 and not command.tries
 
 
 def places_of(held: Sending, start: int, stop: int) -> Sequence[int]:
-    """Return the source indices of the commands ``start`` to ``stop - 1`` of a chunk."""
+    """Return the indexes of the commands ``start`` to ``stop - 1`` of a chunk."""
     if isinstance(held, Resent):
         return [each.place for each in held.refused[start:stop]]
     places: array[int] | None = held.chunk.places

@@ -5,10 +5,11 @@ The source index of a command is its index among all commands of the source.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
-from typing import Any, NoReturn
+from collections.abc import Callable, Generator, Iterator
+from typing import Any, NoReturn, TypeVar
 
 from ..encode.row_key import RowKeys
+from ..encode.template import Template
 from ..outcome.errors import CommandError, DecodeError, ProtocolError
 from ..outcome.messages import shortened, shown_reply
 from ..outcome.report import Report
@@ -24,11 +25,14 @@ from ..transports.driver import (
     next_chunk,
 )
 from ..transports.resend import Resending, ResendingWindow
+from ..transports.socket import connecting
 from ..transports.stream import Stream
 from ..transports.window import Window
 from .reply_sizes import ReplySizes
 
-__all__ = ["ReplyCore"]
+__all__ = ["ReplyCore", "connect"]
+
+T = TypeVar("T")
 
 # The limit for bytes of replies in flight, predicted from recent replies: unread replies accumulate
 # in the server's memory.
@@ -347,4 +351,39 @@ def undecodable(index: int, failure: UnicodeDecodeError) -> DecodeError:
     return DecodeError(
         f"the reply to command {index:,} is not {failure.encoding}: byte {failure.start:,} is "
         f"0x{failure.object[failure.start]:02x}; omit decode= to get bytes, or pass its encoding"
+    )
+
+
+def connect(core: ReplyCore, chunks: Chunks, kind: Callable[..., T]) -> Steps[T | None]:
+    """Connect to the server, or to all nodes of its cluster.
+
+    Args:
+        core: receives the connection if the server is not a cluster.
+        chunks: the commands to send.
+        kind: creates the ClusterCore of a cluster.
+
+    Returns:
+        The ClusterCore, connected to all nodes; None if ``core`` received the connection.
+
+    Raises:
+        TransportError: the server can't be used.
+    """
+    chunks.in_order = True
+    connections, answers = yield from connecting(core.server, core.timeout)
+    chunks.configure_for(answers)
+    needs = core.server.requirements
+    if answers.cluster and (needs.nodes or needs.follow_redirects):
+        # Don't resend the commands of a transaction: only some of them would be resent.
+        return kind(core, connections, answers, follows=not _has_multi(chunks.template))
+    if answers.evicts:
+        core.ask_for_sizes()
+    core.attach(connections[0])
+    return None
+
+
+def _has_multi(template: Template | None) -> bool:
+    """Return whether a template has a transaction; rows of commands can't have transactions."""
+    names = [] if template is None else [name for name, *_ in template.commands]
+    return any(
+        isinstance(part, bytes) and part.upper() == b"MULTI" for parts in names for part in parts
     )

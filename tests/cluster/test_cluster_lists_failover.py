@@ -21,7 +21,7 @@ from server_programs import need
 
 import fastresp
 import fastresp.aio
-from fastresp.lists.pushed_rows import PushedRows
+from fastresp.lists.push import PushedRows
 from fastresp.resp.split import CommandSplitter
 
 FORMS = [fastresp.ListBuffer, Awaited]
@@ -220,9 +220,9 @@ def test_rows_that_were_not_sent() -> None:
     chunk = CommandSplitter().feed(b"".join(commands))
     assert chunk is not None
     rows.add(chunk)
-    assert rows.accepted() == 0
-    rows.lose()
+    assert rows.accept() == 0
+    rows.keep_unsent()
     assert (rows.refused, rows.refusals) == ([1, 2, 3], 0)
-    assert bytes(rows.again()) == b"".join(commands[1:])
-    assert [rows.accepted() for _ in range(3)] == [1, 2, 3]
+    assert bytes(rows.resend_chunk()) == b"".join(commands[1:])
+    assert [rows.accept() for _ in range(3)] == [1, 2, 3]
     assert not rows.overtaken

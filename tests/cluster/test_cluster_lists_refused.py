@@ -17,7 +17,7 @@ from server_programs import WHEEL_SERVERS, located
 
 import fastresp
 import fastresp.aio
-from fastresp.lists.pushed_rows import PushedRows
+from fastresp.lists.push import PushedRows
 from fastresp.resp.split import CommandSplitter
 
 CALLS = ["push", "pop", "pop_arrow", "len", "recover", "clear"]
@@ -157,18 +157,18 @@ def test_overtaken_rows() -> None:
         chunk = CommandSplitter().feed(b"".join(part))
         assert chunk is not None
         rows.add(chunk)
-    assert rows.accepted() == 0
+    assert rows.accept() == 0
     for _ in range(4):
         rows.refuse()
     assert rows.refused == [1, 2, 3, 4]
-    assert bytes(rows.again()) == commands[1]
+    assert bytes(rows.resend_chunk()) == commands[1]
     rows.refuse()
-    assert bytes(rows.again()) == commands[1]
-    assert rows.accepted() == 1
-    assert bytes(rows.again()) == b"".join(commands[2:])
+    assert bytes(rows.resend_chunk()) == commands[1]
+    assert rows.accept() == 1
+    assert bytes(rows.resend_chunk()) == b"".join(commands[2:])
     rows.refuse()
     assert not rows.overtaken
-    assert rows.accepted() == 3
+    assert rows.accept() == 3
     assert rows.overtaken
     assert (rows.refused, rows.refusals) == ([2], 6)
 

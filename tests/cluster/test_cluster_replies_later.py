@@ -17,7 +17,9 @@ from reading import Execute
 
 import fastresp
 import fastresp.aio
-from fastresp.replies.postponed import Postponed
+from fastresp.replies.unresolved import Unresolved
+from fastresp.resp.slots import SLOTS, Rules
+from fastresp.server.cluster import Topology
 from fastresp.transports.resend import Refused
 
 PAIR = f"{KEY}a", f"{KEY}b"
@@ -229,6 +231,20 @@ def refused(place: int, *command: Any) -> Refused:
     return Refused(place, place, fastresp.pack(*command), 0)
 
 
+class Sent:
+    """Records the commands that are resent over a separate connection."""
+
+    waiting = 0
+
+    def __init__(self, address: tuple[str, int]) -> None:
+        self.address = address
+        self.expected: dict[int, int] = {}
+
+    def put(self, command: Refused, slot: int, *, asking: bool) -> None:
+        assert not asking
+        self.expected[command.place] = slot
+
+
 @pytest.mark.parametrize(
     ("ran", "words"),
     [
@@ -239,30 +255,36 @@ def refused(place: int, *command: Any) -> Refused:
 )
 def test_overtaken_commands(ran: tuple[Any, ...], words: str | None) -> None:
     """A later command of the same key that ran is noticed, unless both only read."""
-    postponed = Postponed(30.0)
-    postponed.add(refused(3, "GET", "a"), 7, "lost the connection")
-    postponed.ran(refused(2, "SET", "a", 1))
-    postponed.ran(refused(4, *ran))
+    unresolved = Unresolved(30.0, Rules(), Sent)
+    unresolved.defer(refused(3, "GET", "a"), "lost the connection")
+    unresolved.note_run(refused(2, "SET", "a", 1))
+    unresolved.note_run(refused(4, *ran))
     if words is None:
-        assert postponed.overtaken() == []
-        assert postponed.pause() == 0
-        assert postponed.pause() > 0
+        assert unresolved.take_overtaken() == []
+        assert unresolved.pause_s() == 0
+        assert unresolved.pause_s() > 0
     else:
         with pytest.raises(fastresp.TransportError, match=words):
-            postponed.overtaken()
+            unresolved.take_overtaken()
 
 
 def test_first_command_of_each_slot_is_sent_alone() -> None:
-    postponed = Postponed(30.0)
+    unresolved = Unresolved(30.0, Rules(), Sent)
     for place in (5, 3, 4):
-        postponed.add(refused(place, "GET", place), place % 2, "CLUSTERDOWN")
-    assert postponed.hold == 3
-    assert [command.place for _, command in postponed.portion(lambda slot: slot)] == [3, 4]
-    assert (postponed.count, postponed.hold) == (1, 3)
-    assert postponed.portion(lambda slot: None) == []
-    postponed.answered(3, 1)
-    postponed.answered(4, 0)
-    assert postponed.hold == 5
-    assert [command.place for _, command in postponed.portion(lambda slot: slot)] == [5]
-    postponed.answered(5, 1)
-    assert (postponed.count, postponed.hold, bool(postponed)) == (0, None, False)
+        unresolved.defer(refused(place, "GET", place), "CLUSTERDOWN", place % 2)
+    topology = Topology([("a", 1)], [0] * SLOTS)
+    assert unresolved.first == 3
+    assert not unresolved.nodes
+    unresolved.resend(Topology())  # no node has the slots
+    assert not unresolved.nodes
+    unresolved.resend(topology)
+    sent = unresolved.nodes["a", 1].expected
+    assert sent == {3: 1, 4: 0}
+    assert (unresolved.unanswered, unresolved.first, bool(unresolved)) == (3, 3, True)
+    unresolved.resolve(sent.popitem()[0], 0)
+    unresolved.resolve(sent.popitem()[0], 1)
+    assert unresolved.first == 5
+    unresolved.resend(topology)
+    assert sent == {5: 1}
+    unresolved.resolve(sent.popitem()[0], 1)
+    assert (unresolved.unanswered, unresolved.first, bool(unresolved)) == (0, None, False)

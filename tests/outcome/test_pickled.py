@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import fastresp
-from fastresp.lists.moves import SlotMoved
+from fastresp.lists.connection import SlotMoved
 from fastresp.load.checkpoint.former import AtWork
 from fastresp.outcome import errors
 from fastresp.outcome.messages import Hint, Message

@@ -13,8 +13,7 @@ from ...outcome.errors import CommandError, ProtocolError
 from ...outcome.messages import shortened
 from ...outcome.report import Report
 from ...replies.cluster_core import ClusterCore
-from ...replies.opening import opening
-from ...replies.reply_core import ReplyCore
+from ...replies.reply_core import ReplyCore, connect
 from ...resp.buffer import Chunk
 from ...resp.read import RawReplies
 from ...server.answers import Answers
@@ -273,7 +272,7 @@ def compare_core(
     connected: VerifyCore | VerifyCluster = core
     try:
         yield from open_source(chunks)
-        connected = (yield from opening(core, chunks, core.of_cluster)) or core
+        connected = (yield from connect(core, chunks, core.of_cluster)) or core
         yield from connected.exchanging(chunks, show)
     except LostConnection:
         raise (yield Blocking(connected.loss)) from None
