@@ -19,7 +19,7 @@ from .replies import fetch_hashes as fetch
 from .replies.arrow_out import StringBatch
 from .replies.fetch_hashes import BATCH_ROWS, Keys
 from .replies.iter_replies import one_command, one_reply, reply_core, replying
-from .replies.key_pattern import Found
+from .replies.key_pattern import KeyFinder
 from .server.options import MaxErrors, Metrics, Nulls, Options, Progress, RateLimit, Rejects
 from .server.preflight import Requirements
 from .server.settings import Server, ServerLike
@@ -306,7 +306,7 @@ class Hashes:
                 yield self._hashes.counted(batch, core, found)
 
 
-async def _scanned(found: Found) -> AsyncGenerator[bytes, None]:
+async def _scanned(found: KeyFinder) -> AsyncGenerator[bytes, None]:
     """Yield the keys that match a pattern. A thread reads them, since redis-py blocks."""
     pages = found.pages()
     page: list[bytes] | None = []

@@ -36,7 +36,7 @@ NO_VALIDITY[0] = NULL
 cdef object MAKER = object()
 
 
-def held():
+def live_columns():
     """Return the number of columns whose memory is not freed yet; for tests."""
     return held_memory
 

@@ -249,7 +249,7 @@ class ClusterCore:
             yield from self._open()
             busy = self._step() or busy
             before = self.next
-            yield from self.giving()
+            yield from self.emitting()
             if self.next > before:
                 busy = True
                 for node in self._all:
@@ -262,7 +262,7 @@ class ClusterCore:
             if not busy:
                 yield from self._waiting()
 
-    def giving(self) -> Iterator[Emit]:
+    def emitting(self) -> Iterator[Emit]:
         """Yield the results that are ready for the caller."""
         yield Emit(self.replies())
 

@@ -23,7 +23,7 @@ from ..transports.driver import stream
 from .arrow_out import StringBatch, schema
 from .arrow_out import stream as arrow_stream
 from .hash_core import FetchOptions, HashCore, iter_of, single
-from .key_pattern import Found, Pattern, as_pattern
+from .key_pattern import KeyFinder, Pattern, as_pattern
 
 __all__ = ["Columns", "Hashes", "binary_columns", "fetch_hashes"]
 
@@ -284,7 +284,7 @@ class Hashes(Columns):
         self._options = options
         self._taken = False
 
-    def begin(self) -> tuple[HashCore, Found | None, Any]:
+    def begin(self) -> tuple[HashCore, KeyFinder | None, Any]:
         """Begin to read the hashes.
 
         Returns:
@@ -300,16 +300,16 @@ class Hashes(Columns):
         core = HashCore(self._options, self.names[fields], self._text[fields])
         if isinstance(self._keys, Pattern):
             core.wanted.found = True
-            found = Found(self._keys, core.server, core.timeout, self._options.slots)
+            found = KeyFinder(self._keys, core.server, core.timeout, self._options.slots)
             return core, found, None
         if self._taken and iter_of(self._keys) is self._keys:
             raise SourceError("the keys are an iterator that is used up; pass a list to read again")
         self._taken = True
         return core, None, single(self._keys)
 
-    def counted(self, batch: StringBatch, core: HashCore, found: Found | None) -> StringBatch:
+    def counted(self, batch: StringBatch, core: HashCore, found: KeyFinder | None) -> StringBatch:
         """Return a batch, with the column of keys if there is a pattern; count rows and bytes."""
-        whole = batch if found is None else found.added(batch, text=self._text[0])
+        whole = batch if found is None else found.with_keys(batch, text=self._text[0])
         self.rows += len(whole)
         self.nbytes = core.received
         return whole

@@ -122,7 +122,7 @@ class HashCluster(ClusterCore):
         self._columns = columns
         self._nothing = b"*%d\r\n%b" % (len(wanted.names), b"$-1\r\n" * len(wanted.names))
         super().__init__(core, *others, follows=follows)
-        self._raising = False  # giving() raises errors
+        self._raising = False  # emitting() raises errors
 
     def _node(self, kind: type[NodeCore], server: Server, address: tuple[str, int] | None) -> Any:
         node = super()._node(kind, server, address)
@@ -143,7 +143,7 @@ class HashCluster(ClusterCore):
         for batch in self._wanted.taken(self._columns, rest=True):
             yield Emit([batch])
 
-    def giving(self) -> Iterator[Emit]:
+    def emitting(self) -> Iterator[Emit]:
         replies = []
         for reply in self.replies():
             if type(reply) is CommandError:
@@ -278,13 +278,13 @@ class HashCore(ReplyCore):
                 self.restart_timeout()
             before = self.window.acknowledged
             self.step()
-            yield from self._giving()
+            yield from self._emitting()
             if self.window.acknowledged == before and not self.finished:
                 assert self.stream is not None
                 yield [(self.stream, self.wait())]
-        yield from self._giving(rest=True)
+        yield from self._emitting(rest=True)
 
-    def _giving(self, *, rest: bool = False) -> Iterator[Emit]:
+    def _emitting(self, *, rest: bool = False) -> Iterator[Emit]:
         for batch in self.wanted.taken(self.columns, rest=rest):
             yield Emit([batch])
             # The time until the caller asks for more does not count towards the timeout.

@@ -20,10 +20,10 @@ from .scan import Scan
 
 __all__ = [
     "FIRST_ENTRIES",
-    "Found",
+    "KeyFinder",
     "KINDS",
-    "Kind",
-    "LeftOut",
+    "KeyType",
+    "SkippedKeys",
     "Pattern",
     "as_pattern",
     "as_reading",
@@ -33,7 +33,7 @@ __all__ = [
     "is_text",
     "keys_of",
     "not_text",
-    "noted",
+    "remember_keys",
     "other_type",
     "shown_key",
     "type_of",
@@ -43,7 +43,7 @@ __all__ = [
 FIRST_ENTRIES = 256
 
 
-class Kind(NamedTuple):
+class KeyType(NamedTuple):
     """A type of keys.
 
     Attributes:
@@ -60,11 +60,11 @@ class Kind(NamedTuple):
 
 
 KINDS = {
-    "string": Kind("string", ("value",), "GET {0}", None),
-    "json": Kind("ReJSON-RL", ("value",), "JSON.GET {0}", None),
-    "set": Kind("set", ("member",), f"SSCAN {{0}} 0 COUNT {FIRST_ENTRIES}", "SSCAN"),
-    "zset": Kind("zset", ("member", "score"), f"ZSCAN {{0}} 0 COUNT {FIRST_ENTRIES}", "ZSCAN"),
-    "list": Kind("list", ("item",), f"LRANGE {{0}} 0 {FIRST_ENTRIES - 1}", "LRANGE"),
+    "string": KeyType("string", ("value",), "GET {0}", None),
+    "json": KeyType("ReJSON-RL", ("value",), "JSON.GET {0}", None),
+    "set": KeyType("set", ("member",), f"SSCAN {{0}} 0 COUNT {FIRST_ENTRIES}", "SSCAN"),
+    "zset": KeyType("zset", ("member", "score"), f"ZSCAN {{0}} 0 COUNT {FIRST_ENTRIES}", "ZSCAN"),
+    "list": KeyType("list", ("item",), f"LRANGE {{0}} 0 {FIRST_ENTRIES - 1}", "LRANGE"),
 }
 
 
@@ -138,7 +138,7 @@ def keys_of(
             yield from page
 
 
-def noted(keys: Iterable[bytes], kept: deque[bytes]) -> Iterator[bytes]:
+def remember_keys(keys: Iterable[bytes], kept: deque[bytes]) -> Iterator[bytes]:
     """Yield keys, and append each key to ``kept``, so that the caller can match replies to keys."""
     for key in keys:
         kept.append(key)
@@ -155,7 +155,7 @@ def check_changed(error: CommandError) -> None:
         raise error
 
 
-class LeftOut:
+class SkippedKeys:
     """The keys of a pattern that are not hashes.
 
     Attributes:
@@ -182,12 +182,12 @@ class LeftOut:
 
 
 def hashes_of(
-    keys: Iterable[bytes], left_out: LeftOut, server: Server, timeout: float | None
+    keys: Iterable[bytes], skipped: SkippedKeys, server: Server, timeout: float | None
 ) -> Generator[bytes, None, None]:
-    """Yield the keys that are hashes; count the other keys in ``left_out``."""
+    """Yield the keys that are hashes; count the other keys in ``skipped``."""
     kept: deque[bytes] = deque()
     types: Any = iter_replies(
-        noted(keys, kept), "TYPE {0}", server=server, timeout=timeout, decode=True
+        remember_keys(keys, kept), "TYPE {0}", server=server, timeout=timeout, decode=True
     )
     with closing(types):
         for found in types:
@@ -195,7 +195,7 @@ def hashes_of(
             if found == "hash":
                 yield key
             else:
-                left_out.add(key, kind_of(found))
+                skipped.add(key, kind_of(found))
 
 
 # Doubled braces, a placeholder, an unbalanced brace, or text.
@@ -268,7 +268,7 @@ def _escaped(text: str) -> str:
     return GLOB.sub(r"\\\1", text)
 
 
-class Found:
+class KeyFinder:
     """Finds the keys of a pattern, and makes the column of keys.
 
     Args:
@@ -310,7 +310,7 @@ class Found:
         """Interrupt a SCAN that another thread waits for."""
         self._scan.disconnect()
 
-    def added(self, batch: StringBatch, *, text: bool) -> StringBatch:
+    def with_keys(self, batch: StringBatch, *, text: bool) -> StringBatch:
         """Return the batch with the column of keys prepended.
 
         Raises:

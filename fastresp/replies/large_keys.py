@@ -14,7 +14,7 @@ from ..server.settings import Server
 from ..transports.retries import MAX_S
 from .unresolved import refusal_of
 
-__all__ = ["Rest"]
+__all__ = ["LargeKeyReader"]
 
 # Each further request is for about MORE_BYTES bytes, and at most MAX_ENTRIES entries.
 MAX_ENTRIES = 10_000
@@ -23,11 +23,11 @@ MORE_BYTES = 1 << 20
 MAX_REDIRECTS = 16
 
 
-class Rest:
+class LargeKeyReader:
     """Reads the remaining entries of large keys; in a cluster, from the owners of the keys.
 
-    A Rest has its own connection to each node. If a cluster node is lost, or refuses a request for
-    a while, the request is resent to the key's current owner.
+    It has its own connection to each node. If a cluster node is lost, or refuses a request for a
+    while, the request is resent to the key's current owner.
 
     Args:
         server: the server, or a node of a cluster.
@@ -57,7 +57,7 @@ class Rest:
         for _, connection in opened:
             connection.disconnect()
 
-    def of_set(self, key: bytes, cursor: bytes, entries: list[bytes]) -> Iterator[list[bytes]]:
+    def rest_of_set(self, key: bytes, cursor: bytes, entries: list[bytes]) -> Iterator[list[bytes]]:
         """Yield all entries of a set or sorted set, in parts.
 
         If the key moves to a different node while it is read, or the node is lost, entries may be
@@ -74,22 +74,22 @@ class Rest:
         else:
             at = None  # the node that sent these entries is unknown
         while at != b"0":
-            (after, more), now = self._asked(key, at or b"0", "COUNT", _next_count(entries))
+            (after, more), now = self._request(key, at or b"0", "COUNT", _next_count(entries))
             if self._view.topology is not None and at is not None and now is not over:
                 at = None
                 continue
             at, over, entries = after, now, more
             yield entries
 
-    def of_list(self, key: bytes, items: list[bytes]) -> Iterator[list[bytes]]:
+    def rest_of_list(self, key: bytes, items: list[bytes]) -> Iterator[list[bytes]]:
         """Yield, in parts, the items of a list that follow ``items``, the first part."""
         start, count = 0, 0
         while items and len(items) >= count:
             start, count = start + len(items), _next_count(items)
-            items, _ = self._asked(key, start, start + count - 1)
+            items, _ = self._request(key, start, start + count - 1)
             yield items
 
-    def _asked(self, key: bytes, *arguments: Any) -> tuple[Any, Any]:
+    def _request(self, key: bytes, *arguments: Any) -> tuple[Any, Any]:
         """Send a request to the node of a key; return the reply, and the connection to this node.
 
         Raises:
@@ -104,7 +104,7 @@ class Rest:
         while True:
             node = self._view.node_of(key_slot(key))
             try:
-                return self._followed(node, key, *arguments)
+                return self._redirected(node, key, *arguments)
             except CommandError as error:
                 message = f"the last reply was: {error.text}"
                 refusal = refusal_of(error.text)
@@ -126,11 +126,11 @@ class Rest:
             with suppress(TransportError):
                 self._view.look()
 
-    def _followed(self, node: Address | None, key: bytes, *arguments: Any) -> tuple[Any, Any]:
+    def _redirected(self, node: Address | None, key: bytes, *arguments: Any) -> tuple[Any, Any]:
         """Send a request to a node, and follow redirections."""
         asks = False
         for _ in range(MAX_REDIRECTS):
-            reply, connection = self._request(node, key, *arguments, asks=asks)
+            reply, connection = self._send(node, key, *arguments, asks=asks)
             if not isinstance(reply, CommandError):
                 return reply, connection
             to = self._connected(node)[0].redirect(reply.text)
@@ -144,7 +144,7 @@ class Rest:
             "with redis-cli --cluster check)"
         )
 
-    def _request(
+    def _send(
         self, node: Address | None, key: bytes, *arguments: Any, asks: bool
     ) -> tuple[Any, Any]:
         """Send a request to a node; return the reply, which may be an error, and the connection.

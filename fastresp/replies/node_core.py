@@ -76,11 +76,11 @@ class NodeWindow(Window):
             sent = held.whole
             first = max(self.acknowledged - held.first_reply, 0)
             for at in range(first, len(held.chunk.ends)):
-                place = held.source_index(at)
-                if place >= 0:
+                index = held.source_index(at)
+                if index >= 0:
                     again = isinstance(held, Resent) and held.refused[at].tries
                     tries = int(at < sent or again)
-                    yield Refused(held.row(at), place, held.command(at, at), tries)
+                    yield Refused(held.row(at), index, held.command(at, at), tries)
 
     def abandon(self) -> None:
         """Count all commands as sent and answered: other connections will resend these commands."""
@@ -102,12 +102,12 @@ class NodeWindow(Window):
         chunks = (each for each in self._held if isinstance(each, Resent))
         return sum(is_new(command) for each in chunks for command in each.refused[each.whole :])
 
-    def before(self, place: int) -> int:
+    def before(self, index: int) -> int:
         """Return how many commands added to this window so far precede an index."""
         for held in self._held:
-            places = places_of(held, 0, len(held.chunk.ends))
-            if places[-1] >= place:
-                return held.first_reply + bisect.bisect_left(places, place)
+            indexes = indexes_of(held, 0, len(held.chunk.ends))
+            if indexes[-1] >= index:
+                return held.first_reply + bisect.bisect_left(indexes, index)
         return self.made
 
 
@@ -175,9 +175,9 @@ class NodeCore(ReplyCore):
         """Whether this node is waiting for a reply, or for room in the socket's send buffer."""
         assert self.stream is not None
         window = self.window
-        if self._all_behind or self.stream.full or (self._sizes and self._sizes.asking):
+        if self._all_blocked or self.stream.full or (self._sizes and self._sizes.asking):
             return True
-        return window.acknowledged + len(self._behind) + self.reader.waiting < window.begun
+        return window.acknowledged + len(self._blocked) + self.reader.waiting < window.begun
 
     @property
     def is_full(self) -> bool:
@@ -186,9 +186,9 @@ class NodeCore(ReplyCore):
 
     def room(self) -> int:
         window, first = self.window, self._cluster.unresolved.first
-        if self._behind:
+        if self._blocked:
             return window.begun
-        room = window.acknowledged + max(self._most - self._waiting, 0)
+        room = window.acknowledged + max(self._limit - self._waiting, 0)
         if first is not None:
             # A command must not overtake a waiting command.
             room = max(min(room, window.before(first)), window.begun)
@@ -210,7 +210,7 @@ class NodeCore(ReplyCore):
         commands still wait on this connection, or if a command that is not idempotent may have run.
         """
         cause = None if self.stream is None else self.stream.lost
-        if isinstance(cause, ProtocolError) or self.last_words or self._behind:
+        if isinstance(cause, ProtocolError) or self.last_words or self._blocked:
             return True
         doubtful = [each for each in self.unanswered() if each.tries]
         allowed = may_ask_again([each.command for each in doubtful])
@@ -229,7 +229,7 @@ class NodeCore(ReplyCore):
         self.window.abandon()
         self.reader = self.sink = reader
         self.failed = False
-        self._most, self._average = FIRST_IN_FLIGHT, 1.0
+        self._limit, self._average = FIRST_IN_FLIGHT, 1.0
 
     def loss(self) -> TransportError:
         error, doubtful = super().loss(), self._doubtful
@@ -242,13 +242,13 @@ class NodeCore(ReplyCore):
             error.report,
         )
 
-    def is_next(self, place: int) -> bool:
+    def is_next(self, index: int) -> bool:
         """Return whether the first unanswered command has this index."""
         window = self.window
-        return window.acknowledged < window.made and self._next_place == place
+        return window.acknowledged < window.made and self._next_index == index
 
     @property
-    def _next_place(self) -> int:
+    def _next_index(self) -> int:
         held, at = self.window.locate(self.window.acknowledged)
         return held.source_index(at)
 
@@ -277,8 +277,8 @@ class NodeCore(ReplyCore):
             raise lost
         if self.reader.failure is not None and not self.failed:
             self.failed = True
-            place = self._next_place
-            self._cluster.waiting[place] = undecodable(place, self.reader.failure)
+            index = self._next_index
+            self._cluster.waiting[index] = undecodable(index, self.reader.failure)
         return bool(replies)
 
     def _store(self, first: int, replies: list[Any], size: int) -> None:
@@ -293,14 +293,14 @@ class NodeCore(ReplyCore):
         while at < len(replies):
             held, start = self.window.locate(first + at)
             stop = min(start + len(replies) - at, len(held.chunk.ends))
-            places = places_of(held, start, stop)
+            indexes = indexes_of(held, start, stop)
             some = replies[at : at + stop - start]
             if self._cluster.unresolved.first is not None or CommandError in set(map(type, some)):
-                self._store_with_errors(first + at, places, some)
+                self._store_with_errors(first + at, indexes, some)
             else:
-                self._cluster.waiting.update(zip(places, some, strict=True))
+                self._cluster.waiting.update(zip(indexes, some, strict=True))
             at += len(some)
-            last = places[-1]
+            last = indexes[-1]
             if self._cluster.keeps_commands:
                 chunks.append(held)
         self.keep(Arrived(last, len(replies), size, chunks))
@@ -311,32 +311,32 @@ class NodeCore(ReplyCore):
         self._waiting += arrived.number
         self.waiting_bytes += arrived.size
 
-    def command_at(self, place: int) -> bytes | None:
+    def command_at(self, index: int) -> bytes | None:
         """Return the command at an index, if this node keeps the command; otherwise None."""
         for arrived in self._arrived:
             for held in arrived.chunks:
-                for at, found in enumerate(places_of(held, 0, len(held.chunk.ends))):
-                    if found == place:
+                for at, found in enumerate(indexes_of(held, 0, len(held.chunk.ends))):
+                    if found == index:
                         return held.command(at, at)
         return None
 
-    def _store_with_errors(self, first: int, places: Sequence[int], replies: list[Any]) -> None:
-        for index, (place, reply) in enumerate(zip(places, replies, strict=True), first):
+    def _store_with_errors(self, first: int, indexes: Sequence[int], replies: list[Any]) -> None:
+        for number, (index, reply) in enumerate(zip(indexes, replies, strict=True), first):
             if type(reply) is CommandError:
-                rows, command = self.window.command(index)
-                refused = Refused(rows.start, place, command, 0)
+                rows, command = self.window.command(number)
+                refused = Refused(rows.start, index, command, 0)
                 if self._cluster.redirect(self, refused, reply.text):
                     continue
-                reply = self._located(index, reply)
-            elif (waiting := self._cluster.unresolved.first) is not None and place > waiting:
-                rows, command = self.window.command(index)
-                self._cluster.unresolved.note_run(Refused(rows.start, place, command, 1))
-            self._cluster.waiting[place] = reply
+                reply = self._located(number, reply)
+            elif (waiting := self._cluster.unresolved.first) is not None and index > waiting:
+                rows, command = self.window.command(number)
+                self._cluster.unresolved.note_run(Refused(rows.start, index, command, 1))
+            self._cluster.waiting[index] = reply
 
-    def release(self, place: int) -> None:
+    def release(self, index: int) -> None:
         """Stop counting replies before an index as in flight, since they are yielded."""
         arrived = self._arrived
-        while arrived and arrived[0].last < place:
+        while arrived and arrived[0].last < index:
             gone = arrived.popleft()
             self._waiting -= gone.number
             self.waiting_bytes -= gone.size
@@ -363,11 +363,11 @@ class RedirectCore(NodeCore):
     def is_full(self) -> bool:
         return super().is_full and self._cluster.next not in self.expected
 
-    def is_next(self, place: int) -> bool:
-        return place in self.expected
+    def is_next(self, index: int) -> bool:
+        return index in self.expected
 
     def room(self) -> int:
-        return self.window.begun if self._behind else self.window.acknowledged + self._most
+        return self.window.begun if self._blocked else self.window.acknowledged + self._limit
 
     def put(self, command: Refused, slot: int, *, asking: bool) -> None:
         """Queue a command until ``flush()`` is called.
@@ -425,15 +425,15 @@ def is_new(command: Refused) -> bool:
     return command.place >= 0 and not command.tries
 
 
-def places_of(held: Sending, start: int, stop: int) -> Sequence[int]:
+def indexes_of(held: Sending, start: int, stop: int) -> Sequence[int]:
     """Return the indexes of the commands ``start`` to ``stop - 1`` of a chunk."""
     if isinstance(held, Resent):
         return [each.place for each in held.refused[start:stop]]
-    places: array[int] | None = held.chunk.places
-    if places is None:
+    indexes: array[int] | None = held.chunk.places
+    if indexes is None:
         first = held.source_index(start)
         return range(first, first + stop - start)
-    return places[start:stop]
+    return indexes[start:stop]
 
 
 def waits_of(nodes: Iterable[NodeCore]) -> dict[NodeCore, Wait]:

@@ -90,14 +90,14 @@ class ReplyCore(Connection):
         self.resending = resending
         self.keys = RowKeys(None) if keys is None else keys
         # The refused commands, which are resent once all commands in flight are answered.
-        self._again = ResendingWindow(resending)
+        self._resend_window = ResendingWindow(resending)
         # The replies from the first refused command onwards, in order: they wait for the refused
         # commands. And the indices in this list of the refused commands' replies, by source index.
-        self._behind: list[Any] = []
+        self._blocked: list[Any] = []
         self._gaps: dict[int, int] = {}
         self._counted = 0  # number of bytes of acknowledged replies
         self._average = 1.0
-        self._most = FIRST_IN_FLIGHT
+        self._limit = FIRST_IN_FLIGHT
         self._sizes: ReplySizes | None = None
         # Whether there are no more commands.
         self.ended = False
@@ -120,7 +120,7 @@ class ReplyCore(Connection):
         pass  # replies() and take() read the replies
 
     def room(self) -> int:
-        return self.window.begun if self._behind else self.window.acknowledged + self._most
+        return self.window.begun if self._blocked else self.window.acknowledged + self._limit
 
     def pump(self) -> None:
         self.step()
@@ -139,7 +139,7 @@ class ReplyCore(Connection):
     def _own_bytes(self) -> int:
         """The number of bytes sent in addition to the source's commands."""
         asked = 0 if self._sizes is None else self._sizes.sent_bytes
-        return self._again.totals()[2] + asked
+        return self._resend_window.totals()[2] + asked
 
     def exchange(self, chunks: Chunks) -> Generator[Step | Emit, Any, Exception | None]:
         """Send chunks, and yield their replies.
@@ -152,7 +152,7 @@ class ReplyCore(Connection):
         """
         failure = None
         while True:
-            while not (self.ended or self.window.unsent or self._behind):
+            while not (self.ended or self.window.unsent or self._blocked):
                 failure = yield from self._add_next(chunks)
             lost = None
             try:
@@ -174,7 +174,7 @@ class ReplyCore(Connection):
     @property
     def _answered(self) -> int:
         """The number of replies taken, including replies that wait for refused commands."""
-        return self.window.acknowledged + len(self._behind) + self._again.acknowledged
+        return self.window.acknowledged + len(self._blocked) + self._resend_window.acknowledged
 
     def _add_next(self, chunks: Chunks) -> Steps[Exception | None]:
         """Add the next chunk; if the source raises an exception, add the chunks of earlier rows.
@@ -248,10 +248,10 @@ class ReplyCore(Connection):
 
         If a command is refused, later replies wait until the command is resent and answered.
         """
-        again = self._again
+        again = self._resend_window
         window: Window = self.window
-        first = window.acknowledged + len(self._behind)
-        if self._all_behind:
+        first = window.acknowledged + len(self._blocked)
+        if self._all_blocked:
             window, first = again, again.acknowledged
         sent = window.sent
         for index, reply in enumerate(self._read(), first):
@@ -261,29 +261,29 @@ class ReplyCore(Connection):
             if window is again:
                 if not refused:
                     held, at = again.locate(index)
-                    self._behind[self._gaps.pop(held.source_index(at))] = reply
+                    self._blocked[self._gaps.pop(held.source_index(at))] = reply
                 again.acknowledge(index + 1)
                 if again.acknowledged == again.made:
-                    replies, self._behind = self._behind, []
+                    replies, self._blocked = self._blocked, []
                     yield from replies
-            elif refused or self._behind:
+            elif refused or self._blocked:
                 if refused:
                     held, at = window.locate(index)
-                    self._gaps[held.source_index(at)] = len(self._behind)
-                self._behind.append(reply)
+                    self._gaps[held.source_index(at)] = len(self._blocked)
+                self._blocked.append(reply)
             else:
                 yield reply
 
     @property
-    def _all_behind(self) -> bool:
+    def _all_blocked(self) -> bool:
         """Whether a command was refused, and all commands in flight are answered."""
-        window, behind = self.window, len(self._behind)
+        window, behind = self.window, len(self._blocked)
         return behind > 0 and window.acknowledged + behind >= window.begun
 
     def _send(self, stream: Stream) -> bool:
-        if self._behind and self._all_behind:
-            self._again.resend()
-            return stream.send(self._again)
+        if self._blocked and self._all_blocked:
+            self._resend_window.resend()
+            return stream.send(self._resend_window)
         if self._sizes is None:
             return super()._send(stream)
         asked = self._sizes.step(self.window, stream, self.sink)
@@ -339,11 +339,11 @@ class ReplyCore(Connection):
             self._counted = self.received
             # The average decays slowly after large replies.
             self._average = max(size, 0.75 * self._average, 1.0)
-            most = self._most + MORE_IN_FLIGHT * count
-            self._most = max(min(most, int(self.reply_bytes / self._average), MAX_IN_FLIGHT), 1)
+            most = self._limit + MORE_IN_FLIGHT * count
+            self._limit = max(min(most, int(self.reply_bytes / self._average), MAX_IN_FLIGHT), 1)
             self.window.acknowledge(taken)
         elif self.received - self._counted > self.reply_bytes:
-            self._most = 1  # a large reply is arriving
+            self._limit = 1  # a large reply is arriving
 
 
 def undecodable(index: int, failure: UnicodeDecodeError) -> DecodeError:

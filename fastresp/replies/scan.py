@@ -28,7 +28,7 @@ SCAN_COUNT = 1000
 MAX_RESTARTS = 16
 
 
-class Part(NamedTuple):
+class NodeScan(NamedTuple):
     """The scan of one server.
 
     Attributes:
@@ -70,7 +70,7 @@ class Scan:
         self._connections: list[Any] = []
         self._view = ClusterView(server)
         # Nodes that are importing slots, even if they serve no slots yet.
-        self._getting: dict[tuple[str, int], None] = {}
+        self._importing: dict[tuple[str, int], None] = {}
         self._stopped = False
 
     def pages(self, glob: str, kind: str | None) -> Generator[list[bytes], None, None]:
@@ -89,15 +89,15 @@ class Scan:
 
         opened = self._view.open_primaries(self._timeout)
         topology = self._view.topology
-        parts: deque[Part] = deque()
+        scans: deque[NodeScan] = deque()
         with ExitStack() as stack:
             stack.callback(self._close)
             self._connections = [connection for _, connection in opened]
             if topology is not None:
                 self._view.processes.record(opened)
-            parts.extend(self._parts(opened, topology, glob, kind))
-            while parts:
-                part = parts[0]
+            scans.extend(self._parts(opened, topology, glob, kind))
+            while scans:
+                part = scans[0]
                 try:
                     page = next(part.pages, None)
                     moved = self._moved(part) if page is None else None
@@ -110,17 +110,19 @@ class Scan:
                     failed = part.server.failure(error)
                     if part.slots is None or self._stopped or part.restarts >= MAX_RESTARTS:
                         raise failed from error
-                    parts.popleft()
-                    parts.extend(self._again(part, failed, partial(self._taken, part, glob, kind)))
+                    scans.popleft()
+                    scans.extend(
+                        self._retry(part, failed, partial(self._scans_of_owners, part, glob, kind))
+                    )
                     continue
                 if page is None:
-                    parts.popleft()
+                    scans.popleft()
                     part.connection.disconnect()
                     if moved:
-                        parts.extend(self._follow(part, moved, glob, kind))
+                        scans.extend(self._follow_slots(part, moved, glob, kind))
                     continue
                 yield page if part.wanted is None else keys_in(page, part.wanted)
-                parts.rotate(-1)
+                scans.rotate(-1)
 
     def _parts(
         self,
@@ -128,7 +130,7 @@ class Scan:
         topology: Topology | None,
         glob: str,
         kind: str | None,
-    ) -> Iterator[Part]:
+    ) -> Iterator[NodeScan]:
         """Yield the scans of all servers that may have keys of the wanted slots.
 
         Each scan returns keys of all wanted slots, since a moving slot has keys on two nodes.
@@ -144,17 +146,17 @@ class Scan:
                 if self._slots is not None:
                     slots &= frozenset(self._slots)
                     if not slots and self._slots:
-                        held = held_by(server, connection)
-                        getting = frozenset(range(SLOTS)) if held is None else held.importing
-                        slots = getting.intersection(self._slots)
+                        held = slots_on(server, connection)
+                        importing = frozenset(range(SLOTS)) if held is None else held.importing
+                        slots = importing.intersection(self._slots)
             if self._slots is None or slots or (slots is None and self._slots):
-                yield Part(server, connection, slots, wanted, scan(connection, glob, kind))
+                yield NodeScan(server, connection, slots, wanted, scan(connection, glob, kind))
             else:
                 connection.disconnect()
 
-    def _again(
-        self, part: Part, failed: TransportError, opened: Callable[[], list[Part]]
-    ) -> list[Part]:
+    def _retry(
+        self, part: NodeScan, failed: TransportError, opened: Callable[[], list[NodeScan]]
+    ) -> list[NodeScan]:
         """Open the scans that replace a scan, retrying until the timeout; return the new scans.
 
         Args:
@@ -184,7 +186,7 @@ class Scan:
             f"{message}"
         ) from failed
 
-    def _taken(self, part: Part, glob: str, kind: str | None) -> list[Part]:
+    def _scans_of_owners(self, part: NodeScan, glob: str, kind: str | None) -> list[NodeScan]:
         """Return scans of a lost node's slots on their current owners."""
         assert part.slots is not None
         self._view.look()
@@ -193,25 +195,27 @@ class Scan:
             slots.setdefault(self._view.node_of(slot), set()).add(slot)
         if None in slots:
             raise TransportError("some of them have no node")
-        parts = []
+        scans = []
         for node, owned in slots.items():
             opened = self._connect(node)
-            parts.append(self._next(part, *opened, frozenset(owned), glob, kind))
-        return parts
+            scans.append(self._replacement(part, *opened, frozenset(owned), glob, kind))
+        return scans
 
-    def _moved(self, part: Part) -> frozenset[int]:
+    def _moved(self, part: NodeScan) -> frozenset[int]:
         """Return the slots of a scan that have left the scan's node, or are leaving it.
 
         Raises:
             redis.RedisError, OSError: the connection was lost, or the server does not reply.
         """
-        held = None if part.slots is None else asked(part.server, part.connection)
+        held = None if part.slots is None else query_slots(part.server, part.connection)
         if held is None or part.slots is None:
             return frozenset()
-        self._getting |= dict.fromkeys(held.targets)
+        self._importing |= dict.fromkeys(held.targets)
         return (part.slots - held.own - held.importing) | (part.slots & held.migrating)
 
-    def _follow(self, part: Part, moved: frozenset[int], glob: str, kind: str | None) -> list[Part]:
+    def _follow_slots(
+        self, part: NodeScan, moved: frozenset[int], glob: str, kind: str | None
+    ) -> list[NodeScan]:
         """Return scans of moved slots on the nodes that have received or are importing them.
 
         Raises:
@@ -223,21 +227,21 @@ class Scan:
         if part.restarts >= MAX_RESTARTS:
             raise TransportError(f"{message}, and keep moving (wait for the end of the resharding)")
         moving = part._replace(slots=moved)
-        return self._again(moving, failed, partial(self._followed, moving, glob, kind))
+        return self._retry(moving, failed, partial(self._scans_of_moved, moving, glob, kind))
 
-    def _followed(self, part: Part, glob: str, kind: str | None) -> list[Part]:
+    def _scans_of_moved(self, part: NodeScan, glob: str, kind: str | None) -> list[NodeScan]:
         """Query all nodes for the slots of a scan; return scans on the nodes that have the slots.
 
         Raises:
             TransportError: some slots are on no node.
         """
         assert part.slots is not None
-        left, parts = set(part.slots), []
+        left, scans = set(part.slots), []
         message = "no node says that it has them"
-        for node in dict.fromkeys(self._view.look().nodes) | self._getting:
+        for node in dict.fromkeys(self._view.look().nodes) | self._importing:
             try:
                 server, connection = self._connect(node)
-                held = held_by(server, connection) or NodeSlots()
+                held = slots_on(server, connection) or NodeSlots()
             except LostData:
                 raise
             except TransportError as error:  # another node may have the slots
@@ -247,20 +251,20 @@ class Scan:
                 left -= held.migrating  # the importing node may have no keys of these slots yet
             elif slots := part.slots & (held.own | held.importing):
                 left -= slots
-                parts.append(self._next(part, server, connection, slots, glob, kind))
+                scans.append(self._replacement(part, server, connection, slots, glob, kind))
                 continue
             connection.disconnect()
         if left:
             raise TransportError(message)
-        return parts
+        return scans
 
-    def _next(
-        self, part: Part, server: Server, connection: Any, slots: frozenset[int], glob: str,
+    def _replacement(
+        self, part: NodeScan, server: Server, connection: Any, slots: frozenset[int], glob: str,
         kind: str | None,
-    ) -> Part:  # fmt: skip
+    ) -> NodeScan:  # fmt: skip
         """Return a scan of ``server`` that replaces the scan ``part`` for some slots."""
         found = scan(connection, glob, kind)
-        return Part(server, connection, slots, mask_of(slots), found, part.restarts + 1)
+        return NodeScan(server, connection, slots, mask_of(slots), found, part.restarts + 1)
 
     def _connect(self, node: Address | None) -> tuple[Server, Any]:
         """Connect to a node; raises as ``ClusterView.connect()`` does."""
@@ -284,7 +288,7 @@ class Scan:
                 connection._sock.shutdown(socket.SHUT_RDWR)
 
 
-def held_by(server: Server, connection: Any) -> NodeSlots | None:
+def slots_on(server: Server, connection: Any) -> NodeSlots | None:
     """Return which slots a node has, imports and gives away; None if CLUSTER NODES is refused.
 
     Raises:
@@ -293,13 +297,13 @@ def held_by(server: Server, connection: Any) -> NodeSlots | None:
     import redis
 
     try:
-        return asked(server, connection)
+        return query_slots(server, connection)
     except (redis.RedisError, OSError) as error:
         raise server.failure(error) from error
 
 
-def asked(server: Server, connection: Any) -> NodeSlots | None:
-    """Return the same as ``held_by()``, but raise the connection's errors unchanged.
+def query_slots(server: Server, connection: Any) -> NodeSlots | None:
+    """Return the same as ``slots_on()``, but raise the connection's errors unchanged.
 
     Raises:
         TransportError: the connection belongs to the parent process.

@@ -18,9 +18,9 @@ from .iter_replies import iter_replies
 from .key_pattern import (
     FIRST_ENTRIES,
     KINDS,
-    Kind,
-    LeftOut,
+    KeyType,
     Pattern,
+    SkippedKeys,
     as_pattern,
     as_reading,
     check_changed,
@@ -29,12 +29,12 @@ from .key_pattern import (
     is_text,
     keys_of,
     not_text,
-    noted,
     other_type,
+    remember_keys,
     shown_key,
     type_of,
 )
-from .large_keys import Rest
+from .large_keys import LargeKeyReader
 from .reply_columns import string_column
 
 __all__ = ["FIRST_ENTRIES", "Entries", "as_target", "check_found", "unload"]
@@ -147,12 +147,12 @@ def all_fields(
     """
     names: dict[bytes, None] = {}
     deleted = 0
-    left_out = LeftOut()
+    skipped = SkippedKeys()
     with ExitStack() as stack:
         type_ = "hash" if only_hashes else None
         keys = stack.enter_context(closing(keys_of(target, type_, server, timeout)))
         if not only_hashes:
-            keys = stack.enter_context(closing(hashes_of(keys, left_out, server, timeout)))
+            keys = stack.enter_context(closing(hashes_of(keys, skipped, server, timeout)))
         replies: Any = iter_replies(
             keys, "HKEYS {0}", server=server, on_error="collect", timeout=timeout
         )
@@ -171,7 +171,7 @@ def all_fields(
                     )
                 )
     if not names:
-        if deleted or left_out.deleted or check_found(target, "hash", server, timeout):
+        if deleted or skipped.deleted or check_found(target, "hash", server, timeout):
             raise SourceError(
                 f"the keys that match {target.glob} have changed while their fields were read; "
                 "unload them again"
@@ -183,16 +183,16 @@ def all_fields(
                 Hint("fields", ...),
             )
         )
-    if left_out.first is not None:
+    if skipped.first is not None:
         import logging
 
         message = "skipped %s of %s (not hashes), such as %s, a %s; unload each type separately"
         logging.getLogger("fastresp").warning(
             message,
-            counted(left_out.count, "key"),
+            counted(skipped.count, "key"),
             target.glob,
-            shown_key(left_out.first),
-            left_out.type,
+            shown_key(skipped.first),
+            skipped.type,
         )
     try:
         found = [name.decode() for name in names]
@@ -272,10 +272,13 @@ class Entries(Columns):
                 closing(keys_of(self._target, self.kind.type, self._server, self._timeout))
             )
             replies: Any = iter_replies(
-                noted(found, kept), self.kind.first, server=self._server, on_error="collect",
+                remember_keys(found, kept),
+                self.kind.first,
+                server=self._server,
+                on_error="collect",
                 timeout=self._timeout,
-            )  # fmt: skip
-            rest = Rest(self._server, self.kind.command, self._timeout)
+            )
+            rest = LargeKeyReader(self._server, self.kind.command, self._timeout)
             stack.callback(rest.close)
             if self.kind.command is not None:
                 rest.begin()
@@ -331,7 +334,7 @@ class Entries(Columns):
         return StringBatch(self.names, columns)
 
 
-def _parts(kind: Kind, key: bytes, reply: Any, rest: Rest) -> Iterator[list[bytes]]:
+def _parts(kind: KeyType, key: bytes, reply: Any, rest: LargeKeyReader) -> Iterator[list[bytes]]:
     """Yield the entries of a key: first the entries in the reply, then the remaining entries."""
     if kind.command is None:
         # The reply is None if the key was deleted after SCAN found it.
@@ -339,7 +342,7 @@ def _parts(kind: Kind, key: bytes, reply: Any, rest: Rest) -> Iterator[list[byte
     elif kind.command == "LRANGE":
         yield reply
         if len(reply) >= FIRST_ENTRIES:
-            yield from rest.of_list(key, reply)
+            yield from rest.rest_of_list(key, reply)
     else:
         cursor, entries = reply
-        yield from [entries] if cursor == b"0" else rest.of_set(key, cursor, entries)
+        yield from [entries] if cursor == b"0" else rest.rest_of_set(key, cursor, entries)

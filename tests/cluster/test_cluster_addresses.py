@@ -31,7 +31,7 @@ from server_programs import need
 from several_clusters import started
 
 import fastresp
-from fastresp.replies.large_keys import Rest
+from fastresp.replies.large_keys import LargeKeyReader
 from fastresp.server.cluster import redirect_of
 from fastresp.server.local_server import output_of
 from fastresp.server.preflight import Requirements
@@ -149,10 +149,10 @@ def test_large_key_while_its_slot_moves(reached: Reached) -> None:
     cluster.empty()
     items = [b"%d" % i + b"x" * 10_000 for i in range(600)]
     fastresp.mass_insert([("RPUSH", "q", *items)], server=server)
-    rest = Rest(Server(server, Requirements(reading=True, nodes=True)), "LRANGE", 20)
+    rest = LargeKeyReader(Server(server, Requirements(reading=True, nodes=True)), "LRANGE", 20)
     found, moves = items[:10], 0
     with closing(rest):
-        for part in rest.of_list(b"q", items[:10]):
+        for part in rest.rest_of_list(b"q", items[:10]):
             found += part
             if moves < 2:
                 move(cluster)

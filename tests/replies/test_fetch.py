@@ -277,7 +277,7 @@ def test_stopped_early(server: LocalServer, client: redis.Redis) -> None:
     """However a reading is stopped, its connections are closed and its memory is freed."""
     loaded(server, 20_000)
     gc.collect()  # cycles left by earlier tests
-    held = arrow_out.held()
+    held = arrow_out.live_columns()
 
     def left(how: str) -> None:
         hashes = fetch_hashes("user:*", FIELDS, server=server.url, batch_rows=1000)
@@ -300,7 +300,7 @@ def test_stopped_early(server: LocalServer, client: redis.Redis) -> None:
         left(how)
         gc.collect()
         only_we_are_connected(client)
-        assert arrow_out.held() == held
+        assert arrow_out.live_columns() == held
 
 
 def test_interrupted(server: LocalServer, client: redis.Redis) -> None:

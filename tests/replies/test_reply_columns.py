@@ -35,10 +35,10 @@ class ErrorReply(Exception):
 @pytest.fixture(autouse=True)
 def _memory_is_released() -> Iterator[None]:
     gc.collect()
-    before = arrow_out.held()
+    before = arrow_out.live_columns()
     yield
     gc.collect()
-    assert arrow_out.held() == before
+    assert arrow_out.live_columns() == before
 
 
 def reply(row: Row) -> bytes:
@@ -273,34 +273,34 @@ def test_libraries() -> None:
 
 
 def test_memory_is_shared_and_outlives_the_batch() -> None:
-    before = arrow_out.held()
+    before = arrow_out.live_columns()
     batch = fed(reply([b"x", b"y"]) * 1000, ["a", "b"]).take()
-    assert arrow_out.held() == before + 2
+    assert arrow_out.live_columns() == before + 2
     first, second = pa.record_batch(batch), pa.record_batch(batch)
     assert first.column(0).buffers()[2].address == second.column(0).buffers()[2].address
     column = first.column(1)
     del batch, first, second
     gc.collect()
     # pyarrow keeps the whole batch.
-    assert arrow_out.held() == before + 2
+    assert arrow_out.live_columns() == before + 2
     assert column.to_pylist() == ["y"] * 1000
     thread = threading.Thread(target=lambda kept: kept.clear(), args=([column],))
     del column
     thread.start()
     thread.join()
-    assert arrow_out.held() == before
+    assert arrow_out.live_columns() == before
 
 
 def test_unused_capsules() -> None:
-    before = arrow_out.held()
+    before = arrow_out.live_columns()
     batch = fed(reply([b"x"]), ["a"]).take()
     batch.__arrow_c_array__()
     batch.columns[0].__arrow_c_array__()
     capsules = batch.__arrow_c_array__()
     del batch
-    assert arrow_out.held() == before + 1
+    assert arrow_out.live_columns() == before + 1
     del capsules
-    assert arrow_out.held() == before
+    assert arrow_out.live_columns() == before
 
 
 def test_streams() -> None:

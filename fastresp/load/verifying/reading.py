@@ -219,7 +219,7 @@ class VerifyCluster(ClusterCore):
         self._comparison = comparison
         self._show: Show | None = None
         super().__init__(*others, follows=follows)
-        self._raising = False  # giving() raises errors instead
+        self._raising = False  # emitting() raises errors instead
 
     def _node(self, kind: type[Any], server: Server, address: tuple[str, int] | None) -> Any:
         node = super()._node(kind, server, address)
@@ -237,7 +237,7 @@ class VerifyCluster(ClusterCore):
         if failure is not None:
             raise failure
 
-    def giving(self) -> Iterator[Emit]:
+    def emitting(self) -> Iterator[Emit]:
         replies = []
         for reply in self.replies():
             if type(reply) is CommandError:
