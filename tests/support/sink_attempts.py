@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 import signal
 import subprocess
 import sys
@@ -51,8 +52,9 @@ def until(reached: Callable[[], object]) -> None:
 
 
 def threads() -> list[str]:
-    """Return the names of the threads of tasks."""
-    return [each.name for each in threading.enumerate() if each.name.startswith("fastresp-")]
+    """Return the names of the threads of tasks; the listener's thread never ends."""
+    names = [each.name for each in threading.enumerate()]
+    return [name for name in names if re.match("fastresp-(?!listener)", name)]
 
 
 @dataclass
