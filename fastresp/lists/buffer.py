@@ -56,13 +56,7 @@ class BaseBuffer:
 
 
 class ItemIterator:
-    """Yields items one at a time: ``more()`` fetches some items, and iterating yields them.
-
-    Args:
-        calls: the calls of the buffer.
-        max_items: stop after this many items; None for no limit.
-        block: seconds to wait for an item when the list is empty, before the iteration ends.
-    """
+    """Yields items one at a time: ``more()`` fetches some items, and iterating yields them."""
 
     def __init__(self, calls: Calls, max_items: int | None, block: float) -> None:
         self._calls = calls

@@ -58,11 +58,7 @@ class Calls:
         self._begun = False  # whether delivery.beginning() is done for this connection
 
     def check_idle(self) -> None:
-        """Check that no other call is running, such as a push that reads its source.
-
-        Raises:
-            RuntimeError: another call is running.
-        """
+        """Check that no other call is running, such as a push that reads its source."""
         if self._busy:
             raise RuntimeError(
                 "this ListBuffer is already running another call; create one ListBuffer for each "
@@ -139,11 +135,7 @@ class Calls:
             self._busy = 0
 
     def _check_deadline(self, deadline: Deadline, message: str, push: Push | None) -> bool:
-        """Return whether a call that must be repeated has made progress since the last check.
-
-        Raises:
-            TransportError: no progress for ``timeout`` seconds.
-        """
+        """Return whether a call that must be repeated has made progress since the last check."""
         first = deadline.check((len(self.popped), push and push.report.rows))
         if deadline.exceeded:
             raise TransportError(
@@ -204,9 +196,6 @@ class Calls:
 
         Args:
             after: the exception that ends the ``with`` block, to which errors are added as notes.
-
-        Raises:
-            RuntimeError: another call is running.
         """
         self.check_idle()
         try:

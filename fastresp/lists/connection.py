@@ -46,10 +46,6 @@ class SlotOwner:
 
     Not a ClusterView: each attempt opens a checked connection, which itself reports the topology.
 
-    Args:
-        server: the server, or any node of its cluster.
-        settings: the settings of the buffer.
-
     Attributes:
         server: the server of the last connection.
         clustered: whether the server is known to be a cluster node.
@@ -311,18 +307,10 @@ class ListConnection:
         return SlotMoved(error.text) if moved else error
 
     def reject_reply(self, question: str, reply: Any) -> NoReturn:
-        """Give up the connection, since a reply has an unexpected type or length.
-
-        Raises:
-            LostConnection: always.
-        """
+        """Give up the connection, since a reply has an unexpected type or length."""
         self.core.reject_reply(question, reply)
 
     def expect(self, kind: type[Any] | UnionType, question: str, reply: Any) -> None:
-        """Give up the connection unless a reply has the expected type.
-
-        Raises:
-            LostConnection: the reply does not have this type.
-        """
+        """Give up the connection unless a reply has the expected type."""
         if not isinstance(reply, kind):
             self.reject_reply(question, reply)

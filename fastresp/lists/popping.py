@@ -34,11 +34,6 @@ class Popping:
     The methods are generators, or return generator functions, and run over the open connection.
     Popped items are stored in ``popped``.
 
-    Args:
-        connection: the connection to the server of the list.
-        settings: the settings of the buffer.
-        popped: stores popped items until the caller gets them.
-
     Attributes:
         safe: whether items stay in the server until they are acknowledged.
         in_doubt: number of items in doubt, because the connection was lost while they were put
@@ -230,21 +225,12 @@ class Popping:
         return steps
 
     def check_records(self) -> None:
-        """In a cluster, check that the list and its records are in one slot.
-
-        Raises:
-            ValueError: they are in different slots.
-        """
+        """In a cluster, check that the list and its records are in one slot."""
         if self.connection.in_cluster:
             self.settings.check_records()
 
     def calling(self, *commands: Arguments, errors: bool = False) -> Steps[list[Any]]:
-        """Wait for the items in flight, send commands, and return their replies.
-
-        Raises:
-            CommandError: a reply is an error. If ``errors`` is True, errors are returned instead.
-            SlotMoved: a reply redirects the commands; none of them was run.
-        """
+        """Wait for the items in flight, send commands, and return their replies."""
         yield from self.draining()
         return (yield from self.connection.exchanging(*commands, errors=errors))
 
@@ -312,11 +298,7 @@ class Popping:
         return items
 
     def _check_items(self, items: Any, most: int) -> None:
-        """Check that a reply is a list of at most ``most`` bytes objects.
-
-        Raises:
-            LostConnection: the reply is malformed.
-        """
+        """Check that a reply is a list of at most ``most`` bytes objects."""
         connection = self.connection
         if not isinstance(items, list):
             connection.reject_reply("a pop", items)

@@ -56,9 +56,6 @@ class Pushed(NamedTuple):
 class PushedRows:
     """Matches replies with rows, and keeps the commands of rows that were not pushed.
 
-    Args:
-        per_row: number of commands per row.
-
     Attributes:
         refusals: how many times a cluster node refused a row.
         made: number of rows.
@@ -405,11 +402,7 @@ class Push:
         self._pushed_rows.give_up()
 
     def outcome(self) -> Pushed:
-        """Return the result.
-
-        Raises:
-            PushError: the server refused items.
-        """
+        """Return the result."""
         report = self.current_report()
         if report.failed:
             sizes = self._sizes[: self._pushed_rows.made]

@@ -68,11 +68,7 @@ class Settings:
         return _slot_of(self.name)
 
     def check_records(self) -> None:
-        """Check that the list and its records are in one slot, as a cluster requires.
-
-        Raises:
-            ValueError: the list and the records are in different slots.
-        """
+        """Check that the list and its records are in one slot, as a cluster requires."""
         if _slot_of(self.key_for("consumers")) != self.slot:
             raise ValueError(
                 f"no hash tag can name the slot of the key {self.key!r}, so in a cluster its items "

@@ -157,12 +157,7 @@ class ClusterCore:
         self._position = max(self._position, node.window.position)
 
     def pump(self) -> None:
-        """Send and receive without waiting, between calls of the generator.
-
-        Raises:
-            LostConnection: a connection is lost; ``loss()`` returns the TransportError to raise.
-            TransportTimeout: no progress for ``timeout`` seconds.
-        """
+        """Send and receive without waiting, between calls of the generator."""
         for node in self._all:
             if node.stream is not None and not node.idle:
                 self._step_of(node)
@@ -267,12 +262,7 @@ class ClusterCore:
         yield Emit(self.replies())
 
     def replies(self) -> Iterator[Any]:
-        """Yield the next replies, in order.
-
-        Raises:
-            CommandError: a reply is an error, and on_error is "raise".
-            DecodeError: a reply is not text in the encoding.
-        """
+        """Yield the next replies, in order."""
         waiting, index = self.waiting, self.next
         try:
             while index in waiting:
@@ -443,9 +433,6 @@ class ClusterCore:
         """Pause, and send waiting commands to the current owners of their slots.
 
         All sent commands are answered, except at nodes that stopped reading (``is_full``).
-
-        Raises:
-            TransportError: commands have waited too long, or can't be sent in order.
         """
         unresolved = self.unresolved
         for node in self._all:
@@ -481,11 +468,7 @@ class ClusterCore:
         return topology
 
     def _checking(self, waits: Mapping[NodeCore, Any]) -> Steps[bool]:
-        """Give up silent nodes that no longer own slots; return whether the topology was queried.
-
-        Args:
-            waits: the nodes that have not answered all sent commands.
-        """
+        """Give up silent nodes without slots; return whether the topology was queried."""
         now = time.monotonic()
         silent = [node for node in waits if node.address and node.heard < now - STALLED_S]
         if not silent or now < self._view.look_at:

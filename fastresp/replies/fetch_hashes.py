@@ -31,10 +31,6 @@ __all__ = ["Columns", "Hashes", "binary_columns", "fetch_hashes"]
 class Columns(ABC):
     """Columns of text or bytes, read in batches as they are used.
 
-    Args:
-        names: the names of the columns.
-        text: for each column, whether its values are text, not bytes.
-
     Attributes:
         names: the names of the columns.
         rows: the number of rows that the last iteration has read.
@@ -215,12 +211,7 @@ def _check_keys(keys: Any) -> None:
 
 
 def _check_slots(slots: range | None, pattern: Pattern | None) -> None:
-    """Check the range of slots to read.
-
-    Raises:
-        TypeError: ``slots`` is not a range.
-        ValueError: the range exceeds the slots or has a step, or there is no pattern.
-    """
+    """Check the range of slots to read."""
     if slots is None:
         return
     if not isinstance(slots, range):
@@ -290,9 +281,6 @@ class Hashes(Columns):
         Returns:
             A tuple of three. First, the connection. Second, the object that finds the keys of a
             pattern; None if there is no pattern. Third, the keys; None if there is a pattern.
-
-        Raises:
-            SourceError: the keys are an iterator that was already read.
         """
         self.rows = self.nbytes = 0
         self.error = None

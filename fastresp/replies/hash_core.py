@@ -47,10 +47,6 @@ BATCH_BYTES = 32 << 20
 class HashFields:
     """The fields to read from each hash.
 
-    Args:
-        names: the names of the fields.
-        batch_rows: the maximum number of rows in a batch.
-
     Attributes:
         found: whether the keys were found by a pattern.
     """
@@ -101,11 +97,6 @@ class HashCluster(ClusterCore):
     """Collects the HMGET replies of all nodes as columns.
 
     Replies are put in order as bytes, and then parsed.
-
-    Args:
-        core, others: as for ClusterCore.
-        wanted: the fields to read.
-        columns: collects the replies.
     """
 
     keeps_commands = True
@@ -130,12 +121,7 @@ class HashCluster(ClusterCore):
         return node
 
     def reading(self, chunks: Chunks) -> Generator[Step | Emit, Any, None]:
-        """Send the keys, and yield batches of rows.
-
-        Raises:
-            LostConnection, TransportTimeout: as ``exchange()``.
-            Exception: the source's exception, after the rows of earlier keys.
-        """
+        """Send the keys, and yield batches of rows."""
         failure = yield from self.exchange(chunks)
         if failure is not None:
             with advising():
@@ -186,13 +172,7 @@ class FetchOptions(NamedTuple):
 
 
 class HashCore(ReplyCore):
-    """A connection that sends HMGET commands and collects the replies as columns.
-
-    Args:
-        options: the options.
-        fields: the names of the fields.
-        text: for each field, whether it must be UTF-8.
-    """
+    """A connection that sends HMGET commands and collects the replies as columns."""
 
     def __init__(self, options: FetchOptions, fields: list[str], text: list[bool]) -> None:
         super().__init__(
@@ -222,12 +202,7 @@ class HashCore(ReplyCore):
         return kind(keys, self.template, Options(timeout=self.timeout))
 
     def process_replies(self) -> None:
-        """Acknowledge the received replies.
-
-        Raises:
-            CommandError: a reply is an error.
-            DecodeError: a value of a text column is not UTF-8.
-        """
+        """Acknowledge the received replies."""
         columns, sent = self.columns, self.window.sent
         stream = self.stream
         assert stream is not None
@@ -246,11 +221,7 @@ class HashCore(ReplyCore):
         self.acknowledge(min(columns.replies, sent))
 
     def fetching(self, chunks: Chunks) -> Generator[Step | Emit, Any, None]:
-        """Connect, send the keys, and yield batches of rows.
-
-        Raises:
-            TransportError, TransportTimeout: the server can't be used, or the connection was lost.
-        """
+        """Connect, send the keys, and yield batches of rows."""
         try:
             yield from open_source(chunks)
             check_single(chunks.writer)
@@ -263,11 +234,7 @@ class HashCore(ReplyCore):
             chunks.close()
 
     def reading(self, chunks: Chunks) -> Generator[Step | Emit, Any, None]:
-        """Send the keys, and yield batches of rows.
-
-        Raises:
-            LostConnection, TransportTimeout: as ``step()`` and ``wait()``.
-        """
+        """Send the keys, and yield batches of rows."""
         while not (self.ended and self.finished):
             while not self.ended and not self.window.unsent:
                 with advising():
@@ -292,11 +259,7 @@ class HashCore(ReplyCore):
 
 
 def check_single(writer: Any) -> None:
-    """Refuse keys of several columns.
-
-    Raises:
-        SourceError: there are several columns.
-    """
+    """Refuse keys of several columns."""
     columns: Sequence[str] = getattr(writer, "names", ())
     if len(columns) > 1:
         raise SourceError(

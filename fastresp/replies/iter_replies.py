@@ -123,11 +123,7 @@ def execute(
 
 
 def one_command(arguments: tuple[Any, ...]) -> list[tuple[Any, ...]]:
-    """Return a source with one command.
-
-    Raises:
-        TypeError: the arguments are not one command.
-    """
+    """Return a source with one command."""
     if not arguments or not isinstance(arguments[0], str | bytes):
         raise TypeError(
             "execute() runs one command; pass its arguments, as in execute('GET', 'key'), or use "
@@ -154,11 +150,7 @@ def reply_core(
     template: Template | None,
     max_reply_bytes: int | None,
 ) -> ReplyCore:
-    """Return a connection, not opened yet, with the options of ``iter_replies``.
-
-    Raises:
-        ValueError, LookupError: an option is invalid.
-    """
+    """Return a connection, not opened yet, with the options of ``iter_replies``."""
     if options.on_error not in ("raise", "collect"):
         raise ValueError(f"on_error must be 'raise' or 'collect', not {options.on_error!r}")
     encoding = "utf-8" if decode is True else decode or None

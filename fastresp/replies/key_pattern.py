@@ -146,11 +146,7 @@ def remember_keys(keys: Iterable[bytes], kept: deque[bytes]) -> Iterator[bytes]:
 
 
 def check_changed(error: CommandError) -> None:
-    """Ignore WRONGTYPE: the key changed its type after SCAN found it.
-
-    Raises:
-        CommandError: the error is not WRONGTYPE.
-    """
+    """Raise an error, unless it is WRONGTYPE: the key changed its type after SCAN found it."""
     if not error.text.startswith("WRONGTYPE "):
         raise error
 
@@ -226,10 +222,6 @@ class Pattern:
 def as_pattern(text: str, *, single: bool = False) -> Pattern:
     """Parse a pattern such as ``user:*`` or ``user:{id}``.
 
-    Args:
-        text: the pattern.
-        single: whether to accept a single key.
-
     Raises:
         ValueError: the text is not a pattern.
     """
@@ -271,12 +263,6 @@ def _escaped(text: str) -> str:
 class KeyFinder:
     """Finds the keys of a pattern, and makes the column of keys.
 
-    Args:
-        pattern: the pattern.
-        server: the server to search, over a separate connection.
-        timeout: seconds to wait for each reply; None for no limit.
-        slots: find only keys of these slots; None for all slots.
-
     Attributes:
         kept: the found keys whose rows are not returned yet.
     """
@@ -290,11 +276,7 @@ class KeyFinder:
         self._scan = Scan(server, timeout, slots)
 
     def pages(self) -> Generator[list[bytes], None, None]:
-        """Yield the keys in pages; each next page is requested in advance.
-
-        Raises:
-            CommandError, TransportError, TransportTimeout: as ``Scan.pages()``.
-        """
+        """Yield the keys in pages; each next page is requested in advance."""
         server, pattern = self._server, self.pattern
         if pattern.single:
             self.kept.append(pattern.glob.encode())
@@ -311,11 +293,7 @@ class KeyFinder:
         self._scan.disconnect()
 
     def with_keys(self, batch: StringBatch, *, text: bool) -> StringBatch:
-        """Return the batch with the column of keys prepended.
-
-        Raises:
-            DecodeError: a key is not UTF-8.
-        """
+        """Return the batch with the column of keys prepended."""
         keys, self.kept = self.kept[: len(batch)], self.kept[len(batch) :]
         pattern = self.pattern
         try:
@@ -327,11 +305,7 @@ class KeyFinder:
 
 
 def check_keys_of(server: Server, pattern: Pattern, keys: list[bytes]) -> None:
-    """Refuse keys that are too short for the pattern.
-
-    Raises:
-        TransportError: SCAN returned a key that does not match.
-    """
+    """Refuse keys that are too short for the pattern."""
     for key in keys:
         if len(key) < pattern.head + pattern.tail:
             raise TransportError(

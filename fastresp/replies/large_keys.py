@@ -43,11 +43,7 @@ class LargeKeyReader:
         self._opened: dict[Address | None, tuple[Server, Any]] = {}
 
     def begin(self) -> None:
-        """Find out whether the server belongs to a cluster, and find the cluster's nodes.
-
-        Raises:
-            TransportError: the server can't be used.
-        """
+        """Find out whether the server belongs to a cluster, and find the cluster's nodes."""
         if not self._view.server.requirements.nodes:
             return
         opened = self._view.open_primaries(self._timeout)
@@ -90,12 +86,7 @@ class LargeKeyReader:
             yield items
 
     def _request(self, key: bytes, *arguments: Any) -> tuple[Any, Any]:
-        """Send a request to the node of a key; return the reply, and the connection to this node.
-
-        Raises:
-            CommandError: the server refuses the request.
-            TransportError: the server can't be used; in a cluster, no node ran the request in time.
-        """
+        """Send a request to the node of a key; return the reply, and the connection."""
         from redis import RedisError
         from redis.crc import key_slot
 

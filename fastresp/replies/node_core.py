@@ -220,11 +220,7 @@ class NodeCore(ReplyCore):
         return True
 
     def renew(self, reader: Any) -> None:
-        """Close the connection, and forget the commands; a new connection may be opened.
-
-        Args:
-            reader: the reader for the new connection.
-        """
+        """Close the connection, and forget the commands; a new connection may be opened."""
         self.detach()
         self.window.abandon()
         self.reader = self.sink = reader
@@ -253,11 +249,7 @@ class NodeCore(ReplyCore):
         return held.source_index(at)
 
     def collect(self) -> bool:
-        """Store the received replies by index; return whether there were any replies.
-
-        Raises:
-            LostConnection: there are more replies than commands.
-        """
+        """Store the received replies by index; return whether there were any replies."""
         first, size = self.window.acknowledged, self.received - self._counted
         replies: list[Any] = []
         lost = None
@@ -370,13 +362,7 @@ class RedirectCore(NodeCore):
         return self.window.begun if self._blocked else self.window.acknowledged + self._limit
 
     def put(self, command: Refused, slot: int, *, asking: bool) -> None:
-        """Queue a command until ``flush()`` is called.
-
-        Args:
-            command: the command.
-            slot: the command's slot.
-            asking: whether to send ASKING before the command.
-        """
+        """Queue a command until ``flush()`` is called."""
         self._queue += [ASKING, command] if asking else [command]
         self.expected[command.place] = slot
 

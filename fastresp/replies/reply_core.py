@@ -200,11 +200,7 @@ class ReplyCore(Connection):
             failure = None  # its traceback refers to this frame, and thus to the data
 
     def take(self) -> list[Any]:
-        """Return the received replies, including errors, as a list.
-
-        Raises:
-            LostConnection: there are more replies than commands.
-        """
+        """Return the received replies, including errors, as a list."""
         if not self.reader.waiting:
             self.acknowledge(self.window.acknowledged)
             return []
@@ -217,12 +213,7 @@ class ReplyCore(Connection):
         return replies
 
     def replies(self) -> Iterator[Any]:
-        """Yield the received replies.
-
-        Raises:
-            CommandError: a reply is an error, and on_error is "raise".
-            DecodeError: a reply is not text in the encoding.
-        """
+        """Yield the received replies."""
         taken = self.window.acknowledged
         try:
             for reply in self._in_order() if self.resending else self._read():
@@ -296,9 +287,6 @@ class ReplyCore(Connection):
         """Give up the connection, since there are more replies than commands.
 
         The extra reply may be an error about a command that arrived only in part.
-
-        Raises:
-            LostConnection: always.
         """
         assert self.stream is not None
         if type(reply) is CommandError:
@@ -309,11 +297,7 @@ class ReplyCore(Connection):
         raise LostConnection
 
     def reject_reply(self, question: str, reply: Any) -> NoReturn:
-        """Give up the connection, since a reply has a form that the command can't have.
-
-        Raises:
-            LostConnection: always.
-        """
+        """Give up the connection, since a reply has a form that the command can't have."""
         assert self.stream is not None
         message = f"unexpected reply to {question}: {shown_reply(reply)}"
         self.stream.give_up(ProtocolError(message, self.received))

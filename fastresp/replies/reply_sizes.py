@@ -83,13 +83,7 @@ class ReplySizes:
         return self._first + max(bisect_right(ends, before + self._max_bytes), at + 1)
 
     def step(self, window: Window, stream: Stream, sink: Sink) -> bool:
-        """Send queries if needed, or read replies to queries; return whether bytes were sent.
-
-        Args:
-            window: the window of the commands.
-            stream: sends the queries.
-            sink: receives the replies to the commands.
-        """
+        """Send queries if needed, or read replies to queries; return whether bytes were sent."""
         if self.asking:
             self._read(stream, sink)
         elif not self._refused and self._is_next(window):

@@ -134,9 +134,6 @@ class Scan:
         """Yield the scans of all servers that may have keys of the wanted slots.
 
         Each scan returns keys of all wanted slots, since a moving slot has keys on two nodes.
-
-        Raises:
-            TransportError: a connection was lost, or a node does not reply.
         """
         wanted = None if self._slots is None else mask_of(self._slots)
         for number, (server, connection) in enumerate(opened):
@@ -163,9 +160,6 @@ class Scan:
             part: the scan to replace.
             failed: why the scan must be replaced.
             opened: opens and returns the new scans.
-
-        Raises:
-            TransportError: the scans could not be opened within the timeout.
         """
         assert part.slots is not None
         timeout = self._timeout or MAX_S
@@ -202,11 +196,7 @@ class Scan:
         return scans
 
     def _moved(self, part: NodeScan) -> frozenset[int]:
-        """Return the slots of a scan that have left the scan's node, or are leaving it.
-
-        Raises:
-            redis.RedisError, OSError: the connection was lost, or the server does not reply.
-        """
+        """Return the slots of a scan that have left the scan's node, or are leaving it."""
         held = None if part.slots is None else query_slots(part.server, part.connection)
         if held is None or part.slots is None:
             return frozenset()
@@ -216,12 +206,7 @@ class Scan:
     def _follow_slots(
         self, part: NodeScan, moved: frozenset[int], glob: str, kind: str | None
     ) -> list[NodeScan]:
-        """Return scans of moved slots on the nodes that have received or are importing them.
-
-        Raises:
-            TransportError: no node with the slots was found within the timeout, or the slots keep
-                moving.
-        """
+        """Return scans of moved slots on the nodes that have received or are importing them."""
         message = f"slots {ranges(sorted(moved))} have left the node at {part.server}"
         failed = TransportError(message)
         if part.restarts >= MAX_RESTARTS:
@@ -230,11 +215,7 @@ class Scan:
         return self._retry(moving, failed, partial(self._scans_of_moved, moving, glob, kind))
 
     def _scans_of_moved(self, part: NodeScan, glob: str, kind: str | None) -> list[NodeScan]:
-        """Query all nodes for the slots of a scan; return scans on the nodes that have the slots.
-
-        Raises:
-            TransportError: some slots are on no node.
-        """
+        """Return scans on the nodes that report that they have the slots of a scan."""
         assert part.slots is not None
         left, scans = set(part.slots), []
         message = "no node says that it has them"
@@ -289,11 +270,7 @@ class Scan:
 
 
 def slots_on(server: Server, connection: Any) -> NodeSlots | None:
-    """Return which slots a node has, imports and gives away; None if CLUSTER NODES is refused.
-
-    Raises:
-        TransportError: the connection was lost, or the node does not reply.
-    """
+    """Return which slots a node has, imports and gives away; None if CLUSTER NODES is refused."""
     import redis
 
     try:
@@ -303,12 +280,7 @@ def slots_on(server: Server, connection: Any) -> NodeSlots | None:
 
 
 def query_slots(server: Server, connection: Any) -> NodeSlots | None:
-    """Return the same as ``slots_on()``, but raise the connection's errors unchanged.
-
-    Raises:
-        TransportError: the connection belongs to the parent process.
-        redis.RedisError, OSError: the connection was lost, or the node does not reply.
-    """
+    """Return the same as ``slots_on()``, but raise the connection's errors unchanged."""
     import redis
 
     if not is_own(connection):
@@ -321,17 +293,7 @@ def query_slots(server: Server, connection: Any) -> NodeSlots | None:
 
 
 def scan(connection: Any, glob: str, kind: str | None) -> Generator[list[bytes], None, None]:
-    """Yield pages of keys found with SCAN; each next page is requested in advance.
-
-    Args:
-        connection: an unused redis-py connection.
-        glob, kind: as for ``Scan.pages()``.
-
-    Raises:
-        CommandError: the server refuses SCAN.
-        ProtocolError: the reply has an unexpected form.
-        redis.RedisError, OSError: the connection was lost, or the server does not reply.
-    """
+    """Yield pages of keys found with SCAN; each next page is requested in advance."""
     import redis
 
     how: tuple[Any, ...] = ("MATCH", glob, "COUNT", SCAN_COUNT)
@@ -354,11 +316,7 @@ def scan(connection: Any, glob: str, kind: str | None) -> Generator[list[bytes],
 
 
 def _page_of(reply: Any) -> tuple[bytes, list[bytes]]:
-    """Return the cursor and the keys of a reply to SCAN.
-
-    Raises:
-        ProtocolError: the reply has an unexpected form.
-    """
+    """Return the cursor and the keys of a reply to SCAN."""
     match reply:
         case [bytes() as cursor, list() as keys] if all(type(key) is bytes for key in keys):
             return cursor, keys

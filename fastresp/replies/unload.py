@@ -47,11 +47,7 @@ MAX_FIELDS = 10_000
 
 
 def as_target(text: str) -> Pattern:
-    """Parse a pattern such as ``user:{id}``, or a single key.
-
-    Raises:
-        ValueError: the text is neither a pattern nor a key.
-    """
+    """Parse a pattern such as ``user:{id}``, or a single key."""
     return as_pattern(text, single=True)
 
 
@@ -140,10 +136,6 @@ def all_fields(
         server, timeout: as for ``unload()``.
         only_hashes: whether to search only for hashes; if False, all keys are searched, and the
             number of keys that are not hashes is logged as a warning.
-
-    Raises:
-        SourceError: there are no hashes or too many fields, or a field can't be the name of a
-            column.
     """
     names: dict[bytes, None] = {}
     deleted = 0
@@ -257,13 +249,7 @@ class Entries(Columns):
         self.changed = 0
 
     def _read(self) -> Generator[StringBatch, None, None]:
-        """Yield the batches.
-
-        Raises:
-            CommandError: the server refuses a command.
-            DecodeError: a value of a text column is not UTF-8.
-            TransportError, TransportTimeout: the connection was lost, or the server does not reply.
-        """
+        """Yield the batches."""
         self._columns, self._held = [[] for _ in self.names], 0
         self.changed = 0
         kept: deque[bytes] = deque()
@@ -311,12 +297,7 @@ class Entries(Columns):
         self.rows += rows
 
     def _batch(self) -> StringBatch:
-        """Remove the added entries, and return them as columns.
-
-        Raises:
-            DecodeError: a value of a text column is not UTF-8; the message names the key and the
-                column.
-        """
+        """Remove the added entries, and return them as columns."""
         lists, self._columns = self._columns, [[] for _ in self.names]
         self._held = 0
         columns = []

@@ -80,9 +80,6 @@ def refusal_of(text: str) -> Refusal | None:
 class Deadline:
     """Limits the time without progress.
 
-    Args:
-        timeout: seconds without progress; None for 30.
-
     Attributes:
         exceeded: whether there was no progress for ``timeout`` seconds.
     """
@@ -431,9 +428,6 @@ class Unresolved(Generic[C]):
         Args:
             topology: the cluster's topology; None to send all commands to the server that the user
                 named, since the slots are unknown.
-
-        Raises:
-            TransportError: commands were redirected to too many nodes.
         """
         for slot, queue in self._waiting.items():
             address = _owner_of(topology, slot)
