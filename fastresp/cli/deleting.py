@@ -8,8 +8,7 @@ from typing import Any
 import click
 
 from ..encode.template import Template
-from ..load.command_info import deleting
-from ..load.command_names import command_names
+from ..load.commands import command_names, deleting
 from ..sources.files.resp import RespFile
 from .ending import Ending
 from .exit_codes import Exit

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from ..encode.template import Template
-from ..load.command_names import command_names
+from ..load.commands import command_names
 from ..load.mass_insert import mass_insert
 from ..load.verifying.unverifiable import check_names, check_template
 from ..outcome.errors import CommandError, TransportError
@@ -128,7 +128,7 @@ def run(
                 check_names(command_names(data, template), template)
                 check_template(template)
             if how.checkpoint is not None:
-                from ..load.resuming import check_possible
+                from ..load.checkpoint.feature import check_possible
 
                 check_possible(data, template, asked_for)
             if how.dry_run:

@@ -32,7 +32,7 @@ from ..transports.locating import naming_place
 from .inquiry import Inquiry, inquire, merged
 from .memory_estimate import Estimate, Model
 from .progress import fraction_read, known_rows
-from .spread import Command, Spread, spread
+from .slot_shares import Command, SlotShares, slot_shares
 
 __all__ = ["DryRun", "Inquiry", "Node", "Sample", "dry_run", "take_sample"]
 
@@ -161,7 +161,7 @@ def dry_run(
         check_creating(template)
     sample = take_sample(data, template, nulls=nulls, serialize=serialize)
     where = Server(server, Requirements(nodes=True))
-    parts: Spread | None = None
+    parts: SlotShares | None = None
     nodes: list[Node] = []
     try:
         answers = where.ask(timeout)
@@ -170,7 +170,7 @@ def dry_run(
             inquiry = inquire(sample.commands, where, timeout=timeout)
         else:
             rules = Rules(answers.positions)
-            parts = spread(
+            parts = slot_shares(
                 sample.commands, sample.row_of, answers.topology, rules, PROBLEMS_SHOWN,
                 RowKeys(template),
             )  # fmt: skip
@@ -195,7 +195,7 @@ def dry_run(
 
 
 def _ask_nodes(
-    server: Server, answers: Answers, parts: Spread, timeout: float | None
+    server: Server, answers: Answers, parts: SlotShares, timeout: float | None
 ) -> list[Node]:
     """Ask each primary about its commands, and the first primary also about refused commands."""
     assert answers.topology is not None
@@ -217,7 +217,7 @@ def _ask_nodes(
 
 
 def _share(
-    nodes: list[Node], parts: Spread, topology: Topology, estimate: Estimate, times: float
+    nodes: list[Node], parts: SlotShares, topology: Topology, estimate: Estimate, times: float
 ) -> None:
     """Divide the commands and the memory of a load among the nodes."""
     counts = [float(len(commands)) for commands in parts.commands]
@@ -342,7 +342,7 @@ def _problems(
     inquiry: Inquiry,
     estimate: Estimate,
     nodes: list[Node],
-    parts: Spread | None,
+    parts: SlotShares | None,
 ) -> list[str]:
     """Return the problems found, each described in one sentence."""
     problems = [sample.fault] if sample.fault else []

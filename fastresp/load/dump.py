@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Callable
+import stat
+from collections.abc import Callable, Iterable
 from typing import IO, Any, Literal
 
 from ..encode.payload.creating import check_creating
 from ..encode.row_key import RowKeys
 from ..encode.template import Template, TemplateLike, as_template
 from ..outcome.tracebacks import public
+from ..resp.buffer import Chunk
+from ..server.forks import Inherited, is_own, on_fork
 from ..server.options import Nulls, Options
+from ..sources.blocking import write_all
 from ..sources.files.checks import check_not_read
-from ..sources.source import Data, as_source, encoding, files_of, released
+from ..sources.source import Data, Encoder, as_source, encoding, files_of, released
 from ..transports.locating import naming_place
-from .resp_file import write_chunk, write_whole
 
-__all__ = ["dump"]
+__all__ = ["dump", "write_chunk", "write_whole"]
 
 
 @public
@@ -104,3 +107,32 @@ def _check_rdb(template: Template | None, file: object, format: str, rdb_version
         )
     check_version(rdb_version)
     check_creating(template, file=True)
+
+
+def write_whole(writer: Encoder, source: Iterable[Any], file: io.FileIO) -> None:
+    """Write the commands of a source to a file.
+
+    After an error, the file is truncated after its last whole command.
+    """
+    commands = size = 0
+    on_fork(file, io.FileIO.close)
+    try:
+        for chunk in writer.chunks(source):
+            if not is_own(file):
+                raise OSError(str(Inherited("file")))
+            write_chunk(file, chunk)
+            commands, size = chunk.first_command + chunk.commands, size + len(chunk)
+    except BaseException:
+        if is_own(file) and stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            file.truncate(size)
+            file.seek(size)
+            rest = writer.take()
+            if rest is not None and rest.first_command == commands:
+                write_chunk(file, rest)
+        raise
+
+
+def write_chunk(file: Any, chunk: Chunk) -> None:
+    """Write a chunk to a binary file object."""
+    for piece in chunk.pieces():
+        write_all(file, piece)

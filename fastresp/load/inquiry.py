@@ -15,9 +15,9 @@ from ..resp.shown import HEAD_BYTES, shown_command
 from ..resp.values import pack
 from ..server.reply_parser import parse_info
 from ..server.settings import Server
-from .command_info import CommandInfo, command_info
+from .commands import CommandInfo, command_info
 from .memory_estimate import LIMITS
-from .spread import Command
+from .slot_shares import Command
 
 __all__ = ["Inquiry", "inquire", "merged"]
 

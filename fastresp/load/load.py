@@ -31,7 +31,7 @@ from ..transports.driver import Blocking, Pull, Step, Steps, next_chunk, open_so
 from ..transports.error_policy import ErrorPolicy
 from ..transports.locating import locating
 from ..transports.window import ResumePoint
-from .command_names import check_connection_state, check_spread, command_names
+from .commands import check_connection_state, check_several_connections, command_names
 
 __all__ = ["Choose", "Feature", "Load"]
 
@@ -207,7 +207,8 @@ class Load:
         chunks = self.chunks
         try:
             # In a thread: this may read a whole RESP file.
-            check = partial(check_spread, chunks.data, chunks.template, self.options.connections)
+            count = self.options.connections
+            check = partial(check_several_connections, chunks.data, chunks.template, count)
             yield Pull(check, chunks.blocks)
             for feature in self._features:
                 finished = yield from feature.opening(self)

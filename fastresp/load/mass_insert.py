@@ -16,10 +16,10 @@ from ..sources.chunks import Chunks
 from ..sources.source import Data, as_source, files_of
 from ..transports.choice import choose
 from ..transports.driver import Steps, run
-from .indexing import Indexing
+from .checkpoint.feature import CheckpointFeature
 from .load import Choose, Feature, Load
 from .progress import ShownProgress
-from .resuming import Resuming
+from .search_indexes import SearchIndexes
 
 __all__ = ["features", "loading", "mass_insert"]
 
@@ -241,7 +241,7 @@ def features(chunks: Chunks) -> list[Feature]:
         ImportError, TypeError, ValueError: the metrics can't be written.
     """
     options = chunks.options
-    found: list[Feature] = [Resuming(chunks), Indexing(chunks.template, options)]
+    found: list[Feature] = [CheckpointFeature(chunks), SearchIndexes(chunks.template, options)]
     if isinstance(options.progress, Feature):
         found.append(options.progress)
     elif options.progress:

@@ -15,7 +15,7 @@ from ..server.options import Options
 from ..server.preflight import Requirements
 from ..server.settings import as_server
 from ..transports.driver import Steps
-from .command_names import command_names
+from .commands import command_names
 from .load import Feature, Load
 
 __all__ = ["Span"]

@@ -11,8 +11,8 @@ from typing import Any, Self
 from weakref import finalize
 
 from ..encode.template import Template
-from ..load.checkpoint.former import AtWork
 from ..load.checkpoint.job import Job, TaskOutcome
+from ..load.checkpoint.previous_loader import AtWork
 from ..load.mass_insert import loading
 from ..outcome.errors import CheckpointError, FastrespError, TransportError
 from ..outcome.report import LoadErrors, Report

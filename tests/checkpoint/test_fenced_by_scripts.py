@@ -22,7 +22,7 @@ from resumed_loads import MARKER, NAME, Loads, check_lists, failing
 from server_programs import WHEEL_SERVERS, located
 
 import fastresp
-from fastresp.load import resuming
+from fastresp.load.checkpoint import feature
 from fastresp.server.local_server import LocalServer
 
 Start = Callable[..., LocalServer]
@@ -120,8 +120,8 @@ def test_a_script_detects_another_owner(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The lease is not renewed, since a renewal could detect the other owner first."""
-    monkeypatch.setattr(resuming, "RECORDED_S", math.inf)
-    monkeypatch.setattr(resuming, "RENEWED_S", math.inf)
+    monkeypatch.setattr(feature, "RECORDED_S", math.inf)
+    monkeypatch.setattr(feature, "RENEWED_S", math.inf)
     options: dict[str, Any] = {
         "server": url, "checkpoint": NAME, "source_id": "numbers", "connections": connections,
     }  # fmt: skip
@@ -271,7 +271,7 @@ def test_resumes_over_several_connections(
     insert_singly: Insert, client: redis.Redis, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Even after all markers were set to the same row."""
-    monkeypatch.setattr(resuming, "DRAINED_S", 0.0)
+    monkeypatch.setattr(feature, "DRAINED_S", 0.0)
     options: dict[str, Any] = {
         "server": url, "checkpoint": NAME, "source_id": "numbers", "connections": 3,
         "resume": True,

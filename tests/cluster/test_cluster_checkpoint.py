@@ -22,7 +22,7 @@ from resumed_loads import NAME, failing
 from server_programs import WHEEL_SERVERS, located, need
 
 import fastresp
-from fastresp.load import resuming
+from fastresp.load.checkpoint import feature
 from fastresp.resp.slots import SLOTS, tags
 
 PUSH = "RPUSH list:{0} {1}"
@@ -99,7 +99,7 @@ def test_all_markers_are_set_periodically(
     template: str,
 ) -> None:
     """A resumed load doesn't restart at the first row, even if some slots have no keys."""
-    monkeypatch.setattr(resuming, "DRAINED_S", 0.0)
+    monkeypatch.setattr(feature, "DRAINED_S", 0.0)
     options: dict[str, Any] = {
         "server": cluster.url, "checkpoint": NAME, "source_id": "numbers", "resume": True,
     }  # fmt: skip

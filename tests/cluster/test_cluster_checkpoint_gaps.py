@@ -12,13 +12,13 @@ from typing import Any
 import preloaded
 import pytest
 import redis
+from fastresp.load.checkpoint.marker import Checkpoint
 from local_cluster import LocalCluster
 from resumed_loads import NAME, check_lists, failing, restart
 from server_programs import need
 
 import fastresp
-from fastresp.load import resuming
-from fastresp.load.checkpoint.marker import Checkpoint
+from fastresp.load.checkpoint import feature
 from fastresp.resp.slots import SLOTS, tags
 from fastresp.server.preflight import Requirements
 from fastresp.server.settings import as_server
@@ -35,10 +35,10 @@ import signal
 import sys
 import time
 import fastresp
-from fastresp.load import resuming
+from fastresp.load.checkpoint import feature
 from fastresp.load.checkpoint import markers
 
-resuming.DRAINED_S = float(sys.argv[2])
+feature.DRAINED_S = float(sys.argv[2])
 level = markers.Markers.level
 
 def freeze(self, row):
@@ -112,7 +112,7 @@ def test_periodic_update_never_sets_a_marker_back(
     fail(cluster, 9_000)
     home = cluster.client_of(f"fastresp:{{{NAME}}}")
     next(client for client in cluster.clients if client is not home).flushall()
-    monkeypatch.setattr(resuming, "DRAINED_S", 0.0)
+    monkeypatch.setattr(feature, "DRAINED_S", 0.0)
     fail(cluster, 6_000, pause=3_000)
     monkeypatch.undo()
     rows = [int(value.partition(b":")[2]) for value in markers(cluster).values()]
@@ -198,7 +198,7 @@ def test_markers_after_a_refused_row_of_two_slots(
     options = OPTIONS | {"server": cluster.url}
     broken = list(rows)
     broken[6_000] = ("list:0", "list:1", 6_000)
-    monkeypatch.setattr(resuming, "DRAINED_S", 0.0)
+    monkeypatch.setattr(feature, "DRAINED_S", 0.0)
     with pytest.raises(fastresp.FastrespError, match="slots"):
         fastresp.mass_insert(iter(broken), template, **options)
     monkeypatch.undo()

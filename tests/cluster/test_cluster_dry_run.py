@@ -19,7 +19,7 @@ from fastresp import Template
 from fastresp.cli.exit_codes import Exit
 from fastresp.encode.row_key import RowKeys
 from fastresp.load.dry_run import DryRun, dry_run
-from fastresp.load.spread import spread
+from fastresp.load.slot_shares import slot_shares
 from fastresp.resp.slots import Rules
 from fastresp.server.cluster import Topology
 
@@ -85,15 +85,13 @@ def test_shares_grow_with_the_slots() -> None:
     topology.add(("a", 1), 0, 4095)
     topology.add(("b", 1), 4096, 16383)
     commands = [(b"SET", b"key:%d" % i, b"1") for i in range(1_000)]
-    parts = spread(commands, range(1_000), topology, Rules(), 3, RowKeys(None))
+    parts = slot_shares(commands, range(1_000), topology, Rules(), 3, RowKeys(None))
     few = parts.shares(topology, [len(each) for each in parts.commands], 1.0)
     many = parts.shares(topology, [len(each) for each in parts.commands], 1_000.0)
     assert few == [len(parts.commands[0]) / 1_000, len(parts.commands[1]) / 1_000]
     assert many == pytest.approx([0.25, 0.75], abs=0.005)
-    assert spread([], [], topology, Rules(), 3, RowKeys(None)).shares(topology, [0, 0], 1.0) == [
-        0,
-        0,
-    ]
+    nothing = slot_shares([], [], topology, Rules(), 3, RowKeys(None))
+    assert nothing.shares(topology, [0, 0], 1.0) == [0, 0]
 
 
 def test_node_that_is_too_small(cluster: LocalCluster) -> None:

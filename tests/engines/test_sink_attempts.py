@@ -20,7 +20,7 @@ from places import ROOT
 from sink_attempts import Attempt, Plan, batch, hurry, until
 
 import fastresp.load.checkpoint.description
-import fastresp.load.resuming
+import fastresp.load.checkpoint.feature
 import fastresp.sink.task
 from fastresp import CheckpointError, FastrespError, LoadErrors
 from fastresp.server.local_server import LocalServer
@@ -94,8 +94,9 @@ def one(server: LocalServer, client: redis.Redis) -> Place:
 @pytest.fixture
 def short_lease(monkeypatch: pytest.MonkeyPatch) -> int:
     for module, name in (
-        (fastresp.load.checkpoint.description, "LEASE_S"), (fastresp.load.resuming, "RECORDED_S"),
-        (fastresp.load.resuming, "RENEWED_S"), (fastresp.sink.task, "RECHECK_S"),
+        (fastresp.load.checkpoint.description, "LEASE_S"),
+        (fastresp.load.checkpoint.feature, "RECORDED_S"),
+        (fastresp.load.checkpoint.feature, "RENEWED_S"), (fastresp.sink.task, "RECHECK_S"),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, getattr(module, name))
     hurry(2)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fastresp.encode.template import as_template
-from fastresp.load.covered import Written, written_by
+from fastresp.load.search_indexes import Written, written_by
 from fastresp.server.indexes import Index, read_index
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import fastresp
 from fastresp.lists.connection import SlotMoved
-from fastresp.load.checkpoint.former import AtWork
+from fastresp.load.checkpoint.previous_loader import AtWork
 from fastresp.outcome import errors
 from fastresp.outcome.messages import Hint, Message
 from fastresp.sink.task import Aborted

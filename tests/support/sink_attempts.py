@@ -21,7 +21,7 @@ import pyarrow as pa
 from places import SUPPORT
 
 import fastresp.load.checkpoint.description
-import fastresp.load.resuming
+import fastresp.load.checkpoint.feature
 import fastresp.sink.task
 from fastresp.sink import Sink, Totals
 
@@ -41,7 +41,7 @@ def batch(count: int, first: int = 0) -> pa.RecordBatch:
 def hurry(lease: int) -> None:
     """Set the lease in seconds, and renew and check it often."""
     fastresp.load.checkpoint.description.LEASE_S = lease
-    fastresp.load.resuming.RECORDED_S = fastresp.load.resuming.RENEWED_S = 0.1
+    fastresp.load.checkpoint.feature.RECORDED_S = fastresp.load.checkpoint.feature.RENEWED_S = 0.1
     fastresp.sink.task.RECHECK_S = 0.05
 
 

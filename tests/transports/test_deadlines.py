@@ -17,7 +17,7 @@ from loads import Insert
 
 import fastresp
 import fastresp.aio
-from fastresp.load.command_info import command_info
+from fastresp.load.commands import command_info
 from fastresp.load.dry_run import dry_run
 from fastresp.server import settings as server_module
 from fastresp.server.local_server import LocalServer

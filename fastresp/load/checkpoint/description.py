@@ -14,10 +14,10 @@ from ...outcome.messages import Hint, Message
 from ...server.forks import on_fork
 from ...server.reply_parser import pairs_of, texts_of, unexpected
 from ...server.settings import Server
-from .done import Done, damaged_field
 from .fencing import may_fence
 from .links import Link, Links, check_name, may_lack_rows, name_of, response_error
 from .markers import Markers
+from .stored_progress import StoredProgress, damaged_field
 
 __all__ = ["Description"]
 
@@ -152,7 +152,7 @@ class Description:
             "find out who uses the key, then use another checkpoint name or delete the key"
         )
 
-    def _done(self, found: Mapping[str, str]) -> Done:
+    def _done(self, found: Mapping[str, str]) -> StoredProgress:
         """Return the progress stored in the hash; ``ran`` is 0 until the markers are read."""
         if not found or not (self.markers.several or self.markers.exist()):
             what = "marker" if found else "description"
@@ -168,7 +168,7 @@ class Description:
         self.markers.begin(found["generation"], found["fence"])
         totals = json.loads(found.get("totals") or "{}")
         unknown = json.loads(found.get("unknown") or "null")
-        return Done(
+        return StoredProgress(
             self._nothing,
             seen=int(found.get("seen", 0)),
             failed=int(found.get("failed", 0)),
@@ -189,7 +189,7 @@ class Description:
         """Return the end of a lease that starts now, in seconds since 1970."""
         return self._now() + LEASE_S
 
-    def _exists(self, done: Done) -> Message:
+    def _exists(self, done: StoredProgress) -> Message:
         where = f"is at row {done.rows:,}" if not done.ended else f"ended at row {done.rows:,}"
         return Message(
             f"checkpoint {self.name!r} exists and {where}: ",

@@ -22,7 +22,7 @@ from ...server.settings import ServerLike
 from ...sources.source import Data, as_source, place_of
 from ...transports.driver import Blocking, Emit, Pull, Step, run
 from ...transports.locating import finding_lines, locating
-from ..command_names import command_names
+from ..commands import command_names
 from ..progress import reporting
 from .comparison import Comparison
 from .differences import Candidate, Differences, apply_recheck, repairable

@@ -17,7 +17,7 @@ from ..resp.values import pack
 from ..server.cluster import Topology
 from .memory_estimate import growth
 
-__all__ = ["Command", "Spread", "spread"]
+__all__ = ["Command", "SlotShares", "slot_shares"]
 
 Command: TypeAlias = tuple[bytes, ...]
 
@@ -30,7 +30,7 @@ NAME_SHOWN = 40
 
 
 @dataclass
-class Spread:
+class SlotShares:
     """The commands of a sample, grouped by the cluster node that they are routed to.
 
     Attributes:
@@ -73,14 +73,14 @@ class Spread:
         ]
 
 
-def spread(
+def slot_shares(
     commands: Sequence[Command],
     rows: Sequence[int],
     topology: Topology,
     rules: Rules,
     kept: int,
     keys: RowKeys,
-) -> Spread:
+) -> SlotShares:
     """Route each command of a sample to a node, as a load would.
 
     Args:
@@ -91,7 +91,7 @@ def spread(
         kept: maximum number of reasons in ``refusals``.
         keys: finds the keys of rows, for the reasons.
     """
-    found = Spread([[] for _ in topology.nodes])
+    found = SlotShares([[] for _ in topology.nodes])
     for row, group in groupby(range(len(commands)), key=rows.__getitem__):
         indexes = list(group)
         of_row = [commands[index] for index in indexes]

@@ -12,11 +12,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-__all__ = ["Done", "damaged_field"]
+__all__ = ["StoredProgress", "damaged_field"]
 
 
 @dataclass
-class Done:
+class StoredProgress:
     """The progress of all loads that have used a checkpoint.
 
     Attributes:

@@ -17,13 +17,12 @@ from typing import Any
 from ...outcome.errors import CheckpointError, TransportError, TransportTimeout
 from ...outcome.report import Report
 from ...transports.confirming import Confirmation
-from .append_only_file import remove_halves
 from .description import Description
-from .done import Done
 from .fencing import FENCE_BYTES
-from .former import AtWork, check_alone, close_all
 from .identity import check_same
 from .links import possible_later, until_freed
+from .previous_loader import AtWork, check_alone, close_all, remove_truncated_transactions
+from .stored_progress import StoredProgress
 
 __all__ = ["Checkpoint"]
 
@@ -39,7 +38,7 @@ class Checkpoint(Description):
         take_over: bool,
         clear: bool,
         attempts: bool = False,
-    ) -> Done:
+    ) -> StoredProgress:
         """Become the owner of the checkpoint, and return its progress.
 
         Before the markers are read, the previous loader's connections are closed, or its scripts
@@ -68,11 +67,11 @@ class Checkpoint(Description):
             if not found:
                 if not self.markers.exist():
                     self._enter(identity, {}, fresh=True)
-                    return Done(self._nothing)
+                    return StoredProgress(self._nothing)
                 found = self._state()  # another loader may have started in between
             if clear:
                 self._replace(identity, found, take_over=take_over, fresh=True, by_lease=attempts)
-                return Done(self._nothing)
+                return StoredProgress(self._nothing)
             done = self._done(found)
             if not (done.ended or resume):
                 done.ran = self.markers.read()
@@ -126,7 +125,7 @@ class Checkpoint(Description):
         Raises:
             AtWork: another loader is active, or the description has changed since WATCH.
             CheckpointError: a connection or an append-only file blocks the takeover: see
-                ``close_all()`` and ``remove_halves()``.
+                ``close_all()`` and ``remove_truncated_transactions()``.
             TransportError: a server can't be reached.
         """
         assert self._links is not None
@@ -134,7 +133,7 @@ class Checkpoint(Description):
             check_alone(self._links, self.name, found, self._now, by_lease=by_lease)
         if not (self.fenced and found.get("fenced")):
             close_all(self._links, found.get("clients", ""), self._timeout)
-        remove_halves(self._links, found.get("clients", ""))
+        remove_truncated_transactions(self._links, found.get("clients", ""))
         self._enter(identity, found, fresh=fresh)
 
     def _enter(self, identity: Mapping[str, str], found: Mapping[str, str], *, fresh: bool) -> None:
@@ -173,7 +172,7 @@ class Checkpoint(Description):
             )
         self._unused = fresh
 
-    def register(self, connections: Sequence[tuple[str, int]], done: Done) -> None:
+    def register(self, connections: Sequence[tuple[str, int]], done: StoredProgress) -> None:
         """Store the IDs of the load's and the checkpoint's connections, before rows are sent.
 
         Args:

@@ -8,38 +8,38 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from ..encode.chunk_writer import CHUNK_BYTES
-from ..encode.script import loading_of
-from ..encode.template import Template
-from ..outcome.errors import CheckpointError, TransportError
-from ..outcome.messages import Hint, Message
-from ..outcome.report import Report
-from ..resp.commands import commands_with
-from ..resp.transactions import Batcher
-from ..server.options import Options
-from ..server.preflight import OF_A_CONNECTION, Requirements, commands_without_items
-from ..server.settings import as_server
-from ..sources.chunks import Chunks
-from ..sources.files.command_files import RejectsFile
-from ..sources.files.resp import RespFile
-from ..sources.pushed import Pushed
-from ..transports.base import Transport, add_report
-from ..transports.causes import TakenOver
-from ..transports.confirming import confirmation_of
-from ..transports.driver import Blocking, Steps
-from ..transports.pace import PORTION_S
-from ..transports.window import ResumePoint
-from .checkpoint.done import Done
-from .checkpoint.fencing import MERGED_ITEMS, RUN
-from .checkpoint.identity import identity
-from .checkpoint.kinds import is_idempotent
-from .checkpoint.links import address_of, check_name
-from .checkpoint.marker import Checkpoint
-from .checkpoint.markers import has_run
-from .command_names import command_names
-from .load import Feature, Load
+from ...encode.chunk_writer import CHUNK_BYTES
+from ...encode.script import loading_of
+from ...encode.template import Template
+from ...outcome.errors import CheckpointError, TransportError
+from ...outcome.messages import Hint, Message
+from ...outcome.report import Report
+from ...resp.commands import commands_with
+from ...resp.transactions import Batcher
+from ...server.options import Options
+from ...server.preflight import OF_A_CONNECTION, Requirements, commands_without_items
+from ...server.settings import as_server
+from ...sources.chunks import Chunks
+from ...sources.files.command_files import RejectsFile
+from ...sources.files.resp import RespFile
+from ...sources.pushed import Pushed
+from ...transports.base import Transport, add_report
+from ...transports.causes import TakenOver
+from ...transports.confirming import confirmation_of
+from ...transports.driver import Blocking, Steps
+from ...transports.pace import PORTION_S
+from ...transports.window import ResumePoint
+from ..commands import command_names
+from ..load import Feature, Load
+from .checkpoint import Checkpoint
+from .fencing import MERGED_ITEMS, RUN
+from .idempotent import is_idempotent
+from .identity import identity
+from .links import address_of, check_name
+from .markers import has_run
+from .stored_progress import StoredProgress
 
-__all__ = ["Resuming", "check_possible"]
+__all__ = ["CheckpointFeature", "check_possible"]
 
 # Approximate maximum commands, or bytes, of a transaction; it blocks the server for about 1 ms.
 BATCH_COMMANDS = 2000
@@ -55,7 +55,7 @@ DRAINED_S = 20.0
 REFUSED = OF_A_CONNECTION | commands_with("flush") | {"QUIT", "RESET", "HELLO"}
 
 
-class Resuming(Feature):
+class CheckpointFeature(Feature):
     """Claims, advances and releases the checkpoint of a load.
 
     A marker is a key that stores how many rows have run; see checkpoint/markers.py.
@@ -73,7 +73,7 @@ class Resuming(Feature):
         self._checkpoint: Checkpoint | None = None
         self._transport: Transport | None = None
         self._batched = False
-        self._done = Done()
+        self._done = StoredProgress()
         self._renewed = self._recorded = time.monotonic()
         self._row_run = 0  # last known row up to which all commands have run
 
@@ -124,7 +124,7 @@ class Resuming(Feature):
             chunks.resume(done.rows)
         return None
 
-    def _claim(self, checkpoint: Checkpoint, found: dict[str, str]) -> Done:
+    def _claim(self, checkpoint: Checkpoint, found: dict[str, str]) -> StoredProgress:
         options = self._options
         names = command_names(self._chunks.data, self._chunks.template) or ()
         checkpoint.open(options.connections, batched=self._batched, names=names)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
+from typing import NamedTuple
 
 from ..encode.template import Template
 from ..outcome.errors import TransportError, TransportTimeout
 from ..outcome.messages import Hint, Message
 from ..outcome.report import IndexState
 from ..resp.buffer import Chunk
+from ..resp.commands import commands_with
 from ..server.answers import Answers
 from ..server.indexes import Index, Indexes
 from ..server.options import Options
@@ -20,10 +22,9 @@ from ..server.settings import Server
 from ..server.threads import in_thread
 from ..transports.base import Transport
 from ..transports.driver import Blocking, Steps
-from .covered import written_by
 from .load import Feature, Load
 
-__all__ = ["Indexing"]
+__all__ = ["SearchIndexes", "Written", "written_by"]
 
 # Seconds between questions to the server.
 ASKED_S = 0.1
@@ -31,7 +32,7 @@ ASKED_S = 0.1
 ANSWERED_S = 5.0
 
 
-class Indexing(Feature):
+class SearchIndexes(Feature):
     """Reports the backlog of the search indexes that cover a load's keys, and waits for them.
 
     Asks the server over separate connections.
@@ -242,3 +243,61 @@ def _covers_none(options: Options, server: Server, found: Sequence[Index]) -> Tr
     words = f" has nothing to wait for: no search index of {server} covers the keys of this load"
     advice = f" (nothing was sent; {there}; create one with FT.CREATE, or leave out the option)"
     return TransportError(Message(_option(options), words, advice))
+
+
+# Commands that write hash fields. The names of commands for JSON documents begin with JSON.
+WITH_FIELDS = {name.encode() for name in commands_with("fields")}
+# Commands that may write any key.
+ANY = {name.encode() for name in commands_with("script")} | {b"RESTORE"}
+
+
+class Written(NamedTuple):
+    """Keys that a load writes.
+
+    Attributes:
+        kind: ``"HASH"`` or ``"JSON"``; empty for either.
+        beginning: common prefix of the keys.
+    """
+
+    kind: str
+    beginning: bytes
+
+    def covered_by(self, index: Index) -> bool:
+        """Return whether an index may cover some of the keys."""
+        begins = self.beginning
+        return self.kind in ("", index.kind) and any(
+            begins.startswith(prefix) or prefix.startswith(begins) for prefix in index.prefixes
+        )
+
+
+def written_by(template: Template | None, *, unknown: bool) -> list[Written]:
+    """Return the keys that a template writes and that a search index may cover.
+
+    Args:
+        template: the load's template; None if the source contains whole commands.
+        unknown: whether to include commands that may write any key.
+    """
+    anything = [Written("", b"")] if unknown else []
+    if template is None:
+        return anything
+    found: list[Written] = []
+    for first, *others in template.commands:
+        name = _beginning(first).upper()
+        if not all(isinstance(part, bytes) for part in first) or name in ANY:
+            found += anything
+        elif name in WITH_FIELDS:
+            found += [Written("HASH", _beginning(key)) for key in others[:1]]
+        elif name.startswith(b"JSON."):
+            keys = others[::3] if name == b"JSON.MSET" else others[:1]
+            found += [Written("JSON", _beginning(key)) for key in keys]
+    return list(dict.fromkeys(found))
+
+
+def _beginning(argument: Iterable[object]) -> bytes:
+    """Return the constant prefix of a template's argument."""
+    found = b""
+    for part in argument:
+        if not isinstance(part, bytes):
+            break
+        found += part
+    return found
