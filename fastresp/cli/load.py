@@ -49,7 +49,6 @@ __all__ = ["load", "send"]
 @options.rejects
 @options.from_rejects
 @options.retry_in_doubt
-@options.wait_replicas
 @options.durable
 @options.import_source
 @options.wait_index
@@ -75,7 +74,6 @@ def load(
     exists: Exists,
     max_payload_bytes: int | None,
     retry_in_doubt: Retry | None,
-    wait_replicas: int,
     durable: Durable,
     checkpoint: str | None,
     resume: bool,
@@ -140,7 +138,7 @@ def load(
     how = How(
         server, transport, nulls, on_error, max_errors, rejects, rate_limit, connections,
         timeout or None, mode, merge_items, merge_bytes, exists, max_payload_bytes,
-        retry_in_doubt, wait_replicas, durable, dry_run, yes, as_json, verify,
+        retry_in_doubt, durable, dry_run, yes, as_json, verify,
         checkpoint, resume, take_over, checkpoint_clear, metrics=metrics,
         import_source=import_source, log=log, wait_index=wait_index, index_backlog=index_backlog,
     )  # fmt: skip
@@ -193,7 +191,6 @@ def load(
 @options.max_errors
 @options.rejects
 @options.retry_in_doubt
-@options.wait_replicas
 @options.durable
 @options.import_source
 @options.wait_index
@@ -214,7 +211,6 @@ def send(
     exists: Exists,
     max_payload_bytes: int | None,
     retry_in_doubt: Retry | None,
-    wait_replicas: int,
     durable: Durable,
     skip_truncated: bool,
     on_error: OnError,
@@ -244,7 +240,7 @@ def send(
     how = How(
         server, transport, "error", on_error, max_errors, rejects, rate_limit, connections,
         timeout or None, mode, merge_items, merge_bytes, exists, max_payload_bytes,
-        retry_in_doubt, wait_replicas, durable, dry_run, yes, as_json, metrics=metrics,
+        retry_in_doubt, durable, dry_run, yes, as_json, metrics=metrics,
         import_source=import_source, log=log, wait_index=wait_index, index_backlog=index_backlog,
     )  # fmt: skip
     data = opened(

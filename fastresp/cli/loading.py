@@ -63,7 +63,6 @@ class How:
     exists: Exists
     max_payload_bytes: int | None
     retry_in_doubt: Retry | None
-    wait_replicas: int
     durable: Durable
     dry_run: bool
     yes: bool
@@ -177,7 +176,6 @@ def _loaded(data: Any, template: Template | None, how: How, log: JsonLog | None)
         exists=how.exists,
         max_payload_bytes=how.max_payload_bytes,
         retry=how.retry_in_doubt,
-        wait_replicas=how.wait_replicas,
         durable=how.durable,
         checkpoint=how.checkpoint,
         resume=how.resume,
@@ -213,7 +211,7 @@ def _check_options(how: How) -> Options:
         connections=how.connections, timeout=how.timeout, rate_limit=how.rate_limit, mode=how.mode,
         merge_items=how.merge_items, merge_bytes=how.merge_bytes, exists=how.exists,
         max_payload_bytes=how.max_payload_bytes, retry=how.retry_in_doubt,
-        wait_replicas=how.wait_replicas, durable=how.durable, checkpoint=how.checkpoint,
+        durable=how.durable, checkpoint=how.checkpoint,
         import_source=how.import_source, index_backlog=how.index_backlog,
     )  # fmt: skip
     try:

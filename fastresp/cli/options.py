@@ -199,14 +199,6 @@ retry_in_doubt = option(
     "a busy server.",
     show_default="`idempotent` in a cluster, otherwise `never`",
 )
-wait_replicas = option(
-    "--wait-replicas",
-    metavar="N",
-    type=click.IntRange(min=0),
-    default=0,
-    section=SERVER,
-    help="Same as `--durable N`.",
-)
 
 
 def durability(text: str) -> str | int:

@@ -61,9 +61,8 @@ def check_connection_state(
             depend on the data.
     """
     option = Hint("retry", options.retry)
-    if options.durability != ACKNOWLEDGED:
-        name = "wait_replicas" if options.wait_replicas else "durable"
-        option = Hint(name, options.durability)
+    if options.durable != ACKNOWLEDGED:
+        option = Hint("durable", options.durable)
     elif options.retry in (None, "never"):
         return
     if answers is not None and answers.topology is not None:

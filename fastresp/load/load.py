@@ -229,7 +229,7 @@ class Load:
         needs = Requirements.of(
             template,
             nodes=True,
-            fsync=options.durability == FSYNC,
+            fsync=options.durable == FSYNC,
             import_source=options.import_source,
             indexes=template is not None,
         )

@@ -28,8 +28,8 @@ __all__ = ["features", "loading", "mass_insert"]
 def mass_insert(
     data: Data,
     template: TemplateLike = None,
-    *,
     server: ServerLike = None,
+    *,
     transport: Literal["auto", "redis-cli", "socket"] = "auto",
     on_error: Literal["raise", "collect", "stop"] = "raise",
     max_errors: MaxErrors = None,
@@ -46,7 +46,6 @@ def mass_insert(
     exists: Literal["error", "replace", "skip"] = "error",
     max_payload_bytes: int | None = None,
     retry: Literal["never", "idempotent", "always"] | None = None,
-    wait_replicas: int = 0,
     durable: Literal["acknowledged", "fsync"] | int = "acknowledged",
     checkpoint: str | None = None,
     resume: bool = False,
@@ -127,7 +126,6 @@ def mass_insert(
             server, a lost connection ends the load. A retry waits up to ``timeout`` seconds for the
             server or its successor. Commands that a server refuses because of its state, such as
             OOM, BUSY or READONLY, have not run and are retried in the same way.
-        wait_replicas: the same as ``durable=N``.
         durable: when commands count as acknowledged: ``"acknowledged"``: the server has replied;
             ``"fsync"``: it has also synced its append-only file (WAITAOF: Redis 7.2 and later,
             Valkey), so they survive a crash; a number: this many replicas have them (WAIT), so they
@@ -204,7 +202,6 @@ def mass_insert(
         exists=exists,
         max_payload_bytes=max_payload_bytes,
         retry=retry,
-        wait_replicas=wait_replicas,
         durable=durable,
         checkpoint=checkpoint,
         resume=resume,

@@ -130,7 +130,7 @@ class Report(Displayed):
         replies: number of commands whose replies, including error replies, were received. A reply
             to merged commands counts for each of these commands.
         durable: number of answered commands that are confirmed to be on disk or on replicas, as
-            requested by ``durable=`` or ``wait_replicas=``. ``replies`` then counts only confirmed
+            requested by ``durable=``. ``replies`` then counts only confirmed
             commands. None if neither option was given.
         failed: number of commands that were answered with an error, or with a reply that contains
             an error, such as the reply to EXEC.

@@ -137,7 +137,6 @@ class Options:
     exists: str = "error"
     max_payload_bytes: int | None = None
     retry: str | None = None
-    wait_replicas: int = 0
     durable: str | int = ACKNOWLEDGED
     checkpoint: str | None = None
     resume: bool = False
@@ -155,7 +154,8 @@ class Options:
         self._check("connections", valid, f"a number from 1 to {MAX_CONNECTIONS}")
         self._check_mode()
         self._check("retry", self.retry in RETRIES, "'never', 'idempotent' or 'always'")
-        self._check_durability()
+        valid = self.durable in DURABILITIES or _is_count(self.durable, 1)
+        self._check("durable", valid, "'acknowledged', 'fsync' or a number of replicas")
         self._check_transport()
         valid = self.index_backlog is None or _is_count(self.index_backlog, 1)
         self._check("index_backlog", valid, "a number of documents of 1 or more")
@@ -164,20 +164,6 @@ class Options:
         if not valid:
             text = f" must be {requirement}, not {getattr(self, option)!r}"
             raise ValueError(Message(Hint(option), text))
-
-    @property
-    def durability(self) -> str | int:
-        """What ``durable=`` and ``wait_replicas=`` require: a word, or a number of replicas."""
-        return self.wait_replicas or self.durable
-
-    def _check_durability(self) -> None:
-        replicas, durable = self.wait_replicas, self.durable
-        self._check("wait_replicas", _is_count(replicas, 0), "a number of 0 or more")
-        valid = durable in DURABILITIES or _is_count(durable, 1)
-        self._check("durable", valid, "'acknowledged', 'fsync' or a number of replicas")
-        if replicas and durable not in (ACKNOWLEDGED, replicas):
-            both = Message(Hint("wait_replicas", ...), " and ", Hint("durable", ...))
-            raise ValueError(Message(both, " differ; use ", Hint("durable")))
 
     def _check_transport(self) -> None:
         if self.transport not in TRANSPORTS:
@@ -196,7 +182,7 @@ class Options:
             return "open more than one connection"
         if self.retry not in (None, "never"):
             return "connect again"
-        if self.durability != ACKNOWLEDGED:
+        if self.durable != ACKNOWLEDGED:
             return "wait until commands are durable"
         if self.checkpoint is not None:
             return "keep a checkpoint"

@@ -99,7 +99,7 @@ class Lanes:
         if self.resumable:
             kind = BatchedWindow if self.batched else RepeatableWindow
         window = kind(self._resending, self._window_bytes)
-        window.confirmation = confirmation_of(self._options.durability)
+        window.confirmation = confirmation_of(self._options.durable)
         window.redirect = server.redirect
         return Lane(self, server, self._options, window)
 
@@ -261,7 +261,7 @@ class Lanes:
         if self.retries:
             report.commands += self.retries.sent
             report.unsent += self.retries.unsent
-        if self._options.durability != ACKNOWLEDGED:
+        if self._options.durable != ACKNOWLEDGED:
             report.durable = report.replies
         report.failed = sum(lane.failed for lane in self.lanes)
         report.existing = sum(lane.existing for lane in self.lanes)

@@ -255,7 +255,7 @@ def test_waits_for_replicas(
     with redis.Redis.from_url(replica.url) as client:
         while client.info("replication")["master_link_status"] != "up":
             time.sleep(0.05)
-        report = insert_singly(ROWS, PUSH, server=server.url, checkpoint=NAME, wait_replicas=1)
+        report = insert_singly(ROWS, PUSH, server=server.url, checkpoint=NAME, durable=1)
         assert (report.replies, report.in_doubt) == (len(ROWS), 0)
         check_lists(client)
         assert marker(client) == len(ROWS)

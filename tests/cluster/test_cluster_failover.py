@@ -87,7 +87,7 @@ def test_primary_that_is_killed(
     """Idempotent commands in doubt are resent."""
     report = insert(
         rows(lambda: kill(cluster, 0)), f"HSET hash:{{0}} f{{1}} {ZEROS}{{1}}", server=cluster.url,
-        connections=connections, mode=mode, wait_replicas=1,
+        connections=connections, mode=mode, durable=1,
     )  # fmt: skip
     assert (report.rows, report.commands, report.replies) == (ROWS, ROWS, ROWS)
     assert (report.failed, report.in_doubt, report.unsent) == (0, 0, 0)
@@ -104,7 +104,7 @@ def test_commands_that_are_not_idempotent(
     """They are in doubt, the report names their rows, and the load continues."""
     report = insert_sync(
         rows(lambda: kill_copied(cluster, 1)), PUSH, server=cluster.url, retry=retry,
-        on_error="collect", wait_replicas=replicas,
+        on_error="collect", durable=replicas or "acknowledged",
     )  # fmt: skip
     assert (report.rows, report.commands, report.failed) == (ROWS, ROWS, 0)
     assert (report.unsent, report.in_doubt) == (0, len(report.rows_in_doubt))
@@ -124,7 +124,7 @@ def test_commands_that_are_not_idempotent(
 def test_always_resends(cluster: LocalCluster) -> None:
     """Every command in doubt is resent: none is missing, and some run twice."""
     report = insert_sync(
-        rows(lambda: kill(cluster, 1)), PUSH, server=cluster.url, retry="always", wait_replicas=1
+        rows(lambda: kill(cluster, 1)), PUSH, server=cluster.url, retry="always", durable=1
     )
     assert (report.replies, report.in_doubt, report.unsent) == (ROWS, 0, 0)
     for key, stored in listed(cluster, 0).items():
@@ -137,7 +137,7 @@ def test_doubt_is_an_error(cluster: LocalCluster, on_error: str) -> None:
     with Caught() as caught:
         report = insert_sync(
             rows(lambda: kill(cluster, 1)), PUSH, server=cluster.url, on_error=on_error,
-            wait_replicas=1,
+            durable=1,
         )  # fmt: skip
         assert not report.rows_in_doubt
     if caught:
@@ -271,7 +271,7 @@ def test_scripts_are_loaded_on_the_new_primary(cluster: LocalCluster) -> None:
     script = fastresp.Script("return redis.call('SADD', KEYS[1], ARGV[1])")
     report = insert_sync(
         rows(lambda: kill(cluster, 0)), script.command("set:{0}", "{1}"), server=cluster.url,
-        retry="always", wait_replicas=1,
+        retry="always", durable=1,
     )  # fmt: skip
     assert (report.replies, report.failed, report.in_doubt) == (ROWS, 0, 0)
     with redis.RedisCluster("127.0.0.1", cluster.ports[1]) as client:
@@ -284,7 +284,7 @@ def test_transactions(cluster: LocalCluster) -> None:
     template = f"MULTI; {PUSH}; RPUSH {{{{list:{{0}}}}}}:2 {{1}}; EXEC"
     report = insert_sync(
         rows(lambda: kill(cluster, 0)), template, server=cluster.url, on_error="collect",
-        wait_replicas=1,
+        durable=1,
     )  # fmt: skip
     assert (report.rows, report.commands, report.failed) == (ROWS, 4 * ROWS, 0)
     doubtful = set(report.rows_in_doubt)

@@ -52,7 +52,7 @@ def load(
     try:
         report = fastresp.mass_insert(
             events.between(rows(keys), keys * ITEMS, kinds), PUSH, server=cluster.url,
-            on_error="collect", wait_replicas=1, rate_limit=rate,
+            on_error="collect", durable=1, rate_limit=rate,
             timeout=120,  # a busy machine may take long to elect a primary
             **options,
         )  # fmt: skip

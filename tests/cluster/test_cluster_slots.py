@@ -101,7 +101,7 @@ def test_node_that_dies() -> None:
     need("server")
     with LocalCluster(3, 1) as cluster:
         users = range(12_000)
-        fastresp.mass_insert(users, "HSET user:{0} name {0}", server=cluster.url, wait_replicas=1)
+        fastresp.mass_insert(users, "HSET user:{0} name {0}", server=cluster.url, durable=1)
         share = range(4000, 9000)  # two nodes own it
         found = []
         options: dict[str, Any] = {"server": cluster.url, "batch_rows": 100, "slots": share}

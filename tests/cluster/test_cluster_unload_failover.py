@@ -37,7 +37,7 @@ def kill(cluster: LocalCluster, number: int) -> None:
 def test_pattern(replicated: LocalCluster, form: str) -> None:
     """All rows are returned; rows of the killed node may be returned twice."""
     rows = [(i, f"name {i}") for i in range(USERS)]
-    fastresp.mass_insert(rows, "HSET user:{0} name {1}", server=replicated.url, wait_replicas=1)
+    fastresp.mass_insert(rows, "HSET user:{0} name {1}", server=replicated.url, durable=1)
     options: Any = {"server": replicated.url, "batch_rows": 100}
     found = []
 
@@ -86,7 +86,7 @@ def test_unload(replicated: LocalCluster, kind: str) -> None:
         "string": "SET {0} {2}", "set": "SADD {0} {2}", "zset": "ZADD {0} {1} {2}",
         "list": "RPUSH {0} {2}",
     }[kind]  # fmt: skip
-    fastresp.mass_insert(rows, command, server=replicated.url, wait_replicas=1)
+    fastresp.mass_insert(rows, command, server=replicated.url, durable=1)
     entries = Entries(
         as_target("k:*"),
         kind,

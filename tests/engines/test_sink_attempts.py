@@ -208,7 +208,7 @@ class TestLease:
 
     def test_replies_are_awaited(self, one: Place, short_lease: int) -> None:
         """No replica can confirm the rows, so the load waits for its timeout."""
-        sink = one.sink("SET n:{id} 1", wait_replicas=1, timeout=3.5)
+        sink = one.sink("SET n:{id} 1", durable=1, timeout=3.5)
         with sink.open(0) as task:
             task.write(batch(500))
             while not (first := self.lease(one)):

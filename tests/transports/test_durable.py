@@ -179,8 +179,6 @@ class TestRefused:
             ({"durable": "disk"}, "durable must be 'acknowledged', 'fsync' or a number"),
             ({"durable": 0}, "durable must be"),
             ({"durable": True}, "durable must be"),
-            ({"durable": 1, "wait_replicas": 2}, "wait_replicas= and durable= differ"),
-            ({"durable": "fsync", "wait_replicas": 1}, "differ; use durable"),
         ],
     )
     def test_options(self, server: LocalServer, options: Any, words: str) -> None:

@@ -400,19 +400,19 @@ def test_commands_that_change_the_connection(
         insert_sync(data, template, server=server.url, retry="always")
 
 
-def test_wait_replicas(insert: Insert, port: int) -> None:
+def test_durable_on_replicas(insert: Insert, port: int) -> None:
     """A command counts when the replica has it; without a replica the load ends."""
     with LocalServer("--port", str(port), "--repl-diskless-sync-delay", "0") as primary:
         with LocalServer("--replicaof", "127.0.0.1", str(port)) as replica:
             report = insert(
-                rows(lambda: None, ROWS), "SET key:{1} {1}", server=primary.url, wait_replicas=1
+                rows(lambda: None, ROWS), "SET key:{1} {1}", server=primary.url, durable=1
             )
             assert (report.commands, report.replies, report.in_doubt) == (ROWS, ROWS, 0)
             with redis.Redis.from_url(replica.url) as client:
                 assert client.dbsize() == ROWS
         with pytest.raises(fastresp.TransportTimeout) as caught:
             insert_sync(
-                rows(lambda: None, ROWS), "SET key:{1} {1}", server=primary.url, wait_replicas=1,
+                rows(lambda: None, ROWS), "SET key:{1} {1}", server=primary.url, durable=1,
                 timeout=0.5,
             )  # fmt: skip
         report = caught.value.report

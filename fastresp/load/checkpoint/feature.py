@@ -236,7 +236,7 @@ class CheckpointFeature(Feature):
                 f"the source has {rows:,} rows, but {self._done.most:,} were loaded before: it is "
                 "another source (use another checkpoint name for it)"
             )
-        confirmation = confirmation_of(self._options.durability)
+        confirmation = confirmation_of(self._options.durable)
         if confirmation is not None and self._batched and self._done.resumed:
             # The transactions of an earlier load set markers even if its rows were not durable.
             yield Blocking(partial(self._checkpoint.confirm, rows, confirmation))

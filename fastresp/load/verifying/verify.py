@@ -115,8 +115,8 @@ class VerifyOptions:
 def verify(
     data: Data,
     template: TemplateLike = None,
-    *,
     server: ServerLike = None,
+    *,
     sample: str | float | None = None,
     seed: int = 0,
     exact: bool = False,
