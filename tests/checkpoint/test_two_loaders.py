@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import redis
-from fastresp.load.checkpoint.marker import Checkpoint
+from fastresp.load.checkpoint.checkpoint import Checkpoint
 from resumed_loads import MARKER, NAME, RATE, Loads
 
 import fastresp

@@ -12,7 +12,7 @@ from typing import Any
 import preloaded
 import pytest
 import redis
-from fastresp.load.checkpoint.marker import Checkpoint
+from fastresp.load.checkpoint.checkpoint import Checkpoint
 from local_cluster import LocalCluster
 from resumed_loads import NAME, check_lists, failing, restart
 from server_programs import need

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import redis
-from fastresp.load.checkpoint.marker import Checkpoint
+from fastresp.load.checkpoint.checkpoint import Checkpoint
 from local_cluster import LocalCluster
 from sink_attempts import batch, until
 
