@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 import redis
-from fastresp.load.checkpoint.checkpoint import Checkpoint
 from resumed_loads import MARKER, NAME, RATE, Loads
 
 import fastresp
+from fastresp.load.checkpoint.checkpoint import Checkpoint
 from fastresp.server.local_server import LocalServer
 from fastresp.server.settings import as_server
 

@@ -12,13 +12,13 @@ from typing import Any
 import preloaded
 import pytest
 import redis
-from fastresp.load.checkpoint.checkpoint import Checkpoint
 from local_cluster import LocalCluster
 from resumed_loads import NAME, check_lists, failing, restart
 from server_programs import need
 
 import fastresp
 from fastresp.load.checkpoint import feature
+from fastresp.load.checkpoint.checkpoint import Checkpoint
 from fastresp.resp.slots import SLOTS, tags
 from fastresp.server.preflight import Requirements
 from fastresp.server.settings import as_server

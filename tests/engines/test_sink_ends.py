@@ -12,13 +12,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import redis
-from fastresp.load.checkpoint.checkpoint import Checkpoint
 from local_cluster import LocalCluster
 from sink_attempts import batch, until
 
 import fastresp.load.checkpoint.job
 import fastresp.sink.task
 from fastresp import CheckpointError, TransportError
+from fastresp.load.checkpoint.checkpoint import Checkpoint
 from fastresp.server.local_server import LocalServer
 from fastresp.sink import Sink, Totals
 

@@ -32,7 +32,7 @@ INTERNAL = {
     "RedisCli": "connecting finishing flush kill limited made running stop writing",
     "Report": "count_error message uncount_error",
     "RespFile": "blocks check fraction line_numbers place summary",
-    "Sink": "check_rewrites how_once",
+    "Sink": "check_rewrites once_argument",
     "SourceError": "message",
     "Table": "description estimated_rows first_row following for_load fraction has_places "
     "is_columnless line_numbers place schemas skips_bad_rows",
