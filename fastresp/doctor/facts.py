@@ -12,7 +12,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Literal
 
-from ..server.reply_parser import parse_info
+from ..server.reply_parser import fields_of, parse_info, stats_of
 from ..server.settings import Server
 from .connections import StateReader, text_of, usable_socket
 
@@ -109,23 +109,15 @@ def _cost(reader: StateReader, name: str) -> tuple[bool, str]:
         return True, ""
     known = dict(reader.unread)
     docs = reader.ask("COMMAND", "DOCS", name)  # server 7.0 and later
-    described = _pairs(_pairs(docs).get(name.lower()))
+    described = fields_of(fields_of(docs).get(name.lower().encode()))
     # Text after a comma states assumptions.
-    complexity = str(described.get("complexity", "")).partition(",")[0].rstrip(".")
+    complexity = text_of(described.get(b"complexity", "")).partition(",")[0].rstrip(".")
     if complexity:
         return complexity.startswith(("O(1)", "O(log")), complexity
     info = reader.ask("COMMAND", "INFO", name)
     reader.unread = known if info else reader.unread
     flags = {text_of(each) for each in info[0][2]} if info and info[0] else set()
     return "fast" in flags, ""
-
-
-def _pairs(reply: Any) -> dict[str, Any]:
-    """Convert a flat RESP2 list of names and values to a dict; empty for any other reply."""
-    if not isinstance(reply, list):
-        return {}
-    values = [each if isinstance(each, list | int) else text_of(each) for each in reply]
-    return {str(name): value for name, value in zip(values[::2], values[1::2], strict=False)}
 
 
 def latency_spikes(reader: StateReader, now: float) -> dict[str, float]:
@@ -218,13 +210,9 @@ class Facts:
     @property
     def expiring(self) -> float | None:
         """The share of keys with an expiry, in all databases; None if no keys are known."""
-        keys = expiring = 0
-        for name, text in self.info.items():
-            if name.startswith("db") and name[2:].isdigit():
-                found = dict(part.partition("=")[::2] for part in text.split(","))
-                keys += int(found.get("keys", 0))
-                expiring += int(found.get("expires", 0))
-        return expiring / keys if keys else None
+        stats = [each for name, each in stats_of(self.info, "db").items() if name.isdigit()]
+        keys = sum(int(each.get("keys", 0)) for each in stats)
+        return sum(int(each.get("expires", 0)) for each in stats) / keys if keys else None
 
     @property
     def memory_left(self) -> float | None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from ..outcome.errors import FastrespError, TransportError
 from ..resp.values import pack
-from ..server.reply_parser import parse_info
+from ..server.reply_parser import parse_info, stats_of
 from ..server.settings import Server
 from .connections import StateReader
 from .facts import Facts, new_entries, read_facts
@@ -349,28 +349,17 @@ def _cpu(info: Mapping[str, str]) -> float:
     return 0.0
 
 
-def _fields(text: str) -> dict[str, str]:
-    return dict(part.partition("=")[::2] for part in text.split(","))
-
-
 def _calls(info: Mapping[str, str]) -> dict[str, tuple[int, int]]:
-    prefix = "cmdstat_"
-    found = {}
-    for name, text in info.items():
-        if name.startswith(prefix):
-            values = _fields(text)
-            found[name[len(prefix) :].lower()] = (int(values["calls"]), int(values["usec"]))
-    return found
+    stats = stats_of(info, "cmdstat_")
+    return {name.lower(): (int(each["calls"]), int(each["usec"])) for name, each in stats.items()}
 
 
 def _error_codes(a: Mapping[str, str], b: Mapping[str, str]) -> dict[str, int]:
-    prefix = "errorstat_"
-    found = {}
-    for name, text in b.items():
-        if name.startswith(prefix):
-            before = int(_fields(a.get(name, "count=0"))["count"])
-            found[name[len(prefix) :]] = int(_fields(text)["count"]) - before
-    return found
+    before, after = stats_of(a, "errorstat_"), stats_of(b, "errorstat_")
+    return {
+        code: int(each["count"]) - int(before.get(code, {"count": "0"})["count"])
+        for code, each in after.items()
+    }
 
 
 def _connections(first: Counters, second: Counters) -> dict[str, Any]:

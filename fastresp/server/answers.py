@@ -15,7 +15,7 @@ from ..resp.grammar import BULK_BYTES
 from .cluster import Remap, Topology, positions_of, topology_of
 from .connection_setup import call, check_alive, expect
 from .preflight import Rejection, Requirements, preflight
-from .reply_parser import parse_info, texts_of
+from .reply_parser import fields_of, parse_info, texts_of
 
 __all__ = [
     "Answers", "ClosedAt", "ask", "ask_topology", "is_clustered", "tell_unknown",
@@ -197,13 +197,9 @@ def _clustered(connection: Any, info: dict[str, str] | None, *, send_hello: bool
     """
     if info is not None:
         return info.get("cluster_enabled") == "1"
-    said: Any = None
-    if not send_hello:
-        return False
     with suppress(redis.ResponseError):  # unknown before Redis 6
-        said = call(connection, "HELLO", "2")
-    pairs = said if isinstance(said, list) else []
-    return (b"mode", b"cluster") in zip(pairs[::2], pairs[1::2], strict=False)
+        return send_hello and fields_of(call(connection, "HELLO", "2")).get(b"mode") == b"cluster"
+    return False
 
 
 def ask_topology(connection: Any, address: str, remap: Remap = None) -> Topology:
@@ -256,10 +252,9 @@ def _rejected(rejection: Rejection, address: str) -> FastrespError:
 def _settings(reply: Any) -> dict[str, int]:
     """Return the settings in a reply to CONFIG GET whose values are numbers."""
     found: dict[str, int] = {}
-    pairs = list(reply) if isinstance(reply, list | tuple) else []
-    for name, value in zip(pairs[::2], pairs[1::2], strict=False):
-        with suppress(TypeError, ValueError, AttributeError):
-            found[name.decode() if isinstance(name, bytes) else str(name)] = int(value)
+    for name, value in fields_of(reply).items():
+        with suppress(TypeError, ValueError):
+            found[name.decode()] = int(value)
     return found
 
 

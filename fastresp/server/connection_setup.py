@@ -15,6 +15,7 @@ import redis
 from ..encode.template import Scripts
 from ..outcome.errors import CommandError, TransportError
 from ..outcome.messages import Hint, Message, shown_reply
+from .reply_parser import fields_of
 
 __all__ = [
     "call", "check_alive", "check_fsync", "check_surplus", "expect", "load_scripts",
@@ -93,10 +94,9 @@ def check_fsync(connection: Any, address: str) -> None:
 def _setting(connection: Any, name: str) -> bytes:
     """Return a setting of a server; empty if the server refuses CONFIG GET."""
     with suppress(redis.ResponseError):
-        connection.send_command("CONFIG", "GET", name)
-        reply = connection.read_response()
-        if isinstance(reply, list) and len(reply) > 1 and isinstance(reply[1], bytes):
-            return reply[1]
+        value = fields_of(call(connection, "CONFIG", "GET", name)).get(name.encode())
+        if isinstance(value, bytes):
+            return value
     return b""
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import redis
 
 from .cluster_view import ClusterView
-from .reply_parser import integer_of
+from .reply_parser import fields_of, integer_of
 from .settings import Server
 
 __all__ = ["Index", "Indexes", "read_index"]
@@ -73,12 +73,12 @@ def read_index(name: bytes, reply: Any, keys: int = 0) -> Index | None:
     Field names are from RediSearch and, where they differ, from Valkey Search
     (https://redis.io/docs/latest/commands/ft.info, https://valkey.io/commands/ft.info).
     """
-    said = _pairs(reply)
-    definition = _pairs(said.get(b"index_definition"))
+    said = fields_of(reply)
+    definition = fields_of(said.get(b"index_definition"))
     prefixes = definition.get(b"prefixes")
     if not isinstance(prefixes, list):
         return None
-    errors = _pairs(said.get(b"Index Errors"))
+    errors = fields_of(said.get(b"Index Errors"))
     scanned = said.get(b"percent_indexed", said.get(b"backfill_complete_percent", 1))
     scanning = _number(said.get(b"indexing", said.get(b"backfill_in_progress", 0)))
     return Index(
@@ -201,17 +201,6 @@ def _asked(connection: Any, wanted: Collection[str] | None) -> list[Index]:
     if refused is not None and (wanted is not None or not found):
         raise refused
     return found
-
-
-def _pairs(reply: Any) -> dict[bytes, Any]:
-    """Convert a flat list of names and values to a dict; empty for anything else."""
-    if not isinstance(reply, list):
-        return {}
-    return {
-        name: value
-        for name, value in zip(reply[::2], reply[1::2], strict=False)
-        if isinstance(name, bytes)
-    }
 
 
 def _words(reply: Any) -> Sequence[bytes]:

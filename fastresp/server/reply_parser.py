@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections import deque
+from collections.abc import Mapping
 from typing import Any
 
 from redis.connection import DefaultParser
@@ -17,7 +18,8 @@ from ..outcome.messages import shown_reply
 from ..resp.read import ReplyReader
 
 __all__ = [
-    "BoundedParser", "bytes_of", "integer_of", "pairs_of", "parse_info", "texts_of", "unexpected",
+    "BoundedParser", "bytes_of", "fields_of", "integer_of", "pairs_of", "parse_info", "stats_of",
+    "texts_of", "unexpected",
 ]  # fmt: skip
 
 # The largest reply to our own commands. CLIENT LIST needs about 350 bytes per client.
@@ -127,6 +129,14 @@ def pairs_of(question: str, reply: Any) -> dict[bytes, bytes]:
     return dict(zip(flat[::2], flat[1::2], strict=True))
 
 
+def fields_of(reply: Any) -> dict[bytes, Any]:
+    """Convert a flat list of names and values to a dict; empty for any other reply."""
+    if not isinstance(reply, list):
+        return {}
+    pairs = zip(reply[::2], reply[1::2], strict=False)
+    return {name: value for name, value in pairs if isinstance(name, bytes)}
+
+
 def parse_info(reply: Any) -> dict[str, str]:
     """Return the fields of a reply to INFO; empty for any other reply.
 
@@ -138,3 +148,17 @@ def parse_info(reply: Any) -> dict[str, str]:
     fields = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
     modules = " ".join(re.findall(r"^module:name=([^,\r\n]+)", text, re.MULTILINE))
     return fields | {"modules": modules} if modules else fields
+
+
+def stats_of(info: Mapping[str, str], prefix: str) -> dict[str, dict[str, str]]:
+    """Return the statistics in fields of INFO such as ``cmdstat_get:calls=1,usec=2``, by name.
+
+    Args:
+        info: the fields of INFO.
+        prefix: the start of the fields' names, which is removed from them.
+    """
+    return {
+        name.removeprefix(prefix): dict(part.partition("=")[::2] for part in value.split(","))
+        for name, value in info.items()
+        if name.startswith(prefix)
+    }
