@@ -71,7 +71,7 @@ class Calls:
         push: Push | None = None,
         *,
         retries: bool = True,
-        waits: bool = True,
+        wait: bool = True,
     ) -> Steps[T]:
         """Run a generator over the connection, which is opened if necessary.
 
@@ -81,7 +81,7 @@ class Calls:
                 ``begin`` is then called again.
             push: the push that the generator belongs to; None for other calls.
             retries: whether the call may be repeated.
-            waits: whether to wait if no node of the cluster can be reached.
+            wait: whether to wait if no node of the cluster can be reached.
 
         Raises:
             RuntimeError: another call is running.
@@ -115,7 +115,7 @@ class Calls:
                     if refusal.unserved:
                         self.owner.suspect()
                 except (LostConnection, TransportError) as error:
-                    opening = not connection.is_open and self.owner.clustered and waits
+                    opening = not connection.is_open and self.owner.clustered and wait
                     if not (retries and (opening or self._may_go_on(error, push))):
                         raise
                     message = str(error.args[0]) if opening else connection.cause
@@ -203,7 +203,7 @@ class Calls:
                 # If no connection can be opened to put items back, the lease will expire.
                 lost = self.delivery.safe and not self.connection.is_open
                 with suppress(TransportError) if lost else nullcontext():
-                    yield from self.call(self.delivery.ending, waits=not lost)
+                    yield from self.call(self.delivery.ending, wait=not lost)
         except BaseException as error:
             self._note_what_is_left(error)
             if after is None or not isinstance(error, FastrespError):

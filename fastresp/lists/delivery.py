@@ -40,7 +40,7 @@ class AtMostOnce(Popping):
         first, keep = ((0, n - 1), (n, -1)) if self._fifo else ((-n, -1), (0, -n - 1))
         return [("MULTI",), ("LRANGE", key, *first), ("LTRIM", key, *keep), ("EXEC",)]
 
-    def _waiting(self, seconds: float) -> Steps[bool]:
+    def _wait_for_item(self, seconds: float) -> Steps[bool]:
         # Servers before 6.0 accept only whole seconds.
         seconds = seconds if self._accepts_count else math.ceil(seconds)
         [reply] = yield from self.calling(("B" + self._pop, self.settings.name, seconds))
@@ -152,7 +152,7 @@ class AtLeastOnce(Popping):
         # Less than the lease, which is renewed after each wait.
         return self.settings.lease / 3
 
-    def _waiting(self, seconds: float) -> Steps[bool]:
+    def _wait_for_item(self, seconds: float) -> Steps[bool]:
         # BLMOVE from one end to the same end changes nothing, but waits for an item. Then the
         # script pops the item, unless the lease has expired during the wait.
         side = "LEFT" if self._fifo else "RIGHT"

@@ -51,7 +51,7 @@ class Popping:
         self.popped = popped
         self._requests: deque[int] = deque()  # number of items requested by each request in flight
         self._last_request: tuple[int, list[Chunk]] = -1, []  # number of items, and the commands
-        self._dry = False  # the last reply had fewer items than requested
+        self._exhausted = False  # the last reply had fewer items than requested
         self._size_known = False  # the size of some items is known
         self._others = 0  # number of values other than bytes received over this connection
         # The requested items and the parser of the last column. The parser is reused, since it
@@ -106,7 +106,7 @@ class Popping:
         """The maximum wait of a blocking command, in seconds."""
         return WAIT_S
 
-    def _waiting(self, seconds: float) -> Steps[bool]:
+    def _wait_for_item(self, seconds: float) -> Steps[bool]:
         """Wait for an item with a blocking command, and hold it; return False if none arrived."""
         raise NotImplementedError
 
@@ -124,7 +124,7 @@ class Popping:
         """Reset the state for a new connection."""
         self._requests.clear()
         self._last_request = -1, []
-        self._dry = self._size_known = False
+        self._exhausted = self._size_known = False
         self._others = 0
 
     def on_fork(self) -> None:
@@ -135,15 +135,15 @@ class Popping:
     def popping(self, n: int) -> Steps[None]:
         """Pop until n items are stored, or the list is empty."""
         yield from self.draining()
-        asked = self._requests
+        requested = self._requests
         wanted = n - len(self.popped)
         while True:
-            while wanted > 0 and not self._dry and len(asked) < self._depth:
+            while wanted > 0 and not self._exhausted and len(requested) < self._depth:
                 wanted -= self._add_request(min(wanted, self.settings.batch))
-            if not asked:
+            if not requested:
                 break
             wanted += yield from self._next_items()
-        self._dry = False
+        self._exhausted = False
 
     def popping_some(self, most: int | None) -> Steps[bool]:
         """Pop until some items are stored; return False if the list is empty.
@@ -152,10 +152,10 @@ class Popping:
         """
         while not self.popped:
             left = math.inf if most is None else most - sum(self._requests)
-            while left > 0 and not self._dry and len(self._requests) < self._depth:
+            while left > 0 and not self._exhausted and len(self._requests) < self._depth:
                 left -= self._add_request(int(min(left, self.settings.batch)))
             if not self._requests:
-                self._dry = False
+                self._exhausted = False
                 return False
             yield from self._next_items()
         return True
@@ -187,7 +187,7 @@ class Popping:
             part = min(left, self._longest_wait)
             core.timeout = None if timeout is None else timeout + part
             try:
-                found = yield from self._waiting(part)
+                found = yield from self._wait_for_item(part)
             finally:
                 core.timeout = timeout
             if found:
@@ -245,7 +245,7 @@ class Popping:
         """Wait for all requests in flight, and move all items to ``PoppedItems.items``."""
         while self._requests:
             yield from self._next_items()
-        self._dry = False
+        self._exhausted = False
         self.popped.split_all()
 
     def _add_request(self, most: int) -> int:
@@ -284,7 +284,7 @@ class Popping:
         self._check_items(items, most)
         self.popped.add(items)
         fewer = most - len(items)
-        self._dry, self._size_known = fewer > 0, True
+        self._exhausted, self._size_known = fewer > 0, True
         return fewer
 
     def _executed(self, replies: list[Any]) -> Any:
@@ -323,9 +323,9 @@ class Popping:
             return
         connection = self.connection
         core = connection.core
-        asked, columns = self._columns or (0, None)
+        requested, columns = self._columns or (0, None)
         self._columns = None
-        if columns is None or asked != n:
+        if columns is None or requested != n:
             columns = ReplyColumns(
                 ["item"], text=False, fixed=False, max_reply_bytes=connection.max_bytes
             )
@@ -359,15 +359,15 @@ class Popping:
         connection, batch = self.connection, self.settings.batch
         core = connection.core
         first = requests = columns.replies
-        before, asked = core.window.acknowledged - first, 0
+        before, requested = core.window.acknowledged - first, 0
         while True:
             # The replies have fewer items than requested, so the list is empty.
-            dry = columns.rows < min(n, (columns.replies - first) * batch) or columns.errors
-            while asked < n and requests - columns.replies < self._depth and not dry:
-                self._send_request(min(batch, n - asked))
-                asked, requests = min(n, asked + batch), requests + 1
-            if columns.replies > requests or columns.rows > asked:
-                connection.reject_reply(f"a pop of {asked:,} items", columns.rows)
+            exhausted = columns.rows < min(n, (columns.replies - first) * batch) or columns.errors
+            while requested < n and requests - columns.replies < self._depth and not exhausted:
+                self._send_request(min(batch, n - requested))
+                requested, requests = min(n, requested + batch), requests + 1
+            if columns.replies > requests or columns.rows > requested:
+                connection.reject_reply(f"a pop of {requested:,} items", columns.rows)
             replies = columns.replies
             if replies == requests:
                 return

@@ -287,7 +287,7 @@ class Hashes(Columns):
         fields = slice(1 if isinstance(self._keys, Pattern) else 0, None)
         core = HashCore(self._options, self.names[fields], self._text[fields])
         if isinstance(self._keys, Pattern):
-            core.wanted.found = True
+            core.fields.found = True
             found = KeyFinder(self._keys, core.server, core.timeout, self._options.slots)
             return core, found, None
         if self._taken and iter_of(self._keys) is self._keys:

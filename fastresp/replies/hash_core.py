@@ -56,7 +56,7 @@ class HashFields:
         self.batch_rows = batch_rows
         self.found = False
 
-    def taken(self, columns: ReplyColumns, *, rest: bool = False) -> Iterator[StringBatch]:
+    def take_batches(self, columns: ReplyColumns, *, rest: bool = False) -> Iterator[StringBatch]:
         """Remove and yield full batches of rows; if ``rest`` is True, remove and yield all rows."""
         while rest or columns.rows >= self.batch_rows or columns.nbytes >= BATCH_BYTES:
             batch = columns.take(self.batch_rows)
@@ -105,13 +105,13 @@ class HashCluster(ClusterCore):
         self,
         core: ReplyCore,
         *others: Any,
-        wanted: HashFields,
+        fields: HashFields,
         columns: ReplyColumns,
         follows: bool,
     ) -> None:
-        self._wanted = wanted
+        self._fields = fields
         self._columns = columns
-        self._nothing = b"*%d\r\n%b" % (len(wanted.names), b"$-1\r\n" * len(wanted.names))
+        self._nothing = b"*%d\r\n%b" % (len(fields.names), b"$-1\r\n" * len(fields.names))
         super().__init__(core, *others, follows=follows)
         self._raising = False  # emitting() raises errors
 
@@ -126,7 +126,7 @@ class HashCluster(ClusterCore):
         if failure is not None:
             with advising():
                 raise failure
-        for batch in self._wanted.taken(self._columns, rest=True):
+        for batch in self._fields.take_batches(self._columns, rest=True):
             yield Emit([batch])
 
     def emitting(self) -> Iterator[Emit]:
@@ -135,8 +135,8 @@ class HashCluster(ClusterCore):
             if type(reply) is CommandError:
                 assert reply.arguments is not None
                 assert reply.index is not None
-                if not self._wanted.ignores(reply.text):
-                    raise self._wanted.error(reply.text, reply.arguments[1], reply.index)
+                if not self._fields.ignores(reply.text):
+                    raise self._fields.error(reply.text, reply.arguments[1], reply.index)
                 reply = self._nothing
             replies.append(reply)
         first = self.next - len(replies)
@@ -150,8 +150,8 @@ class HashCluster(ClusterCore):
             node.reject_reply("HMGET", replies[columns.replies - first])
         if columns.invalid is not None:
             row, column = columns.invalid
-            raise self._wanted.not_text(arguments(self.sender(row)[1])[1], column)
-        for batch in self._wanted.taken(columns):
+            raise self._fields.not_text(arguments(self.sender(row)[1])[1], column)
+        for batch in self._fields.take_batches(columns):
             yield Emit([batch])
             # The time until the caller asks for more does not count towards the timeout.
             self.restart_timeout()
@@ -182,7 +182,7 @@ class HashCore(ReplyCore):
             timeout=options.timeout,
             max_reply_bytes=options.max_reply_bytes,
         )
-        self.wanted = HashFields(fields, options.batch_rows)
+        self.fields = HashFields(fields, options.batch_rows)
         # Reads from all nodes of a cluster; None if the server is not a cluster.
         self.cluster: HashCluster | None = None
         self.columns = ReplyColumns(fields, text=text, max_reply_bytes=options.max_reply_bytes)
@@ -190,7 +190,7 @@ class HashCore(ReplyCore):
         self.template = Template("HMGET {0} " + " ".join(map(_quoted, fields)))
 
     def _of_cluster(self, *others: Any, follows: bool) -> HashCluster:
-        return HashCluster(*others, wanted=self.wanted, columns=self.columns, follows=follows)
+        return HashCluster(*others, fields=self.fields, columns=self.columns, follows=follows)
 
     @property
     def received(self) -> int:
@@ -209,13 +209,13 @@ class HashCore(ReplyCore):
         for index, message in columns.errors:
             text = message.decode(errors="replace")
             if index < sent:
-                if self.wanted.ignores(text):
+                if self.fields.ignores(text):
                     continue
-                raise self.wanted.error(text, key_of(self, index), index)
+                raise self.fields.error(text, key_of(self, index), index)
             self.last_words = shortened(text)
         if columns.invalid is not None:
             row, column = columns.invalid
-            raise self.wanted.not_text(key_of(self, row), column)
+            raise self.fields.not_text(key_of(self, row), column)
         if columns.replies > sent and stream.lost is None:
             stream.give_up(ProtocolError("more replies than commands", self.received))
         self.acknowledge(min(columns.replies, sent))
@@ -252,7 +252,7 @@ class HashCore(ReplyCore):
         yield from self._emitting(rest=True)
 
     def _emitting(self, *, rest: bool = False) -> Iterator[Emit]:
-        for batch in self.wanted.taken(self.columns, rest=rest):
+        for batch in self.fields.take_batches(self.columns, rest=rest):
             yield Emit([batch])
             # The time until the caller asks for more does not count towards the timeout.
             self.restart_timeout()
