@@ -18,10 +18,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from pages.charts import drawn
+from pages.charts import drawn, pictures
 from pages.data import NotMeasured, Results
 from pages.markdown import markdown
-from pages.pictures import pictures
 from pages.published import copied, filled, pages
 from pages.sections import GROUPS
 

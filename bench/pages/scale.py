@@ -9,7 +9,7 @@ from results import Result
 from .data import Group, Section
 from .goal import beside
 from .goals import SLOTS
-from .tables import TURNS, Column, listing, median_time, speed
+from .tables import TURNS, Column, listing, speed
 
 __all__ = ["SCALE"]
 
@@ -35,7 +35,6 @@ def _greatest(detail: str) -> Column:
 
 RATE = Column("commands/s", lambda row: f"{speed(row):,.0f}")
 LOADER = _each("loader CPU ns", "client_cpu")
-SECONDS = median_time(1, "s", 3, False)
 SLOWEST = Column("slowest node CPU s", lambda row: f"{median(row.of('node_cpu')):.3f}")
 
 SCALE = Group(

@@ -14,8 +14,8 @@ from bench_results import missing, result
 from pages.data import Results
 from pages.goal import Goal, judge
 from pages.goals import HELD
+from pages.markdown import goals_table, summary
 from pages.measures import faster, of_values
-from pages.text import goals_table, summary
 from results import save
 
 
