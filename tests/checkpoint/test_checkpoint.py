@@ -364,7 +364,7 @@ def test_forgotten_script(insert_singly: Insert, server: LocalServer, client: re
     assert [error.row for error in report.errors] == [0, 2]
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("mode", ["commands", "merge"])
 @pytest.mark.parametrize("connections", [1, 2])
 def test_rate_limit(server: LocalServer, client: redis.Redis, mode: str, connections: int) -> None:

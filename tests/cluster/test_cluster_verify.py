@@ -135,6 +135,7 @@ def test_large_values(cluster: LocalCluster, verify: Verify) -> None:
     assert [each.row for each in report.differences] == [77]
 
 
+@pytest.mark.slow
 def test_node_that_dies(verify: Verify) -> None:
     with LocalCluster() as cluster:
 

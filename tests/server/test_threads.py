@@ -44,5 +44,5 @@ def test_data_is_released_once_the_result_is_known() -> None:
 def test_thread_that_ends_before_it_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     """It was mistaken for a thread without memory to start."""
     monkeypatch.setattr(threads, "STARTED_CHECK_S", 0)
-    for _ in range(200):
+    for _ in range(100):
         assert in_thread(int).result() == 0
