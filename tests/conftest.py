@@ -8,6 +8,7 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 import zipfile
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterator
@@ -84,7 +85,7 @@ class Unrun(ModuleType):
 def compile_share(config: pytest.Config) -> None:
     """Compile a share of the test modules in each worker, or each would compile all: 5 s of CPU."""
     worker, hook = os.environ.get("PYTEST_XDIST_WORKER"), config.pluginmanager.rewrite_hook
-    if worker is None or not isinstance(hook, Loader):
+    if worker is None or not isinstance(hook, Loader) or sys.dont_write_bytecode:
         return
     share = slice(int(worker[2:]), None, int(os.environ["PYTEST_XDIST_WORKER_COUNT"]))
     for path in sorted(Path(__file__).parent.rglob("test_*.py"))[share]:

@@ -23,7 +23,7 @@ UNCLEAR_FUNCTIONS = {
     "_tending", "_levelling", "_following", "MIN_WAITED", "has_no_columns", "rows_about",
 }  # fmt: skip
 # Those that still exist. The list may only shrink.
-REMAINING = {"done", "former", "refusals", "resent", "spread"}
+REMAINING = {"refusals", "resent", "spread"}
 
 # Objects of these folders set only their own attributes.
 FOLDERS = ("load", "transports")
