@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping
 
 from ..outcome.errors import EncodeError, TemplateError
-from ..outcome.messages import is_format, listed, meant
+from ..outcome.messages import is_format, joined_names, suggestion
 
 # The value of a key that a mapping lacks.
 cdef object ABSENT = object()
@@ -231,9 +231,9 @@ cdef class Rows:
             if isinstance(row, str) and os.path.isfile(row):
                 has += f"; to load the rows of that file, pass read([{row!r}, ...])"
         elif names:
-            has = "its fields are " + listed(names)
+            has = "its fields are " + joined_names(names)
             if first.name is not None:
-                has += meant(field.path, 0, names)
+                has += suggestion(field.path, 0, names)
             elif self.row_kind <= ROW_MAPPING:
                 has += "; write a mapping's fields by name, not by position"
         elif self.row_kind != ROW_SEQUENCE:
@@ -252,7 +252,8 @@ cdef class Rows:
                 f"{words}{before} is {shown(holder)} (a {type(holder).__name__}), which has no "
                 "fields"
             )
-        has = f"the fields of {before} are {listed(names)}" + meant(field.path, depth, names)
+        has = f"the fields of {before} are {joined_names(names)}"
+        has += suggestion(field.path, depth, names)
         return TemplateError(words + has, self.text, field.at)
 
 

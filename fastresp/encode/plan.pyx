@@ -48,7 +48,7 @@ from ..resp.vectors cimport put_vector, width_of
 from collections.abc import Mapping
 
 from ..outcome.errors import EncodeError
-from ..outcome.messages import spelled
+from ..outcome.messages import quoted_name
 from ..resp.values import pack
 
 # The value of ``nested`` for the pairs of {*field}, whose values are never written as JSON.
@@ -298,7 +298,7 @@ cdef inline int put_pair(
     elif nested == 0 and default is None and (type(value) is dict or type(value) is list):
         raise EncodeError(
             f"cannot send {shown(value)} (a {type(value).__name__}), which is not one argument: "
-            f"write {{**!json}} for JSON, or {{**-{spelled(str(name))}}} to leave it out"
+            f"write {{**!json}} for JSON, or {{**-{quoted_name(str(name))}}} to leave it out"
         )
     b.argument += put_argument(b, value, nulls, default)
     return 0

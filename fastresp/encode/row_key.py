@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Sequence
 from itertools import chain, takewhile
 from typing import NamedTuple, Protocol, TypeAlias
 
-from ..outcome.command_error import Placed
+from ..outcome.command_error import RowLocation
 from ..outcome.passwords import holds_passwords
 from ..resp.buffer import Chunk
 from ..resp.commands import POSITIONS
@@ -96,10 +96,10 @@ class RowKeys:
     def of_failing(self, maker: Maker) -> BaseException | None:
         """Return the error of a router or serialiser, with the key of the row added."""
         error, failing = maker.error, maker.failing
-        if isinstance(error, Placed) and failing is not None:
+        if isinstance(error, RowLocation) and failing is not None:
             chunk, at = failing
             rows = chunk.rows
-            error.key_is(
+            error.set_row_key(
                 self.of_row(
                     at, len(rows), rows.__getitem__, lambda at: words_of(chunk.command(at, at))
                 )

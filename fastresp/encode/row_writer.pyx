@@ -22,7 +22,7 @@ from time import monotonic
 
 from ..outcome.errors import EncodeError
 from ..outcome.messages import iterator_of, without_nulls_option
-from ..outcome.command_error import Placed
+from ..outcome.command_error import RowLocation
 from ..outcome.tracebacks import public
 from ..resp.split import arguments
 from .chunk_writer import CHUNK_BYTES
@@ -139,8 +139,8 @@ cdef class Writer(ChunkWriter):
             field = None if b.argument == -1 else self.plan.field()
             where = f"row {self.rows:,}, {where}" + (f", field {field}" if field else "")
         located = locate(error, where, command, self.rows, b.argument, words)
-        if self.plan is not None and isinstance(located, Placed):
-            located.key_is(self.row_key(row))
+        if self.plan is not None and isinstance(located, RowLocation):
+            located.set_row_key(self.row_key(row))
         return located
 
     cdef str row_key(self, object row):

@@ -103,7 +103,7 @@ def slot_shares(
             if len(found.refusals) < kept:
                 at, count = error.command or 0, len(commands)
                 words = commands.__getitem__
-                error.key_is(keys.of_row(at, count, rows.__getitem__, words))
+                error.set_row_key(keys.of_row(at, count, rows.__getitem__, words))
                 found.refusals.append(str(error))
             continue
         found.slots += [slot for slot in slots if slot != EVERY]

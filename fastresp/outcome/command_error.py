@@ -11,15 +11,15 @@ from .messages import Hint, Message, visible
 from .passwords import redacted, without_passwords
 
 __all__ = [
-    "CommandError", "FastrespError", "Place", "Placed", "place_text",
+    "CommandError", "FastrespError", "RowLocation", "RowLocator", "location_text",
 ]  # fmt: skip
 
 # If the source is files: receives the index of a row in the whole source; returns the row's file,
 # and the index of the row in this file.
-Place: TypeAlias = Callable[[int], tuple[str, int]]
+RowLocator: TypeAlias = Callable[[int], tuple[str, int]]
 
 
-class Placed:
+class RowLocation:
     """The location of the row that an exception is about.
 
     Attributes:
@@ -39,15 +39,15 @@ class Placed:
     line: int | None = None
     row_key: str = ""
 
-    def place_in(self, file: str, row: int) -> None:
+    def set_file(self, file: str, row: int) -> None:
         """Set the file of the row, and the row's index in that file."""
         self.file, self.row_in_file = file, row
 
-    def place_at(self, line: int) -> None:
+    def set_line(self, line: int) -> None:
         """Set the line of the row in its file."""
         self.line = line
 
-    def key_is(self, row_key: str) -> None:
+    def set_row_key(self, row_key: str) -> None:
         """Set ``row_key``."""
         self.row_key = row_key
 
@@ -57,10 +57,10 @@ class Placed:
         if self.row is None:
             return self.file or ""
         row = self.row if self.row_in_file is None else self.row_in_file
-        return place_text(row, self.file, self.line, self.row_key)
+        return location_text(row, self.file, self.line, self.row_key)
 
 
-def place_text(row: int, file: str | None, line: int | None, key: str = "") -> str:
+def location_text(row: int, file: str | None, line: int | None, key: str = "") -> str:
     """Describe the location of a row. If ``file`` is set, ``row`` is the index in this file."""
     where = f"row {row:,} ({key})" if key else f"row {row:,}"
     if line is not None:
@@ -100,7 +100,7 @@ def _made(kind: type[FastrespError], args: tuple[Any, ...]) -> FastrespError:
     return error
 
 
-class CommandError(Placed, FastrespError, redis_errors.ResponseError):
+class CommandError(RowLocation, FastrespError, redis_errors.ResponseError):
     """The server returned an error reply to a command.
 
     Attributes:

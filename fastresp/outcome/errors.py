@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from redis import exceptions as redis_errors
 
-from .command_error import CommandError, FastrespError, Placed
+from .command_error import CommandError, FastrespError, RowLocation
 from .messages import LINE_SHOWN, Message, replace_start, shortened, visible
 from .report import LoadErrors, PushError, Report
 
@@ -18,7 +18,7 @@ __all__ = [
 MAX_WORDS = 1000
 
 
-def with_line(text: str, error: Placed) -> str:
+def with_line(text: str, error: RowLocation) -> str:
     """Insert the line of an error into a text that starts with the file and the row."""
     start = str(error.file)
     if error.line is None or not text.startswith(start):
@@ -31,7 +31,7 @@ def with_line(text: str, error: Placed) -> str:
     return replace_start(text, f"{start}, line {error.line:,}", len(start))
 
 
-class EncodeError(Placed, FastrespError, TypeError, ValueError):
+class EncodeError(RowLocation, FastrespError, TypeError, ValueError):
     """A value can't be encoded, or a command can't be sent in a pipeline.
 
     No part of the command is sent; earlier commands are not affected.
@@ -75,7 +75,7 @@ class EncodeError(Placed, FastrespError, TypeError, ValueError):
         )
 
 
-class TemplateError(Placed, FastrespError, ValueError):
+class TemplateError(RowLocation, FastrespError, ValueError):
     """A command template is invalid, or names a field that is missing in a row.
 
     Attributes:
@@ -109,7 +109,7 @@ class TemplateError(Placed, FastrespError, ValueError):
         return visible(f"{where}{self.args[0]}\n    {cut}{line}{more}\n    {caret}")
 
 
-class SourceError(Placed, FastrespError, ValueError):
+class SourceError(RowLocation, FastrespError, ValueError):
     """The source of a load can't be read.
 
     Attributes:

@@ -11,9 +11,9 @@ from .passwords import masked
 
 __all__ = [
     "BYTES_SHOWN", "DEFAULT", "Hint", "InPython", "LINE_SHOWN", "Message", "SKIP_OR_EMPTY",
-    "WITHOUT_NULLS", "above_zero", "replace_start", "is_format", "iterator_of", "listed", "meant",
-    "message_of", "shortened", "shown_argument", "shown_query", "shown_reply", "spelled", "visible",
-    "with_advice", "without_nulls_option",
+    "WITHOUT_NULLS", "above_zero", "is_format", "iterator_of", "joined_names", "message_of",
+    "quoted_name", "replace_start", "shortened", "shown_argument", "shown_query", "shown_reply",
+    "suggestion", "visible", "with_advice", "without_nulls_option",
 ]  # fmt: skip
 
 BYTES_SHOWN = 48
@@ -224,15 +224,15 @@ def visible(text: str) -> str:
     return text.translate(CONTROL_CHARACTERS)
 
 
-def spelled(name: str) -> str:
+def quoted_name(name: str) -> str:
     """Return a field name as written in a placeholder: in quotes if necessary."""
     plain = name and name == name.strip() and not set(name).intersection('{}!,"')
     return name if plain and name[0] != "*" else f'"{name}"'
 
 
-def listed(names: Sequence[str]) -> str:
+def joined_names(names: Sequence[str]) -> str:
     """Return the first names as text, with the number of other names."""
-    text = ", ".join([spelled(name) for name in names[:NAMES_SHOWN]])
+    text = ", ".join([quoted_name(name) for name in names[:NAMES_SHOWN]])
     more = len(names) - NAMES_SHOWN
     return f"{text} and {more} more" if more > 0 else text
 
@@ -243,7 +243,7 @@ def is_format(name: str, names: Sequence[object]) -> bool:
     return bool(colon and field in names and FORMAT.fullmatch(form))
 
 
-def meant(path: Sequence[str], depth: int, names: Sequence[str]) -> str:
+def suggestion(path: Sequence[str], depth: int, names: Sequence[str]) -> str:
     """Return a suggestion, to end a message about a wrong placeholder; empty if there is none.
 
     Args:
@@ -264,4 +264,4 @@ def meant(path: Sequence[str], depth: int, names: Sequence[str]) -> str:
     folded = {name.strip().casefold(): name for name in reversed(names)}
     near = get_close_matches(path[depth].strip().casefold(), folded, 1)
     after = "".join([f".{name}" for name in path[depth + 1 :]])
-    return f"; did you mean {{{before}{spelled(folded[near[0]])}{after}}}?" if near else ""
+    return f"; did you mean {{{before}{quoted_name(folded[near[0]])}{after}}}?" if near else ""

@@ -16,7 +16,7 @@ from ..encode.template import (
     TemplateLike,
     as_template,
 )
-from ..outcome.command_error import Place
+from ..outcome.command_error import RowLocator
 from ..outcome.errors import CheckpointError, SourceError, TemplateError
 from ..outcome.messages import Hint, Message, iterator_of
 from ..resp.buffer import Chunk
@@ -295,7 +295,7 @@ def _check_later(template: Template, table: Table, options: Options) -> None:
                 empty = pa.RecordBatchReader.from_batches(schema, [])  # of any type
                 ColumnWriter(template, ArrowStream(empty), nulls=options.nulls)
             except TemplateError as error:
-                error.place_in(file, 0)
+                error.set_file(file, 0)
                 raise
             checked.append(schema)
 
@@ -350,7 +350,7 @@ def files_of(data: Any) -> list[str]:
     return [data.name] if isinstance(data, (RespFile, RejectsFile)) else []
 
 
-def place_of(data: Any) -> Place | None:
+def place_of(data: Any) -> RowLocator | None:
     """Return a function that finds the file of a row, and the row's index in the file.
 
     None if the files of the rows are unknown.

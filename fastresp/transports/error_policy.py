@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import IO, Any, Self
 
 from ..encode.row_key import RowKeys
-from ..outcome.command_error import Place
+from ..outcome.command_error import RowLocator
 from ..outcome.errors import CommandError, TransportError
 from ..outcome.messages import Hint, Message
 from ..outcome.report import ERRORS_KEPT, EXAMPLE_CHARACTERS, Report
@@ -60,7 +60,7 @@ class ErrorPolicy:
         on_error: str = "raise",
         max_errors: MaxErrors = None,
         rejects: Rejects = None,
-        place: Place | None = None,
+        place: RowLocator | None = None,
         keys: RowKeys | None = None,
     ) -> None:
         if on_error not in ("raise", "stop", "collect"):

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
-from ..outcome.command_error import Placed
+from ..outcome.command_error import RowLocation
 from ..sources.files import Table
 from ..sources.files.command_files import RejectsFile
 from ..sources.files.input import LineSearch, StopEvent
@@ -67,28 +67,28 @@ def naming_place(data: Any) -> Iterator[None]:
         raise
 
 
-def unplaced(data: Any, errors: Iterable[BaseException]) -> list[Placed]:
+def unplaced(data: Any, errors: Iterable[BaseException]) -> list[RowLocation]:
     """Set the file of each error about a row; return the errors whose line is unknown."""
     place = place_of(data)
     if place is None:
         return []
-    found: list[Placed] = []
+    found: list[RowLocation] = []
     for each in errors:
-        if isinstance(each, Placed) and each.row is not None and each.line is None:
+        if isinstance(each, RowLocation) and each.row is not None and each.line is None:
             found.append(each)
             if each.file is None:
                 with suppress(LookupError):
-                    each.place_in(*place(each.row))
+                    each.set_file(*place(each.row))
     return found
 
 
-def rows_of(errors: Iterable[Placed]) -> set[int]:
+def rows_of(errors: Iterable[RowLocation]) -> set[int]:
     """Return the row indexes of errors."""
     return {each.row for each in errors if each.row is not None}
 
 
-def set_lines(errors: Iterable[Placed], lines: dict[int, int]) -> None:
+def set_lines(errors: Iterable[RowLocation], lines: dict[int, int]) -> None:
     """Set the line of each error whose row is in ``lines``."""
     for each in errors:
         if each.row in lines:
-            each.place_at(lines[each.row])
+            each.set_line(lines[each.row])

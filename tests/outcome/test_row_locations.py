@@ -24,7 +24,7 @@ from fastresp import pack
 from fastresp.cli.app import app
 from fastresp.encode.row_key import RowKeys
 from fastresp.encode.row_writer import Writer
-from fastresp.outcome.command_error import Placed
+from fastresp.outcome.command_error import RowLocation
 from fastresp.resp.route import Router
 from fastresp.server.local_server import LocalServer
 
@@ -320,7 +320,7 @@ def test_keys_of_rows_that_cannot_be_routed_or_serialised(
     router = Router(1, 1 << 20, 0, of_slots=[0] * 16384)
     router.route(chunk)
     error = RowKeys(template).of_failing(router)
-    assert isinstance(error, Placed)
+    assert isinstance(error, RowLocation)
     assert (error.row, error.row_key) == (0, "id=1")
     path = tmp_path / "users.csv"
     path.write_text("id,name\n1,x\nbad,y\n1,z\n")

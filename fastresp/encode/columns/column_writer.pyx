@@ -235,7 +235,7 @@ cdef class ColumnWriter(ChunkWriter):
             where += f", column {name!r}"
         located = locate(error, where, command, self.rows, job.argument, None)
         if isinstance(located, EncodeError):
-            located.key_is(self.row_key())
+            located.set_row_key(self.row_key())
         return located
 
     cdef str row_key(self):

@@ -29,7 +29,7 @@ from collections import Counter
 
 from ...outcome.errors import TemplateError
 from .arrow_types import DOCUMENT
-from ...outcome.messages import listed, meant, spelled
+from ...outcome.messages import joined_names, quoted_name, suggestion
 from ..fields import (
     Absent,
     Field,
@@ -234,7 +234,7 @@ cdef class Columns:
     cdef Cell *check(self, Found found, field) except NULL:
         """Return the cell of a column; refuse a column whose values don't fit the placeholder."""
         cdef Cell *inner = innermost(found.cell)
-        cdef str name = "0" if found.cell is &self.root else spelled(name_of(found.cell))
+        cdef str name = "0" if found.cell is &self.root else quoted_name(name_of(found.cell))
         if not isinstance(field, Items):
             if inner.text is not NULL:
                 return found.cell
@@ -305,7 +305,8 @@ cdef class Columns:
         names = []
         if inner.form == FORM_STRUCT:
             names = [name_of(&inner.children[k]) for k in range(inner.n_children)]
-            has = f"the fields of {before} are {listed(names)}{meant(field.path, depth, names)}"
+            has = f"the fields of {before} are {joined_names(names)}"
+            has += suggestion(field.path, depth, names)
             if names.count(name) > 1:
                 has = f"{names.count(name)} fields of {before} are named {name!r}; rename one"
         if names.count(name) != 1:
@@ -329,9 +330,9 @@ cdef class Columns:
             names = [
                 self.names[i] for i in range(self.n_columns) if not self.columns[i].hidden
             ]
-            has = f"its columns are {listed(names)}"
+            has = f"its columns are {joined_names(names)}"
             if first.name is not None:
-                has += meant(field.path, 0, names)
+                has += suggestion(field.path, 0, names)
             if len(names) + (self.fields is not NULL) < self.n_columns:
                 has += "; its index has no name: pass frame.reset_index()"
         return TemplateError(

@@ -12,7 +12,7 @@ from inspect import iscoroutinefunction
 from types import TracebackType
 from typing import IO, Any, Self, TypeAlias
 
-from ...outcome.command_error import place_text
+from ...outcome.command_error import location_text
 from ...outcome.messages import Hint, Message, shown_argument
 from ...outcome.report import Displayed, counted
 from ...server.descriptors import needed_for
@@ -249,7 +249,7 @@ def _percent(share: float) -> str:
 def _location(difference: Difference) -> str:
     """Return words that name the row, the key and the field of a difference."""
     row = difference.row if difference.row_in_file is None else difference.row_in_file
-    where = f", first for {place_text(row, difference.file, difference.line)}"
+    where = f", first for {location_text(row, difference.file, difference.line)}"
     where += f": {shown_argument(difference.key, len(difference.key))}"
     if isinstance(difference.field, bytes):
         where += f" {shown_argument(difference.field, len(difference.field))}"

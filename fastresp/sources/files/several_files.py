@@ -212,10 +212,10 @@ class SeveralFiles:
         row = error.row_in_file
         if row is None or error.file is not None:
             return
-        error.place_in(name_of(self._sources[index]), row)
+        error.set_file(name_of(self._sources[index]), row)
         if error.line is None:
             with suppress(Exception):
-                error.place_at(*self._lines(index, [row], LineSearch(self._reading.stopped)))
+                error.set_line(*self._lines(index, [row], LineSearch(self._reading.stopped)))
 
     def close(self) -> None:
         self._file.close()
