@@ -92,6 +92,7 @@ class TestKills:
     def test_connections(self, start_server: Start, template: str, kills: int) -> None:
         check(Loads(start_server(), template, kills + 1, kills), close_connections, kills)
 
+    @pytest.mark.few(0)
     @pytest.mark.parametrize("fsync", ["always", "everysec"])
     def test_server(self, start_server: Start, template: str, kills: int, fsync: str) -> None:
         server = start_server(*AOF, fsync)

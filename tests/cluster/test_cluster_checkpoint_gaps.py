@@ -251,6 +251,7 @@ class TestNodeIsRestarted:
         self.check(nodes)
         assert load(nodes).rows == 0
 
+    @pytest.mark.slow
     def test_with_half_a_transaction_on_its_disk(self) -> None:
         """Another node recorded the end; the missing rows are loaded again."""
         need("server")

@@ -96,6 +96,7 @@ def test_primary_that_is_killed(
             assert client.hlen(f"hash:{key}") == ROWS // KEYS
 
 
+@pytest.mark.few(0)
 @pytest.mark.parametrize("retry", [None, "never"])
 @pytest.mark.parametrize("replicas", [0, 1])
 def test_commands_that_are_not_idempotent(

@@ -185,6 +185,7 @@ def replicated(cluster: LocalCluster) -> None:
     )
 
 
+@pytest.mark.few(0)
 @pytest.mark.parametrize("delivery", DELIVERIES)
 def test_replica_takes_over(delivery: str) -> None:
     """After a planned or unplanned failover, a waiting consumer, a push and a pop continue."""

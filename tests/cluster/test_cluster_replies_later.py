@@ -160,6 +160,7 @@ def bring_up(cluster: LocalCluster) -> None:
         client.config_set("cluster-require-full-coverage", "no")
 
 
+@pytest.mark.few(0)
 def test_cluster_that_is_down(execute: Execute) -> None:
     """CLUSTERDOWN is retried up to the timeout; refused commands run once."""
     with LocalCluster() as cluster:

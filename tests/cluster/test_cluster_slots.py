@@ -112,6 +112,7 @@ def test_node_that_dies() -> None:
         assert set(found) == {i for i in users if key_slot(b"user:%d" % i) in share}
 
 
+@pytest.mark.slow
 def test_only_lost_slots_are_searched_again(cluster: LocalCluster) -> None:
     """A node that has some of the lost slots returns keys of its own slots once."""
     count = 40_000

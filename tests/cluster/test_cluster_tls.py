@@ -112,6 +112,7 @@ def test_load_while_a_slot_moves(reached: Reached, insert_singly: Insert) -> Non
     check_load(reached, insert_singly, lambda: move(reached.cluster))
 
 
+@pytest.mark.slow
 def test_failover(reached: Reached) -> None:
     check_failover(reached, insert_asyncio)
 

@@ -191,7 +191,7 @@ def test_connections_of_the_end(place: Any) -> None:
     }  # fmt: skip
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("method", ["ran", "delete"])
 def test_connections_are_lost_at_the_end(
     place: Any, monkeypatch: pytest.MonkeyPatch, method: str

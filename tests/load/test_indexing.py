@@ -194,6 +194,7 @@ def test_backlog_of_an_async_source(scanning: redis.Redis, module_server: LocalS
     assert sent[0] == (0, 1)
 
 
+@pytest.mark.few(0)
 @pytest.mark.parametrize("most", [1, 100_000])
 def test_small_and_large_backlog(
     most: int, insert_singly: Insert, client: redis.Redis, module_server: LocalServer

@@ -134,7 +134,7 @@ def test_a_script_that_hangs(
     assert not psutil.pid_exists(int(capfd.readouterr().out.split()[0]))
 
 
-@pytest.mark.few(1)
+@pytest.mark.few(0)
 @pytest.mark.parametrize("obeyed", [True, False])
 def test_ctrl_c(tmp_path: Path, obeyed: bool) -> None:
     """The scripts get the signal; one that ignores it is killed with its server."""

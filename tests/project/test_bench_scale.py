@@ -146,7 +146,7 @@ def test_wrong_arguments(program: Path) -> None:
     assert done.returncode == 1
 
 
-@pytest.mark.few(1)
+@pytest.mark.few(0)
 @pytest.mark.parametrize("source", ["rows", "columns"])
 @pytest.mark.parametrize(("commands", "loads"), [(2_500, 1), (1_000, 3), (30, 2)])
 def test_loader_repeats_its_block(program: Path, source: str, commands: int, loads: int) -> None:
