@@ -26,7 +26,7 @@ UNCLEAR_FUNCTIONS = {
 REMAINING = {"refusals", "resent", "spread"}
 
 # Objects of these folders set only their own attributes.
-FOLDERS = ("load", "transports")
+FOLDERS = ("load", "server", "transports")
 
 # At most this many: a reader who looks for something reads all their names.
 MAX_FILES = 371
