@@ -1,6 +1,6 @@
 """``python -m fastresp``, and the command ``fastresp``."""
 
-from .cli.interruption import end_at_once
+from .cli.exit_codes import end_at_once
 
 __all__ = ["main"]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import suppress
+from pathlib import Path
 from typing import NoReturn, TextIO
 
 import click
@@ -39,6 +40,8 @@ COMMANDS = {
     "doctor": Listed(TRY, "doctor:diagnose", "Find what limits the throughput of a server."),
     "demo": Listed(TRY, "demo.command:demo", "Compare ways to load data on a temporary server."),
 }
+SHELLS = ("bash", "zsh", "fish")
+VARIABLE = "_FASTRESP_COMPLETE"
 # click's exit code for wrong usage.
 CLICK_USAGE = 2
 # Packages that no command needs. If they are installed, pyarrow imports them, which takes 0.3 s.
@@ -55,22 +58,17 @@ def _show_version(ctx: click.Context, parameter: click.Parameter, wanted: bool) 
 
 def _show_completion(ctx: click.Context, parameter: click.Parameter, shell: str | None) -> None:
     if shell is not None and not ctx.resilient_parsing:
-        from .completion import script
-
-        print(script(app, shell))
+        print(completion_script(app, shell))
         ctx.exit()
 
 
 def _install_completion(ctx: click.Context, parameter: click.Parameter, shell: str | None) -> None:
     if shell is not None and not ctx.resilient_parsing:
-        from .completion import install
-
         try:
-            done = install(app, shell)
+            print(install_completion(app, shell))
         except OSError as error:
-            words = f"{error.filename}: {error.strerror}; --show-completion prints the script"
-            fail(words, Exit.ERRORS)
-        print(done)
+            where = f"{error.filename}: {error.strerror}"
+            fail(f"{where}; --show-completion prints the script", Exit.ERRORS)
         ctx.exit()
 
 
@@ -163,3 +161,46 @@ def _discard(stream: TextIO) -> None:
     """Make a stream discard its buffer, by redirecting it to /dev/null."""
     with suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def completion_script(command: click.Command, shell: str) -> str:
+    """Return the script for Tab completion.
+
+    Args:
+        shell: bash, zsh or fish; empty for the user's login shell.
+    """
+    shell = shell or _login_shell()
+    from click.shell_completion import get_completion_class
+
+    found = get_completion_class(shell)
+    if found is None:
+        raise click.BadParameter(f"'{shell}' is not one of {', '.join(SHELLS)}.")
+    return found(command, {}, "fastresp", VARIABLE).source()
+
+
+def install_completion(command: click.Command, shell: str) -> str:
+    """Write the completion script to a file that the shell reads; return a message to print."""
+    shell = shell or _login_shell()
+    text = completion_script(command, shell)
+    config = Path.home() / ".config"
+    if shell == "fish":  # fish reads every file in this folder
+        path = config / "fish" / "completions" / "fastresp.fish"
+    else:
+        path = config / "fastresp" / f"completion.{shell}"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    if shell != "fish":
+        _add_line(Path.home() / f".{shell}rc", f'. "{path}"')
+    return f"Completion for {shell} is installed in {path}; it works in new shells."
+
+
+def _add_line(path: Path, line: str) -> None:
+    """Append a line to a file, unless the file already contains the line."""
+    before = path.read_text() if path.exists() else ""
+    if line not in before.splitlines():
+        with path.open("a") as file:
+            file.write(("" if before.endswith("\n") or not before else "\n") + line + "\n")
+
+
+def _login_shell() -> str:
+    return Path(os.environ.get("SHELL") or "bash").name

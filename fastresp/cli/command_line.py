@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import click
 
-__all__ = ["Command", "Group", "Listed", "argument", "command", "option", "plain"]
+__all__ = ["Command", "Group", "Listed", "argument", "command", "option", "plain", "together"]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -85,8 +85,10 @@ class Option(click.Option):
         show_default: bool | str | None = None,
         **settings: Any,
     ) -> None:
-        words = plain(show_default) if isinstance(show_default, str) else show_default
-        super().__init__(param_decls, help=plain(help), show_default=words, **settings)
+        if show_default is None:
+            show_default = settings.get("default") is not None
+        shown = plain(show_default) if isinstance(show_default, str) else show_default
+        super().__init__(param_decls, help=plain(help), show_default=shown, **settings)
         self.section = section
         self.marked = help
         self.marked_default = ""
@@ -259,3 +261,14 @@ def argument(name: str, **settings: Any) -> Callable[[Function], Function]:
 def option(*names: str, **settings: Any) -> Callable[[Function], Function]:
     """Return a decorator that adds an option to a command."""
     return click.option(*names, cls=Option, **settings)
+
+
+def together(*options: Callable[[Any], Any]) -> Callable[[Function], Function]:
+    """Return a decorator that adds several options, which the help lists in this order."""
+
+    def decorate(function: Function) -> Function:
+        for each in reversed(options):
+            function = each(function)
+        return function
+
+    return decorate

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 from ..load.dry_run import DryRun, Inquiry, Node
-from ..outcome.report import size_text
-from .ending import Ending
-from .exit_codes import Exit, counted, say
-from .messages import in_options
+from ..outcome.report import counted, size_text
+from .ending import Ending, in_options
+from .exit_codes import Exit, say
 
 __all__ = ["show_dry_run"]
 

@@ -1,4 +1,7 @@
-"""End a command: with a report, an error message or JSON, and an exit code."""
+"""End a command: with a report, an error message or JSON, and an exit code.
+
+Error messages name Python arguments; here they name the options of the command line.
+"""
 
 from __future__ import annotations
 
@@ -22,19 +25,24 @@ from ..outcome.errors import (
     TemplateError,
     TransportError,
 )
-from ..outcome.messages import message_of
+from ..outcome.messages import Hint, Message, message_of
 from ..outcome.passwords import masked
-from ..outcome.report import Report
+from ..outcome.report import Report, counted
 from ..sources.files.checks import EarlierOutput
 from ..transports.error_policy import error_fields
-from .exit_codes import CommonOptions, Ended, Exit, counted, say
-from .interruption import end_in_order, terminated
-from .messages import in_options
+from .exit_codes import CommonOptions, Ended, Exit, end_in_order, say, terminated
 
 if TYPE_CHECKING:
     from .json_log import JsonLog
 
-__all__ = ["Ending", "ending", "progress_of", "standard_output"]
+__all__ = ["Ending", "ending", "in_options", "progress_of", "standard_output"]
+
+# Python arguments whose command-line option has a different name.
+OPTIONS = {"header": "--no-header", "retry": "--retry-in-doubt"}
+# Python arguments without a command-line option.
+NO_OPTIONS = frozenset(("default",))
+# Options that can be repeated.
+REPEATED = frozenset(("binary",))
 
 
 class Ending:
@@ -127,10 +135,10 @@ def ending(*, as_json: bool = False, log: JsonLog | None = None) -> Iterator[End
                 print(end.traceback, end="", file=sys.stderr)
         if end.verified is None:
             end.report = getattr(error, "report", None) or end.report
-        code, words = _code(error, end.verified or end.report), _words(error)
+        code, message = _code(error, end.verified or end.report), _message(error)
         if end.resuming and code in UNFINISHED and not isinstance(error, CheckpointError):
-            words += f" (the same command with {end.resuming} resumes this load)"
-        end.end(code, words)
+            message += f" (the same command with {end.resuming} resumes this load)"
+        end.end(code, message)
     end.end_well()
 
 
@@ -171,7 +179,7 @@ def _code(error: BaseException, report: Report | VerifyReport | None) -> Exit:
     return Exit.ERRORS
 
 
-def _words(error: BaseException) -> str:
+def _message(error: BaseException) -> str:
     """Return the error message for an exception."""
     match error:
         case KeyboardInterrupt() | click.Abort():
@@ -179,8 +187,8 @@ def _words(error: BaseException) -> str:
         case TransportError():
             message: str = error.args[0]  # without the report, which is printed separately
             return message
-        case OSError(filename=name, strerror=words) if name and words:
-            return f"{name}: {words}; check the path"
+        case OSError(filename=name, strerror=problem) if name and problem:
+            return f"{name}: {problem}; check the path"
         case CommandError():
             return _with_notes(error)
         case FastrespError() | OSError() | ValueError() | TypeError() | ImportError():
@@ -221,3 +229,20 @@ def standard_output() -> IO[bytes]:
     if sys.stdout is None:
         raise OSError("standard output is closed; redirect it to a file")
     return sys.stdout.buffer
+
+
+def in_options(text: str) -> str:
+    """Replace Python arguments in a message by options: nulls='skip' becomes --nulls skip."""
+    return text.worded(_option) if isinstance(text, Message) else text
+
+
+def _option(hint: Hint) -> str:
+    """Return an option with its value, as typed in a shell."""
+    if hint.option in NO_OPTIONS:
+        return str(hint)
+    option = OPTIONS.get(hint.option) or f"--{hint.option.replace('_', '-')}"
+    if isinstance(hint.value, str):
+        # Quoted, because a shell would interpret characters such as a semicolon.
+        option += f" {hint.value if hint.value.isalpha() else repr(hint.value)}"
+    preposition = "after" if hint.option in REPEATED and hint.preposition else hint.preposition
+    return f"{preposition} {option}".lstrip()

@@ -1,17 +1,37 @@
-"""Exit codes, and lines on stderr."""
+"""Exit codes, lines on stderr, and signals: Ctrl-C and SIGTERM.
+
+Before a command starts, a signal ends the process immediately, since libraries would swallow or
+replace a KeyboardInterrupt. While it runs, the first signal stops it in order, and a second signal
+ends the wait for replies. A third signal, or any signal while the report is printed, ends the
+process.
+"""
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from enum import IntEnum
+from types import FrameType
 from typing import NoReturn
 
-import click
+__all__ = [
+    "MEANINGS",
+    "CommonOptions",
+    "Ended",
+    "Exit",
+    "end_at_once",
+    "end_in_order",
+    "fail",
+    "say",
+    "terminated",
+]
 
-__all__ = ["MEANINGS", "CommonOptions", "Ended", "Exit", "counted", "fail", "say"]
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+# The signals received.
+_received: list[int] = []
 
 
 class Exit(IntEnum):
@@ -75,16 +95,51 @@ def say(text: str, *, failed: bool = False) -> None:
     prefix = "fastresp: " if failed else ""
     with suppress(OSError):  # the disk is full, or the reader has closed stderr
         if failed and sys.stderr.isatty() and not os.environ.get("NO_COLOR"):
+            import click  # not at the start, as above
+
             prefix = click.style(prefix, fg="red", bold=True)
         print(prefix + visible(text), file=sys.stderr)
-
-
-def counted(count: int, thing: str) -> str:
-    """Return "1 row" or "2 rows"."""
-    return f"{count:,} {thing}{'' if count == 1 else 's'}"
 
 
 def fail(message: str, code: Exit = Exit.USAGE) -> NoReturn:
     """Print an error, and end the command with this code."""
     say(message, failed=True)
     raise Ended(int(code))
+
+
+def end_at_once() -> None:
+    """From now on, exit immediately on a signal, except on signals that are already ignored."""
+    for number in SIGNALS:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _end)
+
+
+@contextmanager
+def end_in_order() -> Iterator[None]:
+    """In the block, raise KeyboardInterrupt on a signal; after the block, exit immediately."""
+    ours = [number for number in SIGNALS if signal.getsignal(number) is _end]
+    for number in ours:
+        signal.signal(number, _raise)
+    try:
+        yield
+    finally:
+        # Now only the report must be printed, and a blocked reader could delay this forever.
+        for number in ours:
+            signal.signal(number, _end)
+
+
+def terminated() -> bool:
+    """Return whether SIGTERM was received."""
+    return signal.SIGTERM in _received
+
+
+def _end(number: int, frame: FrameType | None) -> NoReturn:
+    _received.append(number)
+    if len(_received) == 1:  # if there are more signals, writing to stderr may block
+        os.write(2, b"fastresp: terminated\n" if terminated() else b"fastresp: interrupted\n")
+    os._exit(Exit.TERMINATED if terminated() else Exit.INTERRUPTED)
+
+
+def _raise(number: int, frame: FrameType | None) -> NoReturn:
+    _received.append(number)
+    raise KeyboardInterrupt

@@ -80,7 +80,7 @@ class JsonLog(Feature):
         )
         return None
 
-    def verifying(self) -> Callable[[VerifyReport], object]:
+    def verification_logger(self) -> Callable[[VerifyReport], object]:
         """Return a function that logs the progress of a verification, given the report."""
         last = time.monotonic()
 

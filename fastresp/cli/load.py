@@ -1,116 +1,87 @@
-"""``fastresp load`` and ``fastresp send``: load a source into a server."""
+"""``fastresp load`` and ``fastresp send``: load a source, verify it, and report the result."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import click
+
+from ..encode.template import Template
+from ..load.commands import command_names, deleting
+from ..load.mass_insert import mass_insert
+from ..load.verifying.unverifiable import check_names, check_template
+from ..outcome.errors import CommandError, TransportError
+from ..server.options import Options
+from ..server.preflight import Requirements
+from ..server.settings import Server
+from ..sources.blocking import write_all
 from ..sources.files import Format
+from ..sources.files.resp import RespFile
+from ..transports.error_policy import ErrorPolicy, reject_line
 from . import options
 from .command_line import command
-from .loading import Durable, Exists, How, Mode, OnError, Retry, Transport, run
-from .sources import Nulls, TextOptions, is_read_once, opened, retried
+from .ending import Ending, ending, progress_of, standard_output
+from .exit_codes import Exit, say
+from .json_log import json_log
+from .sources import (
+    TextOptions,
+    check_templates,
+    counted_bad_rows,
+    fields_of,
+    is_read_once,
+    opened,
+    retried,
+    template_for,
+)
 
 __all__ = ["load", "send"]
+
+STDOUT = Path("-")
+# The template with which users load a rejects file as JSON Lines.
+ARGUMENTS = "{*arguments}"
+
+
+@dataclass(frozen=True)
+class LoadFlags:
+    """The options of ``load`` and ``send`` that are not arguments of ``mass_insert``."""
+
+    dry_run: bool
+    yes: bool
+    as_json: bool
+    log: str
+    verify: bool = False
 
 
 @command("load")
 @options.source
 @options.templates
 @options.format
-@options.delimiter
-@options.quote
-@options.escape
-@options.no_header
-@options.columns
-@options.encoding
-@options.null_values
-@options.nulls
-@options.bad_rows
-@options.max_row_bytes
-@options.null
-@options.sql
-@options.sort_by
+@options.rows
 @options.limit
 @options.skip_truncated
-@options.server
-@options.connections
-@options.rate_limit
-@options.timeout
-@options.transport
-@options.mode
-@options.merge_items
-@options.merge_bytes
-@options.exists
-@options.max_payload_bytes
-@options.on_error
-@options.max_errors
-@options.rejects
+@options.sending
 @options.from_rejects
-@options.retry_in_doubt
-@options.durable
-@options.import_source
-@options.wait_index
-@options.index_backlog
+@options.resending
 @options.verify
-@options.checkpoint
-@options.resume
-@options.take_over
-@options.checkpoint_clear
-@options.metrics
-@options.log
-@options.dry_run
-@options.yes
-@options.as_json
+@options.checkpoints
+@options.reporting
 def load(
     source: str,
     templates: tuple[str, ...],
-    server: str | None,
-    transport: Transport,
-    mode: Mode,
-    merge_items: int | None,
-    merge_bytes: int | None,
-    exists: Exists,
-    max_payload_bytes: int | None,
-    retry_in_doubt: Retry | None,
-    durable: Durable,
-    checkpoint: str | None,
-    resume: bool,
-    take_over: bool,
-    checkpoint_clear: bool,
+    format: Format | None,  # noqa: A002
     sql: str | None,
     sort_by: str | None,
-    format: Format | None,  # noqa: A002
-    delimiter: str | None,
-    quote: str | None,
-    escape: str | None,
-    no_header: bool,
-    columns: str | None,
-    encoding: str | None,
-    null_values: str | None,
-    bad_rows: str,
-    max_row_bytes: int,
-    null: bool,
-    nulls: Nulls,
-    on_error: OnError,
-    max_errors: str | None,
-    rejects: Path | None,
-    from_rejects: bool,
-    rate_limit: str | None,
-    connections: int,
     limit: int | None,
     skip_truncated: bool,
-    timeout: float,
-    verify: bool,
-    dry_run: bool,
-    yes: bool,
-    as_json: bool,
-    metrics: Path | None,
-    import_source: bool,
-    wait_index: bool,
-    index_backlog: int | None,
-    log: str,
+    from_rejects: bool,
+    **values: Any,
 ) -> None:
     """Load a file into a server: one or more commands per row.
 
@@ -135,40 +106,28 @@ def load(
 
     Commands that delete data, such as DEL, need a confirmation on the terminal, or `--yes`.
     """
-    how = How(
-        server, transport, nulls, on_error, max_errors, rejects, rate_limit, connections,
-        timeout or None, mode, merge_items, merge_bytes, exists, max_payload_bytes,
-        retry_in_doubt, durable, dry_run, yes, as_json, verify,
-        checkpoint, resume, take_over, checkpoint_clear, metrics=metrics,
-        import_source=import_source, log=log, wait_index=wait_index, index_backlog=index_backlog,
-    )  # fmt: skip
-    text = TextOptions(
-        delimiter, quote, escape, no_header, columns, encoding, null_values, bad_rows, null,
-        max_row_bytes,
-    )  # fmt: skip
+    flags = LoadFlags(**fields_of(LoadFlags, values))
+    text = TextOptions(**fields_of(TextOptions, values))
     if from_rejects:
-        beyond = (
-            sql,
-            sort_by,
-            format,
-            None if text == TextOptions() else text,
-            skip_truncated or None,
-        )
-        run(retried(source, beyond, limit), templates, how)
+        inapplicable = (
+            sql, sort_by, format, None if text == TextOptions() else text, skip_truncated or None,
+        )  # fmt: skip
+        run(retried(source, inapplicable, limit), templates, flags, values)
         return
-    open_again = partial(
+    open_source = partial(
         opened, source, sql=sql, sort_by=sort_by, format=format, limit=limit,
         skip_truncated=skip_truncated, templates=templates,
     )  # fmt: skip
-    if bad_rows != "error":
-        bad_rows = "skip"  # the load has written the file of bad rows
-    again = partial(open_again, text=replace(text, bad_rows=bad_rows))
+    # The load writes the file of bad rows, and the verification only skips them.
+    bad_rows = "error" if text.bad_rows == "error" else "skip"
+    reopen = partial(open_source, text=replace(text, bad_rows=bad_rows))
     run(
-        open_again(text=text, dry_run=dry_run),
+        open_source(text=text, dry_run=flags.dry_run),
         templates,
-        how,
-        None if is_read_once(source) else again,
-        asks=source != "-" or bool(templates),
+        flags,
+        values,
+        None if is_read_once(source) else reopen,
+        confirms=source != "-" or bool(templates),
     )
 
 
@@ -177,57 +136,15 @@ def load(
 @options.resp_format
 @options.resp_limit
 @options.skip_truncated
-@options.server
-@options.connections
-@options.rate_limit
-@options.timeout
-@options.transport
-@options.mode
-@options.merge_items
-@options.merge_bytes
-@options.exists
-@options.max_payload_bytes
-@options.on_error
-@options.max_errors
-@options.rejects
-@options.retry_in_doubt
-@options.durable
-@options.import_source
-@options.wait_index
-@options.index_backlog
-@options.metrics
-@options.log
-@options.dry_run
-@options.yes
-@options.as_json
+@options.sending
+@options.resending
+@options.reporting
 def send(
     source: str,
     format: Format | None,  # noqa: A002
-    server: str | None,
-    transport: Transport,
-    mode: Mode,
-    merge_items: int | None,
-    merge_bytes: int | None,
-    exists: Exists,
-    max_payload_bytes: int | None,
-    retry_in_doubt: Retry | None,
-    durable: Durable,
-    skip_truncated: bool,
-    on_error: OnError,
-    max_errors: str | None,
-    rejects: Path | None,
-    rate_limit: str | None,
-    connections: int,
     limit: int | None,
-    timeout: float,
-    dry_run: bool,
-    yes: bool,
-    as_json: bool,
-    metrics: Path | None,
-    import_source: bool,
-    wait_index: bool,
-    index_backlog: int | None,
-    log: str,
+    skip_truncated: bool,
+    **values: Any,
 ) -> None:
     """Send a RESP file, such as one written by `fastresp pack`.
 
@@ -237,12 +154,7 @@ def send(
     while it is sent. Commands that delete data need a confirmation on the terminal, or `--yes`,
     unless they come from standard input.
     """
-    how = How(
-        server, transport, "error", on_error, max_errors, rejects, rate_limit, connections,
-        timeout or None, mode, merge_items, merge_bytes, exists, max_payload_bytes,
-        retry_in_doubt, durable, dry_run, yes, as_json, metrics=metrics,
-        import_source=import_source, log=log, wait_index=wait_index, index_backlog=index_backlog,
-    )  # fmt: skip
+    flags = LoadFlags(**fields_of(LoadFlags, values))
     data = opened(
         source,
         format=format or "resp",
@@ -250,4 +162,152 @@ def send(
         limit=limit,
         skip_truncated=skip_truncated,
     )
-    run(data, (), how, asks=source != "-")
+    run(data, (), flags, values | {"nulls": "error"}, confirms=source != "-")
+
+
+def run(
+    source: AbstractContextManager[Any],
+    texts: Sequence[str],
+    flags: LoadFlags,
+    values: dict[str, Any],
+    reopen: Callable[[], AbstractContextManager[Any]] | None = None,
+    *,
+    confirms: bool = True,
+) -> None:
+    """Load a source, and verify it if ``--verify`` is given.
+
+    Args:
+        source: opens the source.
+        texts: the templates.
+        flags: options of the command.
+        values: the other options, by name.
+        reopen: opens the source a second time, for the verification; None if this is impossible.
+        confirms: whether to ask for confirmation before commands that delete data. False if
+            standard input has whole commands, because a pipe can't be read beforehand.
+    """
+    with json_log(flags.log == "json") as log, ending(as_json=flags.as_json, log=log) as end:
+        # Report mistakes on the command line before files or servers are opened.
+        if flags.verify and reopen is None:
+            raise ValueError(
+                "--verify reads its source twice; pass the path of a file, not stdin or rejects"
+            )
+        if values.get("checkpoint") is not None and texts and reopen is None:
+            raise ValueError(
+                "--checkpoint needs a source that can be read again; write it to a file first"
+            )
+        arguments = _arguments(values, flags.as_json)
+        load_options = Options(**arguments)
+        server, timeout, mode = arguments["server"], arguments["timeout"], arguments["mode"]
+        try:
+            Server(server, Requirements(nodes=True))
+        except TransportError as error:
+            raise ValueError(error.args[0]) from None
+        if texts:
+            check_templates(texts)
+            if mode == "serialize":
+                from ..encode.payload.creating import check_creating
+
+                check_creating(Template(*texts))
+        if flags.dry_run:
+            end.fields = {"dry_run": True}
+        elif load_options.checkpoint is not None:
+            instead = " instead of --checkpoint-clear" if load_options.checkpoint_clear else ""
+            end.resuming = f"--resume{instead}"
+        with source as data, counted_bad_rows(data, end):
+            template = template_for(data, texts)
+            what: Callable[[], str] = str
+            if confirms:
+                what = partial(deletes, data, template, server, timeout)
+            if flags.verify:
+                check_names(command_names(data, template), template)
+                check_template(template)
+            if load_options.checkpoint is not None:
+                from ..load.checkpoint.feature import check_possible
+
+                check_possible(data, template, load_options)
+            if flags.dry_run:
+                from ..load.dry_run import dry_run
+                from .dry_run import show_dry_run
+
+                found = dry_run(
+                    data, template, server, nulls=load_options.nulls, timeout=timeout, mode=mode,
+                    exists=arguments["exists"],
+                )  # fmt: skip
+                asked = "" if found.inquiry.unreachable else what()
+                if load_options.checkpoint is not None:
+                    say("The dry run ignores the checkpoint.")
+                show_dry_run(found, asked, end)
+            ask_about_deleting("" if flags.yes else what(), end)
+            begun = time.time()
+            logger = log and log.of(data, server, mode=mode, checkpoint=load_options.checkpoint)
+            progress = progress_of(flags.as_json, logger)
+            end.report = mass_insert(data, template, **arguments, progress=progress)
+        if reopen is not None and flags.verify and not end.report.stopped:
+            from .verify import verify_source
+
+            # When a load is resumed, the times to live of earlier rows began in earlier runs.
+            since = None if load_options.resume else begun
+            with reopen() as data:
+                verify_source(
+                    data, template_for(data, texts), end, nulls=load_options.nulls, server=server,
+                    timeout=timeout, since=since,
+                )  # fmt: skip
+
+
+def _arguments(values: dict[str, Any], as_json: bool) -> dict[str, Any]:
+    """Check options, and return them as arguments of ``mass_insert``."""
+    arguments = dict(values)
+    arguments["retry"] = arguments.pop("retry_in_doubt")
+    arguments["timeout"] = arguments["timeout"] or None
+    if arguments["metrics"] == STDOUT:
+        raise ValueError("--metrics - would replace stdout again and again; name a file")
+    if arguments["rejects"] == STDOUT:
+        if as_json:
+            raise ValueError("--json and --rejects - both write to stdout; use --rejects FILE")
+        arguments["rejects"] = _print_reject
+    ErrorPolicy(arguments["on_error"], arguments["max_errors"], arguments["rejects"])
+    return arguments
+
+
+def _print_reject(error: CommandError) -> None:
+    """Write a failed command to standard output."""
+    write_all(standard_output(), reject_line(error).encode())
+
+
+def deletes(data: Any, template: Template | None, server: str | None, timeout: float | None) -> str:
+    """Describe the commands that need a confirmation because they may delete data.
+
+    Returns:
+        The description; empty if there are no such commands, or if the data can be read only once.
+    """
+    names = command_names(data, template)
+    if names is None and isinstance(data, RespFile):
+        return ""  # the data can be read only once
+    if names is None and template is not None and template.text == ARGUMENTS:
+        return (
+            "the command names come from the data, and may delete data (for a rejects file, use "
+            "--from-rejects and no template)"
+        )
+    if names is None:
+        return (
+            "the template begins with a placeholder, so the command names come from the data, and "
+            "may delete data (begin with a command, as in 'HSET user:{id} {**}', with quotes "
+            "around the whole template)"
+        )
+    found = deleting(names, server, timeout=timeout)
+    return f"{', '.join(found)} may delete or overwrite data" if found else ""
+
+
+def ask_about_deleting(what: str, end: Ending) -> None:
+    """Ask for confirmation; end the command if the user refuses, or if there is no terminal.
+
+    Args:
+        what: the result of ``deletes()``; empty to ask nothing.
+        end: ends the command.
+    """
+    if not what:
+        return
+    if not (sys.stdin.isatty() and sys.stderr.isatty()) or end.as_json or end.log:
+        end.end(Exit.USAGE, f"{what}; add --yes if that is what you want")
+    if not click.confirm(f"{what}. Continue?", err=True):
+        end.end(Exit.USAGE, "nothing was sent")

@@ -7,10 +7,11 @@ from typing import Literal
 import click
 
 from ..lists import ListBuffer
+from ..outcome.report import counted
 from . import options
 from .command_line import argument, command, option
 from .ending import ending, standard_output
-from .exit_codes import counted, say
+from .exit_codes import say
 
 __all__ = ["pop"]
 
@@ -37,7 +38,6 @@ PIPE_BYTES = 65_536
     type=click.Choice(["fifo", "lifo"]),
     default="fifo",
     help="`fifo` pops from the left end, `lifo` from the right.",
-    show_default=True,
 )
 @option(
     "--block",
@@ -45,7 +45,6 @@ PIPE_BYTES = 65_536
     type=click.FloatRange(min=0.0),
     default=0.0,
     help="Wait up to S seconds for more items.",
-    show_default=True,
 )
 @option("--null", "-0", is_flag=True, help="End each item with a NUL byte, not a newline.")
 @option(
@@ -54,7 +53,6 @@ PIPE_BYTES = 65_536
     type=click.FloatRange(min=0.1),
     default=30.0,
     help="Lease of each batch, in seconds.",
-    show_default=True,
 )
 @options.server
 @options.timeout

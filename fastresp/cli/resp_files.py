@@ -11,13 +11,13 @@ import click
 from ..load.dump import dump
 from ..outcome.errors import ProtocolError
 from ..outcome.messages import message_of, visible
+from ..outcome.report import counted
 from ..sources.files import Format
 from ..sources.files.resp import RespFile, RespSummary
 from . import options
 from .command_line import command, option
-from .ending import ending
-from .exit_codes import Exit, counted, say
-from .messages import in_options
+from .ending import ending, in_options
+from .exit_codes import Exit, say
 from .sources import (
     Nulls,
     TextOptions,
@@ -48,40 +48,19 @@ NAMES_SHOWN = 20
 )
 @options.formats
 @options.rdb_version
-@options.delimiter
-@options.quote
-@options.escape
-@options.no_header
-@options.columns
-@options.encoding
-@options.null_values
-@options.nulls
-@options.bad_rows
-@options.max_row_bytes
-@options.null
-@options.sql
-@options.sort_by
+@options.rows
 @options.limit
 def pack(
     source: str,
     templates: tuple[str, ...],
     output: Path | None,
-    sql: str | None,
-    sort_by: str | None,
     formats: tuple[str, ...],
     rdb_version: str | None,
-    delimiter: str | None,
-    quote: str | None,
-    escape: str | None,
-    no_header: bool,
-    columns: str | None,
-    encoding: str | None,
-    null_values: str | None,
-    bad_rows: str,
-    max_row_bytes: int,
-    null: bool,
     nulls: Nulls,
+    sql: str | None,
+    sort_by: str | None,
     limit: int | None,
+    **text: Any,
 ) -> None:
     """Write a RESP file or an RDB file instead of loading.
 
@@ -106,24 +85,20 @@ def pack(
         if output is None and rdb:
             end.end(Exit.USAGE, "an RDB file can't be written to stdout; add -o FILE")
         if output is not None and output.suffix == ".rdb" and not rdb:
-            words = f"{output} would contain RESP; add --format rdb, or name it {output.stem}.resp"
-            end.end(Exit.USAGE, words)
+            advice = f"add --format rdb, or name it {output.stem}.resp"
+            end.end(Exit.USAGE, f"{output} would contain RESP; {advice}")
         if output is None and sys.stdout is None:
             end.end(Exit.USAGE, "standard output is closed; use -o FILE")
         if output is None and sys.stdout.isatty():
             end.end(Exit.USAGE, "RESP can't be shown on a terminal; add '> FILE' or -o FILE")
         check_templates(templates)
-        text = TextOptions(
-            delimiter, quote, escape, no_header, columns, encoding, null_values, bad_rows, null,
-            max_row_bytes,
-        )  # fmt: skip
         with (
             opened(
                 source,
                 sql=sql,
                 sort_by=sort_by,
                 format=inputs[0] if inputs else None,
-                text=text,
+                text=TextOptions(**text),
                 limit=limit,
                 templates=templates,
             ) as data,

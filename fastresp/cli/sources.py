@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import IO, Any, Literal, TypeAlias
 
 from ..encode.template import Template
@@ -24,6 +24,7 @@ __all__ = [
     "TextOptions",
     "check_templates",
     "counted_bad_rows",
+    "fields_of",
     "is_read_once",
     "opened",
     "retried",
@@ -48,6 +49,12 @@ class TextOptions:
     bad_rows: str = "error"
     null: bool = False
     max_row_bytes: int = ROW_BYTES
+
+
+def fields_of(kind: type[Any], values: dict[str, Any]) -> dict[str, Any]:
+    """Remove the fields of a dataclass from the values of options, and return them."""
+    names = [each.name for each in fields(kind)]
+    return {name: values.pop(name) for name in names if name in values}
 
 
 @contextmanager
@@ -157,11 +164,13 @@ def counted_bad_rows(data: Any, end: Ending) -> Iterator[None]:
 
 
 @contextmanager
-def retried(source: str, beyond: Sequence[object], limit: int | None) -> Iterator[RejectsFile]:
-    """Open a rejects file as a source; refuse the options in ``beyond``, which do not apply."""
+def retried(
+    source: str, inapplicable: Sequence[object], limit: int | None
+) -> Iterator[RejectsFile]:
+    """Open a rejects file as a source; refuse the options in ``inapplicable``."""
     if source == "-":
         raise ValueError("--from-rejects reads its source twice; give the path of a file")
-    if any(option is not None for option in beyond):
+    if any(option is not None for option in inapplicable):
         raise ValueError(
             "--from-rejects reads a file that --rejects wrote; leave out --sql, --sort-by, "
             "--format, --skip-truncated and the options for text files"

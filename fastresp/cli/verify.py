@@ -9,7 +9,6 @@ from typing import Any
 from ..encode.template import Template
 from ..load.verifying.report import (
     Difference,
-    DifferenceTarget,
     VerifyReport,
     difference_line,
 )
@@ -26,11 +25,12 @@ from .sources import (
     TextOptions,
     check_templates,
     counted_bad_rows,
+    fields_of,
     opened,
     template_for,
 )
 
-__all__ = ["verified", "verify_command"]
+__all__ = ["verify_command", "verify_source"]
 
 STDOUT = Path("-")
 
@@ -39,19 +39,7 @@ STDOUT = Path("-")
 @options.source
 @options.templates
 @options.format
-@options.delimiter
-@options.quote
-@options.escape
-@options.no_header
-@options.columns
-@options.encoding
-@options.null_values
-@options.nulls
-@options.bad_rows
-@options.max_row_bytes
-@options.null
-@options.sql
-@options.sort_by
+@options.rows
 @options.verify_limit
 @options.skip_truncated
 @options.server
@@ -68,33 +56,15 @@ STDOUT = Path("-")
 def verify_command(
     source: str,
     templates: tuple[str, ...],
-    server: str | None,
-    sample: str | None,
-    seed: int,
-    exact: bool,
-    since: str | None,
-    differences: Path | None,
-    max_differences: int,
-    repair: bool,
+    format: Format | None,  # noqa: A002
+    nulls: Nulls,
     sql: str | None,
     sort_by: str | None,
-    format: Format | None,  # noqa: A002
-    delimiter: str | None,
-    quote: str | None,
-    escape: str | None,
-    no_header: bool,
-    columns: str | None,
-    encoding: str | None,
-    null_values: str | None,
-    bad_rows: str,
-    max_row_bytes: int,
-    null: bool,
-    nulls: Nulls,
     limit: int | None,
     skip_truncated: bool,
-    timeout: float,
     log: str,
     as_json: bool,
+    **values: Any,
 ) -> None:
     """Compare a server with the file that was loaded into it.
 
@@ -109,54 +79,42 @@ def verify_command(
 
     `--sample 1%` compares a share of the rows, and reports an upper bound for the rows that differ.
     """
-    text = TextOptions(
-        delimiter, quote, escape, no_header, columns, encoding, null_values, bad_rows, null,
-        max_row_bytes,
-    )  # fmt: skip
     with json_log(log == "json") as lines, ending(as_json=as_json, log=lines) as end:
         end.fields = VerifyReport().as_json() | {"same": None}
-        if as_json and differences == STDOUT:
-            words = "--json and --differences - both write to stdout; use --differences FILE"
-            raise ValueError(words)
-        how = VerifyOptions(
-            server=server, sample=sample, seed=seed, exact=exact,
-            differences=_written if differences == STDOUT else differences, repair=repair,
-            max_differences=max_differences, since=_seconds(since), timeout=timeout or None,
-        )  # fmt: skip
+        arguments = fields_of(VerifyOptions, values)
+        arguments["since"] = _seconds(arguments["since"])
+        arguments["timeout"] = arguments["timeout"] or None
+        if arguments["differences"] == STDOUT:
+            if as_json:
+                raise ValueError(
+                    "--json and --differences - both write to stdout; use --differences FILE"
+                )
+            arguments["differences"] = _print_difference
+        VerifyOptions(**arguments)  # raises before the source is opened
         check_templates(templates)
         source_data = opened(
-            source, sql=sql, sort_by=sort_by, format=format, text=text, limit=limit,
-            skip_truncated=skip_truncated, templates=templates,
+            source, sql=sql, sort_by=sort_by, format=format, text=TextOptions(**values),
+            limit=limit, skip_truncated=skip_truncated, templates=templates,
         )  # fmt: skip
         with source_data as data, counted_bad_rows(data, end):
             if lines is not None:
-                lines.of(data, server).begin()
-            report = verified(data, template_for(data, templates), nulls, how, end)
+                lines.of(data, arguments["server"]).begin()
+            template = template_for(data, templates)
+            report = verify_source(data, template, end, nulls=nulls, **arguments)
         end.end(Exit.OK if report.same else Exit.ERRORS)
 
 
-def verified(
-    data: Any, template: Template | None, nulls: Nulls, how: VerifyOptions, end: Ending
+def verify_source(
+    data: Any, template: Template | None, end: Ending, **arguments: Any
 ) -> VerifyReport:
-    """Verify a source; pass the report to ``end``, and return it."""
-    differences: DifferenceTarget = how.differences
-    logged = end.log and end.log.verifying()
+    """Verify a source; pass the report to ``end``, and return it.
+
+    Args:
+        arguments: of ``fastresp.verify``.
+    """
+    progress = progress_of(end.as_json, end.log and end.log.verification_logger())
     try:
-        report = verify(
-            data,
-            template,
-            server=how.server,
-            sample=how.sample,
-            seed=how.seed,
-            exact=how.exact,
-            differences=differences,
-            repair=how.repair,
-            max_differences=how.max_differences,
-            since=how.since,
-            nulls=nulls,
-            timeout=how.timeout,
-            progress=progress_of(end.as_json, logged),
-        )
+        report = verify(data, template, progress=progress, **arguments)
     except BaseException as error:
         found = getattr(error, "report", None)
         if isinstance(found, VerifyReport):
@@ -166,7 +124,7 @@ def verified(
     return report
 
 
-def _written(difference: Difference) -> None:
+def _print_difference(difference: Difference) -> None:
     """Write a difference to standard output."""
     write_all(standard_output(), difference_line(difference).encode())
 

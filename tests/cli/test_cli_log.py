@@ -185,7 +185,7 @@ class TestLog:
     def test_warnings_of_other_packages(self, server, users: Path) -> None:
         """They become lines."""
         code = (
-            "import sys, warnings, fastresp.cli.loading as module\n"
+            "import sys, warnings, fastresp.cli.load as module\n"
             "loaded = module.mass_insert\n"
             "def load(*arguments, **options):\n"
             "    warnings.warn('old setting', stacklevel=1)\n"

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 import fastresp
 from fastresp.cli.app import app
-from fastresp.cli.messages import in_options
+from fastresp.cli.ending import in_options
 from fastresp.outcome.messages import Hint, Message, above_zero
 from fastresp.server.local_server import LocalServer
 

@@ -21,8 +21,8 @@ from command_line import ENDED, PROGRAM, invoke, run
 from pyarrow import parquet
 
 import fastresp
-from fastresp.cli.column_files import JsonLines
 from fastresp.cli.exit_codes import Exit
+from fastresp.cli.unload import JsonLines
 from fastresp.server.local_server import LocalServer
 
 HSET = "HSET user:{id} {**}"

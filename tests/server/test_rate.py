@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import fastresp
-from fastresp.cli.messages import in_options
+from fastresp.cli.ending import in_options
 from fastresp.server.options import Rate
 
 

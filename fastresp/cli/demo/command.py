@@ -16,10 +16,10 @@ from rich.table import Table
 
 from ...encode.template import Template
 from ...outcome.errors import FastrespError
+from ...outcome.report import counted
 from ..command_line import argument, command, option
 from ..ending import ending
-from ..exit_codes import Exit, counted, fail
-from ..interruption import terminated
+from ..exit_codes import Exit, fail, terminated
 from .comparison import (
     BY_CLI,
     BY_COLUMNS,
