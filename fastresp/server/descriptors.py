@@ -10,8 +10,6 @@ from contextlib import contextmanager
 from types import BuiltinFunctionType
 from typing import Any
 
-from ..outcome.errors import TransportError
-
 __all__ = [
     "ADVICE", "are_exhausted", "is_patched", "needed_for", "new_poll",
 ]  # fmt: skip
@@ -52,10 +50,10 @@ def needed_for(what: str) -> Iterator[None]:
     """
     try:
         yield
-    except TransportError:
-        raise
     except OSError as error:
-        if not are_exhausted(error):
+        from ..outcome.errors import TransportError  # not at the start: --help does not need it
+
+        if isinstance(error, TransportError) or not are_exhausted(error):
             raise
         raise TransportError(f"{what}: {error.strerror} ({ADVICE})") from error
 
