@@ -7,8 +7,7 @@ from collections.abc import Iterable
 
 from ..outcome.errors import TemplateError
 from ..outcome.tracebacks import public
-from ..resp.buffer import Chunk
-from ..resp.split import CommandSplitter, arguments
+from ..resp.split import arguments
 from ..resp.values import pack
 from .fields import Items, Pairs
 from .template import (
@@ -149,8 +148,8 @@ class ForgottenScripts:
         """Return whether a command can be resent after this many tries."""
         return tries < MAX_REPEATS and script_of(command) in self._scripts
 
-    def chunk(self, commands: Iterable[tuple[bytes, int]], max_bytes: int) -> tuple[Chunk, int]:
-        """Return a chunk of the first commands to resend, with the scripts that they need.
+    def requests(self, commands: Iterable[tuple[bytes, int]], max_bytes: int) -> list[bytes]:
+        """Return the first commands to resend, with the scripts that they need.
 
         The first command of each script is sent as EVAL, to load the script. This is repeated after
         every TURN_BYTES, since another client may flush the scripts in between. A command that was
@@ -158,12 +157,9 @@ class ForgottenScripts:
 
         Args:
             commands: each command as first sent, and the number of times that it was sent.
-            max_bytes: stop when the chunk reaches this size.
-
-        Returns:
-            The chunk, and its number of commands.
+            max_bytes: stop when the requests reach this size.
         """
-        pieces: list[bytes] = []
+        requests: list[bytes] = []
         known: set[bytes] = set()
         turn = size = 0
         for command, tries in commands:
@@ -171,7 +167,7 @@ class ForgottenScripts:
             if sha1 not in known or tries >= MAX_REPEATS:
                 command = pack("EVAL", self._scripts[sha1], *arguments(command)[2:])
                 known.add(sha1)
-            pieces.append(command)
+            requests.append(command)
             size += len(command)
             turn += len(command)
             if turn >= TURN_BYTES:
@@ -179,6 +175,4 @@ class ForgottenScripts:
                 turn = 0
             if size >= max_bytes:
                 break
-        chunk = CommandSplitter().feed(b"".join(pieces))
-        assert chunk is not None
-        return chunk, len(pieces)
+        return requests

@@ -20,7 +20,7 @@ from ..server.answers import Answers
 from ..server.settings import Server
 from ..transports.connection import LostConnection
 from ..transports.driver import Blocking, Pull, Steps
-from ..transports.retries import MAX_S
+from ..transports.ledger import MAX_S
 from ..transports.socket import connecting
 from .settings import Settings
 

@@ -30,7 +30,7 @@ from ..transports.connection import LostConnection
 from ..transports.driver import Blocking, Pull, Step, Steps, next_chunk, open_source, run, wrap
 from ..transports.error_policy import ErrorPolicy
 from ..transports.locating import locating
-from ..transports.window import ResumePoint
+from ..transports.sending import ResumePoint
 from .commands import check_connection_state, check_several_connections, command_names
 
 __all__ = ["Choose", "Feature", "Load"]
@@ -296,7 +296,7 @@ class Load:
             end: whether to continue until every command is answered.
         """
         transport, chunks = self.transport, self.chunks
-        if transport is None or transport.retries is None or transport.lanes is None:
+        if transport is None or transport.ledger is None or transport.lanes is None:
             return
         lanes = transport.lanes
         if end:

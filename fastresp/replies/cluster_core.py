@@ -27,10 +27,11 @@ from ..sources.chunks import Chunks
 from ..transports.connection import LostConnection
 from ..transports.driver import Blocking, Emit, Step, Steps, next_chunk
 from ..transports.lanes import STALLED_S
+from ..transports.ledger import PAUSE_S
 from ..transports.nodes import close_all_late
-from ..transports.resend import Refused
-from ..transports.retries import PAUSE_S
-from ..transports.window import WINDOW_BYTES, Position
+from ..transports.resend import PendingCommand
+from ..transports.sending import Position
+from ..transports.window import WINDOW_BYTES
 from .node_core import NodeCore, RedirectCore, waits_of
 from .reply_core import ReplyCore
 from .unresolved import HOME, Unresolved, refusal_of
@@ -197,7 +198,7 @@ class ClusterCore:
                 return node, command
         raise LookupError(f"reply {index:,} was released")
 
-    def redirect(self, node: NodeCore, command: Refused, message: str) -> bool:
+    def redirect(self, node: NodeCore, command: PendingCommand, message: str) -> bool:
         """Resend a command that the error reply redirects or refuses for now; return whether."""
         refusal = refusal_of(message) if self._follows else None
         if refusal is None:

@@ -11,7 +11,7 @@ from ..outcome.errors import CommandError, TransportError
 from ..server.cluster_view import LOOK_S, Address, ClusterView
 from ..server.processes import LostData, closed_if_failed
 from ..server.settings import Server
-from ..transports.retries import MAX_S
+from ..transports.ledger import MAX_S
 from .unresolved import refusal_of
 
 __all__ = ["LargeKeyReader"]

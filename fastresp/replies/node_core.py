@@ -15,21 +15,22 @@ from typing import Any, NamedTuple, Protocol
 from ..outcome.errors import CommandError, ProtocolError, TransportError
 from ..outcome.report import Report
 from ..resp.idempotent import may_ask_again
-from ..resp.split import CommandSplitter, arguments
+from ..resp.split import arguments
 from ..resp.values import pack
 from ..server.failure import asking_refused
 from ..server.settings import Server
 from ..transports.connection import LostConnection
-from ..transports.resend import Refused, Resent
+from ..transports.resend import PendingCommand, Request, Resent
+from ..transports.sending import Sending
 from ..transports.stream import Wait
-from ..transports.window import Sending, Window
+from ..transports.window import Window
 from .reply_core import FIRST_IN_FLIGHT, ReplyCore, undecodable
 from .unresolved import Unresolved
 
 __all__ = ["NodeCore", "NodeWindow", "RedirectCore", "waits_of"]
 
 # Allows the next command to use a slot that the node is importing.
-ASKING = Refused(-1, -1, pack("ASKING"), 0)
+ASKING = PendingCommand(-1, -1, pack("ASKING"), 0)
 
 
 class Cluster(Protocol):
@@ -42,7 +43,7 @@ class Cluster(Protocol):
 
     @property
     def report(self) -> Report: ...
-    def redirect(self, node: NodeCore, command: Refused, message: str) -> bool: ...
+    def redirect(self, node: NodeCore, command: PendingCommand, message: str) -> bool: ...
 
 
 class Arrived(NamedTuple):
@@ -70,7 +71,7 @@ class NodeWindow(Window):
 
     unwritten = 0
 
-    def unanswered(self) -> Iterator[Refused]:
+    def unanswered(self) -> Iterator[PendingCommand]:
         """Yield the unanswered commands; a command that was never sent has 0 ``tries``."""
         for held in self._held:
             sent = held.whole
@@ -78,9 +79,9 @@ class NodeWindow(Window):
             for at in range(first, len(held.chunk.ends)):
                 index = held.source_index(at)
                 if index >= 0:
-                    again = isinstance(held, Resent) and held.refused[at].tries
+                    again = isinstance(held, Resent) and held.pending[at].tries
                     tries = int(at < sent or again)
-                    yield Refused(held.row(at), index, held.command(at, at), tries)
+                    yield PendingCommand(held.row(at), index, held.command(at, at), tries)
 
     def abandon(self) -> None:
         """Count all commands as sent and answered: other connections will resend these commands."""
@@ -90,17 +91,16 @@ class NodeWindow(Window):
             held.written.append(rest)
         self.acknowledge(self.made)
 
-    def resend(self, commands: list[Refused]) -> None:
+    def add_pending(self, commands: list[PendingCommand]) -> None:
         """Add commands that are not in chunks of the source, and ASKING before some of them."""
-        chunk = CommandSplitter().feed(b"".join(each.command for each in commands))
-        assert chunk is not None
-        self._held.append(Resent(chunk, self.last, commands))
+        requests = [Request(each.command, [each]) for each in commands]
+        self._held.append(Resent(requests, self.last))
 
     @property
     def resent_unsent(self) -> int:
         """The number of commands from ``resend()`` that were not sent over any connection yet."""
         chunks = (each for each in self._held if isinstance(each, Resent))
-        return sum(is_new(command) for each in chunks for command in each.refused[each.whole :])
+        return sum(is_new(command) for each in chunks for command in each.pending[each.whole :])
 
     def before(self, index: int) -> int:
         """Return how many commands added to this window so far precede an index."""
@@ -137,7 +137,7 @@ class NodeCore(ReplyCore):
         self._cluster = cluster
         self.failed = False
         self._before = 0  # number of bytes received over earlier connections
-        self._doubtful: Refused | None = None
+        self._doubtful: PendingCommand | None = None
         self.waiting_bytes = 0
         self._waiting = 0  # number of received replies that are not yielded yet
         self._arrived: deque[Arrived] = deque()
@@ -199,7 +199,7 @@ class NodeCore(ReplyCore):
         """Whether there are commands that an open connection could send now."""
         return self.room() > self.window.sent
 
-    def unanswered(self) -> list[Refused]:
+    def unanswered(self) -> list[PendingCommand]:
         """Return the unanswered commands."""
         return [*self.window.unanswered()]
 
@@ -316,13 +316,13 @@ class NodeCore(ReplyCore):
         for number, (index, reply) in enumerate(zip(indexes, replies, strict=True), first):
             if type(reply) is CommandError:
                 rows, command = self.window.command(number)
-                refused = Refused(rows.start, index, command, 0)
+                refused = PendingCommand(rows.start, index, command, 0)
                 if self._cluster.redirect(self, refused, reply.text):
                     continue
                 reply = self._located(number, reply)
             elif (waiting := self._cluster.unresolved.first) is not None and index > waiting:
                 rows, command = self.window.command(number)
-                self._cluster.unresolved.note_run(Refused(rows.start, index, command, 1))
+                self._cluster.unresolved.note_run(PendingCommand(rows.start, index, command, 1))
             self._cluster.waiting[index] = reply
 
     def release(self, index: int) -> None:
@@ -344,7 +344,7 @@ class RedirectCore(NodeCore):
     def __init__(self, cluster: Cluster, server: Server, **settings: Any) -> None:
         super().__init__(cluster, server, **settings)
         self.expected: dict[int, int] = {}
-        self._queue: list[Refused] = []
+        self._queue: list[PendingCommand] = []
 
     @property
     def waiting(self) -> int:
@@ -361,12 +361,12 @@ class RedirectCore(NodeCore):
     def room(self) -> int:
         return self.window.begun if self._blocked else self.window.acknowledged + self._limit
 
-    def put(self, command: Refused, slot: int, *, asking: bool) -> None:
+    def put(self, command: PendingCommand, slot: int, *, asking: bool) -> None:
         """Queue a command until ``flush()`` is called."""
         self._queue += [ASKING, command] if asking else [command]
         self.expected[command.place] = slot
 
-    def unanswered(self) -> list[Refused]:
+    def unanswered(self) -> list[PendingCommand]:
         return super().unanswered() + [each for each in self._queue if each.place >= 0]
 
     def renew(self, reader: Any) -> None:
@@ -379,14 +379,14 @@ class RedirectCore(NodeCore):
         if queue:
             if self.finished:
                 self.restart_timeout()
-            self.window.resend(queue)
+            self.window.add_pending(queue)
 
     def _store(self, first: int, replies: list[Any], size: int) -> None:
         last, chunks = -1, []
         for index, reply in enumerate(replies, first):
             held, at = self.window.locate(index)
             assert isinstance(held, Resent)
-            command = held.refused[at]
+            command = held.pending[at]
             if command.place < 0:
                 if type(reply) is CommandError:
                     raise TransportError(asking_refused(reply.text), self._cluster.report)
@@ -406,7 +406,7 @@ class RedirectCore(NodeCore):
         self.keep(Arrived(last, len(replies), size, chunks))
 
 
-def is_new(command: Refused) -> bool:
+def is_new(command: PendingCommand) -> bool:
     """Return whether a command was never sent, and is not ASKING."""
     return command.place >= 0 and not command.tries
 
@@ -414,7 +414,7 @@ def is_new(command: Refused) -> bool:
 def indexes_of(held: Sending, start: int, stop: int) -> Sequence[int]:
     """Return the indexes of the commands ``start`` to ``stop - 1`` of a chunk."""
     if isinstance(held, Resent):
-        return [each.place for each in held.refused[start:stop]]
+        return [each.place for each in held.pending[start:stop]]
     indexes: array[int] | None = held.chunk.places
     if indexes is None:
         first = held.source_index(start)

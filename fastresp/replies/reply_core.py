@@ -24,7 +24,8 @@ from ..transports.driver import (
     Steps,
     next_chunk,
 )
-from ..transports.resend import Resending, ResendingWindow
+from ..transports.filters import ScriptFilter
+from ..transports.resend import Resending
 from ..transports.socket import connecting
 from ..transports.stream import Stream
 from ..transports.window import Window
@@ -90,7 +91,8 @@ class ReplyCore(Connection):
         self.resending = resending
         self.keys = RowKeys(None) if keys is None else keys
         # The refused commands, which are resent once all commands in flight are answered.
-        self._resend_window = ResendingWindow(resending)
+        self._scripts = None if resending is None else ScriptFilter(resending)
+        self._resend_window = Window(filters=() if self._scripts is None else [self._scripts])
         # The replies from the first refused command onwards, in order: they wait for the refused
         # commands. And the indices in this list of the refused commands' replies, by source index.
         self._blocked: list[Any] = []
@@ -239,7 +241,8 @@ class ReplyCore(Connection):
 
         If a command is refused, later replies wait until the command is resent and answered.
         """
-        again = self._resend_window
+        again, scripts = self._resend_window, self._scripts
+        assert scripts is not None
         window: Window = self.window
         first = window.acknowledged + len(self._blocked)
         if self._all_blocked:
@@ -248,7 +251,7 @@ class ReplyCore(Connection):
         for index, reply in enumerate(self._read(), first):
             if index >= sent:
                 self._take_last_words(reply)
-            refused = type(reply) is CommandError and again.take(index, reply.text, window)
+            refused = type(reply) is CommandError and scripts.take(again, index, reply.text, window)
             if window is again:
                 if not refused:
                     held, at = again.locate(index)
@@ -273,7 +276,7 @@ class ReplyCore(Connection):
 
     def _send(self, stream: Stream) -> bool:
         if self._blocked and self._all_blocked:
-            self._resend_window.resend()
+            self._resend_window.refill()
             return stream.send(self._resend_window)
         if self._sizes is None:
             return super()._send(stream)

@@ -18,7 +18,7 @@ from ..server.forks import Inherited, is_own
 from ..server.processes import LostData
 from ..server.reply_parser import unexpected
 from ..server.settings import Server
-from ..transports.retries import MAX_S, ranges
+from ..transports.ledger import MAX_S, ranges
 
 __all__ = ["Scan"]
 

@@ -16,8 +16,8 @@ from ..resp.slots import Rules, keys_of
 from ..resp.split import CommandSplitter
 from ..server.cluster import MAX_NODES, Redirect, Topology
 from ..server.cluster_view import LOOK_S, Address
-from ..transports.resend import Refused
-from ..transports.retries import LOADING, MAX_S, PAUSE_S, REFUSED, ranges
+from ..transports.ledger import LOADING, MAX_S, PAUSE_S, REFUSED, ranges
+from ..transports.resend import PendingCommand
 
 __all__ = [
     "HOME", "MANY_REDIRECTS", "Deadline", "Refusal", "SlotQueue", "Unresolved",
@@ -137,7 +137,7 @@ class SlotQueue(Generic[T]):
 class ResendTarget(Protocol):
     """A separate connection for redirected commands; see RedirectCore."""
 
-    def put(self, command: Refused, slot: int, *, asking: bool) -> None: ...
+    def put(self, command: PendingCommand, slot: int, *, asking: bool) -> None: ...
     @property
     def expected(self) -> dict[int, int]: ...
     @property
@@ -208,7 +208,7 @@ class Unresolved(Generic[C]):
         self._in_flight: dict[int, dict[int, InFlight[C]]] = {}
         self._slots: dict[int, int] = {}
         # The waiting commands of each slot; slot -1 for commands without a key.
-        self._waiting: dict[int, SlotQueue[Refused]] = {}
+        self._waiting: dict[int, SlotQueue[PendingCommand]] = {}
         # By index: the commands that had to wait, including commands in flight again.
         self._deferred: dict[int, Deferred] = {}
         self._indexes: list[int] = []  # a heap of indexes, some of answered commands
@@ -229,7 +229,7 @@ class Unresolved(Generic[C]):
         return indexes[0] if indexes else None
 
     @property
-    def _commands(self) -> Iterable[Refused]:
+    def _commands(self) -> Iterable[PendingCommand]:
         """The waiting commands."""
         return (each for queue in self._waiting.values() for each in queue.commands.values())
 
@@ -246,7 +246,7 @@ class Unresolved(Generic[C]):
         return waiting + sum(node.waiting for node in self.nodes.values())
 
     def redirect(
-        self, command: Refused, origin: Address | None, message: str, to: Redirect
+        self, command: PendingCommand, origin: Address | None, message: str, to: Redirect
     ) -> None:
         """Resend a redirected command.
 
@@ -280,7 +280,7 @@ class Unresolved(Generic[C]):
         self.pause = self.pause or now.times >= MANY_REDIRECTS
 
     def _send(
-        self, command: Refused, slot: int, resent: InFlight[C], *, asking: bool = False
+        self, command: PendingCommand, slot: int, resent: InFlight[C], *, asking: bool = False
     ) -> None:
         self._in_flight.setdefault(slot, {})[command.place] = resent
         self._slots[command.place] = slot
@@ -307,7 +307,7 @@ class Unresolved(Generic[C]):
             self.nodes[address] = self._connect(address)
         return self.nodes[address]
 
-    def defer(self, command: Refused, message: str, slot: int | None = None) -> None:
+    def defer(self, command: PendingCommand, message: str, slot: int | None = None) -> None:
         """Let a command wait.
 
         Args:
@@ -356,7 +356,7 @@ class Unresolved(Generic[C]):
             if not self._in_flight[slot]:
                 del self._in_flight[slot]
 
-    def note_run(self, command: Refused) -> None:
+    def note_run(self, command: PendingCommand) -> None:
         """Record that a command may have run while earlier commands waited."""
         writes = None
         for key in _keys_of(command.command):
@@ -368,7 +368,7 @@ class Unresolved(Generic[C]):
                 if wrote or writes:
                     self._overtaken.add(index)
 
-    def take_overtaken(self) -> list[tuple[int, Refused, str]]:
+    def take_overtaken(self) -> list[tuple[int, PendingCommand, str]]:
         """Remove and return the commands that a later command has overtaken.
 
         Returns:

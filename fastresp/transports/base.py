@@ -19,7 +19,7 @@ from ..server.answers import Answers
 from ..server.settings import Server, ServerLike
 from .driver import Steps, run
 from .lanes import Lanes
-from .retries import Retries
+from .ledger import Ledger
 
 __all__ = ["Transport", "add_report"]
 
@@ -42,11 +42,11 @@ class Transport:
         lanes: the connections; None for redis-cli.
         in_event_loop: whether an event loop runs the transport; if so, nothing can be awaited after
             a cancellation.
-        retries: the commands to resend; None if this transport never resends commands.
+        ledger: the commands to resend; None if this transport never resends commands.
     """
 
     lanes: Lanes | None = None
-    retries: Retries | None = None
+    ledger: Ledger | None = None
     in_event_loop = False
 
     def __init__(self, server: ServerLike | Server = None) -> None:
@@ -205,7 +205,7 @@ class Transport:
             while chunks := list(rest(self.made)):  # the rest of a large key waits for replies
                 made = self.made
                 for chunk in chunks:
-                    if self.retries:
+                    if self.ledger:
                         self.defer(chunk)  # the chunk must follow commands to resend
                     else:
                         yield from self.writing(chunk)

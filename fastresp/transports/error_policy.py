@@ -21,7 +21,7 @@ from ..server.options import MaxErrors, Rejects
 from ..sources.blocking import write_all
 from ..sources.files.checks import check_unused
 from .causes import remedy_for
-from .units import is_script
+from .resend import is_script
 from .window import Window
 
 __all__ = ["ErrorPolicy", "error_fields", "reject_line"]

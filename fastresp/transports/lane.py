@@ -13,10 +13,13 @@ from ..server.options import Options
 from ..server.settings import Server
 from .connection import Connection
 from .error_policy import ErrorPolicy
+from .filters import Durability, IdempotentFilter, ScriptFilter, TransactionFilter, confirmation_of
+from .ledger import Ledger
 from .pace import Pace
-from .resend import ResendingWindow
-from .retries import Retries
-from .window import Position
+from .resend import Resending
+from .retry import RetryFilter
+from .sending import Position
+from .window import Filter, Window
 
 __all__ = ["Lane"]
 
@@ -30,7 +33,10 @@ class Load(Protocol):
     policy: ErrorPolicy
     live_report: Report
     pace: Pace | None
-    retries: Retries | None
+    ledger: Ledger | None
+    resending: Resending | None
+    batched: bool
+    resumable: bool
     lanes: list[Lane]
 
     @property
@@ -49,22 +55,40 @@ class Lane(Connection):
         load: the load.
         server: the server or node.
         options: as for Lanes.
-        window: as for Connection.
+        number: the lane's number.
+        max_bytes: as for Window.
 
     Attributes:
+        retry: gives commands to the load's ledger; None if the load has no ledger.
         replacement: the lane that replaces this lane after an idle disconnect.
         lost_at: when the connection was lost, if its commands wait for a new one; otherwise None.
         cause: why the connection was lost.
     """
 
-    window: ResendingWindow
     replacement: Lane | None = None
     lost_at: float | None = None
     cause = ""
 
     def __init__(
-        self, load: Load, server: Server, options: Options, window: ResendingWindow
+        self, load: Load, server: Server, options: Options, number: int, max_bytes: int
     ) -> None:
+        ledger, confirmation = load.ledger, confirmation_of(options.durable)
+        self._durability = confirmation and Durability(confirmation)
+        self.retry = None if ledger is None else RetryFilter(ledger, number, server.redirect)
+        filters: list[Filter | None] = [
+            TransactionFilter() if load.batched else None,
+            self._durability,
+            self.retry,
+            None if load.resending is None else ScriptFilter(load.resending),
+            IdempotentFilter() if load.resumable and not load.batched else None,
+        ]
+        named = (ledger is not None and ledger.cluster) or server.announced
+        window = Window(
+            max_bytes,
+            filters=[each for each in filters if each is not None],
+            node=str(server) if named else None,
+            batched=load.batched,
+        )
         super().__init__(server, timeout=options.timeout, rate=options.rate, window=window)
         self._load = load
         self._scanner = ReplyScanner()
@@ -75,8 +99,8 @@ class Lane(Connection):
         # One tuple, so that an interruption can't leave it half changed.
         self._counted = (-1, 0), 0, 0
         self._skips = options.exists == "skip"
-        if window.confirmation is not None:
-            self.likely = window.confirmation.likely
+        if confirmation is not None:
+            self.likely = confirmation.likely
         self.sink = self._scanner
 
     @property
@@ -88,7 +112,9 @@ class Lane(Connection):
     def failed(self) -> int:
         """Number of commands that were answered with an error."""
         self._count()  # includes replies received since the last step
-        return self._scanner.failed - self._surplus + self._counted[1] - self.window.refused
+        return (
+            self._scanner.failed - self._surplus + self._counted[1] - self.window.refusals.replies
+        )
 
     @property
     def existing(self) -> int:
@@ -97,7 +123,8 @@ class Lane(Connection):
         return self._counted[2]
 
     def stop(self) -> None:
-        self.window.stopped = True
+        if self._durability is not None:
+            self._durability.stop()
         super().stop()
 
     def lose(self, cause: object) -> None:
@@ -127,7 +154,7 @@ class Lane(Connection):
         load = self._load
         # While commands are refused, send without a pace: if the node accepted a later command,
         # that command would overtake the refused commands.
-        if load.pace is None or load.pace.in_bytes or load.retries:
+        if load.pace is None or load.pace.in_bytes or load.ledger:
             return None
         sent, window = load.sent, self.window
         allowed = load.pace.allowed(sent) - sent
@@ -138,7 +165,7 @@ class Lane(Connection):
 
     def room_bytes(self) -> int | None:
         load = self._load
-        if load.pace is None or not load.pace.in_bytes or load.retries:
+        if load.pace is None or not load.pace.in_bytes or load.ledger:
             return None
         sent = load.sent_bytes
         return max(0, load.pace.allowed(sent) - sent)
@@ -163,12 +190,10 @@ class Lane(Connection):
             self._take_last_words(scanner.replies - sent)
         if scanner.errors:
             window.filter_errors(scanner.errors)
-        if scanner.answer is not None:
-            window.confirmed_by(*scanner.answer)
-        if window.unconfirmed and self.stream is not None and self.stream.lost is None:
-            self.stream.give_up(OSError(window.unconfirmed))
-        if window.refused_at is not None and self.stream is not None and self.stream.lost is None:
-            self.stream.give_up(window.refused_at[0])
+        if self._durability is not None and scanner.answer is not None:
+            self._durability.take_reply(*scanner.answer)
+        if window.fault is not None and self.stream is not None and self.stream.lost is None:
+            self.stream.give_up(window.fault)
         if scanner.errors:
             self._count()
             if self._skips:
@@ -178,10 +203,10 @@ class Lane(Connection):
             self._load.policy.take(scanner.errors, window, self._load.live_report)
         window.acknowledge(min(scanner.replies, sent))
         if self.end is None:
-            window.resend()
-            window.confirm_rest()
-        # The scanner must report this reply. Nothing is sent before the next call.
-        scanner.asked = -1 if window.question is None else window.question[0]
+            window.refill()
+        if self._durability is not None:
+            # The scanner must report this reply. Nothing is sent before the next call.
+            scanner.asked = self._durability.awaited
         if self.failed:
             self._load.judge()
 

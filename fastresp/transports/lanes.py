@@ -17,19 +17,16 @@ from ..resp.buffer import Chunk
 from ..server.forks import Inherited
 from ..server.options import ACKNOWLEDGED, Options
 from ..server.settings import Server
-from .batches import BatchedWindow
 from .causes import NotMarked, NotRun
-from .confirming import confirmation_of
 from .connection import LostConnection
 from .driver import Steps
 from .error_policy import ErrorPolicy
 from .lane import Lane
+from .ledger import Key, Ledger
 from .pace import Pace
-from .refusals import RepeatableWindow
-from .resend import Resending, ResendingWindow
-from .retries import Retries
-from .units import Unit
-from .window import WINDOW_BYTES, Position, ResumePoint
+from .resend import Resending, ResendUnit
+from .sending import Position, ResumePoint
+from .window import WINDOW_BYTES
 
 __all__ = ["Lanes"]
 
@@ -71,17 +68,17 @@ class Lanes:
         self.policy = policy
         self.live_report = Report("socket")
         self._options = options
-        self._resending = resending
+        self.resending = resending
         # Whether commands are sent in transactions that set a marker.
         self.batched = start is not None and start.batched
         self.resumable = start is not None  # whether a lost connection ends the load
         if start is not None:
             start.note_in(self.live_report)
+        self.ledger: Ledger | None = None
         self._make_lanes([server] * options.connections)
         self.pace = None if options.rate is None else Pace(options.rate)
         self._started = 0.0
         self.routed = False
-        self.retries: Retries | None = None
         self.asking = False  # whether ASK has redirected commands to nodes that import slots
         # Number and bytes of the chunks added since all lanes were served, and the free bytes then.
         self._turn = self._added = self._free = 0
@@ -91,51 +88,36 @@ class Lanes:
 
     def _make_lanes(self, servers: Sequence[Server]) -> None:
         self._window_bytes = max(WINDOW_BYTES // len(servers), MIN_WINDOW_BYTES)
-        self.lanes = [self._lane(server) for server in servers]
+        self.lanes = [self._lane(server, number) for number, server in enumerate(servers)]
         self.live_report.connections = len(servers)
 
-    def _lane(self, server: Server) -> Lane:
-        kind: type[ResendingWindow] = ResendingWindow
-        if self.resumable:
-            kind = BatchedWindow if self.batched else RepeatableWindow
-        window = kind(self._resending, self._window_bytes)
-        window.confirmation = confirmation_of(self._options.durable)
-        window.redirect = server.redirect
-        return Lane(self, server, self._options, window)
+    def _lane(self, server: Server, number: int) -> Lane:
+        return Lane(self, server, self._options, number, self._window_bytes)
 
     def attach(
         self,
         connections: Sequence[Any],
         servers: Sequence[Server] | None = None,
-        retries: Retries | None = None,
+        ledger: Ledger | None = None,
     ) -> None:
         """Take over connected redis-py connections, one for each lane.
 
         Args:
             servers: the node of each connection to a cluster.
-            retries: collects the commands to resend.
+            ledger: collects the commands to resend; None to resend nothing.
         """
-        if servers is not None:
-            self._make_lanes(servers)
-        self.retries = retries
-        for number, lane in enumerate(self.lanes):
-            self._prepare(lane, number)
+        self.ledger = ledger
+        self._make_lanes(servers or [self.server] * self._options.connections)
         self._started = time.monotonic()
         if self.pace is not None:
             self.pace.start = self._started
         for lane, connection in zip(self.lanes, connections, strict=True):
             lane.attach(connection)
 
-    def _prepare(self, lane: Lane, number: int) -> None:
-        lane.window.lane, lane.window.retries = number, self.retries
-        if (self.retries is not None and self.retries.cluster) or lane.server.announced:
-            lane.window.node = str(lane.server)
-
     def extend(self, connections: Sequence[Any], servers: Sequence[Server]) -> None:
         """Add lanes to new nodes of a cluster, or to a server whose lanes were lost."""
         for connection, server in zip(connections, servers, strict=True):
-            lane = self._lane(server)
-            self._prepare(lane, len(self.lanes))
+            lane = self._lane(server, len(self.lanes))
             lane.attach(connection)
             self.lanes.append(lane)
         self._count_connections()
@@ -144,44 +126,47 @@ class Lanes:
         """Close the connections of lanes that will get no more commands.
 
         All commands of these lanes must be answered, unless the connection was lost: the unanswered
-        commands of a lost lane are moved to ``retries``.
+        commands of a lost lane are moved to the ledger.
         """
         for number in lanes:
             lane = self.lanes[number]
+            assert lane.retry is not None
             self.after = self.position
             if lane.lost_at is not None:
-                self.policy.doubt(lane.window.lose(), self.live_report)
+                self.policy.doubt(lane.retry.lose(lane.window), self.live_report)
                 if self.live_report.stopped:
                     self.stop()
             lane.detach()
-            lane.window.release()
+            lane.retry.release(lane.window)
             lane.lost_at = None
         self._count_connections()
 
     def _count_connections(self) -> None:
         self.live_report.connections = len(self.connected)
 
-    def repeat(self, units: Mapping[int, Sequence[tuple[tuple[int, int], Unit]]]) -> None:
-        """Resend units that wait in ``retries``.
+    def resend(self, units: Mapping[int, Sequence[tuple[Key, ResendUnit]]]) -> None:
+        """Resend units of the ledger.
 
         Args:
-            units: by lane number, pairs of a unit's key in ``retries`` and the Unit.
+            units: by lane number, pairs of a unit's key in the ledger and the unit.
         """
         self.asking = any(unit.node for several in units.values() for _, unit in several)
         for number, several in units.items():
-            self.lanes[number].window.repeat(several, self.position)
+            lane = self.lanes[number]
+            assert lane.retry is not None
+            lane.retry.resend(lane.window, several, self.position)
 
     @property
     def lost(self) -> list[Lane]:
         """The lanes with commands that wait for a new connection."""
-        if self.retries is None:
+        if self.ledger is None:
             return []
         return [lane for lane in self.lanes if lane.lost_at is not None]
 
     @property
     def stalled(self) -> list[Lane]:
         """In a cluster, lanes with unanswered commands that have been silent for STALLED_S."""
-        if self.retries is None or not self.retries.cluster:
+        if self.ledger is None or not self.ledger.cluster:
             return []
         latest = time.monotonic() - STALLED_S
         return [lane for lane in self.connected if lane.heard < latest and lane.window.in_doubt]
@@ -194,9 +179,9 @@ class Lanes:
     @property
     def due(self) -> bool:
         """Whether commands must be resent, or the topology must be refreshed."""
-        if self.retries is None or self.live_report.stopped:
+        if self.ledger is None or self.live_report.stopped:
             return False
-        if self.retries:
+        if self.ledger:
             return True
         if time.monotonic() >= self.look_at:
             return bool(self.lost or self.stalled)
@@ -205,7 +190,7 @@ class Lanes:
     @property
     def unsettled(self) -> bool:
         """Whether commands are unanswered, or must be resent."""
-        return bool(self.retries) or not all(lane.finished for lane in self.lanes)
+        return bool(self.ledger) or not all(lane.finished for lane in self.lanes)
 
     def detach(self) -> None:
         """Count the replies already received, and close all open connections."""
@@ -258,9 +243,9 @@ class Lanes:
         report.rows = max(report.rows, rows)  # includes skipped rows that the load has added
         report.replies = report.commands - sum(lane.window.in_doubt for lane in self.lanes)
         report.unsent = sum(lane.window.unsent for lane in self.lanes)
-        if self.retries:
-            report.commands += self.retries.sent
-            report.unsent += self.retries.unsent
+        if self.ledger:
+            report.commands += self.ledger.sent
+            report.unsent += self.ledger.unsent
         if self._options.durable != ACKNOWLEDGED:
             report.durable = report.replies
         report.failed = sum(lane.failed for lane in self.lanes)
@@ -302,9 +287,9 @@ class Lanes:
     def has_room(self) -> bool:
         """Whether the next chunk may be encoded."""
         windows = [lane.window for lane in self.lanes]
-        if self.retries is not None:
+        if self.ledger is not None:
             windows = [lane.window for lane in (*self.connected, *self.lost)] or windows
-        if self.retries or any(window.fenced for window in windows):
+        if self.ledger or any(window.fenced for window in windows):
             return False
         # A chunk can be much larger than a window, so one chunk per lane could use too much memory.
         held = sum(window.held_bytes for window in windows)
@@ -313,7 +298,7 @@ class Lanes:
         if held >= most:
             return False
         lanes = self._open
-        if self.retries is not None:
+        if self.ledger is not None:
             lanes = lanes + self.lost
         if self.routed and self.pace is not None:
             return all(lane.has_room for lane in lanes)
@@ -358,7 +343,7 @@ class Lanes:
         ):
             self._turn = self._added = 0
             return False
-        return self._moves(lane) and lane.window.has_room and not self.retries
+        return self._moves(lane) and lane.window.has_room and not self.ledger
 
     def _usable(self, lane: Lane) -> Lane:
         """Return the lane, or its replacement."""
@@ -450,14 +435,14 @@ class Lanes:
         """If allowed, keep a lost lane's commands for a new connection and return True."""
         assert lane.stream is not None
         cause = lane.stream.lost
-        if self.retries is None or self.resumable or isinstance(cause, FINAL):
+        if self.ledger is None or self.resumable or isinstance(cause, FINAL):
             return False
         if lane.last_words:  # the server closes every connection that sends this command
             return False
         if self.live_report.stopped and not lane.finished:
             return False
-        if self.retries.words == "" or not self.retries:
-            self.retries.words = f"lost the connection to {lane.server}: {cause}"
+        if self.ledger.message == "" or not self.ledger:
+            self.ledger.message = f"lost the connection to {lane.server}: {cause}"
         lane.lose(cause)
         self.look_at = time.monotonic()
         return True

@@ -25,9 +25,10 @@ from .connection import LostConnection
 from .driver import Blocking, Steps
 from .lane import Lane
 from .lanes import Lanes
-from .retries import Lost, Retries, ranges
-from .units import Unit, unit_of, units_of
-from .window import Sending
+from .ledger import Key, Ledger, ranges
+from .resend import ResendUnit, unit_of, units_of
+from .sending import Sending
+from .window import Counts
 
 __all__ = ["Nodes", "close_all_late"]
 
@@ -48,17 +49,17 @@ class Nodes:
         options: options of the load.
         answers: the server's answers about itself.
         lanes: the connections.
-        retries: the commands to resend.
+        ledger: the commands to resend.
     """
 
     def __init__(
-        self, server: Server, options: Options, answers: Answers, lanes: Lanes, retries: Retries
+        self, server: Server, options: Options, answers: Answers, lanes: Lanes, ledger: Ledger
     ) -> None:
         self._server = server
         self._view = ClusterView(server, answers.topology, answers.processes)
         self._options = options
         self._lanes = lanes
-        self._retries = retries
+        self._ledger = ledger
         self._rules = Rules(answers.positions)
         self._cluster = answers.topology is not None
         topology = answers.topology or one_server()
@@ -101,14 +102,14 @@ class Nodes:
 
     def _preparing(self) -> Steps[bool]:
         """Do what ``refresh_topology()`` does, but leave replies unread after a TransportError."""
-        lanes, retries = self._lanes, self._retries
+        lanes, ledger = self._lanes, self._ledger
         entered = time.monotonic()
-        if retries:
+        if ledger:
             yield from lanes.draining()
-            yield from _sleeping(retries.pause(lanes.report, self._slot_of))
+            yield from _sleeping(ledger.pause(lanes.report, self._slot_of))
         else:
             yield from _sleeping(max(0.0, lanes.look_at - time.monotonic()))
-        self._asked.update(unit.node for unit in retries.units if unit.node is not None)
+        self._asked.update(unit.node for unit in ledger.units if unit.node is not None)
         began = time.monotonic()
         topology = yield from self._looking()
         ready = topology is not None and (yield from self._opening(topology))
@@ -151,7 +152,7 @@ class Nodes:
         try:
             topology: Topology = yield Blocking(look, late=_nothing)
         except TransportError as error:
-            self._retries.words = str(error)
+            self._ledger.message = str(error)
             return None
         self._lose(topology, self._lanes.stalled)
         before, after = self._slots, topology.slots
@@ -168,9 +169,9 @@ class Nodes:
             TransportError: a node is new, and the load has a checkpoint.
         """
         lost = {self._node_of(lane) for lane in self._lanes.lost}
-        if self._retries.was_demoted() and not self._cluster:
+        if self._ledger.was_demoted() and not self._cluster:
             lost.add(ONE)  # another server may have taken over its address
-        asked = [unit.node for unit in self._retries.units if unit.node is not None]
+        asked = [unit.node for unit in self._ledger.units if unit.node is not None]
         step = dict.fromkeys([*topology.nodes, *asked])
         fresh = [node for node in step if node not in self._nodes]
         back = [node for node in step if node in lost]
@@ -185,9 +186,9 @@ class Nodes:
             for node in fresh:
                 yield from self._connecting(node, None)
         except (TransportError, CommandError) as error:
-            self._retries.words = str(error)
+            self._ledger.message = str(error)
             return False
-        changed = bool(fresh) or bool(self._retries)
+        changed = bool(fresh) or bool(self._ledger)
         for node in back:
             number = self._nodes.index(node)
             yield from _sleeping(self._check_fruitful(node, number))
@@ -195,7 +196,7 @@ class Nodes:
                 yield from self._connecting(node, number)
                 changed = True
             except (TransportError, CommandError) as error:
-                self._retries.words = str(error)
+                self._ledger.message = str(error)
         return changed or any(node not in topology.nodes for node in lost)
 
     def _connecting(self, node: tuple[str, int], former: int | None) -> Steps[None]:
@@ -258,13 +259,13 @@ class Nodes:
 
     def defer(self, chunk: Chunk) -> None:
         """Queue a chunk behind the commands that must be resent."""
-        lanes, retries = self._lanes, self._retries
+        lanes, ledger = self._lanes, self._ledger
         held = Sending(chunk, None, lanes.position)
-        entries: dict[tuple[int, int], Unit | Lost] = {
+        entries: dict[Key, ResendUnit | Counts] = {
             (-held.end.command, replies[0]): unit_of(held, replies, 0, chunk.lane)
-            for replies in units_of(held, 0, transactions=retries.transactions)
+            for replies in units_of(held, 0, transactions=ledger.transactions)
         }
-        retries.add(entries)
+        ledger.add(entries)
         lanes.after = held.end
 
     def reroute(self, made: Iterable[Chunk]) -> list[int]:
@@ -278,7 +279,7 @@ class Nodes:
         Returns:
             The lane of each slot.
         """
-        lanes, retries, count = self._lanes, self._retries, self._options.connections
+        lanes, ledger, count = self._lanes, self._ledger, self._options.connections
         topology = self._topology
         for chunk in made:
             self.defer(chunk)
@@ -296,18 +297,18 @@ class Nodes:
         self._successors = dict(zip(before, self._slots, strict=True))
         if lanes.live_report.stopped:
             return self._slots
-        again: dict[int, list[tuple[tuple[int, int], Unit]]] = {}
-        for slot, key, unit in retries.portion(self._slot_of):
+        again: dict[int, list[tuple[Key, ResendUnit]]] = {}
+        for slot, key, unit in ledger.ready(self._slot_of):
             again.setdefault(self._lane_of(slot, unit), []).append((key, unit))
-        lanes.repeat(again)
+        lanes.resend(again)
         return self._slots
 
-    def _slot_of(self, unit: Unit) -> int:
+    def _slot_of(self, unit: ResendUnit) -> int:
         """Return the slot of the first key in a unit; -1 if it has no key."""
-        commands = (command for piece in unit.pieces for _, _, command in piece.parts)
-        return next((slot for slot in map(self._rules.slot, commands) if slot >= 0), -1)
+        slots = (self._rules.slot(each.command) for each in unit.commands)
+        return next((slot for slot in slots if slot >= 0), -1)
 
-    def _lane_of(self, slot: int, unit: Unit) -> int:
+    def _lane_of(self, slot: int, unit: ResendUnit) -> int:
         """Return the number of the lane for a unit; ``slot`` is -1 if the unit has no key."""
         if unit.node is not None and unit.node in self._nodes:
             count = self._options.connections
@@ -347,7 +348,7 @@ class Nodes:
                 message += f"no node serves slots {ranges(slots)} after {timeout:g} s"
             else:
                 message += f"it was not back after {timeout:g} s"
-            raise TransportError(f"{message}: {self._retries.words}", self._lanes.report)
+            raise TransportError(f"{message}: {self._ledger.message}", self._lanes.report)
 
     def _check_order(self) -> None:
         """Once all replies have arrived, check that no command overtook a refused command.
@@ -355,15 +356,14 @@ class Nodes:
         Raises:
             TransportError: a later command of the same key ran before a refused command.
         """
-        if any(lane.window.overtaken() for lane in self._lanes.lanes):
-            units = self._retries.units
-            count = counted(sum(unit.commands for unit in units), "command")
-            row, _, _ = units[0].pieces[0].parts[0]
+        if any(lane.retry and lane.retry.overtaken(lane.window) for lane in self._lanes.lanes):
+            units = self._ledger.units
+            count = counted(sum(unit.command_count for unit in units), "command")
             when = "while a slot of the cluster was moved, " if self._cluster else ""
             raise TransportError(
                 f"{when}a command was refused for a while, but a later one of the same key ran; "
-                f"{count}, the first of row {row:,}, can't be resent without overtaking it "
-                f"(the last reply was: {self._retries.words})",
+                f"{count}, the first of row {units[0].first_row:,}, can't be resent without "
+                f"overtaking it (the last reply was: {self._ledger.message})",
                 self._lanes.report,
             )
 
@@ -380,7 +380,7 @@ class Nodes:
         if timeout is not None and self._stuck > timeout:
             raise TransportError(
                 f"no reply for {timeout:g} s, although connections were reopened: "
-                f"{self._retries.words}",
+                f"{self._ledger.message}",
                 self._lanes.report,
             )
 

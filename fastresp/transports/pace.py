@@ -6,7 +6,7 @@ import bisect
 import time
 
 from ..server.options import Rate
-from .window import Sending
+from .sending import Sending
 
 __all__ = ["PORTION_S", "Pace"]
 

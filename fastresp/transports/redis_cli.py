@@ -28,7 +28,7 @@ from .cli_options import beyond_redis_cli, cli_options
 from .driver import Blocking, Steps
 from .pace import PORTION_S, Pace
 from .pipes import BUFFER_BYTES, enlarge_pipe, unread
-from .window import Sending
+from .sending import Sending
 
 __all__ = ["RedisCli"]
 

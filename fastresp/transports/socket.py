@@ -21,10 +21,10 @@ from .driver import Blocking, Steps
 from .error_policy import ErrorPolicy
 from .explain_loss import explain_loss
 from .lanes import Lanes
+from .ledger import Ledger
 from .nodes import Nodes, close_all_late
 from .resend import Resending
-from .retries import REPEATS, Retries
-from .window import ResumePoint
+from .sending import ResumePoint
 
 __all__ = ["SocketTransport", "connecting"]
 
@@ -102,18 +102,18 @@ class SocketTransport(Transport):
         # Transactions of a checkpoint are not resent by default, since only the marker shows
         # whether a lost or refused transaction has run.
         if (topology is not None and not self.lanes.batched) or retry != "never":
-            self.retries = Retries(
+            self.ledger = Ledger(
                 options.timeout,
-                REPEATS[retry],
+                retry,
                 transactions=self._transactions,
                 cluster=topology is not None,
-                waits=not self.lanes.resumable,
+                resumable=self.lanes.resumable,
             )
-            self._nodes = Nodes(self.server, options, self.answers, self.lanes, self.retries)
+            self._nodes = Nodes(self.server, options, self.answers, self.lanes, self.ledger)
         if options.checkpoint is not None:
             named = partial(_numbers_of, connections, options.checkpoint, self.server)
             self.numbers = yield Blocking(named)
-        self.lanes.attach(connections, servers, self.retries)
+        self.lanes.attach(connections, servers, self.ledger)
 
     def writing(self, chunk: Chunk) -> Steps[None]:
         yield from self._unless_lost(self.lanes.writing(chunk))

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple, Protocol
 from ..outcome.errors import ProtocolError
 from ..server.descriptors import POLLIN, POLLOUT, is_patched, new_poll
 from ..server.forks import Inherited, on_fork
+from .sending import Sending
 from .sockets import READ_BYTES, receive
-from .window import Sending, Window
+from .window import Window
 
 __all__ = ["Sink", "Stream", "Wait", "wait_for"]
 

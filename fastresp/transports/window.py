@@ -6,17 +6,17 @@ answered. After a chunk that is a fence, the source waits for the replies to thi
 
 from __future__ import annotations
 
-import bisect
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Iterable, MutableMapping, Sequence
+from itertools import chain
+from operator import not_
+from typing import Any, NamedTuple, TypeAlias
 
-from ..encode.row_key import RowKeys, words_of
-from ..outcome.report import Report
 from ..resp.buffer import Chunk
+from ..resp.transactions import BatchedChunk
+from .sending import Position, Sending
 
-__all__ = ["WINDOW_BYTES", "WINDOW_COMMANDS", "Position", "ResumePoint", "Sending", "Window"]
+__all__ = ["WINDOW_BYTES", "WINDOW_COMMANDS", "Counts", "Error", "Filter", "Refusals", "Window"]
 
 # Maximum bytes in flight. The buffers between two processes on one machine hold 0.4 MB (unix) to
 # 6 MB (TCP); a network of 10 Gbit/s and 5 ms holds 6 MB.
@@ -24,181 +24,97 @@ WINDOW_BYTES = 8 << 20
 # Maximum commands in flight: each needs 16 bytes of memory in addition to RESP.
 WINDOW_COMMANDS = 1 << 18
 
-
-class Position(NamedTuple):
-    """A position in a source, counted over all connections."""
-
-    command: int = 0  # commands encoded so far
-    row: int = 0  # rows encoded so far
-    first_row: int = 0  # the first row of the current Writer
-    of_writer: int = 0  # commands encoded by the current Writer
+# An error reply: its index, its text, and the number of the reply's element that is or contains the
+# error, counted from 1; 0 if the whole reply is an error.
+Error: TypeAlias = tuple[int, bytes, int]
 
 
-@dataclass(frozen=True)
-class ResumePoint:
-    """Where a load with a checkpoint starts.
+class Counts(NamedTuple):
+    """What a window sent, in whole commands, and their rows and bytes.
 
     Attributes:
-        row: the first source row to load.
-        failed: number of commands that failed in earlier loads of the checkpoint.
-        errors_unknown: (start, stop) of the rows that may have run in earlier loads, but whose
-            errors are unknown; None if there are no such rows.
-        batched: whether commands are sent in transactions that advance the checkpoint.
-        stays: returns whether a reject of earlier loads, which is passed as a dict, stays in the
-            rejects file; None if there were no earlier loads.
+        rows: rows whose commands were sent.
+        commands: commands that were sent, without commands that will be resent.
+        size: bytes sent.
+        sent: commands that were sent, including each resent command once more.
+        in_doubt: commands that were sent but not answered: the server may have run them.
+        unsent: commands that were not sent, or only in part: the server has not run them.
     """
 
-    row: int
-    failed: int
-    errors_unknown: tuple[int, int] | None
-    batched: bool
-    stays: Callable[[dict[str, Any]], bool] | None
-
-    def note_in(self, report: Report) -> None:
-        """Store the progress of earlier loads in the report of this load."""
-        report.resumed_at, report.failed_before = self.row, self.failed
-        report.errors_unknown = self.errors_unknown
+    rows: int
+    commands: int
+    size: int
+    sent: int
+    in_doubt: int
+    unsent: int
 
 
-class Sending:
-    """A chunk in a window, and how much of the chunk was sent.
+class Refusals(NamedTuple):
+    """Error replies that do not count as failed commands. Each reply is counted once.
 
-    Args:
-        chunk: whole commands.
-        last: the previous chunk on the same connection, or None.
-        start: the chunk's position in the source; by default, the end of the previous chunk.
+    Interruptions: a signal handler may raise between any two bytecodes. The step is then repeated
+    from its start, with the same replies. So a change of a window or a ledger is one of these:
+
+    - An entry of a dict or a set, whose key comes from the command: setting it again changes
+      nothing. Entries are set before their reply is counted.
+    - A tuple, such as this one, that replaces the former tuple. ``counted()`` ignores replies that
+      it has seen.
+    - One call in C, in which no handler can run: ``Window.resend()``, or ``dict.update()``.
 
     Attributes:
-        first_command: index of the chunk's first command on the connection; the attribute
-            ``first_command`` of the chunk itself restarts at 0 with each Writer.
-        end_command: index after the last command.
-        first_reply: index of the first reply; merged commands share a reply.
-        end_reply: index after the last reply.
-        written: list of the sizes of the sent pieces; the sender appends to this list.
+        next_reply: all replies before this index were counted.
+        commands: commands that were sent, and will be resent.
+        replies: replies that are not the user's errors.
     """
 
-    def __init__(
-        self, chunk: Chunk, last: Sending | None = None, start: Position | None = None
-    ) -> None:
-        self.chunk = chunk
-        self.size = len(chunk)
-        self.number = self.first_command = self.first_byte = self.memory_before = 0
-        self.first_reply = 0
-        self._rows_before = 0
-        if last is not None:
-            self.number = last.number + 1
-            self.first_command = last.end_command
-            self.first_reply = last.end_reply
-            self.first_byte = last.end_byte
-            self.memory_before = last.memory_before + last.chunk.memory
-            self._rows_before = last._rows_before + last.covered_rows(last.chunk.commands)
-            start = start or last.end
-        self.start = start = start or Position()
-        continued = chunk.first_command == start.of_writer
-        self._row_base = start.first_row if continued else start.row
-        self._base = start.command - chunk.first_command
-        self.end_command: int = self.first_command + chunk.commands
-        self.end_reply: int = self.first_reply + len(chunk.ends)
-        self.written: list[int] = []
+    next_reply: int = 0
+    commands: int = 0
+    replies: int = 0
 
-    @property
-    def end_byte(self) -> int:
-        """Offset of the end of the chunk among all bytes of the connection."""
-        return self.first_byte + self.size
+    def counted(self, index: int, commands: int, replies: int) -> Refusals:
+        """Return the counts that include a reply."""
+        if index < self.next_reply:
+            return self
+        return Refusals(index + 1, self.commands + commands, self.replies + replies)
 
-    @property
-    def end(self) -> Position:
-        """The position in the source after the chunk's last command."""
-        chunk, base = self.chunk, self._row_base
-        count = chunk.commands
-        row = base + chunk.rows_after(count)
-        return Position(self.start.command + count, row, base, chunk.first_command + count)
 
-    def row(self, index: int) -> int:
-        """Return the source row of the chunk's command with this index."""
-        return self._row_base + self.chunk.rows[index]
+class Filter:
+    """A feature that looks at the replies of a window before they count.
 
-    def source_index(self, index: int) -> int:
-        """Return the index in the source of the chunk's command with this index."""
-        return self._base + self.chunk.place(index)
+    Each method has the behaviour of a window without the feature.
+    """
 
-    def covered_rows(self, commands: int) -> int:
-        """Return how many source rows the first ``commands`` cover, including skipped rows."""
-        if not commands:
-            return 0
-        return self._row_base + self.chunk.rows_after(commands) - self.start.row
+    # Why the connection must be closed.
+    fault: Exception | None = None
 
-    @property
-    def at(self) -> int:
-        """Number of bytes of the chunk that were sent."""
-        return sum(self.written)
+    def filter_error(self, window: Window, error: Error) -> Error | None:
+        """Return an error reply; None if it is not an error of the user's."""
+        return error
 
-    @property
-    def done(self) -> bool:
-        return self.at == self.size
+    def may_acknowledge(self, window: Window, received: int) -> int:
+        """Return how many leading replies may count, given the number of received replies."""
+        return received
 
-    @property
-    def whole(self) -> int:
-        """Number of replies that the chunk's wholly sent commands get, received or not."""
-        return bisect.bisect_right(self.chunk.ends, self.at)
+    def gate(self, window: Window) -> int | None:
+        """Return the value, in replies, that ``Window.sent`` may reach now; None for no limit."""
+        return None
 
-    @property
-    def underway(self) -> int:
-        """Size in bytes of the command that was partially sent; 0 if there is no such command."""
-        whole, ends = self.whole, self.chunk.ends
-        start = ends[whole - 1] if whole else 0
-        return ends[whole] - start if self.at > start else 0
+    def is_settled(self, index: int) -> bool:
+        """Return whether a command is not in doubt if the connection is lost.
 
-    def totals(self) -> tuple[int, int, int]:
-        """Return the numbers of rows, whole commands and bytes sent, up to this chunk."""
-        commands = self.chunk.covered(self.whole)
-        rows = self._rows_before + self.covered_rows(commands)
-        return rows, self.first_command + commands, self.first_byte + self.at
-
-    def piece(self, max_bytes: int, replies: int | None = None) -> memoryview:
-        """Return the next bytes to send.
-
-        Args:
-            max_bytes: maximum size.
-            replies: send only the commands that the chunk's first ``replies`` replies answer.
+        ``index`` is the index of its reply, which is not acknowledged.
         """
-        at = self.at
-        end = min(at + max_bytes, self.size)
-        if replies is not None and replies < len(self.chunk.ends):
-            end = min(end, self.chunk.ends[replies - 1] if replies > 0 else 0)
-        return self.chunk.piece(at, max(end, at))
+        return False
 
-    def whole_piece(self, max_bytes: int, replies: int | None = None) -> memoryview:
-        """Return the next bytes to send: whole commands that fit, or a part of a larger command.
+    def counts(self, window: Window, counts: Counts) -> Counts:
+        """Return the counts of a window, given the counts without this feature."""
+        return counts
 
-        Args:
-            max_bytes: maximum size.
-            replies: as for ``piece()``.
-        """
-        at, ends = self.at, self.chunk.ends
-        fitting = bisect.bisect_right(ends, at + max_bytes)
-        if replies is not None:
-            fitting = min(fitting, replies)
-        end = ends[fitting - 1] if fitting and ends[fitting - 1] > at else at + max_bytes
-        return self.chunk.piece(at, end)
+    def added(self, window: Window) -> None:
+        """Add fastresp's own commands after a chunk that was added."""
 
-    def size_of(self, at: int) -> int:
-        """Return the size in bytes of the request that a reply answers."""
-        return self.chunk.ends[at] - (self.chunk.ends[at - 1] if at else 0)
-
-    def command(self, at: int, part: int) -> bytes:
-        """Return the bytes of a command that a reply answers; see Chunk."""
-        return self.chunk.command(at, part)
-
-    def row_key(self, part: int, words: tuple[bytes, ...] | None, keys: RowKeys) -> str:
-        """Describe the key of a command's row; ``words`` are the arguments, None if omitted."""
-
-        def arguments(other: int) -> tuple[bytes, ...]:
-            if other == part:
-                return words or ()
-            return words_of(self.command(self.chunk.within(other), other))
-
-        return keys.of_row(part, self.chunk.commands, self.row, arguments)
+    def refill(self, window: Window) -> None:
+        """Add commands that became due by the processed replies."""
 
 
 class Window:
@@ -212,28 +128,45 @@ class Window:
     Args:
         max_bytes: the window is full if the held chunks use at least this much memory.
         max_commands: the window is full if at least this number of replies is missing.
+        filters: what looks at replies before they count, in this order.
+        node: the cluster node that receives the commands, for messages; None for a single server.
+        batched: whether commands are sent in transactions that advance a checkpoint.
 
     Attributes:
         acknowledged: number of received replies, which arrive in the order of the commands.
+        pending: commands that were refused and will be resent over this connection, until they are
+            in a chunk, by their index in the source.
+        refusals: the error replies that are not the user's.
     """
 
-    # The cluster node that receives the commands, for messages.
-    node: str | None = None
-    # Whether commands are sent in transactions that advance a checkpoint; see BatchedWindow.
-    batched = False
-    # The class that wraps a chunk.
-    kind: type[Sending] = Sending
-
-    def __init__(self, max_bytes: int = WINDOW_BYTES, max_commands: int = WINDOW_COMMANDS) -> None:
+    def __init__(
+        self,
+        max_bytes: int = WINDOW_BYTES,
+        max_commands: int = WINDOW_COMMANDS,
+        *,
+        filters: Sequence[Filter] = (),
+        node: str | None = None,
+        batched: bool = False,
+    ) -> None:
         self.max_bytes = max_bytes
         self.max_commands = max_commands
+        self.filters = filters
+        self.node = node
+        self.batched = batched
         self.acknowledged = 0
+        self.pending: dict[int, Any] = {}
+        self.refusals = Refusals()
         # All counts are computed from the held chunks, so that they are consistent after an
         # interruption.
         self._held: deque[Sending] = deque()
         self._gone: Sending | None = None  # the last chunk released
         self._next = 0  # all chunks with a lower number were sent
         self._plain = True  # whether each reply answers one command
+
+    @property
+    def held(self) -> Sequence[Sending]:
+        """The chunks that are not fully answered."""
+        return self._held
 
     @property
     def last(self) -> Sending | None:
@@ -250,7 +183,7 @@ class Window:
     def made(self) -> int:
         """Number of replies that all commands added to the window get, received or not."""
         last = self.last
-        return last.end_reply if last else 0
+        return last.end_reply + len(self.pending) if last else 0
 
     @property
     def fenced(self) -> bool:
@@ -260,13 +193,14 @@ class Window:
     @property
     def _fence(self) -> Sending | None:
         """The last fence in this window; None if there is no fence."""
-        return next((held for held in reversed(self._held) if held.chunk.fence), None)
+        return next((held for held in reversed(self._held) if held.fence is not None), None)
 
     @property
     def has_room(self) -> bool:
         """Whether another chunk may be added. An empty window accepts a chunk of any size."""
         in_flight = self.made - self.acknowledged
-        return self.held_bytes < self.max_bytes and in_flight < self.max_commands
+        room = self.held_bytes < self.max_bytes and in_flight < self.max_commands
+        return room and not self.pending
 
     @property
     def held_bytes(self) -> int:
@@ -289,8 +223,22 @@ class Window:
             self._next = sending.number + 1
         return None
 
+    def counts(self) -> Counts:
+        """Return what was sent, is in doubt, and is unsent."""
+        rows, commands, size = self._totals()
+        sent, last = self._sent_commands, self.last
+        unsent = last.end_command - sent + len(self.pending) if last else 0
+        in_doubt = sent - self._answered_commands
+        counts = Counts(rows, commands - self.refusals.commands, size, sent, in_doubt, unsent)
+        for each in self.filters:
+            counts = each.counts(self, counts)
+        return counts
+
     def totals(self) -> tuple[int, int, int]:
         """Return the numbers of rows, whole commands and bytes sent."""
+        return self.counts()[:3] if self.filters else self._totals()
+
+    def _totals(self) -> tuple[int, int, int]:
         latest = self.sending or self.last
         return latest.totals() if latest else (0, 0, 0)
 
@@ -305,7 +253,11 @@ class Window:
 
     @property
     def sent_commands(self) -> int:
-        """Number of whole commands sent."""
+        """Number of whole commands sent, including each resent command once more."""
+        return self.counts().sent if self.filters else self._sent_commands
+
+    @property
+    def _sent_commands(self) -> int:
         sending = self.sending
         if sending is not None:
             return sending.first_command + sending.chunk.covered(sending.whole)
@@ -340,36 +292,109 @@ class Window:
     @property
     def in_doubt(self) -> int:
         """Number of commands sent but not answered: the server may or may not have run them."""
-        return self.sent_commands - self._answered_commands
+        return self.counts().in_doubt
 
     @property
     def unsent(self) -> int:
         """Number of commands not or only partially sent: the server has not run them."""
+        if self.filters:
+            return self.counts().unsent
         last = self.last
-        return last.end_command - self.sent_commands if last else 0
+        return last.end_command - self._sent_commands + len(self.pending) if last else 0
 
     @property
     def unsent_bytes(self) -> int:
         """Number of bytes not sent yet."""
-        last = self.last
-        return last.end_byte - self.totals()[2] if last else 0
+        sending, last = self.sending, self.last
+        if sending is None or last is None:
+            return 0
+        return last.end_byte - sending.first_byte - sending.at
+
+    @property
+    def fault(self) -> Exception | None:
+        """Why the connection must be closed; None if it need not be."""
+        return next((each.fault for each in self.filters if each.fault is not None), None)
+
+    def gate(self) -> int | None:
+        """Return the value, in replies, that ``sent`` may reach now; None for no limit."""
+        gates = (each.gate(self) for each in self.filters)
+        return min((gate for gate in gates if gate is not None), default=None)
+
+    def is_settled(self, index: int) -> bool:
+        """Return whether the command of a reply is not in doubt if the connection is lost."""
+        return any(each.is_settled(index) for each in self.filters)
 
     def add(self, chunk: Chunk, start: Position | None = None) -> None:
         """Add a chunk; ``start`` as for Sending."""
         self._plain = self._plain and chunk.commands == len(chunk.ends)
-        self._held.append(self.kind(chunk, self.last, start))
+        self._held.append(Sending(chunk, self.last, start))
+        self._added()
 
-    def acknowledge(self, replies: int) -> None:
+    def add_own(self, held: Sending) -> None:
+        """Add a chunk of fastresp's own commands."""
+        self._plain = False
+        self._held.append(held)
+
+    def resend(self, held: Sending, waiting: MutableMapping[Any, Any], keys: Iterable[Any]) -> None:
+        """Add a chunk of commands to resend, and remove these commands from a dict.
+
+        ``waiting`` is the dict, and ``keys`` are the keys of the commands.
+        """
+        self._plain = False
+        # One call in C: no signal handler can run between adding and removing, since the second
+        # part yields nothing.
+        nothing: Iterable[Any] = filter(not_, map(waiting.pop, keys))
+        self._held.extend(chain((held,), nothing))
+        self._added()
+
+    def _added(self) -> None:
+        for each in self.filters:
+            each.added(self)
+
+    def refill(self) -> None:
+        """Add the commands that became due by the processed replies."""
+        for each in self.filters:
+            each.refill(self)
+
+    def filter_errors(self, errors: list[Error]) -> None:
+        """Remove the errors that are not the user's."""
+        if self.filters:
+            errors[:] = filter(None, map(self._filtered, errors))
+
+    def _filtered(self, error: Error) -> Error | None:
+        found: Error | None = error
+        for each in self.filters:
+            if found is not None:
+                found = each.filter_error(self, found)
+        return found
+
+    def refuse(self, index: int, commands: int = 0, replies: int = 1) -> None:
+        """Count an error reply that is not the user's; see Refusals."""
+        self.refusals = self.refusals.counted(index, commands, replies)
+
+    def count_answered(self, commands: int) -> None:
+        """Count commands as answered, although error replies refused them."""
+        refusals = self.refusals
+        self.refusals = refusals._replace(commands=refusals.commands - commands)
+
+    def acknowledge(self, received: int) -> None:
         """Set the total number of received replies, and release fully answered chunks."""
+        replies = received
+        for each in self.filters:
+            replies = min(replies, each.may_acknowledge(self, received))
         self.acknowledged = replies
         while self._held and self._held[0].end_reply <= replies:
-            self._gone = self._held[0]
-            self._gone.chunk.answered = not self._aside(self._gone)
+            gone = self._gone = self._held[0]
+            if gone.fence is not None:
+                gone.fence.answered = not gone.fence_refused
             self._held.popleft()
 
-    def _aside(self, held: Sending) -> bool:
-        """Return whether the last command of a chunk will be resent."""
-        return False
+    def drop(self) -> None:
+        """Drop all chunks. The counts are then 0, unless a filter keeps them."""
+        self.pending = {}
+        self._held.clear()
+        self._gone = None
+        self.acknowledged = 0
 
     def locate(self, index: int) -> tuple[Sending, int]:
         """Return the chunk that a reply answers, and the index of the reply in the chunk.
@@ -391,9 +416,9 @@ class Window:
             existed: whether the error is that the key exists.
         """
         fence = self._fence
-        if fence is not None and index == fence.end_reply - 1:
-            fence.chunk.refused = True
-            fence.chunk.existed = existed
+        if fence is not None and fence.fence is not None and index == fence.end_reply - 1:
+            fence.fence.refused = True
+            fence.fence.existed = existed
 
     def answered(self, index: int) -> int:
         """Return the number of commands that a reply answers."""
@@ -411,7 +436,13 @@ class Window:
                 if the whole reply is an error.
         """
         held, at = self.locate(index)
-        return held.chunk.parts(at)
+        chunk = held.chunk
+        if not nested or not isinstance(chunk, BatchedChunk):
+            return chunk.parts(at)
+        elements, number = chunk.elements(at), nested - chunk.opening
+        if not 0 < number <= len(elements):
+            return range(0)
+        return chunk.inner.parts(elements[number - 1])
 
     @property
     def first_unanswered(self) -> int | None:

@@ -20,7 +20,7 @@ import fastresp.aio
 from fastresp.replies.unresolved import Unresolved
 from fastresp.resp.slots import SLOTS, Rules
 from fastresp.server.cluster import Topology
-from fastresp.transports.resend import Refused
+from fastresp.transports.resend import PendingCommand
 
 PAIR = f"{KEY}a", f"{KEY}b"
 LARGE = 1_000_000
@@ -228,8 +228,8 @@ def test_node_that_loads_its_data(execute: Execute) -> None:
         reloading.join()
 
 
-def refused(place: int, *command: Any) -> Refused:
-    return Refused(place, place, fastresp.pack(*command), 0)
+def refused(place: int, *command: Any) -> PendingCommand:
+    return PendingCommand(place, place, fastresp.pack(*command), 0)
 
 
 class Sent:
@@ -241,7 +241,7 @@ class Sent:
         self.address = address
         self.expected: dict[int, int] = {}
 
-    def put(self, command: Refused, slot: int, *, asking: bool) -> None:
+    def put(self, command: PendingCommand, slot: int, *, asking: bool) -> None:
         assert not asking
         self.expected[command.place] = slot
 

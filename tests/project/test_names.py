@@ -23,7 +23,7 @@ UNCLEAR_FUNCTIONS = {
     "_tending", "_levelling", "_following", "MIN_WAITED", "has_no_columns", "rows_about",
 }  # fmt: skip
 # Those that still exist. The list may only shrink.
-REMAINING = {"refusals", "resent", "spread"}
+REMAINING = {"spread"}
 
 # Objects of these folders set only their own attributes.
 FOLDERS = ("load", "server", "transports")
@@ -38,16 +38,14 @@ SET_BY_OTHERS = {
         "report", "live_report", "_report", "inquiry", "sample", "node.memory", "node.share",
     ),
     "an exception gets its report before it propagates": ("error.report",),
-    "a chunk says how the server answered it, and a window is told by its lane": (
-        "chunk.answered", "chunk.existed", "chunk.refused", "fence.answered", "fence.existed",
-        "fence.refused", "scanner.asked", "window.stopped",
+    "a chunk says how the server answered it": (
+        "fence.answered", "fence.existed", "fence.refused", "held.fence_refused", "scanner.asked",
     ),
     "lanes are numbered and replaced by what holds them": (
-        "lane.lost_at", "lane.replacement", "lane.timeout", "window.lane", "window.node",
-        "window.retries",
+        "lane.lost_at", "lane.replacement", "lane.timeout",
     ),
     "lanes and the search for nodes share when to look, and why": (
-        "lanes.after", "lanes.look_at", "retries.denied", "retries.words", "_retries.words",
+        "lanes.after", "lanes.look_at", "_ledger.denied", "_ledger.message", "ledger.message",
     ),
     "the rate starts with the connections": ("pace.start",),
     "new connections of a checkpoint replace lost ones": ("markers.fenced", "markers.links"),

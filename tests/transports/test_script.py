@@ -24,7 +24,8 @@ from fastresp import Script
 from fastresp.encode.script import ForgottenScripts, is_forgotten, script_of
 from fastresp.resp.split import arguments
 from fastresp.server.local_server import LocalServer
-from fastresp.transports.resend import ResendingWindow
+from fastresp.transports.filters import ScriptFilter
+from fastresp.transports.window import Window
 
 
 def test_dump_is_whole(server: LocalServer, client: redis.Redis, tmp_path: Path) -> None:
@@ -301,31 +302,34 @@ def test_how_commands_are_resent() -> None:
         repeats = [(evalsha(i), tries) for i in range(10_000)]
         at, whole = 0, 0
         while at < len(repeats):
-            chunk, count = scripts.chunk(repeats[at:], 1 << 19)
-            assert len(chunk.ends) == count > 0
-            start = 0
-            for end, (command, _) in zip(chunk.ends, repeats[at : at + count], strict=True):
-                words, meant = arguments(bytes(chunk)[start:end]), arguments(command)
+            requests = scripts.requests(repeats[at:], 1 << 19)
+            assert requests
+            tried = repeats[at : at + len(requests)]
+            for number, (request, (command, _)) in enumerate(zip(requests, tried, strict=True)):
+                words, meant = arguments(request), arguments(command)
                 assert words[2:] == meant[2:]
                 assert words[:2] in (meant[:2], (b"EVAL", ADD.text))
-                assert start or words[0] == b"EVAL"
+                assert number or words[0] == b"EVAL"
                 whole += words[0] == b"EVAL"
-                start = end
-            at += count
+            at += len(requests)
         assert whole in share
 
 
 TEMPLATE = ADD.command("u:{0}", "1")
 
 
-def sent_window() -> ResendingWindow:
+def sent_window() -> Window:
     """A window whose 20 commands were sent."""
-    window = ResendingWindow(ForgottenScripts(TEMPLATE.scripts))
+    window = Window(filters=[ScriptFilter(ForgottenScripts(TEMPLATE.scripts))])
     for chunk in fastresp.Writer(TEMPLATE, chunk_bytes=400).chunks(range(20)):
         window.add(chunk)
     while (sending := window.sending) is not None:
         sending.written.append(sending.size)
     return window
+
+
+def numbers(window: Window) -> tuple[int, int, int, int]:
+    return window.refusals.replies, len(window.pending), window.made, window.unsent
 
 
 def test_interruption_resends_nothing_twice() -> None:
@@ -336,17 +340,27 @@ def test_interruption_resends_nothing_twice() -> None:
     left = list(errors)
     window.filter_errors(left)
     assert left == errors[-2:]
-    assert (window.refused, window.waiting, window.made, window.unsent) == (6, 6, 26, 6)
+    assert numbers(window) == (
+        6,
+        6,
+        26,
+        6,
+    )
     again = list(errors)
     window.filter_errors(again)
     assert again == errors[-2:]
     window.filter_errors(again)
     window.acknowledge(11)
-    assert (window.refused, window.waiting, window.made) == (6, 6, 26)
+    assert numbers(window)[:3] == (6, 6, 26)
     assert not window.has_room
     assert window.totals()[:2] == (20, 14)
-    window.resend()
-    assert (window.refused, window.waiting, window.made, window.unsent) == (6, 0, 26, 6)
+    window.refill()
+    assert numbers(window) == (
+        6,
+        0,
+        26,
+        6,
+    )
     assert window.has_room
     assert window.totals()[:2] == (20, 14)
     assert window.sending is not None
@@ -363,21 +377,26 @@ def test_interruption_resends_nothing_twice() -> None:
 
 
 def test_interruption_right_after_a_chunk_is_added() -> None:
-    """The chunk counts as resent, although its commands are still kept."""
+    """The chunk counts as resent, and its commands are no longer kept."""
 
     class Interrupting(deque[Any]):
-        def append(self, sending: Any) -> None:
-            super().append(sending)
+        def extend(self, chunks: Any) -> None:
+            super().extend(chunks)
             raise KeyboardInterrupt
 
     window = sent_window()
     window._held = Interrupting(window._held)
     window.filter_errors([(i, b"NOSCRIPT No matching script.", False) for i in range(3, 9)])
     with pytest.raises(KeyboardInterrupt):
-        window.resend()
+        window.refill()
     for _ in range(2):
-        assert (window.refused, window.waiting, window.made, window.unsent) == (6, 0, 26, 6)
-        window.resend()
+        assert numbers(window) == (
+            6,
+            0,
+            26,
+            6,
+        )
+        window.refill()
 
 
 def test_nothing_is_resent_without_need(server: LocalServer) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 from ...outcome.errors import CheckpointError, TransportError, TransportTimeout
 from ...outcome.report import Report
-from ...transports.confirming import Confirmation
+from ...transports.filters import Confirmation
 from .description import Description
 from .fencing import FENCE_BYTES
 from .identity import check_same

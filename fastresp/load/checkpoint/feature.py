@@ -16,7 +16,7 @@ from ...outcome.messages import Hint, Message
 from ...outcome.report import Report
 from ...resp.commands import commands_with
 from ...resp.transactions import Batcher
-from ...server.options import Options
+from ...server.options import ACKNOWLEDGED, Options
 from ...server.preflight import OF_A_CONNECTION, Requirements, commands_without_items
 from ...server.settings import as_server
 from ...sources.chunks import Chunks
@@ -25,10 +25,10 @@ from ...sources.files.resp import RespFile
 from ...sources.pushed import Pushed
 from ...transports.base import Transport, add_report
 from ...transports.causes import TakenOver
-from ...transports.confirming import confirmation_of
 from ...transports.driver import Blocking, Steps
+from ...transports.filters import confirmation_of
 from ...transports.pace import PORTION_S
-from ...transports.window import ResumePoint
+from ...transports.sending import ResumePoint
 from ..commands import command_names
 from ..load import Feature, Load
 from .checkpoint import Checkpoint
@@ -267,8 +267,8 @@ class CheckpointFeature(Feature):
         """Raise CheckpointError if ``error`` means that another loader has taken over."""
         if self._transport is None or self._transport.lanes is None:
             return
-        causes = [lane.window.refused_at for lane in self._transport.lanes.lanes]
-        if any(cause is not None and isinstance(cause[0], TakenOver) for cause in causes):
+        faults = (lane.window.fault for lane in self._transport.lanes.lanes)
+        if any(isinstance(fault, TakenOver) for fault in faults):
             explained = checkpoint.taken_over()
             add_report(explained, self._transport.report, str(error))
             raise explained from error
@@ -312,7 +312,8 @@ class CheckpointFeature(Feature):
         assert self._transport is not None and self._transport.lanes is not None
         [lane] = self._transport.lanes.lanes
         # For a stopped load, answered_row() also counts answered commands that are not durable.
-        if not (self._transport.live_report.stopped and lane.window.confirmation is not None):
+        durable = self._options.durable != ACKNOWLEDGED
+        if not (self._transport.live_report.stopped and durable):
             self._row_run = lane.window.answered_row(self._done.rows)
         return self._row_run
 

@@ -17,7 +17,7 @@ from ...resp.values import pack
 from ...server.cluster_view import ClusterView
 from ...server.reply_parser import bytes_of, integer_of, parse_info
 from ...server.settings import Server
-from ...transports.confirming import Confirmation
+from ...transports.filters import Confirmation
 
 __all__ = [
     "Link", "Links", "address_of", "check_name", "connection_error", "name_of",
@@ -163,7 +163,7 @@ class Link:
 
     def confirmed(self, confirmation: Confirmation) -> int:
         """Wait for at most 200 ms; return how many copies of the last writes are durable."""
-        *words, _ = arguments(confirmation.piece.data)
+        *words, _ = arguments(confirmation.request.data)
         reply = self.call(*words, CONFIRMED_MS)
         name = words[0].decode()
         return integer_of(name, reply[0] if isinstance(reply, list) and reply else reply)

@@ -1,0 +1,363 @@
+"""Filters of a window: forgotten scripts, durability, and errors that end a resumable load."""
+
+from __future__ import annotations
+
+import bisect
+from typing import NamedTuple
+
+from ..outcome.report import counted
+from ..resp.split import arguments
+from ..resp.transactions import BatchedChunk
+from ..resp.values import pack
+from .causes import TAKEN_OVER, NotMarked, NotRun, TakenOver, remedy_for
+from .ledger import REFUSED
+from .resend import PendingCommand, Request, Resending, Resent
+from .sending import Sending
+from .window import Counts, Error, Filter, Window
+
+__all__ = [
+    "Confirmation", "Durability", "IdempotentFilter", "ScriptFilter", "TransactionFilter",
+    "confirmation_of",
+]  # fmt: skip
+
+# Maximum bytes to resend in one chunk.
+RESENT_BYTES = 1 << 19
+FAILED = b"ERR wrong number of arguments for '%s' command"
+
+
+class ScriptFilter(Filter):
+    """Resends commands whose script the server had forgotten, over the same connection.
+
+    Such a command counts as unsent until it is resent, after all other commands.
+
+    Args:
+        resending: decides which commands are resent.
+    """
+
+    def __init__(self, resending: Resending) -> None:
+        self._resending = resending
+
+    def filter_error(self, window: Window, error: Error) -> Error | None:
+        index, message, nested = error
+        if nested or not self.take(window, index, message):
+            return error
+        window.refuse(index, commands=1)
+        return None
+
+    def take(
+        self, window: Window, index: int, message: str | bytes, answered: Window | None = None
+    ) -> bool:
+        """Return whether a command must be resent; if so, add it to the window's ``pending``.
+
+        Args:
+            window: the window that resends the command.
+            index: the index of the reply.
+            message: the error reply.
+            answered: the window of the reply; None for the same window.
+        """
+        if not self._resending.refused(message):
+            return False
+        held, at = (answered or window).locate(index)
+        part = held.chunk.parts(at)[0]  # a merged command is never temporarily refused
+        command, place = held.command(at, part), held.source_index(part)
+        tries = held.pending[part].tries if isinstance(held, Resent) else 0
+        if not self._resending.can_repeat(command, tries):
+            return False
+        if answered is not None or index >= window.refusals.next_reply:
+            window.pending[place] = PendingCommand(held.row(part), place, command, tries + 1)
+        return True
+
+    def refill(self, window: Window) -> None:
+        while window.pending and window.unsent_bytes < RESENT_BYTES:
+            commands = list(window.pending.values())
+            again = ((each.command, each.tries) for each in commands)
+            found = self._resending.requests(again, RESENT_BYTES)
+            requests = [
+                Request(data, [command])
+                for data, command in zip(found, commands[: len(found)], strict=True)
+            ]
+            places = [command.place for command in commands[: len(found)]]
+            window.resend(Resent(requests, window.last), window.pending, places)
+
+
+class Confirmation(NamedTuple):
+    """A command whose reply confirms that earlier commands of the same connection are durable.
+
+    Attributes:
+        request: the command, which sets no timeout; the load's timeout applies.
+        least: the reply confirms the commands only if the first number in the reply is at least
+            this number. After CLIENT UNBLOCK, the first number is lower.
+        likely: the likely cause of a missing reply.
+        failure: the cause of an error reply.
+    """
+
+    request: Request
+    least: int
+    likely: str
+    failure: str
+
+
+def confirmation_of(durability: str | int) -> Confirmation | None:
+    """Return the command that a durability needs (see Options); None if none is needed."""
+    if durability == "fsync":
+        return Confirmation(
+            Request(pack("WAITAOF", 1, 0, 0)), 1,
+            "the server has not synced its append-only file (WAITAOF; see its appendfsync), or ",
+            "it can't say whether the commands are on disk",
+        )  # fmt: skip
+    if isinstance(durability, int):
+        noun = "replica has" if durability == 1 else "replicas have"
+        return Confirmation(
+            Request(pack("WAIT", durability, 0)), durability,
+            f"fewer than {durability} {noun} the commands (WAIT), or ",
+            "it can't wait for its replicas",
+        )  # fmt: skip
+    return None
+
+
+class Durability(Filter):
+    """Lets commands count as acknowledged once the server has confirmed that they are durable.
+
+    Args:
+        confirmation: the command that confirms earlier commands.
+    """
+
+    def __init__(self, confirmation: Confirmation) -> None:
+        self._confirmation = confirmation
+        self._stopped = False
+        # The pending confirmation: (index of its reply, number of commands that it covers). There
+        # is only one, since a server that syncs once a second needs a second for each confirmation.
+        self._pending: tuple[int, int] | None = None
+        # The numbers of confirmed replies and commands.
+        self._confirmed = 0, 0
+        # The indexes of later error replies, whose commands need no confirmation.
+        self._errors: set[int] = set()
+
+    @property
+    def awaited(self) -> int:
+        """The index of the reply to the pending confirmation; -1 if none is pending."""
+        return -1 if self._pending is None else self._pending[0]
+
+    def take_reply(self, reply: int, number: int) -> None:
+        """Note whether commands are confirmed, if ``reply`` is the pending confirmation's reply.
+
+        ``number`` is the first number in this reply; see Confirmation.
+        """
+        if self._pending is None or self._pending[0] != reply:
+            return
+        if number < self._confirmation.least:
+            self._fail(f"the reply was {number}")
+        else:
+            self._confirmed, self._pending = (reply + 1, self._pending[1]), None
+
+    def stop(self) -> None:
+        """Let commands that are not confirmed count as answered, since the load has stopped."""
+        self._stopped = True
+
+    def filter_error(self, window: Window, error: Error) -> Error | None:
+        index, message, nested = error
+        held, at = window.locate(index)
+        if isinstance(held, Resent) and held.requests[at] is self._confirmation.request:
+            window.refuse(index)
+            self._fail(message.decode(errors="replace"))
+            return None
+        if not nested and held.chunk.parts(at):
+            self._errors.add(index)
+        return error
+
+    def may_acknowledge(self, window: Window, received: int) -> int:
+        if self._stopped:
+            return received
+        if self._pending is not None and self._pending[0] < received:
+            self._fail("the reply was not a number")
+        confirmed = min(received, self._confirmed[0])
+        if self._errors:
+            self._errors = {index for index in self._errors if index >= confirmed}
+        return confirmed
+
+    def is_settled(self, index: int) -> bool:
+        return index in self._errors
+
+    def counts(self, window: Window, counts: Counts) -> Counts:
+        return counts._replace(in_doubt=max(counts.in_doubt, counts.sent - self._confirmed[1]))
+
+    def added(self, window: Window) -> None:
+        """Add the command that confirms earlier commands, unless a confirmation is pending."""
+        last = window.last
+        if self._pending is None and last is not None:
+            held = Resent([self._confirmation.request], last, last.end)
+            window.add_own(held)
+            # If an interruption precedes this, the reply confirms nothing.
+            self._pending = held.first_reply, held.first_command
+
+    def refill(self, window: Window) -> None:
+        """Once all commands are sent, add the command that confirms the last of them."""
+        waiting = window.pending or window.sending is not None
+        if not waiting and self.fault is None and window.acknowledged < window.made:
+            self.added(window)
+
+    def _fail(self, message: str) -> None:
+        """Note why the commands since the last confirmation are not confirmed."""
+        self._pending = None
+        if self.fault is None:
+            self.fault = OSError(f"{self._confirmation.failure}: {message}")
+
+
+class IdempotentFilter(Filter):
+    """Ends a load of idempotent commands, with a checkpoint, at OOM, READONLY and similar errors.
+
+    The checkpoint stays before the row of the refused command, so a resumed load resends the
+    command and all later commands. Until then, the later commands are in doubt.
+    """
+
+    # The index of the first reply not to acknowledge. Later errors don't count, since their
+    # commands will be resent.
+    _end: int | None = None
+
+    def filter_error(self, window: Window, error: Error) -> Error | None:
+        index, message, _ = error
+        remedy = remedy_for(message)
+        if remedy and self._end is None:
+            held, at = window.locate(index)
+            row, text = held.row(held.chunk.parts(at)[0]), message.decode(errors="replace")
+            self.fault = NotRun(
+                f"{_where(window)} refused row {row:,}: {text} ({remedy}, then resume the load)"
+            )
+            self._end = index
+        if self._end is None or index < self._end:
+            return error
+        window.refuse(index)
+        return None
+
+    def may_acknowledge(self, window: Window, received: int) -> int:
+        return received if self._end is None else min(received, self._end)
+
+
+class TransactionFilter(Filter):
+    """Ends a load whose transactions advance a checkpoint when a transaction is refused.
+
+    Each transaction may run only after its predecessor, the previous transaction with the same
+    marker: the key that stores how many rows have run. So an EXEC is sent only after the reply to
+    the predecessor's EXEC; until then, the server already queues the commands of the transaction. A
+    script is sent immediately, since it checks the marker itself.
+    """
+
+    # The index of the first reply not to acknowledge, because the load can't continue.
+    _end: int | None = None
+    # The index of the last reply with an error that does not end the load.
+    _with_others = -1
+    # Number of received replies, whether or not the commands are confirmed to be durable.
+    _received = 0
+
+    def gate(self, window: Window) -> int | None:
+        unanswered = False  # whether an earlier EXEC has no reply yet
+        for held in window.held:
+            chunk = held.chunk
+            if not isinstance(chunk, BatchedChunk):
+                continue
+            first = 0
+            if not unanswered:
+                at = bisect.bisect_left(chunk.execs, self._received - held.first_reply)
+                if at == len(chunk.execs):
+                    continue
+                unanswered = True
+                first = bisect.bisect_right(chunk.waits, chunk.execs[at])
+            if first < len(chunk.waits):
+                return held.first_reply + chunk.waits[first]
+        return None
+
+    def filter_error(self, window: Window, error: Error) -> Error | None:
+        index, message, nested = error
+        if not self._ends_load(window, index, message, nested):
+            self._with_others = index
+            return self._named(window, index, message, nested)
+        if index != self._with_others:
+            window.refuse(index)
+        return None
+
+    def _named(self, window: Window, index: int, message: bytes, nested: int) -> Error:
+        """Return an error; if an HSET replaced the failed command, name the original command."""
+        parts = window.failing(index, nested) if nested and message == FAILED % b"hset" else ()
+        for part in parts[:1]:
+            held, at = window.locate(index)
+            assert isinstance(held.chunk, BatchedChunk)
+            command = arguments(held.command(at, part))
+            if len(command) <= held.chunk.lacking.get(command[0].upper(), 0):
+                message = FAILED % command[0].lower()
+        return index, message, nested
+
+    def _ends_load(self, window: Window, index: int, message: bytes, nested: int) -> bool:
+        """Return whether an error ends the load; keep the first such error as ``fault``."""
+        held, at = window.locate(index)
+        chunk = held.chunk
+        if not isinstance(chunk, BatchedChunk):
+            return False
+        number = bisect.bisect_left(chunk.execs, at)
+        text = message.decode(errors="replace")
+        advice = remedy_for(message) or "fix the cause"
+        if REFUSED.match(message):
+            advice = "wait until the slots have moved"
+        if nested - chunk.opening > len(chunk.elements(at)):
+            fault: Exception = NotMarked(
+                f"{_rows(held, chunk, number)} ran, but the checkpoint could not be written: "
+                f"{text} (a resume would run them again, unless you run {_marking(chunk, at)})"
+            )
+            end = held.first_reply + at + 1
+        elif not nested:
+            kind = TakenOver if message.startswith(TAKEN_OVER) else NotRun
+            fault = kind(
+                f"{_where(window)} refused {_rows(held, chunk, number)}, and ran none of them: "
+                f"{text} ({advice}, then resume the load)"
+            )
+            end = held.first_reply + (chunk.execs[number - 1] + 1 if number else 0)
+        else:
+            return False
+        if self._end is None:
+            self.fault, self._end = fault, end
+        return True
+
+    def may_acknowledge(self, window: Window, received: int) -> int:
+        self._received = received if self._end is None else min(received, self._end)
+        return self._received
+
+    def counts(self, window: Window, counts: Counts) -> Counts:
+        """Count what the replies before the refused transaction answer."""
+        if self._end is None:
+            return counts
+        held = next((each for each in window.held if self._end < each.end_reply), None)
+        last = window.last
+        if held is not None:
+            done = held.chunk.covered(max(0, self._end - held.first_reply))
+            rows, commands = held.rows_up_to(done), held.first_command + done
+        elif last is not None:
+            rows, commands = last.rows_up_to(last.chunk.commands), last.end_command
+        else:
+            rows = commands = 0
+        answered = counts.sent - counts.in_doubt
+        return counts._replace(
+            rows=rows,
+            commands=commands,
+            sent=commands,
+            in_doubt=commands - answered,
+            unsent=counts.unsent + counts.sent - commands,
+        )
+
+
+def _where(window: Window) -> str:
+    return "the server" if window.node is None else f"the node at {window.node}"
+
+
+def _marking(chunk: BatchedChunk, at: int) -> str:
+    """Return the command that sets the marker in a transaction, as text for messages."""
+    words = arguments(bytes(chunk.piece(chunk.ends[at - 2], chunk.ends[at - 1])))
+    return b" ".join(words).decode(errors="replace")
+
+
+def _rows(held: Sending, chunk: BatchedChunk, number: int) -> str:
+    """Return the rows of a transaction, for messages."""
+    parts = chunk.parts(chunk.execs[number])
+    first, last = held.row(parts[0]), held.row(parts[-1])
+    text = f"rows {first:,} to {last:,}"
+    if chunk.lane >= 0:  # other connections have the rows between these rows
+        text = f"{counted(len(parts), 'command')} of {text}"
+    return text

@@ -1,0 +1,198 @@
+"""A chunk in a window: how much of it was sent, and where its commands are in the source."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from ..encode.row_key import RowKeys, words_of
+from ..outcome.report import Report
+from ..resp.buffer import Chunk
+
+__all__ = ["Position", "ResumePoint", "Sending"]
+
+
+class Position(NamedTuple):
+    """A position in a source, counted over all connections."""
+
+    command: int = 0  # commands encoded so far
+    row: int = 0  # rows encoded so far
+    first_row: int = 0  # the first row of the current Writer
+    of_writer: int = 0  # commands encoded by the current Writer
+
+
+@dataclass(frozen=True)
+class ResumePoint:
+    """Where a load with a checkpoint starts.
+
+    Attributes:
+        row: the first source row to load.
+        failed: number of commands that failed in earlier loads of the checkpoint.
+        errors_unknown: (start, stop) of the rows that may have run in earlier loads, but whose
+            errors are unknown; None if there are no such rows.
+        batched: whether commands are sent in transactions that advance the checkpoint.
+        stays: returns whether a reject of earlier loads, which is passed as a dict, stays in the
+            rejects file; None if there were no earlier loads.
+    """
+
+    row: int
+    failed: int
+    errors_unknown: tuple[int, int] | None
+    batched: bool
+    stays: Callable[[dict[str, Any]], bool] | None
+
+    def note_in(self, report: Report) -> None:
+        """Store the progress of earlier loads in the report of this load."""
+        report.resumed_at, report.failed_before = self.row, self.failed
+        report.errors_unknown = self.errors_unknown
+
+
+class Sending:
+    """A chunk in a window, and how much of the chunk was sent.
+
+    Args:
+        chunk: whole commands.
+        last: the previous chunk on the same connection, or None.
+        start: the chunk's position in the source; by default, the end of the previous chunk.
+
+    Attributes:
+        first_command: index of the chunk's first command on the connection; the attribute
+            ``first_command`` of the chunk itself restarts at 0 with each Writer.
+        end_command: index after the last command.
+        first_reply: index of the first reply; merged commands share a reply.
+        end_reply: index after the last reply.
+        written: list of the sizes of the sent pieces; the sender appends to this list.
+        fence: the chunk whose outcome the source waits for, if this is the outcome; or None.
+        fence_refused: whether the last command of a fence will be resent.
+    """
+
+    fence_refused = False
+
+    def __init__(
+        self, chunk: Chunk, last: Sending | None = None, start: Position | None = None
+    ) -> None:
+        self.chunk = chunk
+        self.size = len(chunk)
+        self.number = self.first_command = self.first_byte = self.memory_before = 0
+        self.first_reply = 0
+        self._rows_before = 0
+        if last is not None:
+            self.number = last.number + 1
+            self.first_command = last.end_command
+            self.first_reply = last.end_reply
+            self.first_byte = last.end_byte
+            self.memory_before = last.memory_before + last.chunk.memory
+            self._rows_before = last.rows_up_to(last.chunk.commands)
+            start = start or last.end
+        self.start = start = start or Position()
+        continued = chunk.first_command == start.of_writer
+        self._row_base = start.first_row if continued else start.row
+        self._base = start.command - chunk.first_command
+        self.end_command: int = self.first_command + chunk.commands
+        self.end_reply: int = self.first_reply + len(chunk.ends)
+        self.written: list[int] = []
+        self.fence = chunk if chunk.fence else None
+
+    @property
+    def end_byte(self) -> int:
+        """Offset of the end of the chunk among all bytes of the connection."""
+        return self.first_byte + self.size
+
+    @property
+    def end(self) -> Position:
+        """The position in the source after the chunk's last command."""
+        chunk, base = self.chunk, self._row_base
+        count = chunk.commands
+        row = base + chunk.rows_after(count)
+        return Position(self.start.command + count, row, base, chunk.first_command + count)
+
+    def row(self, index: int) -> int:
+        """Return the source row of the chunk's command with this index."""
+        return self._row_base + self.chunk.rows[index]
+
+    def source_index(self, index: int) -> int:
+        """Return the index in the source of the chunk's command with this index."""
+        return self._base + self.chunk.place(index)
+
+    def covered_rows(self, commands: int) -> int:
+        """Return how many source rows the first ``commands`` cover, including skipped rows."""
+        if not commands:
+            return 0
+        return self._row_base + self.chunk.rows_after(commands) - self.start.row
+
+    @property
+    def at(self) -> int:
+        """Number of bytes of the chunk that were sent."""
+        return sum(self.written)
+
+    @property
+    def done(self) -> bool:
+        return self.at == self.size
+
+    @property
+    def whole(self) -> int:
+        """Number of replies that the chunk's wholly sent commands get, received or not."""
+        return bisect.bisect_right(self.chunk.ends, self.at)
+
+    @property
+    def underway(self) -> int:
+        """Size in bytes of the command that was partially sent; 0 if there is no such command."""
+        whole, ends = self.whole, self.chunk.ends
+        start = ends[whole - 1] if whole else 0
+        return ends[whole] - start if self.at > start else 0
+
+    def totals(self) -> tuple[int, int, int]:
+        """Return the numbers of rows, whole commands and bytes sent, up to this chunk."""
+        commands = self.chunk.covered(self.whole)
+        return self.rows_up_to(commands), self.first_command + commands, self.first_byte + self.at
+
+    def rows_up_to(self, commands: int) -> int:
+        """Return how many rows of the connection the chunk's first ``commands`` end."""
+        return self._rows_before + self.covered_rows(commands)
+
+    def piece(self, max_bytes: int, replies: int | None = None) -> memoryview:
+        """Return the next bytes to send.
+
+        Args:
+            max_bytes: maximum size.
+            replies: send only the commands that the chunk's first ``replies`` replies answer.
+        """
+        at = self.at
+        end = min(at + max_bytes, self.size)
+        if replies is not None and replies < len(self.chunk.ends):
+            end = min(end, self.chunk.ends[replies - 1] if replies > 0 else 0)
+        return self.chunk.piece(at, max(end, at))
+
+    def whole_piece(self, max_bytes: int, replies: int | None = None) -> memoryview:
+        """Return the next bytes to send: whole commands that fit, or a part of a larger command.
+
+        Args:
+            max_bytes: maximum size.
+            replies: as for ``piece()``.
+        """
+        at, ends = self.at, self.chunk.ends
+        fitting = bisect.bisect_right(ends, at + max_bytes)
+        if replies is not None:
+            fitting = min(fitting, replies)
+        end = ends[fitting - 1] if fitting and ends[fitting - 1] > at else at + max_bytes
+        return self.chunk.piece(at, end)
+
+    def size_of(self, at: int) -> int:
+        """Return the size in bytes of the request that a reply answers."""
+        return self.chunk.ends[at] - (self.chunk.ends[at - 1] if at else 0)
+
+    def command(self, at: int, part: int) -> bytes:
+        """Return the bytes of a command that a reply answers; see Chunk."""
+        return self.chunk.command(at, part)
+
+    def row_key(self, part: int, words: tuple[bytes, ...] | None, keys: RowKeys) -> str:
+        """Describe the key of a command's row; ``words`` are the arguments, None if omitted."""
+
+        def arguments(other: int) -> tuple[bytes, ...]:
+            if other == part:
+                return words or ()
+            return words_of(self.command(self.chunk.within(other), other))
+
+        return keys.of_row(part, self.chunk.commands, self.row, arguments)
