@@ -14,7 +14,8 @@ from typing import Any
 import click
 
 from ..encode.template import Template
-from ..load.commands import command_names, deleting
+from ..load.commands import command_names
+from ..load.inquiry import deleting
 from ..load.mass_insert import mass_insert
 from ..load.verifying.unverifiable import check_names, check_template
 from ..outcome.errors import CommandError, TransportError

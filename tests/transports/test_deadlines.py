@@ -17,8 +17,8 @@ from loads import Insert
 
 import fastresp
 import fastresp.aio
-from fastresp.load.commands import command_info
 from fastresp.load.dry_run import dry_run
+from fastresp.load.inquiry import command_info
 from fastresp.server import settings as server_module
 from fastresp.server.local_server import LocalServer
 from fastresp.server.options import Options
