@@ -74,3 +74,8 @@ def test_the_walk_is_short() -> None:
     levels = [LAYERS.index(module.partition("/")[0]) for module, _ in stops]
     climbs = sum(later < earlier for earlier, later in pairwise(levels))
     assert climbs <= 4
+
+
+def test_the_design_is_short() -> None:
+    words = (ROOT / "docs" / "design.md").read_text().split()
+    assert 1000 < len([word for word in words if re.search(r"\w", word)]) <= 1500
