@@ -3,7 +3,7 @@
 The Parquet file of ``load.py``, 5,000,000 rows of 10 columns, becomes a hash per row in three ways,
 in turn:
 
-- ``written``: ``fastresp pack --format rdb``, as a process, until the file is on disk. The peak
+- ``written``: ``fastresp dump --format rdb``, as a process, until the file is on disk. The peak
   memory of the process, with the interpreter, is in the metadata, ``peak_bytes``, and the size of
   the file, ``bytes``.
 - ``read at start``: a server is started with that file, until a PONG that is not LOADING.
@@ -77,7 +77,7 @@ def compare(rows: int, rounds: int) -> list[Result]:
     with tempfile.TemporaryDirectory() as name:
         source, target = Path(name) / "rows.parquet", Path(name) / "dump.rdb"
         write_parquet(source, rows)
-        pack = [*PROGRAM, "pack", str(source), TEMPLATE, "--format", "rdb", "-o", str(target)]
+        pack = [*PROGRAM, "dump", str(source), TEMPLATE, "--format", "rdb", "-o", str(target)]
         place = ["--dir", name, "--dbfilename", target.name]
         for number in range(1, rounds + 1):
             show(f"rdb, round {number} of {rounds}")

@@ -33,7 +33,7 @@ terminal. `fastresp --install-completion` sets up completion for bash, zsh or fi
 password out of the process list, or `redis://localhost:6379/0`.
 
 The report, errors and the progress bar (only on a terminal) are written to stderr.
-Data for programs is written to stdout: the JSON object of `--json`, the RESP of `pack`, and
+Data for programs is written to stdout: the JSON object of `--json`, the RESP of `dump`, and
 the rows of `unload` and `pop`.
 
 Every command ends with one of the [exit codes](exit-codes.md).

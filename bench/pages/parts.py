@@ -161,7 +161,7 @@ PARTS = Group(
             "An RDB file from Parquet",
             ("rdb",),
             listing("rdb", ["rdb"], [*TURNS, PEAK, FILE_SPEED], parser=False),
-            "`fastresp pack --format rdb`, a process, writes an RDB file from the same Parquet "
+            "`fastresp dump --format rdb`, a process, writes an RDB file from the same Parquet "
             "file; a server reads it at start, up to its first PONG; `fastresp load` loads the "
             "same rows.",
         ),

@@ -27,13 +27,15 @@ with fastresp.mass_insert().
 LOAD, RESP, READ, TRY = "Load", "RESP files", "Read back", "Diagnose and compare"
 COMMANDS = {
     "load": Listed(LOAD, "load:load", "Load a file into a server: one or more commands per row."),
-    "send": Listed(LOAD, "load:send", "Send a RESP file, such as one written by fastresp pack."),
+    "send": Listed(LOAD, "load:send", "Send a RESP file, such as one written by fastresp dump."),
     "verify": Listed(
         LOAD,
         "verify:verify_command",
         "Compare a server with the file that was loaded into it.",
     ),
-    "pack": Listed(RESP, "resp_files:pack", "Write a RESP file or an RDB file instead of loading."),
+    "dump": Listed(
+        RESP, "resp_files:dump_command", "Write a RESP file or an RDB file instead of loading."
+    ),
     "check": Listed(RESP, "resp_files:check", "Check a RESP file and summarise its commands."),
     "unload": Listed(READ, "unload:unload", "Write keys to a file that fastresp load can reload."),
     "pop": Listed(READ, "pop:pop", "Pop items from a list and write them to stdout, one per line."),
@@ -76,6 +78,7 @@ def _install_completion(ctx: click.Context, parameter: click.Parameter, shell: s
     "fastresp",
     cls=Group,
     listed=COMMANDS,
+    renamed={"pack": "dump"},
     exit_codes=MEANINGS,
     help=HELP,
     no_args_is_help=True,

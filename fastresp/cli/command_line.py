@@ -204,11 +204,13 @@ class Group(click.Group):
         self,
         *args: Any,
         listed: dict[str, Listed],
+        renamed: Mapping[str, str],
         exit_codes: Mapping[int, str],
         **settings: Any,
     ) -> None:
         super().__init__(*args, **settings)
         self.listed = listed
+        self.renamed = renamed  # earlier names of commands, which --help does not list
         self.exit_codes = exit_codes
         # Only for click, which searches these names if a name is mistyped.
         self.commands = {name: click.Command(name) for name in listed}
@@ -217,6 +219,7 @@ class Group(click.Group):
         return list(self.listed)
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        name = self.renamed.get(name, name)
         if name not in self.listed:
             return None
         module, _, attribute = self.listed[name].place.partition(":")

@@ -147,7 +147,7 @@ def send(
     skip_truncated: bool,
     **values: Any,
 ) -> None:
-    """Send a RESP file, such as one written by `fastresp pack`.
+    """Send a RESP file, such as one written by `fastresp dump`.
 
     fastresp send users.resp --server redis://db:6379/0
 

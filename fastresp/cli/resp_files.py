@@ -1,4 +1,4 @@
-"""``fastresp pack`` and ``fastresp check``: write RESP and RDB files, and check RESP."""
+"""``fastresp dump`` and ``fastresp check``: write RESP and RDB files, and check RESP."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from .sources import (
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["check", "pack"]
+__all__ = ["check", "dump_command"]
 
 NAMES_SHOWN = 20
 
 
-@command("pack")
+@command("dump")
 @options.source
 @options.templates
 @option(
@@ -50,7 +50,7 @@ NAMES_SHOWN = 20
 @options.rdb_version
 @options.rows
 @options.limit
-def pack(
+def dump_command(
     source: str,
     templates: tuple[str, ...],
     output: Path | None,
@@ -64,11 +64,11 @@ def pack(
 ) -> None:
     """Write a RESP file or an RDB file instead of loading.
 
-    fastresp pack users.csv "HSET user:{id} {**}" > users.resp
+    fastresp dump users.csv "HSET user:{id} {**}" > users.resp
 
     Load it later with `fastresp send` or `redis-cli --pipe`.
 
-    fastresp pack users.csv "HSET user:{id} {**}" --format rdb -o dump.rdb
+    fastresp dump users.csv "HSET user:{id} {**}" --format rdb -o dump.rdb
 
     An RDB file contains whole keys. A server reads it at start, and managed services import it.
     The commands of a key must be adjacent: SET, HSET, RPUSH, LPUSH, SADD or ZADD.

@@ -89,10 +89,10 @@ def test_unload(kind: str, unbuffered: str, client: redis.Redis) -> None:
 
 @pytest.mark.few(1)
 @UNBUFFERED
-def test_pack(unbuffered: str, tmp_path: Path) -> None:
+def test_dump(unbuffered: str, tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
     path.write_text("id\n" + "".join(f"{i}\n" for i in range(20_000)))
-    command = ["pack", path, "SET {id} v"]
+    command = ["dump", path, "SET {id} v"]
     code, data, _ = slowly_read(*command, PYTHONUNBUFFERED=unbuffered)
     assert code == Exit.OK
     assert data == fastresp.pack_many(("SET", str(i), "v") for i in range(20_000))

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("url_in_environment")
         ["load", "nothing.csv", "HSET user:{id"],
         ["send", "nothing.resp"],
         ["check", "nothing.resp"],
-        ["pack", "nothing.csv", HSET],
+        ["dump", "nothing.csv", HSET],
         ["send"],
         ["load", "x.resp", "--bogus"],
         ["send", "x.resp", "--transport", "bogus"],

@@ -20,11 +20,11 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: LocalServer) 
     monkeypatch.setenv("REDIS_URL", server.url)
 
 
-@pytest.mark.parametrize("command", ["load", "pack"])
+@pytest.mark.parametrize("command", ["load", "dump"])
 def test_a_file_in_place_of_a_template(client: redis.Redis, tmp_path: Path, command: str) -> None:
     for name in ("h1.csv", "h2.csv"):
         Path(name).write_text("id\n1\n")
-    options = ["-o", "out.resp"] if command == "pack" else []
+    options = ["-o", "out.resp"] if command == "dump" else []
     said = invoke(command, "h1.csv", "h2.csv", "SET user:{id} x", *options)
     assert said.exit_code == Exit.USAGE
     assert "h2.csv is a file, but a template is expected here; for several files" in said.output
@@ -98,7 +98,7 @@ def test_bad_rows(client: redis.Redis, suffix: str) -> None:
     Path("bad.txt").write_text("")
     assert invoke(*arguments, "--bad-rows", "bad.txt", "--dry-run").exit_code == 0
     assert Path("bad.txt").read_text() == ""
-    done = invoke("pack", *arguments[1:], "-o", "x.resp", "--bad-rows", "skip")
+    done = invoke("dump", *arguments[1:], "-o", "x.resp", "--bad-rows", "skip")
     assert "1 bad row skipped" in done.output
     done = invoke(*arguments, "--bad-rows", f"x.{suffix}")
     assert "is also the source; write to another file" in done.output

@@ -1,4 +1,4 @@
-"""``fastresp pack``, ``check`` and ``send``: RESP files written, checked and sent."""
+"""``fastresp dump``, ``check`` and ``send``: RESP files written, checked and sent."""
 
 from __future__ import annotations
 
@@ -21,60 +21,61 @@ pytestmark = pytest.mark.usefixtures("url_in_environment")
 
 
 class TestResp:
-    def test_pack_check_send(self, server, client, users: Path, tmp_path: Path) -> None:
+    def test_dump_check_send(self, server, client, users: Path, tmp_path: Path) -> None:
         path = tmp_path / "users.resp"
-        done = run("pack", users, HSET, "-o", path)
+        done = run("dump", users, HSET, "-o", path)
         assert (done.returncode, done.stdout) == (0, "")
         assert done.stderr == f"3 commands written to {path}\n"
         streamed = preloaded.run(
-            [*PROGRAM, "pack", str(users), HSET], capture_output=True, timeout=200
+            [*PROGRAM, "dump", str(users), HSET], capture_output=True, timeout=200
         )
         assert streamed.stdout == path.read_bytes()
+        assert run("pack", users, HSET).stdout.encode() == streamed.stdout  # the earlier name
         assert streamed.stdout.startswith(b"*6\r\n$4\r\nHSET\r\n$6\r\nuser:1\r\n")
         assert run("check", path).returncode == 0
         assert run("send", path).returncode == 0
         assert client.hget("user:2", "mail") == b"b@x"
 
-    def test_pack_to_standard_output(
+    def test_dump_to_standard_output(
         self, users: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """A dash is not a file."""
         monkeypatch.chdir(tmp_path)
-        assert run("pack", users, HSET, "-o", "-").stdout == run("pack", users, HSET).stdout != ""
+        assert run("dump", users, HSET, "-o", "-").stdout == run("dump", users, HSET).stdout != ""
         assert not Path("-").exists()
 
-    def test_pack_sorted_rows(self, tmp_path: Path) -> None:
+    def test_dump_sorted_rows(self, tmp_path: Path) -> None:
         path = tmp_path / "rows.csv"
         path.write_text("id\n2\n1\n")
-        done = run("pack", path, "PING {id}", "--sort-by", "id")
+        done = run("dump", path, "PING {id}", "--sort-by", "id")
         assert done.stdout == "".join(f"*2\r\n$4\r\nPING\r\n$1\r\n{at}\r\n" for at in (1, 2))
 
-    def test_pack_standard_input(self) -> None:
-        done = run("pack", "-", "SET {id} {name}", "--format", "csv", stdin=CSV.encode())
+    def test_dump_standard_input(self) -> None:
+        done = run("dump", "-", "SET {id} {name}", "--format", "csv", stdin=CSV.encode())
         assert done.stdout.count("SET") == 3
 
-    def test_pack_refuses_a_terminal(self, users: Path) -> None:
+    def test_dump_refuses_a_terminal(self, users: Path) -> None:
         ours, theirs = pty.openpty()
         done = preloaded.run(
-            [*PROGRAM, "pack", str(users), HSET], stdout=theirs, stderr=subprocess.PIPE, timeout=200
+            [*PROGRAM, "dump", str(users), HSET], stdout=theirs, stderr=subprocess.PIPE, timeout=200
         )
         os.close(theirs)
         os.close(ours)
         assert done.returncode == Exit.USAGE
         assert b"RESP can't be shown on a terminal" in done.stderr
 
-    def test_pack_does_not_write_over_its_source(self, users: Path, resp) -> None:
-        assert run("pack", users, HSET, "-o", users).returncode == Exit.USAGE
+    def test_dump_does_not_write_over_its_source(self, users: Path, resp) -> None:
+        assert run("dump", users, HSET, "-o", users).returncode == Exit.USAGE
         assert users.read_text(encoding="utf-8") == CSV
 
-    def test_pack_of_a_pattern_or_a_query_again(self, users: Path, tmp_path: Path) -> None:
+    def test_dump_of_a_pattern_or_a_query_again(self, users: Path, tmp_path: Path) -> None:
         path = tmp_path / "old.resp"
         for source in (f"{users.parent}/user*.csv", f"SELECT * FROM '{users}'"):
             path.write_text("what an earlier one wrote")
-            done = run("pack", source, HSET, "-o", path)
+            done = run("dump", source, HSET, "-o", path)
             assert (done.returncode, done.stderr) == (0, f"3 commands written to {path}\n")
 
-    def test_pack_into_a_closed_pipe(self, tmp_path: Path) -> None:
+    def test_dump_into_a_closed_pipe(self, tmp_path: Path) -> None:
         path = tmp_path / "rows.csv"
         path.write_text("id\n" + "".join(f"{i}\n" for i in range(200_000)))
         done = subprocess.run(
@@ -86,20 +87,20 @@ class TestResp:
         assert done.stdout == b"*3\r\n$3\r\nSE"
         assert done.stderr == b""
 
-    def test_pack_an_rdb_file(self, users: Path, tmp_path: Path, resp) -> None:
+    def test_dump_an_rdb_file(self, users: Path, tmp_path: Path, resp) -> None:
         path = tmp_path / "dump.rdb"
-        done = run("pack", users, HSET, "--format", "rdb", "-o", path)
+        done = run("dump", users, HSET, "--format", "rdb", "-o", path)
         assert (done.returncode, done.stdout) == (0, "")
         assert done.stderr == f"3 commands written to {path}\n"
         data = path.read_bytes()
         assert data.startswith(b"REDIS0010")
         assert b"user:2" in data
         formats = ("--format", "csv", "--format", "rdb", "--rdb-version", "9")
-        done = run("pack", "-", "SET {id} x", *formats, "-o", path, stdin=CSV.encode())
+        done = run("dump", "-", "SET {id} x", *formats, "-o", path, stdin=CSV.encode())
         assert (done.returncode, done.stderr) == (0, f"3 commands written to {path}\n")
         assert path.read_bytes().startswith(b"REDIS0009")
         commands = resp([("SET", "a", "1"), ("RPUSH", "b", "2", "3")])
-        assert run("pack", commands, "--format", "rdb", "-o", path).returncode == 0
+        assert run("dump", commands, "--format", "rdb", "-o", path).returncode == 0
         assert run("check", path).returncode != 0
 
     @pytest.mark.parametrize(
@@ -112,32 +113,32 @@ class TestResp:
             ((HSET, "--format", "rdb", "-o", "/dev/null"), "/dev/null is not a file"),
         ],
     )
-    def test_pack_refuses(
+    def test_dump_refuses(
         self, options: tuple[str, ...], words: str, users: Path, tmp_path: Path
     ) -> None:
         options = tuple(str(tmp_path / each) if each == "x" else each for each in options)
-        done = run("pack", users, *options)
+        done = run("dump", users, *options)
         assert done.returncode == Exit.USAGE
         assert words in done.stderr
         assert not (tmp_path / "x").exists()
 
-    def test_pack_of_a_repeated_key(self, tmp_path: Path) -> None:
+    def test_dump_of_a_repeated_key(self, tmp_path: Path) -> None:
         source, path = tmp_path / "rows.csv", tmp_path / "dump.rdb"
         source.write_text("id\n1\n2\n1\n")
         path.write_bytes(b"old")
-        done = run("pack", source, "SET {id} x", "--format", "rdb", "-o", path)
+        done = run("dump", source, "SET {id} x", "--format", "rdb", "-o", path)
         assert done.returncode == Exit.ERRORS
         assert "row 0 and row 2 make the same key" in done.stderr
         assert path.read_bytes() == b"old"
 
     @pytest.mark.few(1)
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-    def test_pack_interrupted(self, tmp_path: Path, number: signal.Signals) -> None:
+    def test_dump_interrupted(self, tmp_path: Path, number: signal.Signals) -> None:
         path = tmp_path / "dump.rdb"
         path.write_bytes(b"old")
         options = ("--format", "rdb", "-o", str(path))
         with preloaded.Popen(
-            [*PROGRAM, "pack", "-", "SET {0} x", "--no-header", "--format", "csv", *options],
+            [*PROGRAM, "dump", "-", "SET {0} x", "--no-header", "--format", "csv", *options],
             stdin=subprocess.PIPE, stderr=subprocess.PIPE,
         ) as program:  # fmt: skip
             assert program.stdin is not None

@@ -151,7 +151,7 @@ def test_unverifiable_commands_are_not_loaded(users: Path, client: redis.Redis) 
 
 def test_resp_file(users: Path, client: redis.Redis, tmp_path: Path) -> None:
     path = tmp_path / "users.resp"
-    invoke("pack", users, TEMPLATE, "--nulls", "skip", "-o", path)
+    invoke("dump", users, TEMPLATE, "--nulls", "skip", "-o", path)
     assert invoke("send", path).exit_code == Exit.OK
     assert invoke("verify", path).exit_code == Exit.OK
     client.delete("user:7")

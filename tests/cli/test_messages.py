@@ -122,7 +122,7 @@ def test_mistakes_have_advice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         (["load", "users.csv", "--retry"], "use --from-rejects or --retry-in-doubt"),
         (["unload", "user:*", "out.csv"], "argument (out.csv); -o FILE writes to a file"),
         (["check", "a", "https://x/y?sig=geheim"], "argument (https://x/y?sig=***)"),
-        (["pack", "users.csv", "SET {id} 1", "-o", "o.rdb"], "add --format rdb, or name it o.resp"),
+        (["dump", "users.csv", "SET {id} 1", "-o", "o.rdb"], "add --format rdb, or name it o.resp"),
         (["load", wide, "SET {id} 1"], "... (907 characters): File name too long"),
     ]
     for call, words in calls:
