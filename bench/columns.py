@@ -45,9 +45,9 @@ from turns import arguments, measure
 
 from fastresp import Template
 from fastresp.cli.demo.generators import by_substitution, chunks
-from fastresp.encode.chunk_writer import CHUNK_BYTES
 from fastresp.encode.columns.arrow import ArrowStream
 from fastresp.encode.columns.column_writer import ColumnWriter
+from fastresp.encode.writer import CHUNK_BYTES
 
 COMMANDS = 500_000
 VECTORS = 20_000

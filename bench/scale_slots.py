@@ -13,7 +13,7 @@ from loader import SOURCES, source
 from results import Result
 from turns import show
 
-from fastresp.encode.chunk_writer import CHUNK_BYTES
+from fastresp.encode.writer import CHUNK_BYTES
 from fastresp.resp.route import Router
 from fastresp.resp.slots import SLOTS
 from fastresp.server.options import Options

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from . import aio as aio
-    from .encode.row_writer import Writer, pack_many
     from .encode.script import Script
     from .encode.template import Template
+    from .encode.writer import Writer, pack_many
     from .lists import ListBuffer, Pushed
     from .load.dump import dump
     from .load.mass_insert import mass_insert
@@ -93,7 +93,7 @@ __all__ = [
 # Names to import when they are first used, by module. Importing all modules takes 150 ms, mostly
 # for redis-py, and `fastresp --help` needs none of them.
 MODULES = {
-    "encode.row_writer": "Writer pack_many",
+    "encode.writer": "Writer pack_many",
     "encode.script": "Script",
     "encode.template": "Template",
     "lists": "ListBuffer Pushed",

@@ -11,8 +11,8 @@ from typing import Any, TypeAlias, TypeVar
 
 import redis
 
-from ..encode.row_writer import Writer
 from ..encode.template import Template
+from ..encode.writer import Writer
 from ..load.mass_insert import mass_insert
 from ..outcome.errors import CommandError, FastrespError
 from ..resp.slots import Rules

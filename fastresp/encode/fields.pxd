@@ -4,7 +4,6 @@ from cpython.tuple cimport PyTuple_Check, PyTuple_GET_ITEM, PyTuple_GET_SIZE
 
 from ..resp.values cimport Nulls
 
-
 cdef extern from "Python.h":
     PyObject *PyDict_GetItemWithError(object, object) except? NULL
 
@@ -43,7 +42,7 @@ cdef enum RowKind:
     ROW_OBJECT      # other objects: by attribute; field 0 is the row itself
 
 
-cdef class Rows:
+cdef class FieldReader:
     cdef readonly str text
     cdef object row_type                # the type of the last row
     cdef int row_kind                   # the RowKind of this type
@@ -52,7 +51,7 @@ cdef class Rows:
 
     cdef int classify(self, object row) except -1
     cdef object look_up(self, Field field, object row, Nulls nulls)
-    cdef object found(self, Field field, object row, Field whole)
+    cdef object find(self, Field field, object row, Field placeholder)
     cdef object within(self, Field field, object holder, Py_ssize_t depth)
     cdef object names(self, Field field, object row)
     cdef dict as_dict(self, Field field, object row)
@@ -69,3 +68,8 @@ cdef inline PyObject *peek(int row_kind, PyObject *name, Py_ssize_t i, object ro
     if PyList_Check(row):
         return PyList_GET_ITEM(row, i) if i < PyList_GET_SIZE(row) else NULL
     return NULL
+
+
+cdef tuple NESTED
+
+cdef str as_json(object value, object default)

@@ -1,4 +1,5 @@
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from typing_extensions import disjoint_base
 
@@ -49,6 +50,13 @@ class Absent(Pairs):
 class Row(Field): ...
 
 @disjoint_base
-class Rows:
+class FieldReader:
     @property
     def text(self) -> str: ...
+
+def json_text(value: Any) -> str | None: ...
+
+@disjoint_base
+class SizeGuard:
+    def __init__(self, value: Any, default: Callable[[Any], Any]) -> None: ...
+    def __call__(self, value: Any) -> Any: ...

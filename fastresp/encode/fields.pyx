@@ -1,9 +1,10 @@
 # cython: language_level=3, cdivision=True
-"""Placeholders, and the lookup of their fields in a row."""
+"""Placeholders, the lookup of their fields in a row, and nested values of rows as JSON."""
 
-from ..resp.values cimport NULLS_ERROR, Nulls, is_null, shown
+from ..resp.values cimport NULLS_ERROR, Nulls, is_null, shown, usual_text
 
 import dataclasses
+import json
 import os
 from collections.abc import Mapping
 
@@ -77,7 +78,7 @@ cdef class Row(Field):
     """A placeholder for the whole row as a JSON object."""
 
 
-cdef class Rows:
+cdef class FieldReader:
     """Looks up fields in rows, and remembers how to access rows of the last type."""
 
     cdef int classify(self, object row) except -1:
@@ -128,9 +129,9 @@ cdef class Rows:
         holder, value = row, ABSENT
         # A field with dots in its name takes precedence over a path.
         if field.head is None or self.row_kind <= ROW_MAPPING:
-            value = self.found(field, row, field)
+            value = self.find(field, row, field)
         if value is ABSENT and field.head is not None:
-            value = self.found(field.head, row, field)
+            value = self.find(field.head, row, field)
             while value is not None and value is not ABSENT and depth < len(field.path) - 1:
                 holder = value
                 depth += 1
@@ -142,11 +143,11 @@ cdef class Rows:
             raise error from KeyError(field.path[depth])
         return None
 
-    cdef object found(self, Field field, object row, Field whole):
+    cdef object find(self, Field field, object row, Field placeholder):
         """Return the value of a field by name or position; ABSENT if a mapping lacks the field.
 
         Args:
-            whole: the placeholder, for error messages.
+            placeholder: the placeholder, for error messages.
         """
         cdef PyObject *value
         cdef str name = field.name
@@ -163,7 +164,7 @@ cdef class Rows:
                     # NumPy raises ValueError for a missing name.
                     if name in self.row_names:
                         return row[name]
-                    raise self.missing(whole, row)
+                    raise self.missing(placeholder, row)
                 # A tuple's count and index are methods, not fields.
                 if self.row_kind != ROW_VALUE and type(row) is not tuple and type(row) is not list:
                     return getattr(row, name)
@@ -173,8 +174,8 @@ cdef class Rows:
             else:
                 return row[field.position]
         except (LookupError, AttributeError) as error:
-            raise self.missing(whole, row) from error
-        raise self.missing(whole, row)
+            raise self.missing(placeholder, row) from error
+        raise self.missing(placeholder, row)
 
     cdef object within(self, Field field, object holder, Py_ssize_t depth):
         """Return the value of a path's name at ``depth``; ABSENT if a mapping lacks the name."""
@@ -218,9 +219,9 @@ cdef class Rows:
             left_out: whether a {**-name} names the field, which the first row lacks.
         """
         kind = type(row).__name__
-        words = f"the row has no field {{{field.key}}}"
+        message = f"the row has no field {{{field.key}}}"
         if left_out:
-            words = (
+            message = (
                 f"the first row has no field {{{field.key}}}; a field to leave out must exist, "
                 "even as None"
             )
@@ -240,21 +241,21 @@ cdef class Rows:
             has = f"the {kind} has no fields"
         else:
             has = f"it is a {kind} of {len(row)} values without names, counted from {{0}}"
-        return TemplateError(f"{words}: {has}", self.text, field.at)
+        return TemplateError(f"{message}: {has}", self.text, field.at)
 
     cdef object missing_within(self, Field field, object holder, Py_ssize_t depth):
         """Return the error for a ``holder`` that lacks the path's name at ``depth``."""
         before = ".".join(field.path[:depth])
         names = names_in(holder)
-        words = f"the row has no field {{{field.key}}}: "
+        message = f"the row has no field {{{field.key}}}: "
         if not names:
             return EncodeError(
-                f"{words}{before} is {shown(holder)} (a {type(holder).__name__}), which has no "
+                f"{message}{before} is {shown(holder)} (a {type(holder).__name__}), which has no "
                 "fields"
             )
         has = f"the fields of {before} are {joined_names(names)}"
         has += suggestion(field.path, depth, names)
-        return TemplateError(words + has, self.text, field.at)
+        return TemplateError(message + has, self.text, field.at)
 
 
 cdef object item_of(object mapping, object name):
@@ -278,3 +279,88 @@ cdef list names_in(object value):
     else:
         names = getattr(value, "_fields", getattr(value, "__dict__", names_of_dtype(value)))
     return None if names is None else [str(name) for name in names]
+
+
+NESTED = (dict, list, tuple)
+
+
+cdef str as_json(object value, object default):
+    """Return a value as compact JSON; a null becomes 'null', and NaN and infinity are errors."""
+    cdef SizeGuard watched = None
+    if default is not None:
+        watched = default = SizeGuard(value, default)
+    try:
+        text = json.dumps(
+            value, ensure_ascii=False, allow_nan=False, separators=(",", ":"),
+            default=json_text if default is None else default,
+        )
+    except ValueError as error:
+        if not str(error).startswith("Out of range float"):
+            raise
+        raise EncodeError(
+            "NaN and infinity have no JSON form; replace them with None or a number"
+        ) from None
+    if watched is not None:
+        watched.check()
+    return text
+
+
+cdef class SizeGuard:
+    """Calls default= for json.dumps, and detects whether the value being encoded has changed.
+
+    json.dumps checks a list's size again after each item, so it omits items of a list that shrinks.
+    """
+
+    cdef object value
+    cdef object default
+    cdef dict sizes         # by address: each list or dict, and its number of items
+    cdef Py_ssize_t calls
+
+    def __init__(self, value, default):
+        self.value = value
+        self.default = default
+
+    def __call__(self, value):
+        if self.sizes is None:
+            self.sizes = {}
+            self.record_sizes(self.value)
+        result = self.default(value)
+        self.record_sizes(result)
+        # Check at powers of two: without checks, a list that grows with each call never ends.
+        self.calls += 1
+        if self.calls & (self.calls - 1) == 0:
+            self.check()
+        return result
+
+    cdef int record_sizes(self, object value) except -1:
+        """Record the sizes of all lists and dicts in a value."""
+        cdef list left = [value]
+        while left:
+            value = left.pop()
+            if isinstance(value, NESTED) and id(value) not in self.sizes:
+                self.sizes[id(value)] = value, len(value)
+                left.extend(value.values() if isinstance(value, dict) else value)
+        return 0
+
+    cdef int check(self) except -1:
+        """Raise if items may be missing from the text."""
+        if self.sizes is not None:
+            for value, size in self.sizes.values():
+                if len(value) != size:
+                    raise EncodeError(
+                        f"a {type(value).__name__} changed while it was encoded as JSON; neither "
+                        "default= nor another thread may change a row"
+                    )
+        return 0
+
+
+def json_text(value):
+    """Return the JSON form of a value whose type JSON lacks; this is a default= of json.dumps."""
+    text = usual_text(value)
+    if text is not None or is_null(value):
+        return text
+    hint = "decode it" if isinstance(value, (bytes, bytearray, memoryview)) else "convert it"
+    raise EncodeError(
+        f"JSON has no form for {shown(value)} (a {type(value).__name__}); {hint}, or pass "
+        "default=, a function that does"
+    )

@@ -2,8 +2,7 @@ from cpython.object cimport PyObject
 
 from ..resp.buffer cimport Buffer
 from ..resp.values cimport Nulls
-from .fields cimport Field, Rows
-
+from .fields cimport Field, FieldReader
 
 cdef enum OpKind:
     OP_COPY         # bytes that are ready to send: arguments without placeholders
@@ -44,7 +43,7 @@ cdef class Program:
 cdef Py_ssize_t n_deletes(Plan plan) except -1
 
 
-cdef class Plan(Rows):
+cdef class Plan(FieldReader):
     cdef readonly tuple commands
     cdef tuple programs
     # The position being written, for error messages.

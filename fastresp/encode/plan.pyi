@@ -2,10 +2,10 @@ from collections.abc import Iterable, Sequence
 
 from typing_extensions import disjoint_base
 
-from .fields import Field, Rows
+from .fields import Field, FieldReader
 
 @disjoint_base
-class Plan(Rows):
+class Plan(FieldReader):
     def __init__(
         self, text: str, commands: Iterable[Sequence[Sequence[bytes | Field]]]
     ) -> None: ...

@@ -8,14 +8,7 @@ from cpython.list cimport PyList_Check, PyList_GET_SIZE
 from cpython.object cimport PyObject
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
 
-from ..resp.buffer cimport (
-    append,
-    end_command,
-    end_header,
-    make_room,
-    open_header,
-    take_back,
-)
+from ..resp.buffer cimport append, end_command, end_header, make_room, open_header, take_back
 from ..resp.out cimport own_size, put_crlf
 from ..resp.values cimport (
     NULLS_ERROR,
@@ -30,7 +23,9 @@ from ..resp.values cimport (
     put_value,
     shown,
 )
+from ..resp.vectors cimport put_vector, width_of
 from .fields cimport (
+    NESTED,
     ROW_DICT,
     ROW_MAPPING,
     ROW_SEQUENCE,
@@ -39,11 +34,10 @@ from .fields cimport (
     Items,
     Pairs,
     Row,
-    Rows,
+    FieldReader,
+    as_json,
     peek,
 )
-from .nested cimport NESTED, as_json
-from ..resp.vectors cimport put_vector, width_of
 
 from collections.abc import Mapping
 
@@ -55,7 +49,7 @@ from ..resp.values import pack
 cdef int IS_ITEM = -1
 
 
-cdef class Plan(Rows):
+cdef class Plan(FieldReader):
     """The commands to write for each row.
 
     Args:
@@ -125,8 +119,8 @@ cdef int put_command(
         elif (<Op>op).kind == OP_VALUE:
             value = peek(plan.row_kind, (<Op>op).name, (<Op>op).position, row)
             if value is NULL or not put_simple(b, value, True):
-                held = fetch(plan, (<Op>op).field, row, nulls, default)
-                n = put_argument(b, held, nulls, default)
+                looked_up = fetch(plan, (<Op>op).field, row, nulls, default)
+                n = put_argument(b, looked_up, nulls, default)
         else:
             n = put_composed(plan, b, <Op>op, row, nulls, default)
         if (<Op>op).kind >= OP_ITEMS:

@@ -118,9 +118,9 @@ def resending_of(template: Template | None) -> ForgottenScripts | None:
     return ForgottenScripts(template.scripts) if template is not None and template.scripts else None
 
 
-def is_forgotten(words: str | bytes) -> bool:
+def is_forgotten(message: str | bytes) -> bool:
     """Return whether an error reply says that the server lacks a command's script."""
-    text = words.encode(errors="replace") if isinstance(words, str) else words
+    text = message.encode(errors="replace") if isinstance(message, str) else message
     return text.startswith(FORGOTTEN)
 
 
@@ -140,9 +140,9 @@ class ForgottenScripts:
     def __init__(self, scripts: Scripts) -> None:
         self._scripts = scripts
 
-    def refused(self, words: str | bytes) -> bool:
+    def refused(self, message: str | bytes) -> bool:
         """Return whether an error reply says that the command was not run and may be resent."""
-        return is_forgotten(words)
+        return is_forgotten(message)
 
     def can_repeat(self, command: bytes, tries: int) -> bool:
         """Return whether a command can be resent after this many tries."""

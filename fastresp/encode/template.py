@@ -137,10 +137,10 @@ class Template(Plan):
                 named += [Field(text.decode(errors="replace")) for text in texts if text]
                 commands.append(((b"HDEL",), command[1], (Absent(pairs[0], named),)))
         if len(commands) == len(self.commands):
-            words = (
+            message = (
                 "deletes fields that are null, so it needs a command such as HSET user:{id} {**}"
             )
-            raise TemplateError(Message(Hint("nulls", "delete"), " ", words), self.text, 0)
+            raise TemplateError(Message(Hint("nulls", "delete"), " ", message), self.text, 0)
         other = Template(self)
         Plan.__init__(other, self.text, commands)
         return other
@@ -151,8 +151,8 @@ class Template(Plan):
         for command in self.commands:
             name, sha1 = (*map(_text, command[:2]), b"")[:2]
             script = self.scripts.get(sha1) if name == b"EVALSHA" else None
-            whole = command if script is None else ((b"EVAL",), (script,), *command[2:])
-            commands.append(whole)
+            evaluated = command if script is None else ((b"EVAL",), (script,), *command[2:])
+            commands.append(evaluated)
         other = Template(self)
         Plan.__init__(other, self.text, commands)
         return other
@@ -396,7 +396,7 @@ class _Parser:
             except EncodeError as error:
                 raise self.error(str(error), at) from None
         elif b":" in literal[0]:
-            words = "this is a key; put the name of a command before it, such as HSET"
+            message = "this is a key; put the name of a command before it, such as HSET"
             if start or not self.last:  # an unquoted template, split by a shell
-                words += ", and put quotes around all of it"
-            raise self.error(words, at)
+                message += ", and put quotes around all of it"
+            raise self.error(message, at)

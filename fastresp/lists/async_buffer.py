@@ -9,7 +9,7 @@ from functools import partial
 from operator import length_hint
 from typing import Any, Self, TypeVar
 
-from ..encode.row_writer import CHUNK_SECONDS
+from ..encode.writer import CHUNK_SECONDS
 from ..outcome.tracebacks import shorten
 from ..replies.arrow_out import StringColumn
 from ..transports.aio import run

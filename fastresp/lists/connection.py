@@ -9,7 +9,7 @@ from functools import partial
 from types import UnionType
 from typing import Any, NoReturn, TypeAlias
 
-from ..encode.row_writer import Writer
+from ..encode.writer import Writer
 from ..outcome.errors import CommandError, ProtocolError, TransportError
 from ..replies.node_core import NodeWindow
 from ..replies.reply_core import ReplyCore

@@ -12,8 +12,8 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from ..encode.row_writer import CHUNK_SECONDS, Writer
 from ..encode.template import Template
+from ..encode.writer import CHUNK_SECONDS, Writer
 from ..outcome.errors import (
     CommandError,
     EncodeError,

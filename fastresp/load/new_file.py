@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from ..encode.payload.crc64 import checksum
+from ..encode.payload.format import checksum
 from ..server.forks import Inherited, is_own, on_fork
 from ..sources.blocking import write_all
 

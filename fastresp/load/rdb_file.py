@@ -9,9 +9,8 @@ from collections.abc import Iterable
 from struct import pack
 from typing import TYPE_CHECKING, Any
 
-from ..encode.payload.crc64 import checksum, shifted
-from ..encode.payload.format import Format
-from ..encode.payload.keys import MAX_KEYS, Keys, split
+from ..encode.payload.duplicates import MAX_KEYS, Keys, split
+from ..encode.payload.format import Format, checksum, shifted
 from ..encode.payload.serializer import Serializer
 from ..encode.row_key import RowKeys
 from ..outcome.errors import EncodeError
@@ -83,7 +82,7 @@ def write_rdb(
         _add(output, serializer.finish(), row_keys.of_failing(serializer))
         log.check()
         output.add(EOF)
-        _end(output, counts, _counts(serializer.made, serializer.expiring))
+        _end(output, counts, _counts(serializer.key_count, serializer.expiring))
 
 
 def _add(output: Output, records: Iterable[Buffer], error: BaseException | None) -> None:

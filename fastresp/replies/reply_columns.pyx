@@ -7,7 +7,7 @@ from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy, memset
 
 from .arrow_out cimport StringColumn, Values
-from ..encode.columns.as_json cimport character_size
+from ..encode.columns.text cimport character_size
 from ..resp.grammar cimport ELEMENT_BYTES, Incoming, beyond, is_crlf, length_end, pass_crlf
 
 from .arrow_out import StringBatch

@@ -8,8 +8,8 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable
 from typing import Any
 
-from ..encode.row_writer import CHUNK_SECONDS
 from ..encode.template import Template
+from ..encode.writer import CHUNK_SECONDS
 from ..resp.buffer import Chunk
 from ..server.options import Options
 from .chunks import Chunks

@@ -11,9 +11,9 @@ from itertools import chain
 from operator import call
 from typing import TYPE_CHECKING, Any
 
-from ..encode.chunk_writer import CHUNK_BYTES
 from ..encode.row_key import RowKeys
 from ..encode.template import Template
+from ..encode.writer import CHUNK_BYTES
 from ..outcome.errors import TransportError
 from ..resp.buffer import Chunk
 from ..resp.commands import commands_with
@@ -30,8 +30,8 @@ from .pushed import Pushed
 from .source import Encoder, encoding, is_columns, release
 
 if TYPE_CHECKING:
+    from ..encode.payload.serialized_chunk import LaneSplitter
     from ..encode.payload.serializer import Serializer
-    from ..encode.payload.spread import Spreader
 
 __all__ = ["Chunks"]
 
@@ -93,7 +93,7 @@ class Chunks:
         self._merger: Merger | None = None
         self._router: Router | None = None
         self._serializer: Serializer | None = None
-        self._spreader: Spreader | None = None
+        self._splitter: LaneSplitter | None = None
         self._gatherer: Gatherer | None = None
         self._flushed = time.monotonic()
         self.start_row = 0
@@ -151,7 +151,7 @@ class Chunks:
     @property
     def blocked(self) -> bool:
         """Whether the next chunk can be made only after the previous chunk was answered."""
-        return self._serializer is not None and self._serializer.waits
+        return self._serializer is not None and self._serializer.blocked
 
     def next(self) -> Chunk | None:
         """Return the next chunk; None at the end of the source, or if ``blocked`` is True.
@@ -228,7 +228,7 @@ class Chunks:
 
     def remap(self, lanes: list[int]) -> None:
         """Set the lane of each slot; the caller must have taken all chunks for the old lanes."""
-        for spreading in (self._router, self._spreader):
+        for spreading in (self._router, self._splitter):
             if spreading is not None:
                 spreading.remap(lanes)
 
@@ -240,10 +240,10 @@ class Chunks:
         if self.options.mode == "serialize":
             self._serializer = serializer(self.options, answers)
             if topology is not None:
-                from ..encode.payload.spread import Spreader
+                from ..encode.payload.serialized_chunk import LaneSplitter
 
                 lanes = topology.lanes(topology.nodes, self.options.connections)
-                self._spreader = Spreader(lanes, self._serializer)
+                self._splitter = LaneSplitter(lanes, self._serializer)
         elif topology is not None or self.options.connections > 1:
             make = None
             if self.options.mode == "merge":
@@ -308,16 +308,16 @@ class Chunks:
 
     def _end(self, serializer: Serializer) -> None:
         """At the end of the source, finish the last key; raise the error of a refused row."""
-        if not self._more and not serializer.waits:
+        if not self._more and not serializer.blocked:
             self._ready.extend(self._spread(map(call, (serializer.finish,))))
         if not self._ready:
             self._raise_refused()
 
     def _spread(self, several: Iterable[list[Chunk]]) -> Iterator[Chunk]:
         chunks = chain.from_iterable(several)
-        if self._spreader is None:
+        if self._splitter is None:
             return chunks
-        return chain.from_iterable(map(self._spreader.spread, chunks))
+        return chain.from_iterable(map(self._splitter.split, chunks))
 
     def _raise_refused(self) -> None:
         """Raise the error of a row that was encoded, but can't be routed or serialised."""
@@ -403,8 +403,8 @@ def merger(options: Options, answers: Answers | None, max_items: int) -> Merger:
 
 def serializer(options: Options, answers: Answers | None) -> Serializer:
     """Return a Serializer for the server's version and settings."""
+    from ..encode.payload.format import format_of
     from ..encode.payload.serializer import Serializer
-    from ..encode.payload.versions import format_of
 
     version, limits = (None, {}) if answers is None else (answers.version, answers.encoding_limits)
     return Serializer(

@@ -8,14 +8,13 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import Any, Literal, Protocol, TypeAlias
 
-from ..encode.chunk_writer import CHUNK_BYTES
 from ..encode.fields import Absent, Field, Items, Pairs, Row
-from ..encode.row_writer import Writer
 from ..encode.template import (
     Template,
     TemplateLike,
     as_template,
 )
+from ..encode.writer import CHUNK_BYTES, Writer
 from ..outcome.command_error import RowLocator
 from ..outcome.errors import CheckpointError, SourceError, TemplateError
 from ..outcome.messages import Hint, Message, iterator_of

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from plain_resp import Text, resp
 
 from fastresp import EncodeError, Template, pack, pack_many
-from fastresp.encode.row_writer import Writer
+from fastresp.encode.writer import Writer
 
 COMPARED_COMMANDS = 100_000
 

@@ -23,7 +23,7 @@ from fastresp import (
     pack,
     pack_many,
 )
-from fastresp.encode.row_writer import CHUNK_BYTES
+from fastresp.encode.writer import CHUNK_BYTES
 
 
 def commands_of(chunk: Chunk) -> list[bytes]:

@@ -26,7 +26,7 @@ from twice import SERVERS, debugged
 
 import fastresp
 from fastresp import EncodeError, TemplateError
-from fastresp.encode.payload.crc64 import checksum, shifted
+from fastresp.encode.payload.format import checksum, shifted
 from fastresp.load import rdb_file
 
 VERSIONS = [9, 10, 11]

@@ -7,7 +7,7 @@ from random import Random
 
 from fastresp.encode.payload.format import Format
 from fastresp.encode.payload.serializer import Serializer
-from fastresp.encode.row_writer import CHUNK_BYTES, Writer
+from fastresp.encode.writer import CHUNK_BYTES, Writer
 
 Command = list[bytes]
 

@@ -9,8 +9,8 @@ from itertools import islice, repeat
 from pathlib import Path
 from typing import Any, Literal
 
-from ...encode.row_writer import Writer
 from ...encode.template import Template
+from ...encode.writer import Writer
 from ...load.dump import dump
 from ...load.mass_insert import mass_insert
 from ...outcome.errors import FastrespError

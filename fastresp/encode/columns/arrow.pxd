@@ -1,77 +1,38 @@
 from libc.stdint cimport int64_t
 
-
 # The Arrow C data interface and C stream interface. Source:
 # https://arrow.apache.org/docs/format/CDataInterface.html
-cdef extern from *:
-    """
-    #ifndef ARROW_C_DATA_INTERFACE
-    #define ARROW_C_DATA_INTERFACE
-    #include <stdint.h>
-    struct ArrowSchema {
-        const char *format;
-        const char *name;
-        const char *metadata;
-        int64_t flags;
-        int64_t n_children;
-        struct ArrowSchema **children;
-        struct ArrowSchema *dictionary;
-        void (*release)(struct ArrowSchema *);
-        void *private_data;
-    };
-    struct ArrowArray {
-        int64_t length;
-        int64_t null_count;
-        int64_t offset;
-        int64_t n_buffers;
-        int64_t n_children;
-        const void **buffers;
-        struct ArrowArray **children;
-        struct ArrowArray *dictionary;
-        void (*release)(struct ArrowArray *);
-        void *private_data;
-    };
-    #endif
-    #ifndef ARROW_C_STREAM_INTERFACE
-    #define ARROW_C_STREAM_INTERFACE
-    struct ArrowArrayStream {
-        int (*get_schema)(struct ArrowArrayStream *, struct ArrowSchema *out);
-        int (*get_next)(struct ArrowArrayStream *, struct ArrowArray *out);
-        const char *(*get_last_error)(struct ArrowArrayStream *);
-        void (*release)(struct ArrowArrayStream *);
-        void *private_data;
-    };
-    #endif
-    """
-    cdef struct ArrowSchema:
-        const char *format
-        const char *name
-        const char *metadata
-        int64_t flags
-        int64_t n_children
-        ArrowSchema **children
-        ArrowSchema *dictionary
-        void (*release)(ArrowSchema *) noexcept nogil
-        void *private_data
+cdef struct ArrowSchema:
+    const char *format
+    const char *name
+    const char *metadata
+    int64_t flags
+    int64_t n_children
+    ArrowSchema **children
+    ArrowSchema *dictionary
+    void (*release)(ArrowSchema *) noexcept nogil
+    void *private_data
 
-    cdef struct ArrowArray:
-        int64_t length
-        int64_t null_count
-        int64_t offset
-        int64_t n_buffers
-        int64_t n_children
-        const void **buffers
-        ArrowArray **children
-        ArrowArray *dictionary
-        void (*release)(ArrowArray *) noexcept nogil
-        void *private_data
 
-    cdef struct ArrowArrayStream:
-        int (*get_schema)(ArrowArrayStream *, ArrowSchema *) noexcept nogil
-        int (*get_next)(ArrowArrayStream *, ArrowArray *) noexcept nogil
-        const char *(*get_last_error)(ArrowArrayStream *) noexcept nogil
-        void (*release)(ArrowArrayStream *) noexcept nogil
-        void *private_data
+cdef struct ArrowArray:
+    int64_t length
+    int64_t null_count
+    int64_t offset
+    int64_t n_buffers
+    int64_t n_children
+    const void **buffers
+    ArrowArray **children
+    ArrowArray *dictionary
+    void (*release)(ArrowArray *) noexcept nogil
+    void *private_data
+
+
+cdef struct ArrowArrayStream:
+    int (*get_schema)(ArrowArrayStream *, ArrowSchema *) noexcept nogil
+    int (*get_next)(ArrowArrayStream *, ArrowArray *) noexcept nogil
+    const char *(*get_last_error)(ArrowArrayStream *) noexcept nogil
+    void (*release)(ArrowArrayStream *) noexcept nogil
+    void *private_data
 
 
 cdef class Schema:
@@ -90,12 +51,12 @@ cdef class ArrowStream:
     cdef readonly Schema schema         # None after the release
     cdef object source                  # the object that exported the stream
     cdef object following               # returns the next stream
-    cdef Batch only                     # the batch of __arrow_c_array__, or None
+    cdef Batch single_batch             # the batch of __arrow_c_array__, or None
     cdef bint waiting                   # whether get_next() is running
     cdef bint ended                     # whether no more batches are wanted
-    cdef int look(self) except -1
-    cdef int open(self, capsule) except -1
-    cdef int take(self, schema, array) except -1
+    cdef int query_source(self) except -1
+    cdef int open_stream(self, capsule) except -1
+    cdef int open_array(self, schema, array) except -1
     cdef Batch next(self)
-    cdef bint proceed(self) except -1
+    cdef bint open_next(self) except -1
     cdef object failure(self, int code)

@@ -47,46 +47,46 @@ cdef class ArrowStream:
         try:
             self.source, self.schema.unknown, self.schema.single = exported(data)
             if hasattr(self.source, "__arrow_c_stream__"):
-                given = (self.source.__arrow_c_stream__(),)
+                capsules = (self.source.__arrow_c_stream__(),)
             else:
-                given = self.source.__arrow_c_array__()
+                capsules = self.source.__arrow_c_array__()
         except (ValueError, TypeError, OverflowError, NotImplementedError) as error:
             if isinstance(error, FastrespError):
                 raise
             # pyarrow's error classes; other errors are the source's own. Some of these errors have
             # two arguments: the problem, and the column.
-            words = "; ".join([str(argument) for argument in error.args]) or type(error).__name__
+            message = "; ".join([str(argument) for argument in error.args]) or type(error).__name__
             raise SourceError(
-                f"the columns of this {type(data).__name__} can't be converted to Arrow: {words}; "
-                "convert their values to text or numbers first, or load them as rows"
+                f"the columns of this {type(data).__name__} can't be converted to Arrow: "
+                f"{message}; convert their values to text or numbers first, or load them as rows"
             ) from error
-        if len(given) == 1:
-            self.open(given[0])
+        if len(capsules) == 1:
+            self.open_stream(capsules[0])
         else:
-            self.take(given[0], given[1])
-        self.look()
+            self.open_array(capsules[0], capsules[1])
+        self.query_source()
 
     def __dealloc__(self):
         if self.stream.release is not NULL:
             self.stream.release(&self.stream)
 
-    cdef int look(self) except -1:
+    cdef int query_source(self) except -1:
         """Query the source for column information that the C interface lacks."""
         if isinstance(self.source, Described):
             self.schema.unknown = self.source.unknown
         self.schema.names = names_with_nul(self.source)
         return 0
 
-    cdef int open(self, capsule) except -1:
-        cdef ArrowArrayStream *given = <ArrowArrayStream *>PyCapsule_GetPointer(
+    cdef int open_stream(self, capsule) except -1:
+        cdef ArrowArrayStream *source = <ArrowArrayStream *>PyCapsule_GetPointer(
             capsule, b"arrow_array_stream"
         )
         cdef int code
-        if given.release is NULL:
+        if source.release is NULL:
             raise SourceError("this stream of columns was already used; pass a new one")
         # Move the stream out of the capsule, which must not release it afterwards.
-        self.stream = given[0]
-        given.release = NULL
+        self.stream = source[0]
+        source.release = NULL
         with nogil:
             code = self.stream.get_schema(&self.stream, &self.schema.schema)
         if code:
@@ -94,15 +94,15 @@ cdef class ArrowStream:
             raise self.failure(code)
         return 0
 
-    cdef int take(self, schema, array) except -1:
-        cdef ArrowSchema *given = <ArrowSchema *>PyCapsule_GetPointer(schema, b"arrow_schema")
+    cdef int open_array(self, schema, array) except -1:
+        cdef ArrowSchema *types = <ArrowSchema *>PyCapsule_GetPointer(schema, b"arrow_schema")
         cdef ArrowArray *values = <ArrowArray *>PyCapsule_GetPointer(array, b"arrow_array")
-        if given.release is NULL or values.release is NULL:
+        if types.release is NULL or values.release is NULL:
             raise SourceError("these columns were already used; pass new ones")
-        self.schema.schema = given[0]
-        given.release = NULL
-        self.only = Batch()
-        self.only.array = values[0]
+        self.schema.schema = types[0]
+        types.release = NULL
+        self.single_batch = Batch()
+        self.single_batch.array = values[0]
         values.release = NULL
         return 0
 
@@ -117,10 +117,10 @@ cdef class ArrowStream:
 
     cdef Batch next(self):
         """Return the next batch, or None if there are no more batches."""
-        cdef Batch batch = self.only
+        cdef Batch batch = self.single_batch
         cdef int code
         if batch is not None or self.stream.release is NULL:
-            self.only = None
+            self.single_batch = None
             return batch
         batch = Batch()
         self.waiting = True
@@ -137,7 +137,7 @@ cdef class ArrowStream:
             raise self.failure(code)
         return None if batch.array.release is NULL else batch
 
-    cdef bint proceed(self) except -1:
+    cdef bint open_next(self) except -1:
         """After the last batch, open the next stream; return False if there is no next stream."""
         if self.following is None or self.ended:
             return False
@@ -151,8 +151,8 @@ cdef class ArrowStream:
         self.schema.unknown = {}
         self.waiting = True
         try:
-            self.open(capsule)
-            self.look()
+            self.open_stream(capsule)
+            self.query_source()
         finally:
             self.waiting = False
             if self.ended:
@@ -162,7 +162,7 @@ cdef class ArrowStream:
     def release_columns(self):
         """Release the source, now or as soon as no thread waits for the source."""
         self.ended = True
-        self.schema = self.only = None
+        self.schema = self.single_batch = None
         if not self.waiting and self.stream.release is not NULL:
             self.stream.release(&self.stream)
             self.stream.release = NULL
@@ -175,9 +175,9 @@ cdef class ArrowStream:
             return error
         if self.stream.release is not NULL:
             text = self.stream.get_last_error(&self.stream)
-        words = os.strerror(code) if text is NULL else text.decode(errors="replace").strip()
-        if "Detail: Python exception:" in words:
-            words = words.splitlines()[-1]      # pyarrow passes the whole traceback
-        if words == "KeyboardInterrupt":
+        message = os.strerror(code) if text is NULL else text.decode(errors="replace").strip()
+        if "Detail: Python exception:" in message:
+            message = message.splitlines()[-1]      # pyarrow passes the whole traceback
+        if message == "KeyboardInterrupt":
             return KeyboardInterrupt()          # Ctrl-C while Arrow waited for Python code
-        return SourceError(f"the source of the columns failed: {words}")
+        return SourceError(f"the source of the columns failed: {message}")

@@ -1,9 +1,10 @@
 from .arrow cimport ArrowSchema
 from .cell cimport Cell
 
+cdef bytes DOCUMENT
 
 cdef int build(Cell *cell, ArrowSchema *schema, list zones) except -1
-cdef bint settle_json(Cell *cell) except -1
+cdef bint set_json(Cell *cell) except -1
 cdef bint is_fields(Cell *cell, ArrowSchema *schema) except -1
 cdef bytes extension_name(ArrowSchema *schema)
 cdef str type_name(ArrowSchema *schema)

@@ -1,8 +1,57 @@
 from cpython.object cimport PyObject
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
+from ...resp.floats cimport half_value
 from ...resp.out cimport Out
-from .storage cimport Storage
+from .arrow cimport ArrowArray
+
+cdef enum Storage:
+    STORAGE_OTHER           # not a number
+    STORAGE_INT8
+    STORAGE_UINT8
+    STORAGE_INT16
+    STORAGE_UINT16
+    STORAGE_INT32
+    STORAGE_UINT32
+    STORAGE_INT64
+    STORAGE_UINT64
+    STORAGE_HALF            # after all integers
+    STORAGE_SINGLE
+    STORAGE_DOUBLE
+
+
+cdef inline bint holds_integers(Storage storage) noexcept nogil:
+    return STORAGE_OTHER < storage < STORAGE_HALF
+
+
+cdef inline int64_t integer_at(Storage storage, const void *values, Py_ssize_t i) noexcept nogil:
+    """Return an integer; an unsigned 64-bit integer is reinterpreted as signed."""
+    if storage == STORAGE_INT8:
+        return (<const int8_t *>values)[i]
+    if storage == STORAGE_UINT8:
+        return (<const uint8_t *>values)[i]
+    if storage == STORAGE_INT16:
+        return (<const int16_t *>values)[i]
+    if storage == STORAGE_UINT16:
+        return (<const uint16_t *>values)[i]
+    if storage == STORAGE_INT32:
+        return (<const int32_t *>values)[i]
+    if storage == STORAGE_UINT32:
+        return (<const uint32_t *>values)[i]
+    return (<const int64_t *>values)[i]
+
+
+cdef inline double number_at(Storage storage, const void *values, Py_ssize_t i) noexcept nogil:
+    """Return any number as the nearest double."""
+    if storage == STORAGE_DOUBLE:
+        return (<const double *>values)[i]
+    if storage == STORAGE_SINGLE:
+        return <double>(<const float *>values)[i]
+    if storage == STORAGE_HALF:
+        return half_value((<const uint16_t *>values)[i])
+    if storage == STORAGE_UINT64:
+        return <double>(<const uint64_t *>values)[i]
+    return <double>integer_at(storage, values, i)
 
 
 cdef extern from *:
@@ -44,19 +93,19 @@ cdef enum Fault:
 
 
 # The kinds of values, by their representation in JSON.
-cdef enum Form:
-    FORM_NONE               # unknown
-    FORM_NULL
-    FORM_NUMBER
-    FORM_FLOAT              # a number, if finite
-    FORM_BOOL
-    FORM_TEXT
-    FORM_BYTES
-    FORM_VALUE              # a JSON value of any type: see numbers_and_strings.pyx
-    FORM_LIST
-    FORM_STRUCT
-    FORM_MAP
-    FORM_OTHER              # a reference to the values of a dictionary, of runs or of a field
+cdef enum CellKind:
+    KIND_NONE               # unknown
+    KIND_NULL
+    KIND_NUMBER
+    KIND_FLOAT              # a number, if finite
+    KIND_BOOL
+    KIND_TEXT
+    KIND_BYTES
+    KIND_VALUE              # a JSON value of any type: see text.pyx
+    KIND_LIST
+    KIND_STRUCT
+    KIND_MAP
+    KIND_OTHER              # a reference to the values of a dictionary, of runs or of a field
 
 
 # The memory layout of values.
@@ -98,12 +147,12 @@ cdef struct Cell:
     char *(*write)(Cell *cell, Py_ssize_t i, char *p) noexcept nogil
     bint brief              # whether write() needs at most LONGEST bytes
     int digits              # number of digits in the length of the last written argument
-    Form form
+    CellKind kind
     Layout layout
     Storage storage         # storage of numbers, or of a dictionary's indices
     bint json               # whether values and all nested values have a JSON form
     bint plain              # whether these are strings or bytes with 32-bit offsets
-    bint lasting            # whether texts are in Arrow memory, valid as long as the batch lives
+    bint zero_copy          # whether texts are in Arrow memory, valid as long as the batch lives
     # Fields for the current batch:
     Py_ssize_t offset       # index of the batch's first row
     const uint8_t *validity     # NULL if there are no nulls
@@ -124,8 +173,8 @@ cdef struct Cell:
     Zone *zone
     Cell *children
     Py_ssize_t n_children
-    Cell *inner             # borrowed: the cell whose values are converted, or the field of a path
-    Cell *over              # borrowed: the struct of ``inner`` if this is a path; otherwise NULL
+    Cell *target            # borrowed: the cell whose values are converted, or the field of a path
+    Cell *parent            # borrowed: the struct of ``target`` if this is a path; otherwise NULL
     bint hidden             # whether this column is not a field of the row
     char *name              # owned: UTF-8
     Py_ssize_t name_size
@@ -138,10 +187,10 @@ cdef int set_name(Cell *cell, bytes name) except -1
 cdef str name_of(Cell *cell)
 cdef Py_ssize_t number_in(str text) except -2
 cdef int rename(Cell *cell, list names) except -1
-cdef int make_field(Cell *cell, Cell *over, Cell *field, bytes name) except -1
-cdef void copy_properties(Cell *cell, Cell *inner) noexcept
+cdef int make_field(Cell *cell, Cell *parent, Cell *field, bytes name) except -1
+cdef void copy_properties(Cell *cell, Cell *target) noexcept
 cdef Cell *innermost(Cell *cell) noexcept nogil
-cdef Cell *followed(Cell *cell, Py_ssize_t *i) noexcept nogil
+cdef Cell *follow(Cell *cell, Py_ssize_t *i) noexcept nogil
 cdef void span(Cell *cell, Py_ssize_t i, Py_ssize_t *start, Py_ssize_t *end) noexcept nogil
 cdef const char *text_of_written(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil
 cdef const char *text_of_dictionary(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil
@@ -182,6 +231,13 @@ cdef inline Cell *resolve(Cell *cell, Py_ssize_t *i) noexcept nogil:
     Returns:
         NULL if the value is null, or an index is out of bounds.
     """
-    if cell.form == FORM_OTHER:
-        cell = followed(cell, i)
-    return NULL if cell is NULL or is_null(cell, i[0]) or cell.form == FORM_NULL else cell
+    if cell.kind == KIND_OTHER:
+        cell = follow(cell, i)
+    return NULL if cell is NULL or is_null(cell, i[0]) or cell.kind == KIND_NULL else cell
+
+
+cdef int bind(Cell *cell, ArrowArray *array, Py_ssize_t base) except -1
+
+
+cdef void trim_damage(Cell *cell, int above) noexcept nogil
+cdef Py_ssize_t find_damage(Cell *cell, Py_ssize_t first, Py_ssize_t last) noexcept nogil

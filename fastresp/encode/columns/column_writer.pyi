@@ -2,8 +2,8 @@ from typing import Final, Literal
 
 from typing_extensions import disjoint_base
 
-from ..chunk_writer import ChunkWriter
 from ..plan import Plan
+from ..writer import ChunkWriter
 from .arrow import ArrowStream
 
 CHUNK_BYTES: Final[int]

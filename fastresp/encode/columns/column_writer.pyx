@@ -4,18 +4,22 @@
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.ref cimport Py_DECREF
 
-from .arguments cimport Job
-from .arrow cimport ArrowStream, Batch
 from ...resp.buffer cimport Buffer, rollback
+from ...resp.out cimport full_size
+from ...resp.values cimport Nulls, locate, nulls_policy, of_pairs, of_values
+from ...resp.vectors cimport other_length
+from ..plan cimport n_deletes
+from ..writer cimport ChunkWriter
+from .arrow cimport ArrowStream, Batch
 from .cell cimport (
     BAD_INDEX,
     DAMAGED,
     IS_NOT_ALLOWED,
     IS_NULL_ROW,
-    NO_MEMORY,
     NOT_FINITE,
     NOT_ONE_ARGUMENT,
     NOT_UTF8,
+    NO_MEMORY,
     NULL_INSIDE,
     NULL_KEY,
     OTHER_LENGTH,
@@ -25,28 +29,23 @@ from .cell cimport (
     Cell,
     name_of,
 )
-from .rows cimport put_rows
-from ..chunk_writer cimport ChunkWriter
-from ..plan cimport n_deletes
-from ...resp.out cimport full_size
-from ...resp.values cimport Nulls, locate, nulls_policy, of_pairs, of_values
-from ...resp.vectors cimport other_length
-from .as_json cimport culprit
+from .rows cimport WriteState, put_rows
 from .steps cimport Steps
+from .text cimport find_invalid_field
 
 from time import monotonic
 
 from ...outcome.errors import EncodeError, TemplateError
 from ...outcome.messages import WITHOUT_NULLS, Hint, Message
 from ...resp.split import arguments
-from ..chunk_writer import CHUNK_BYTES
 from ..row_key import key_probe, key_text
+from ..writer import CHUNK_BYTES
 
 # If a batch took longer than this, send the finished commands before reading the next batch.
 cdef double SLOW_SECONDS = 0.0005
 # The number of rows that are checked for damage in one step, before they are written.
 cdef enum:
-    LOOK_ROWS = 128
+    CHECKED_ROWS = 128
 cdef str DAMAGE = "the data is damaged; recreate the columns, or the file that they were read from"
 
 
@@ -74,7 +73,7 @@ cdef class ColumnWriter(ChunkWriter):
     cdef Batch batch
     cdef bint slow                      # whether the last batch was slow to arrive
     cdef Py_ssize_t at                  # number of rows of the batch that are written
-    cdef Py_ssize_t looked              # number of rows of the batch that are checked for damage
+    cdef Py_ssize_t checked              # number of rows of the batch that are checked for damage
     cdef Py_ssize_t before              # number of rows of all earlier batches
 
     def __init__(
@@ -135,11 +134,11 @@ cdef class ColumnWriter(ChunkWriter):
         cdef double start = monotonic()
         cdef Batch batch
         self.before += self.at
-        self.at = self.looked = 0
+        self.at = self.checked = 0
         while True:
             batch = stream.next()
             if batch is None:
-                if not self.rebound(stream):
+                if not self.rebind(stream):
                     return False
                 continue
             if self.before + batch.array.length > self.start_row:
@@ -148,13 +147,13 @@ cdef class ColumnWriter(ChunkWriter):
             PyErr_CheckSignals()
         self.slow = monotonic() - start > SLOW_SECONDS
         self.steps.attach(batch, self.buffer.out.most)
-        self.at = self.looked = max(self.start_row - self.before, 0)
+        self.at = self.checked = max(self.start_row - self.before, 0)
         self.batch = batch
         return True
 
-    cdef bint rebound(self, ArrowStream stream) except -1:
+    cdef bint rebind(self, ArrowStream stream) except -1:
         """Bind the plan to the columns of the next stream; return False if there is no stream."""
-        if not stream.proceed():
+        if not stream.open_next():
             return False
         try:
             self.steps = Steps(self.plan, stream.schema, self.nulls)
@@ -167,40 +166,40 @@ cdef class ColumnWriter(ChunkWriter):
 
     cdef int write(self) except -1:
         """Write rows of the batch until a chunk is full or the batch ends."""
-        cdef Job job
+        cdef WriteState state
         cdef Buffer b = self.buffer
         cdef Steps steps = self.steps
         cdef Py_ssize_t first = self.at, last = steps.root.length, end
         cdef int fault
-        job.out, job.commands, job.left_out = &b.out, b.commands, b.nulls_left_out
-        job.deletes = b.deletes
-        job.nulls, job.pair_nulls = of_values(self.nulls), of_pairs(self.nulls)
-        job.argument = -1
-        job.cell = NULL
-        job.name = NULL
-        job.error = NULL
+        state.out, state.commands, state.left_out = &b.out, b.commands, b.nulls_left_out
+        state.deletes = b.deletes
+        state.nulls, state.pair_nulls = of_values(self.nulls), of_pairs(self.nulls)
+        state.argument = -1
+        state.cell = NULL
+        state.name = NULL
+        state.error = NULL
         if b.room - b.commands < steps.n_commands:
             b.grow_marks()
         last = min(last, first + (b.room - b.commands) // steps.n_commands)
-        job.ends, job.rows = b.ends.data.as_longlongs, b.rows.data.as_longlongs
+        state.ends, state.rows = b.ends.data.as_longlongs, b.rows.data.as_longlongs
         with nogil:
             while True:
-                end = min(self.at + LOOK_ROWS, last)
-                if self.looked < end:
-                    steps.look(self.looked, end)
-                    self.looked = end
+                end = min(self.at + CHECKED_ROWS, last)
+                if self.checked < end:
+                    steps.check_rows(self.checked, end)
+                    self.checked = end
                     last = min(last, steps.root.length)
                     end = min(end, last)
-                fault = put_rows(&job, steps, self.before, &self.at, end, self.chunk_bytes)
+                fault = put_rows(&state, steps, self.before, &self.at, end, self.chunk_bytes)
                 if fault or self.at < end or end == last:
                     break
-        b.commands, b.nulls_left_out, b.deletes = job.commands, job.left_out, job.deletes
+        b.commands, b.nulls_left_out, b.deletes = state.commands, state.left_out, state.deletes
         b.own(self.batch)
         if not fault and self.at == steps.root.length < self.batch.array.length:
-            fault, job.cell = DAMAGED, steps.damaged()
+            fault, state.cell = DAMAGED, steps.damaged()
         if fault:
-            error = self.failure(&job, fault)
-            rollback(b, job.whole)
+            error = self.failure(&state, fault)
+            rollback(b, state.whole)
             # Release the batch now, not when the traceback is dropped.
             self.batch = None
             raise error
@@ -208,7 +207,7 @@ cdef class ColumnWriter(ChunkWriter):
             self.batch = None
         return 0
 
-    cdef object failure(self, Job *job, int fault):
+    cdef object failure(self, WriteState *state, int fault):
         """Return the error for the row that could not be written."""
         cdef Buffer b = self.buffer
         cdef Py_ssize_t command = b.first_command + b.commands
@@ -216,24 +215,24 @@ cdef class ColumnWriter(ChunkWriter):
             return MemoryError("no memory for the text of a row")
         cdef Cell *cell
         name = None
-        if job.name is not NULL:
-            name = job.name[:job.name_size].decode(errors="backslashreplace")
-        elif job.cell is not NULL:
-            cell = job.cell
-            if cell.inner is &self.steps.root and self.steps.named:
-                cell = culprit(cell, self.at)      # for {*!json}, the column with the value
+        if state.name is not NULL:
+            name = state.name[:state.name_size].decode(errors="backslashreplace")
+        elif state.cell is not NULL:
+            cell = state.cell
+            if cell.target is &self.steps.root and self.steps.named:
+                cell = find_invalid_field(cell, self.at)  # for {*!json}
             while cell.name is NULL:
-                cell = cell.inner
+                cell = cell.target
             name = name_of(cell)
-        if job.error is NULL:
-            error = EncodeError(described(fault, job, name or "", b.out.most, self.of_files))
+        if state.error is NULL:
+            error = EncodeError(describe_fault(fault, state, name or "", b.out.most, self.of_files))
         else:
-            error = <object>job.error
+            error = <object>state.error
             Py_DECREF(error)
         where = f"row {self.rows:,}, command {command:,}"
         if name:
             where += f", column {name!r}"
-        located = locate(error, where, command, self.rows, job.argument, None)
+        located = locate(error, where, command, self.rows, state.argument, None)
         if isinstance(located, EncodeError):
             located.set_row_key(self.row_key())
         return located
@@ -248,14 +247,14 @@ cdef class ColumnWriter(ChunkWriter):
             one = ColumnWriter(probe[0], self.stream, nulls="error", chunk_bytes=1)
             one.steps.attach(self.batch, one.buffer.out.most)
             one.batch = self.batch
-            one.at = one.looked = self.at
+            one.at = one.checked = self.at
             one.write()
             return key_text(probe[1], arguments(b"".join(one.take().pieces()))[1])
         except Exception:   # an error here must not hide the original error
             return ""
 
 
-cdef str without(str name):
+cdef str without_nulls(str name):
     """Return a query that leaves out the rows with a null in a column."""
     column = '"' + name.replace('"', '""') + '"'
     if not name or "." in name:                    # it may be a path within a column
@@ -263,21 +262,22 @@ cdef str without(str name):
     return f"FROM source WHERE {column} IS NOT NULL"
 
 
-cdef object described(int fault, Job *job, str name, Py_ssize_t most, bint of_files):
+cdef object describe_fault(int fault, WriteState *state, str name, Py_ssize_t most, bint of_files):
     """Return a sentence about a value's Fault.
 
     Args:
         fault: the Fault.
-        job: the state of the writer.
+        state: the state of the writer.
         name: the name of the column.
         most: the maximum size of an argument in bytes.
         of_files: as for ColumnWriter.
     """
     if fault == IS_NOT_ALLOWED:
-        words = Message("cannot send a null: Redis has no null; ", WITHOUT_NULLS)
+        message = Message("cannot send a null: Redis has no null; ", WITHOUT_NULLS)
         if not of_files:
-            return Message(words, ", or drop such rows")
-        return Message(words, ", ", Hint("sql", without(name)), " filters the rows of files")
+            return Message(message, ", or drop such rows")
+        hint = Hint("sql", without_nulls(name))
+        return Message(message, ", ", hint, " filters the rows of files")
     if fault == IS_NULL_ROW:
         return "the row itself is null, and has no columns"
     if fault == OUT_OF_RANGE:
@@ -289,7 +289,7 @@ cdef object described(int fault, Job *job, str name, Py_ssize_t most, bint of_fi
     if fault == NULL_INSIDE:
         return "a vector can't contain nulls"
     if fault == OTHER_LENGTH:
-        return other_length(job.cell.vector)
+        return other_length(state.cell.vector)
     if fault == TOO_LARGE:
         return "a number in this vector is too large for the vector's float type"
     if fault == NOT_FINITE:

@@ -1,8 +1,7 @@
+from ...resp.values cimport Nulls
 from .arrow cimport Batch
 from .cell cimport Cell
 from .placeholders cimport Columns
-from ...resp.values cimport Nulls
-
 
 cdef enum StepKind:
     STEP_VALUE      # a value, as one argument
@@ -19,14 +18,14 @@ cdef enum:
 
 
 # A part of an argument: constant text, or a cell with the text of the current value.
-cdef struct Part:
+cdef struct ArgumentPart:
     Cell *cell              # NULL for constant text
     const char *text
     Py_ssize_t size
 
 
 # The name of a field, as one argument; NULL if the command leaves out the field.
-cdef struct Name:
+cdef struct FieldName:
     const char *text
     Py_ssize_t size
 
@@ -39,23 +38,23 @@ cdef struct Step:
     Py_ssize_t size
     Py_ssize_t arguments    # the number of arguments in the constant text
     Cell *cell
-    Part *parts             # owned
+    ArgumentPart *parts     # owned
     Py_ssize_t n_parts
     bint absent             # STEP_FIELDS: whether to write only the names of null fields
     Cell *values            # STEP_FIELDS: the cell of the fields' values
-    Name *names             # owned: the names of the batch's fields
+    FieldName *names        # owned: the names of the batch's fields
     Py_ssize_t n_names
     Py_ssize_t left_out     # index in Steps.left_out
     int digits              # number of digits in the last total length
 
 
-cdef struct Command:
+cdef struct CommandSteps:
     Step *steps             # owned
     Py_ssize_t n_steps
     bint deletes            # whether the command deletes null fields
     bint alone              # whether it has at most a name and a key besides lists and {**}
     bint pairs              # whether it has a {**}
-    bint may_vary           # whether the number of arguments may differ between rows
+    bint varies             # whether the number of arguments may differ between rows
     bint counted            # whether the number is the same for all rows of this batch
     const char *counted_start   # the header and the text before the first value
     Py_ssize_t counted_size
@@ -69,16 +68,16 @@ cdef struct Command:
 
 
 cdef class Steps(Columns):
-    cdef Command *commands              # owned
+    cdef CommandSteps *commands  # owned
     cdef Py_ssize_t n_commands
     cdef list left_out                  # sets of the names of fields to leave out
     cdef dict texts                     # the names of fields as arguments, by step
     cdef bint skips_pairs               # whether to leave out field-value pairs with a null
     cdef int attach(self, Batch batch, Py_ssize_t most) except -1
-    cdef void look(self, Py_ssize_t first, Py_ssize_t last) noexcept nogil
+    cdef void check_rows(self, Py_ssize_t first, Py_ssize_t last) noexcept nogil
     cdef Cell *damaged(self) noexcept
-    cdef int look_up(self, Step *step) except -1
-    cdef int compile(self, Command *command, arguments) except -1
-    cdef list planned(self, arguments)
+    cdef int load_names(self, Step *step) except -1
+    cdef int compile(self, CommandSteps *command, arguments) except -1
+    cdef list plan_steps(self, arguments)
     cdef int set_parts(self, Step *step, parts) except -1
-    cdef const char *keep(self, bytes text) except NULL
+    cdef const char *keep_text(self, bytes text) except NULL

@@ -6,11 +6,6 @@ A step writes constant text and then the values of one argument or placeholder.
 
 from libc.stdlib cimport calloc, free, realloc
 
-from .arrow cimport Batch, Schema
-from .bounds cimport keep_sound, sound_rows
-from .bind cimport bind
-from .cell cimport Cell, value
-from .placeholders cimport Columns
 from ...resp.values cimport (
     NULLS_SKIP,
     Nulls,
@@ -19,6 +14,9 @@ from ...resp.values cimport (
     has_refused_subcommand,
     of_pairs,
 )
+from .arrow cimport Batch, Schema
+from .cell cimport Cell, bind, trim_damage, find_damage, value
+from .placeholders cimport Columns
 
 from ..fields import Absent, Items, Pairs
 
@@ -39,7 +37,7 @@ cdef class Steps(Columns):
         super().__init__(plan, schema)
         self.left_out, self.texts = [], {}
         self.skips_pairs = of_pairs(<Nulls>nulls) == NULLS_SKIP
-        self.commands = <Command *>calloc(len(plan.commands), sizeof(Command))
+        self.commands = <CommandSteps *>calloc(len(plan.commands), sizeof(CommandSteps))
         if self.commands is NULL:
             raise MemoryError
         for command in plan.commands:
@@ -64,28 +62,28 @@ cdef class Steps(Columns):
             most: the maximum size of an argument in bytes.
         """
         cdef Py_ssize_t i, k
-        cdef Command *command
+        cdef CommandSteps *command
         cdef Step *step
         bind(&self.root, &batch.array, 0)
         with nogil:
-            keep_sound(&self.root, self.named)
-        self.bind_forms()
+            trim_damage(&self.root, self.named)
+        self.bind_conversions()
         for i in range(self.n_commands):
             command = &self.commands[i]
-            command.counted = not command.may_vary
+            command.counted = not command.varies
             for k in range(command.n_steps):
                 step = &command.steps[k]
                 if self.skips_pairs and step.pair and step.cell.may_be_null:
                     command.counted = False
                 if step.kind == STEP_FIELDS:
-                    self.look_up(step)
+                    self.load_names(step)
             command.plain = command.counted and command.checked and command.longest <= most
             step = command.steps
             step.text = command.counted_start if command.counted else command.start
             step.size = command.counted_size if command.counted else command.size
         return 0
 
-    cdef int look_up(self, Step *step) except -1:
+    cdef int load_names(self, Step *step) except -1:
         """Prepare the names of the JSON rows' fields in a batch."""
         cdef Cell *names = step.cell.children.children.children
         cdef set left_out = self.left_out[step.left_out]
@@ -93,10 +91,10 @@ cdef class Steps(Columns):
         cdef Py_ssize_t i, size
         cdef const char *text
         cdef bytes name
-        cdef void *room = realloc(step.names, names.length * sizeof(Name) + 1)
+        cdef void *room = realloc(step.names, names.length * sizeof(FieldName) + 1)
         if room is NULL:
             raise MemoryError
-        step.names, step.n_names = <Name *>room, 0
+        step.names, step.n_names = <FieldName *>room, 0
         for i in range(names.length):
             text = value(names, i, &size)
             name = b"" if text is NULL else text[:size]
@@ -104,18 +102,18 @@ cdef class Steps(Columns):
             if text is not NULL and name not in left_out:
                 name = bulk_string(name)
                 step.names[i].size = len(name)
-                name += bytes(16)   # as in keep()
+                name += bytes(16)   # as in keep_text()
                 texts.append(name)
                 step.names[i].text = name
         step.n_names = names.length
         self.texts[step.left_out] = texts
         return 0
 
-    cdef void look(self, Py_ssize_t first, Py_ssize_t last) noexcept nogil:
+    cdef void check_rows(self, Py_ssize_t first, Py_ssize_t last) noexcept nogil:
         """Check the rows ``first`` to ``last - 1``; end the batch before the first damaged row."""
         cdef Py_ssize_t i, sound
         for i in range(self.n_columns + (self.document is not NULL)):
-            sound = sound_rows(&self.columns[i], first, last)
+            sound = find_damage(&self.columns[i], first, last)
             if sound < last:
                 last = self.columns[i].length = self.root.length = sound
 
@@ -127,23 +125,23 @@ cdef class Steps(Columns):
                 return &self.columns[i]
         return &self.root
 
-    cdef int compile(self, Command *command, arguments) except -1:
+    cdef int compile(self, CommandSteps *command, arguments) except -1:
         """Compile the steps of a command."""
-        planned = self.planned(arguments)
+        plan_steps = self.plan_steps(arguments)
         cdef Py_ssize_t count = sum([n + (kind in (STEP_VALUE, STEP_JOINED))
-                                     for kind, _, n, _, _ in planned])
+                                     for kind, _, n, _, _ in plan_steps])
         cdef Py_ssize_t i, k, longest
         cdef Step *step
-        command.steps = <Step *>calloc(len(planned), sizeof(Step))
+        command.steps = <Step *>calloc(len(plan_steps), sizeof(Step))
         if command.steps is NULL:
             raise MemoryError
-        for kind, text, n, pair, what in planned:
+        for kind, text, n, pair, what in plan_steps:
             step = &command.steps[command.n_steps]
             command.n_steps += 1
             step.kind = kind
             step.pair = pair
             step.lists = pair or kind in (STEP_ITEMS, STEP_FIELDS)
-            step.text = self.keep(text)
+            step.text = self.keep_text(text)
             step.size = len(text)
             step.arguments = n
             if kind == STEP_JOINED:
@@ -164,18 +162,18 @@ cdef class Steps(Columns):
             not has_refused_subcommand(b"".join(name))
         )
         command.digits = 1
-        kinds = [kind for kind, *_ in planned]
+        kinds = [kind for kind, *_ in plan_steps]
         command.deletes = STEP_NAME in kinds or any([
             command.steps[k].absent for k in range(command.n_steps)
         ])
         n_lists = sum([isinstance(parts[0], (Items, Pairs)) for parts in arguments])
         command.alone = n_lists and len(arguments) - n_lists <= 2
         command.pairs = any([isinstance(parts[0], Pairs) for parts in arguments])
-        command.may_vary = (
+        command.varies = (
             command.deletes or STEP_ITEMS in kinds or STEP_FIELDS in kinds or count == 0
         ) or (
             # A {**} without columns leaves out the command.
-            command.pairs and not any([pair for _, _, _, pair, _ in planned])
+            command.pairs and not any([pair for _, _, _, pair, _ in plan_steps])
         )
         for i in range(command.n_steps):
             step = &command.steps[i]
@@ -186,12 +184,12 @@ cdef class Steps(Columns):
             command.longest = max(command.longest, longest)
         command.start = command.steps.text
         command.size = command.steps.size
-        start = command_header(count) + <bytes>planned[0][1]
-        command.counted_start = self.keep(start)
+        start = command_header(count) + <bytes>plan_steps[0][1]
+        command.counted_start = self.keep_text(start)
         command.counted_size = len(start)
         return 0
 
-    cdef list planned(self, arguments):
+    cdef list plan_steps(self, arguments):
         """Return the steps of a command.
 
         Returns:
@@ -237,20 +235,20 @@ cdef class Steps(Columns):
         return steps
 
     cdef int set_parts(self, Step *step, parts) except -1:
-        step.parts = <Part *>calloc(len(parts), sizeof(Part))
+        step.parts = <ArgumentPart *>calloc(len(parts), sizeof(ArgumentPart))
         if step.parts is NULL:
             raise MemoryError
         for part in parts:
             if isinstance(part, bytes):
-                step.parts[step.n_parts].text = self.keep(part)
+                step.parts[step.n_parts].text = self.keep_text(part)
                 step.parts[step.n_parts].size = len(part)
             else:
                 step.parts[step.n_parts].cell = self.cell_of(part)
             step.n_parts += 1
         return 0
 
-    cdef const char *keep(self, bytes text) except NULL:
+    cdef const char *keep_text(self, bytes text) except NULL:
         # Pad the text, since copy_padded() reads it in steps of 16 bytes.
         text += bytes(16)
-        self.kept.append(text)
+        self.kept_alive.append(text)
         return text

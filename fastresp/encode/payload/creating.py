@@ -11,7 +11,7 @@ from ..template import Template
 __all__ = ["check_creating"]
 
 # The commands that create a value from its items.
-MAKING = ("HSET", "HMSET", "RPUSH", "LPUSH", "SADD", "ZADD")
+CREATING = ("HSET", "HMSET", "RPUSH", "LPUSH", "SADD", "ZADD")
 EXPIRING = ("EXPIRE", "PEXPIRE")
 # Options of ZADD whose results depend on the existing key.
 OPTIONS = (b"NX", b"XX", b"GT", b"LT", b"CH", b"INCR")
@@ -31,11 +31,11 @@ def check_creating(template: Template | None, *, file: bool = False) -> None:
     """
     if template is None:
         return
-    making = (*MAKING, "SET") if file else MAKING
+    creators = (*CREATING, "SET") if file else CREATING
     names = [_name(command) for command in template.commands]
     what = "an RDB file" if file else "a serialised load"
-    known = f"{', '.join(making[:-1])} or {making[-1]}"
-    if not names or names[0] not in making:
+    known = f"{', '.join(creators[:-1])} or {creators[-1]}"
+    if not names or names[0] not in creators:
         shown = names[0] if names and names[0] else "the first command"
         raise _error(template, 0, f"{what} needs a template that begins with {known}, not {shown}")
     if len(names) > 2 or (len(names) == 2 and names[1] not in EXPIRING):
@@ -50,8 +50,8 @@ def check_creating(template: Template | None, *, file: bool = False) -> None:
         len(template.commands[1]) != 3
         or list(map(_shape, template.commands[1][1])) != list(map(_shape, first[1]))
     ):
-        words = f"{names[1]} must have the key of {names[0]}, and one number"
-        raise _error(template, 1, words)
+        message = f"{names[1]} must have the key of {names[0]}, and one number"
+        raise _error(template, 1, message)
 
 
 def _text(argument: Argument) -> bytes:
@@ -71,7 +71,7 @@ def _shape(part: bytes | Field) -> object:
     return part
 
 
-def _error(template: Template, index: int, words: str) -> TemplateError:
+def _error(template: Template, index: int, message: str) -> TemplateError:
     """Return an error with a caret under the command at an index."""
     text, at = template.text, 0
     for command in template.commands[: index + 1]:
@@ -79,4 +79,4 @@ def _error(template: Template, index: int, words: str) -> TemplateError:
         found = text.find(name, at)
         at = found if found >= 0 else at
         begin, at = at, at + len(name)
-    return TemplateError(words, text, begin)
+    return TemplateError(message, text, begin)

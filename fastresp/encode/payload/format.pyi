@@ -1,7 +1,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from typing_extensions import disjoint_base
+from typing_extensions import Buffer, disjoint_base
 
 DEFAULTS: Final[dict[str, int]]
 
@@ -10,3 +10,7 @@ class Format:
     def __init__(self, rdb_version: int = 11, limits: Mapping[str, int] | None = None) -> None: ...
     @property
     def rdb_version(self) -> int: ...
+
+def format_of(version: str | None, limits: Mapping[str, int], *, valkey: bool) -> Format: ...
+def checksum(data: Buffer, crc: int = 0) -> int: ...
+def shifted(crc: int, zeros: int) -> int: ...

@@ -7,4 +7,4 @@ cdef class SerializedChunk(MergedChunk):
     cdef long long covered_rows         # number of rows covered up to the chunk's last command
 
 
-cdef SerializedChunk serialized(Chunk taken, Py_ssize_t first_command, list held)
+cdef SerializedChunk make_chunk(Chunk keys, Py_ssize_t first_command, list sources)

@@ -21,23 +21,25 @@ from ...resp.buffer cimport (
 )
 from ...resp.out cimport own_size, put_bulk, put_copy, put_signed
 from ...resp.verbs cimport next_word
+from .duplicates cimport Keys, resize
+from .encoding cimport Word, put_footer, put_refused
 from .format cimport Format
-from .keys cimport Keys
-from .making cimport (
+from .serialized_chunk cimport SerializedChunk, make_chunk
+from .values cimport (
     EXPIRE,
     OTHER,
     PEXPIRE,
+    STRING,
+    ValueKind,
+    Value,
     ValueCommand,
+    ValueWriter,
     read_value_command,
     shown,
     time_of,
     time_of_set,
-    why_refused,
+    why_invalid,
 )
-from .pieces cimport Word, put_footer, put_refused
-from .serialized_chunk cimport SerializedChunk, serialized
-from .unique cimport larger
-from .values cimport STRING, Kind, Value, ValueWriter
 
 from collections import deque
 from time import time
@@ -47,9 +49,9 @@ from ...outcome.messages import Hint, InPython, Message
 
 cdef enum:
     # The commands of the current key may use this many times ``max_bytes`` of memory.
-    HELD = 8
+    MEMORY_FACTOR = 8
     # Memory is reused for the next key if it has room for at most this many words.
-    WORDS_KEPT = 65536
+    MAX_KEPT_WORDS = 65536
     BEFORE_VALUE = 128
     EXPIRES_MS = 252                    # RDB_OPCODE_EXPIRETIME_MS. Source: rdb.h.
 
@@ -73,10 +75,41 @@ cdef class Serializer:
 
     Attributes:
         error: why later commands can't be serialised; None if there is no error.
-        made: the number of keys so far.
+        key_count: the number of keys so far.
         expiring: the number of keys with a time to live in a file.
         keys: the keys so far, up to a limit.
     """
+
+    cdef Buffer out
+    cdef ValueWriter values
+    cdef readonly Keys keys
+    cdef object merger                  # None if large keys are refused
+    cdef Py_ssize_t max_bytes
+    cdef Py_ssize_t max_argument
+    cdef bint replace, file, several
+    cdef int digits
+    cdef bint gathering                 # whether there is a current key
+    cdef Word key                       # the current key: adjacent commands create its value
+    cdef Value value
+    cdef Py_ssize_t words_room, ends_room
+    cdef Py_ssize_t bytes               # size of the current key's items
+    cdef long long expires_ms           # -1 for no time to live
+    cdef long long row                  # source row of the current key's first command
+    cdef Py_ssize_t first               # index of the current key's first command
+    cdef object waiting                 # chunks that are not read yet
+    cdef list sources                   # chunks that are read, but not returned completely
+    cdef Py_ssize_t next_command        # index of the first command not in a returned chunk
+    cdef Py_ssize_t at                  # index of the command being read, or of the next command
+    cdef Chunk fence                    # the beginning of a large key, whose other commands wait
+    cdef bytes fenced_key               # the key that the fence begins
+    cdef bint restarted                 # whether the current key is the fenced key
+    cdef bint key_existed               # whether the error says that the fenced key exists
+    cdef readonly object error
+    cdef Chunk failed_in                # the chunk with the error
+    cdef readonly Py_ssize_t key_count  # number of keys
+    cdef long long now_ms
+    cdef bint fencing                   # whether the next chunk is a fence
+    cdef readonly Py_ssize_t expiring   # number of keys with a time to live
 
     def __cinit__(
         self, Format format not None, *, exists="error", Py_ssize_t max_bytes, max_argument=None,
@@ -95,7 +128,7 @@ cdef class Serializer:
         self.digits = 3
         self.now_ms = int(time() * 1000)
         self.waiting = deque()
-        self.held = []
+        self.sources = []
 
     def __dealloc__(self):
         free(self.value.words)
@@ -110,10 +143,10 @@ cdef class Serializer:
         cdef list chunks = []
         if chunk is not None:
             self.waiting.append(chunk)
-        while self.waiting and self.error is None and not self.waits:
+        while self.waiting and self.error is None and not self.blocked:
             chunk = self.waiting.popleft()
             try:
-                chunks += self.one(chunk)
+                chunks += self.serialize_chunk(chunk)
             except BaseException as error:  # even MemoryError: later commands must not follow
                 self.fail(error)
             if self.error is not None:
@@ -125,56 +158,60 @@ cdef class Serializer:
         """The chunk with the command of ``error``, and the command's index; None if unknown."""
         cdef Chunk chunk
         command = getattr(self.error, "command", None)
-        for chunk in [*self.held, self.failed_in]:
+        for chunk in [*self.sources, self.failed_in]:
             if chunk is not None and command is not None:
                 if 0 <= command - chunk.first_command < len(chunk.rows):
                     return chunk, command - chunk.first_command
         return None
 
     @property
-    def waits(self):
+    def blocked(self):
         """Whether serialising waits for the reply to the beginning of a large key."""
         return self.fence is not None and not self.fence.answered
+
+    def wait_for(self, Chunk fence not None):
+        """Wait for the reply to a part of the fence, which was split, instead of the fence."""
+        self.fence = fence
 
     def finish(self):
         """Return the chunks of all remaining keys; no more commands may follow."""
         cdef list chunks = self.serialize(None)
         if self.gathering and self.error is None and not self.waiting:
             try:
-                self.close()
-                chunks.append(self.cut())
+                self.end_key()
+                chunks.append(self.take_chunk())
             except BaseException as error:
                 self.fail(error)
         return chunks
 
-    cdef list one(self, Chunk chunk):
+    cdef list serialize_chunk(self, Chunk chunk):
         cdef list chunks = []
         cdef Py_ssize_t i, count = len(chunk.ends), first
         cdef const char *p
         cdef const char *base = chunk.data
-        cdef ValueCommand m
-        cdef Chunk lead = self.continued(chunk)
+        cdef ValueCommand command
+        cdef Chunk lead = self.continue_large_key(chunk)
         if lead is not None:
             chunks.append(lead)
-        first = self.given - chunk.first_command if lead is not None else 0
+        first = self.next_command - chunk.first_command if lead is not None else 0
         if first == count or self.error is not None:
             return chunks
         if chunk.n_references:
             memoryview(chunk).release()  # joins the pieces
             base = chunk.joined
-        self.held.append(chunk)
+        self.sources.append(chunk)
         try:
             p = base + (chunk.ends.data.as_longlongs[first - 1] if first else 0)
             for i in range(first, count):
                 self.at = chunk.first_command + i
-                read_value_command(&m, p, base + chunk.ends.data.as_longlongs[i])
-                self.take(&m, p, chunk.rows.data.as_longlongs[i])
-                p = m.end
+                read_value_command(&command, p, base + chunk.ends.data.as_longlongs[i])
+                self.add_command(&command, p, chunk.rows.data.as_longlongs[i])
+                p = command.end
             self.at += 1
-            self.limit(chunk.rows.data.as_longlongs[count - 1])
+            self.check_size(chunk.rows.data.as_longlongs[count - 1])
         except BaseException as error:
             self.fail(error)
-        done = self.cut()
+        done = self.take_chunk()
         if done is not None:
             chunks.append(done)
         return chunks
@@ -186,31 +223,33 @@ cdef class Serializer:
         rollback(self.out, self.out.commands)
         return 0
 
-    cdef Chunk continued(self, Chunk chunk):
+    cdef Chunk continue_large_key(self, Chunk chunk):
         """Return the merged commands that continue a large key; None if there are no commands."""
         cdef Py_ssize_t count = 0, size
-        cdef ValueCommand m
+        cdef ValueCommand command
         cdef Chunk lead
         cdef const char *base
+        cdef const char *end
         if self.fence is None or self.fence.refused:
             if self.fence is not None:
                 # The next rows begin the key again; if the key existed, these rows must fail.
-                self.existed = self.existed or self.fence.existed
+                self.key_existed = self.key_existed or self.fence.existed
                 self.fence = None
             return None
         if chunk.n_references:
             memoryview(chunk).release()
         base = <const char *>chunk.joined if chunk.n_references else chunk.data
-        m.end = base
+        command.end = base
         try:
             while count < len(chunk.ends):
                 self.at = chunk.first_command + count
-                read_value_command(&m, m.end, base + chunk.ends.data.as_longlongs[count])
-                if not same(&m.key, self.fenced, len(self.fenced)):
-                    self.fence = self.fenced = None
-                    self.existed = False
+                end = base + chunk.ends.data.as_longlongs[count]
+                read_value_command(&command, command.end, end)
+                if not same(&command.key, self.fenced_key, len(self.fenced_key)):
+                    self.fence = self.fenced_key = None
+                    self.key_existed = False
                     break
-                self.check(&m, True, chunk.rows.data.as_longlongs[count])
+                self.check(&command, True, chunk.rows.data.as_longlongs[count])
                 count += 1
         except EncodeError as error:
             self.fail(error)
@@ -224,107 +263,112 @@ cdef class Serializer:
         lead.ends, lead.rows = chunk.ends[:count], chunk.rows[:count]
         lead = self.merger.merge(lead)
         lead.fence = self.several
-        self.given = chunk.first_command + count
+        self.next_command = chunk.first_command + count
         return lead
 
-    cdef int take(self, const ValueCommand *m, const char *start, long long row) except -1:
+    cdef int add_command(
+        self, const ValueCommand *command, const char *start, long long row
+    ) except -1:
         """Add a command to the current key, or begin a new key."""
-        cdef bint joins = self.gathering and same(&self.key, m.key.text, m.key.size)
+        cdef bint joins = self.gathering and same(&self.key, command.key.text, command.key.size)
         if self.gathering and not joins:
-            self.close()
-        if self.fenced is not None and not same(&m.key, self.fenced, len(self.fenced)):
-            self.fenced = None
-            self.existed = False
-        self.check(m, joins, row)
-        if m.verb == EXPIRE or m.verb == PEXPIRE:
-            return 0 if joins else self.pass_on(m, start, row)
+            self.end_key()
+        cdef bytes fenced = self.fenced_key
+        if fenced is not None and not same(&command.key, fenced, len(fenced)):
+            self.fenced_key = None
+            self.key_existed = False
+        self.check(command, joins, row)
+        if command.verb == EXPIRE or command.verb == PEXPIRE:
+            return 0 if joins else self.put_expire(command, start, row)
         if not joins:
-            self.open(m, row)
-        return self.gather(m, row)
+            self.begin_key(command, row)
+        return self.add_items(command, row)
 
-    cdef int check(self, const ValueCommand *m, bint joins, long long row) except -1:
+    cdef int check(self, const ValueCommand *command, bint joins, long long row) except -1:
         """Refuse a command that can't be serialised, or that can't follow its predecessor."""
-        cdef str words = None
-        if m.verb == OTHER or (m.verb == STRING and not self.file):
+        cdef str message = None
+        if command.verb == OTHER or (command.verb == STRING and not self.file):
             kinds = "string, hash, list, set or sorted set"[0 if self.file else 8:]
-            words = f"{shown(&m.name)} does not make a {kinds}"
-        elif m.verb != EXPIRE and m.verb != PEXPIRE:
-            words = why_refused(m)
-            if words is None and joins and m.verb != <int>self.value.kind:
-                words = f"key {shown(&m.key)} is made by commands that can't be combined"
+            message = f"{shown(&command.name)} does not make a {kinds}"
+        elif command.verb != EXPIRE and command.verb != PEXPIRE:
+            message = why_invalid(command)
+            if message is None and joins and command.verb != <int>self.value.kind:
+                message = f"key {shown(&command.key)} is made by commands that can't be combined"
         elif joins:
-            self.expires_ms = time_of(m)
+            self.expires_ms = time_of(command)
             if self.expires_ms < 0:
-                words = f"{shown(&m.name)} needs one plain number above 0"
-        if words is not None:
-            self.give_up(words, row)
+                message = f"{shown(&command.name)} needs one plain number above 0"
+        if message is not None:
+            self.refuse(message, row)
         return 0
 
-    cdef int pass_on(self, const ValueCommand *m, const char *start, long long row) except -1:
+    cdef int put_expire(
+        self, const ValueCommand *command, const char *start, long long row
+    ) except -1:
         """Write EXPIRE or PEXPIRE of a key that the preceding commands do not create."""
         if self.file:
-            self.give_up(f"{shown(&m.name)} must follow a command that makes its key", row)
-        if self.fenced is None or self.replace:
-            append(self.out, start, m.end - start)
+            self.refuse(f"{shown(&command.name)} must follow a command that makes its key", row)
+        if self.fenced_key is None or self.replace:
+            append(self.out, start, command.end - start)
         else:
             # The beginning of this key was refused, so EXPIRE must not change the existing key. A
             # server checks whether the key exists before it checks the value.
-            put_refused(self.out, &m.key)
-        return end_command(self.out, self.at + 1 - self.given)
+            put_refused(self.out, &command.key)
+        return end_command(self.out, self.at + 1 - self.next_command)
 
-    cdef int open(self, const ValueCommand *m, long long row) except -1:
+    cdef int begin_key(self, const ValueCommand *command, long long row) except -1:
         """Begin a new current key."""
-        self.anew = self.fenced is not None
-        if not self.anew:
-            self.keys.prepare(m.key.text, m.key.size, row)
+        self.restarted = self.fenced_key is not None
+        if not self.restarted:
+            self.keys.prepare(command.key.text, command.key.size, row)
         self.gathering = True
-        self.key = m.key
+        self.key = command.key
         self.row = row
         self.first = self.at
-        self.value.kind = <Kind>m.verb
+        self.value.kind = <ValueKind>command.verb
         self.value.size = self.value.commands = self.bytes = 0
         self.expires_ms = -1
         return 0
 
-    cdef int gather(self, const ValueCommand *m, long long row) except -1:
+    cdef int add_items(self, const ValueCommand *command, long long row) except -1:
         """Add the arguments of a command to the current key."""
         cdef Value *v = &self.value
-        cdef const char *p = m.items
+        cdef const char *p = command.items
         cdef long long size
-        cdef Py_ssize_t i, words = m.words
+        cdef Py_ssize_t i, count = command.words
         cdef Word *word
-        if v.size + words > self.words_room:
-            v.words = <Word *>larger(v.words, 2 * (v.size + words) * sizeof(Word))
-            self.words_room = 2 * (v.size + words)
+        if v.size + count > self.words_room:
+            v.words = <Word *>resize(v.words, 2 * (v.size + count) * sizeof(Word))
+            self.words_room = 2 * (v.size + count)
         if v.commands == self.ends_room:
-            v.ends = <Py_ssize_t *>larger(v.ends, (2 * v.commands + 64) * sizeof(Py_ssize_t))
+            v.ends = <Py_ssize_t *>resize(v.ends, (2 * v.commands + 64) * sizeof(Py_ssize_t))
             self.ends_room = 2 * v.commands + 64
         if v.kind == STRING:
-            words = 1
+            count = 1
             self.expires_ms = -1
-        for i in range(words):
+        for i in range(count):
             word = &v.words[v.size + i]
             word.text = next_word(&p, &size)
             word.size = size
-        v.size += words
+        v.size += count
         v.ends[v.commands] = v.size
         v.commands += 1
-        self.bytes += p - m.items
-        if words < m.words:
-            self.expires_ms = time_of_set(m, p)
+        self.bytes += p - command.items
+        if count < command.words:
+            self.expires_ms = time_of_set(command, p)
             if self.expires_ms < 0:
-                self.give_up("SET may only have EX or PX and a number above 0", row)
+                self.refuse("SET may only have EX or PX and a number above 0", row)
         return 0
 
-    cdef int close(self) except -1:
+    cdef int end_key(self) except -1:
         """Write the current key.
 
         Raises:
             EncodeError: the key is a duplicate.
         """
-        cdef long long before = -1 if self.anew else self.keys.add()
+        cdef long long before = -1 if self.restarted else self.keys.add()
         if before >= 0:
-            self.give_up(
+            self.refuse(
                 Message(
                     f"row {before:,} and row {self.row:,} make the same key, {shown(&self.key)}, "
                     "with other keys between them; sort the rows by key with ",
@@ -337,13 +381,14 @@ cdef class Serializer:
         self.gathering = False
         if self.file:
             self.put_record()
-        elif self.anew and self.existed:
+        elif self.restarted and self.key_existed:
             put_refused(self.out, &self.key)
         else:
             self.put_restore()
-        self.mark()
-        self.made += 1
-        if self.words_room > WORDS_KEPT:
+        # One reply answers all commands of the key.
+        end_command(self.out, self.at - self.next_command)
+        self.key_count += 1
+        if self.words_room > MAX_KEPT_WORDS:
             free(self.value.words)
             free(self.value.ends)
             self.value.words, self.value.ends = NULL, NULL
@@ -368,7 +413,7 @@ cdef class Serializer:
         put_footer(b, start, self.values.format.rdb_version)
         size = own_size(&b.out) - start
         if size > self.max_argument:
-            self.give_up(
+            self.refuse(
                 f"the value of key {shown(&self.key)} has {size:,} bytes, more than the "
                 f"{self.max_argument:,} that the server accepts in one argument; raise its "
                 "proto-max-bulk-len, or load without serialising",
@@ -392,47 +437,44 @@ cdef class Serializer:
             self.expiring += 1
         return self.values.put(b, &self.value, &self.key)
 
-    cdef int mark(self) except -1:
-        """Record that one reply answers the commands since the last call."""
-        return end_command(self.out, self.at - self.given)
-
-    cdef int limit(self, long long row) except -1:
+    cdef int check_size(self, long long row) except -1:
         """If the current key is large, write the key now; later commands wait for the reply."""
         if not self.gathering:
             return 0
         if self.bytes < self.max_bytes:
-            if len(self.held) < 2 or self.held_bytes() < HELD * self.max_bytes:
+            if len(self.sources) < 2:
+                return 0
+            memory = sum([chunk.memory for chunk in self.sources])
+            if memory + self.words_room * sizeof(Word) < MEMORY_FACTOR * self.max_bytes:
                 return 0
         if self.merger is None:
-            self.give_up(
+            self.refuse(
                 f"key {shown(&self.key)} is too large for an RDB file: its items have more than "
                 f"{self.max_bytes:,} bytes, or its commands need more than "
-                f"{HELD * self.max_bytes:,} bytes of memory; load it into a server instead",
+                f"{MEMORY_FACTOR * self.max_bytes:,} bytes of memory; load it into a server "
+                "instead",
                 row,
                 self.at - 1,
             )
-        self.fenced = self.key.text[:self.key.size]
-        self.close()
+        self.fenced_key = self.key.text[:self.key.size]
+        self.end_key()
         self.fencing = True
         return 0
 
-    cdef Py_ssize_t held_bytes(self) except -1:
-        """Return the memory of the ``held`` chunks and of the current key's words, in bytes."""
-        return sum(chunk.memory for chunk in self.held) + self.words_room * sizeof(Word)
-
-    cdef SerializedChunk cut(self):
+    cdef SerializedChunk take_chunk(self):
         """Return a chunk of the keys written since the last call; None if there are no keys."""
         cdef SerializedChunk chunk
         cdef Chunk source
-        cdef list held
+        cdef list sources
         if self.out.commands == 0:
             return None
-        chunk = serialized(self.out.take(), self.given, [] if self.file else self.held)
-        self.given += chunk.lasts[len(chunk.lasts) - 1]
-        held, self.held = self.held, []
-        for source in held:
-            if source.first_command + len(source.rows) > self.given:
-                self.held.append(source)
+        sources = [] if self.file else self.sources
+        chunk = make_chunk(self.out.take(), self.next_command, sources)
+        self.next_command += chunk.lasts[len(chunk.lasts) - 1]
+        sources, self.sources = self.sources, []
+        for source in sources:
+            if source.first_command + len(source.rows) > self.next_command:
+                self.sources.append(source)
             else:
                 source.joined = None    # an unused copy of large arguments
         if self.fencing:
@@ -441,8 +483,8 @@ cdef class Serializer:
             self.fence = chunk
         return chunk
 
-    cdef int give_up(self, words, long long row, Py_ssize_t command=-1) except -1:
+    cdef int refuse(self, message, long long row, Py_ssize_t command=-1) except -1:
         """Raise the error for a command, by default the current command."""
         command = self.at if command < 0 else command
-        message = Message(f"row {row:,}, command {command:,}: ", words)
+        message = Message(f"row {row:,}, command {command:,}: ", message)
         raise EncodeError(message, command=command, row=row)

@@ -1,10 +1,9 @@
 from ...resp.buffer cimport Buffer
+from .duplicates cimport UniqueNames
+from .encoding cimport Word
 from .format cimport Format
-from .pieces cimport Word
-from .unique cimport UniqueNames
 
-
-cdef enum Kind:
+cdef enum ValueKind:
     HASH
     LIST
     LIST_FROM_HEAD                      # pushed with LPUSH
@@ -15,7 +14,7 @@ cdef enum Kind:
 
 # The items of a key in command order; a pair is "field value" or "score member", as in commands.
 cdef struct Value:
-    Kind kind
+    ValueKind kind
     Word *words
     Py_ssize_t size                     # number of words
     Py_ssize_t *ends                    # for each command, the number of words up to its end
@@ -31,7 +30,7 @@ cdef struct Ranked:
 
 
 # Elements of a list that are stored together.
-cdef struct Node:
+cdef struct ListNode:
     Py_ssize_t first
     Py_ssize_t end
     bint plain
@@ -42,23 +41,30 @@ cdef class ValueWriter:
     cdef UniqueNames unique
     cdef Ranked *ranked
     cdef Py_ssize_t ranked_room
-    cdef Node *nodes
+    cdef ListNode *nodes
     cdef Py_ssize_t nodes_room
     cdef int put(self, Buffer b, Value *value, const Word *key) except -1
-    cdef int put_hash(self, Buffer b, Value *v, const Word *key) except -1
-    cdef int put_set(self, Buffer b, Value *v, const Word *key) except -1
-    cdef bint has_small_commands(self, const Value *v) noexcept
-    cdef bint begins_as_integers(self, const Value *v) noexcept
-    cdef bint is_listpack_set(self, const Value *v, Py_ssize_t integers) noexcept
-    cdef int sort_integers(self, Value *v, Py_ssize_t count) except -1
-    cdef int put_integers(self, Buffer b, Value *v, const Word *key) except -1
-    cdef int put_sorted_set(self, Buffer b, Value *v, const Word *key) except -1
-    cdef int rank(self, const Value *v, Py_ssize_t count) except -1
-    cdef int put_ranked_listpack(self, Buffer b, Py_ssize_t count, const Word *key) except -1
-    cdef int put_list(self, Buffer b, const Value *v, const Word *key) except -1
-    cdef int put_nodes(self, Buffer b, const Value *v, const Word *key) except -1
-    cdef Py_ssize_t node_end(self, const Value *v, Py_ssize_t first, bint *plain) noexcept
-    cdef bint is_large(self, Py_ssize_t size) noexcept
-    cdef Py_ssize_t max_per_command(self, const Value *v) noexcept
-    cdef int reserve_ranked(self, Py_ssize_t count) except -1
-    cdef int reserve_nodes(self, Py_ssize_t count) except -1
+
+
+# Verbs that create no value; the verb of any other command is the kind of its value.
+cdef enum:
+    OTHER = -1
+    EXPIRE = 8
+    PEXPIRE = 9
+
+
+# A command that creates a value, or sets its time to live.
+cdef struct ValueCommand:
+    int verb
+    Word name
+    Word key
+    const char *items
+    const char *end
+    Py_ssize_t words                    # number of arguments after the key
+
+
+cdef void read_value_command(ValueCommand *command, const char *p, const char *end) noexcept nogil
+cdef str why_invalid(const ValueCommand *command)
+cdef long long time_of(const ValueCommand *command) noexcept nogil
+cdef long long time_of_set(const ValueCommand *command, const char *p) noexcept nogil
+cdef str shown(const Word *word)

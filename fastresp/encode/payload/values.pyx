@@ -1,9 +1,10 @@
 # cython: language_level=3, cdivision=True
 # distutils: language = c++
 # distutils: extra_compile_args = -std=c++17
-"""Write values as a server stores them: in the format of DUMP and of RDB files.
+"""Parse the commands that make values, and write the values as a server stores them.
 
-The encoding is the one that the server would choose if it ran the same commands.
+Values are written in the format of DUMP and of RDB files, in the encoding that the server would
+choose if it ran the same commands.
 """
 
 from libc.stdint cimport int64_t, uint32_t
@@ -11,28 +12,30 @@ from libc.stdlib cimport free
 from libc.string cimport memcpy
 
 from ...resp.buffer cimport Buffer, make_room
-from .format cimport Format
-from .scores cimport read_score, score_text
-from .pieces cimport (
-    begin,
-    begin_listpack,
-    end,
-    end_listpack,
-    put_item,
-    put_size,
-    put_type,
-    put_word,
-)
-from .strings cimport (
+from ...resp.grammar cimport digits_end, known_length_end
+from ...resp.verbs cimport is_score, is_word, next_word
+from .duplicates cimport UniqueNames, resize
+from .encoding cimport (
     ENTRY_ROOM,
     LISTPACK_HEADER,
+    Word,
+    begin_length,
+    begin_listpack,
+    end_length,
+    end_listpack,
     entry_size,
     is_disputed,
     put_entry,
+    put_item,
+    put_size,
     put_text,
+    put_type,
+    put_word,
     read_integer,
 )
-from .unique cimport UniqueNames, larger
+from .format cimport Format, read_score, score_text
+
+from ...outcome.messages import shown_argument
 
 cdef extern from *:
     """
@@ -118,278 +121,407 @@ cdef class ValueWriter:
         The words are reordered, and words that the server would not keep are left out.
         """
         if value.kind == HASH:
-            return self.put_hash(b, value, key)
+            return put_hash(self, b, value, key)
         if value.kind == SET:
-            return self.put_set(b, value, key)
+            return put_set(self, b, value, key)
         if value.kind == SORTED_SET:
-            return self.put_sorted_set(b, value, key)
+            return put_sorted_set(self, b, value, key)
         if value.kind == STRING:
             put_type(b, PLAIN_STRING, key)
             return put_word(b, &value.words[value.size - 1])
-        return self.put_list(b, value, key)
+        return put_list(self, b, value, key)
 
-    cdef int put_hash(self, Buffer b, Value *v, const Word *key) except -1:
-        cdef Format f = self.format
-        cdef Py_ssize_t i, start, size
-        cdef bint small = f.listpacks and fit_listpack(v, 0, 1, f.hash_value)
-        if f.newer and v.size > 2 * f.hash_entries:
-            small = small and self.max_per_command(v) <= 2 * f.hash_entries
-        size = self.unique.keep(v.words, v.size, 2, 0)
-        if small and size <= 2 * f.hash_entries:
-            put_type(b, HASH_LISTPACK, key)
-            start = begin(b)
-            begin_listpack(b)
-            for i in range(size):
-                put_item(b, &v.words[i])
-            return end_listpack(b, start, size)
-        put_type(b, PLAIN_HASH, key)
-        put_size(b, size // 2)
-        for i in range(size):
-            put_word(b, &v.words[i])
-        return 0
 
-    cdef int put_set(self, Buffer b, Value *v, const Word *key) except -1:
-        cdef Format f = self.format
-        cdef Py_ssize_t i, start, most, integers = 0
-        cdef int64_t number
-        cdef bint small = not f.newer or self.has_small_commands(v)
-        v.size = self.unique.keep(v.words, v.size, 1, 0)
-        most = v.size if self.begins_as_integers(v) else 0
-        while integers < most and read_integer(
-            v.words[integers].text, v.words[integers].size, &number
-        ):
-            integers += 1
-        if integers == v.size and integers <= f.set_integers and small:
-            return self.put_integers(b, v, key)
-        if f.newer and small and self.is_listpack_set(v, integers):
-            self.sort_integers(v, integers)
-            put_type(b, SET_LISTPACK, key)
-            start = begin(b)
-            begin_listpack(b)
-            for i in range(v.size):
-                put_item(b, &v.words[i])
-            return end_listpack(b, start, v.size)
-        put_type(b, PLAIN_SET, key)
-        put_size(b, v.size)
-        for i in range(v.size):
-            put_word(b, &v.words[i])
-        return 0
-
-    cdef bint has_small_commands(self, const Value *v) noexcept:
-        """Return whether each command is small, since a server checks the size of each command.
-
-        Source: setTypeCreate() and setTypeMaybeConvert() in t_set.c.
-        """
-        cdef Format f = self.format
-        cdef Py_ssize_t i, most, first = 0, texts = 0
-        cdef int64_t number
-        cdef bint integers
-        if v.size <= min(f.set_entries, f.set_integers):
-            return True
-        most = v.size if self.begins_as_integers(v) else 0
-        while texts < most and read_integer(v.words[texts].text, v.words[texts].size, &number):
-            texts += 1
-        for i in range(v.commands):
-            integers = first <= texts if first else texts > 0
-            if v.ends[i] - first > (f.set_integers if integers else f.set_entries):
-                return False
-            first = v.ends[i]
-        return True
-
-    cdef bint begins_as_integers(self, const Value *v) noexcept:
-        """Return whether a server starts this set as a set of integers.
-
-        Servers up to 7.0 always do so; later servers do so only if the first command is small.
-        """
-        return not self.format.newer or v.ends[0] <= self.format.set_integers
-
-    cdef bint is_listpack_set(self, const Value *v, Py_ssize_t integers) noexcept:
-        """Return whether a server stores a set as a listpack; False if all members are integers.
-
-        Args:
-            v: the set, each member once.
-            integers: the number of leading members that the server first stores as integers.
-        """
-        cdef Format f = self.format
-        if v.size > f.set_entries or integers == v.size or integers > f.set_integers:
-            return False
-        return fit_listpack(v, 0, 1, f.set_value)
-
-    cdef int sort_integers(self, Value *v, Py_ssize_t count) except -1:
-        """Sort the first ``count`` members, which are integers."""
-        cdef Py_ssize_t i
-        cdef int64_t number = 0
-        self.reserve_ranked(count)
-        for i in range(count):
-            read_integer(v.words[i].text, v.words[i].size, &number)
-            self.ranked[i].integer = number
-            self.ranked[i].text, self.ranked[i].size = v.words[i].text, v.words[i].size
-        rank_integers(self.ranked, count)
-        for i in range(count):
-            v.words[i].text, v.words[i].size = self.ranked[i].text, self.ranked[i].size
-        return 0
-
-    cdef int put_integers(self, Buffer b, Value *v, const Word *key) except -1:
-        """Write a set of integers: the integers' size and number, and the sorted integers."""
-        cdef Py_ssize_t i, start
-        cdef char *p
-        cdef uint32_t width = 2, count = <uint32_t>v.size
-        self.sort_integers(v, v.size)
-        for i in (0, v.size - 1):
-            if not -32768 <= self.ranked[i].integer < 32768:
-                width = max(width, 4)
-            if not -2147483648 <= self.ranked[i].integer < 2147483648:
-                width = 8
-        put_type(b, INTEGER_SET, key)
-        start = begin(b)
-        p = make_room(b, 8 + 8 * v.size)
-        memcpy(p, &width, 4)
-        memcpy(p + 4, &count, 4)
-        p += 8
-        for i in range(v.size):
-            memcpy(p, &self.ranked[i].integer, width)
-            p += width
-        b.out.p = p
-        return end(b, start)
-
-    cdef int put_sorted_set(self, Buffer b, Value *v, const Word *key) except -1:
-        cdef Format f = self.format
-        cdef Py_ssize_t i, count
-        cdef bint small = f.listpacks and fit_listpack(v, 1, 2, f.zset_value)
-        cdef char *p
-        if f.newer and v.size > 2 * f.zset_entries:
-            small = small and self.max_per_command(v) <= 2 * f.zset_entries
-        count = self.unique.keep(v.words, v.size, 2, 1) // 2
-        self.rank(v, count)
-        if small and count <= f.zset_entries:
-            return self.put_ranked_listpack(b, count, key)
-        put_type(b, BINARY_SORTED_SET, key)
-        put_size(b, count)
-        # Write from the highest score down, as servers do: loading then inserts at the head.
-        for i in range(count - 1, -1, -1):
-            p = make_room(b, self.ranked[i].size + ENTRY_ROOM + 8)
-            p = put_text(p, self.ranked[i].text, self.ranked[i].size)
-            memcpy(p, &self.ranked[i].score, 8)
-            b.out.p = p + 8
-        return 0
-
-    cdef int rank(self, const Value *v, Py_ssize_t count) except -1:
-        """Store the members, sorted by score, in ``ranked``."""
-        cdef Py_ssize_t i
-        self.reserve_ranked(count)
-        for i in range(count):
-            self.ranked[i].score = read_score(v.words[2 * i].text, v.words[2 * i].size)
-            self.ranked[i].text = v.words[2 * i + 1].text
-            self.ranked[i].size = v.words[2 * i + 1].size
-        rank_members(self.ranked, count)
-        return 0
-
-    cdef int put_ranked_listpack(self, Buffer b, Py_ssize_t count, const Word *key) except -1:
-        cdef Py_ssize_t i, start, size
-        cdef char[64] text
-        cdef char *p
-        put_type(b, SORTED_SET_LISTPACK, key)
-        start = begin(b)
+cdef int put_hash(ValueWriter writer, Buffer b, Value *v, const Word *key) except -1:
+    cdef Format f = writer.format
+    cdef Py_ssize_t i, start, size
+    cdef bint small = f.listpacks and fit_listpack(v, 0, 1, f.hash_value)
+    if f.newer and v.size > 2 * f.hash_entries:
+        small = small and max_per_command(v) <= 2 * f.hash_entries
+    size = writer.unique.keep(v.words, v.size, 2, 0)
+    if small and size <= 2 * f.hash_entries:
+        put_type(b, HASH_LISTPACK, key)
+        start = begin_length(b)
         begin_listpack(b)
-        for i in range(count):
-            size = score_text(self.ranked[i].score, self.format.newer, text)
-            p = make_room(b, self.ranked[i].size + size + 2 * ENTRY_ROOM)
-            p = put_entry(p, self.ranked[i].text, self.ranked[i].size)
-            b.out.p = put_entry(p, text, size)
-        return end_listpack(b, start, 2 * count)
+        for i in range(size):
+            put_item(b, &v.words[i])
+        return end_listpack(b, start, size)
+    put_type(b, PLAIN_HASH, key)
+    put_size(b, size // 2)
+    for i in range(size):
+        put_word(b, &v.words[i])
+    return 0
 
-    cdef int put_list(self, Buffer b, const Value *v, const Word *key) except -1:
-        cdef Py_ssize_t i
-        cdef bint nodes = self.format.listpacks
+
+cdef int put_set(ValueWriter writer, Buffer b, Value *v, const Word *key) except -1:
+    cdef Format f = writer.format
+    cdef Py_ssize_t i, start, most, integers = 0
+    cdef int64_t number
+    cdef bint small = not f.newer or has_small_commands(writer, v)
+    v.size = writer.unique.keep(v.words, v.size, 1, 0)
+    most = v.size if begins_as_integers(writer, v) else 0
+    while integers < most and read_integer(
+        v.words[integers].text, v.words[integers].size, &number
+    ):
+        integers += 1
+    if integers == v.size and integers <= f.set_integers and small:
+        return put_integers(writer, b, v, key)
+    if f.newer and small and is_listpack_set(writer, v, integers):
+        sort_integers(writer, v, integers)
+        put_type(b, SET_LISTPACK, key)
+        start = begin_length(b)
+        begin_listpack(b)
         for i in range(v.size):
-            if is_disputed(v.words[i].size) and not self.is_large(v.words[i].size):
-                nodes = False
-        if nodes:
-            return self.put_nodes(b, v, key)
-        put_type(b, PLAIN_LIST, key)
-        put_size(b, v.size)
-        for i in range(v.size):
-            put_word(b, &v.words[v.size - 1 - i if v.kind == LIST_FROM_HEAD else i])
-        return 0
+            put_item(b, &v.words[i])
+        return end_listpack(b, start, v.size)
+    put_type(b, PLAIN_SET, key)
+    put_size(b, v.size)
+    for i in range(v.size):
+        put_word(b, &v.words[i])
+    return 0
 
-    cdef int put_nodes(self, Buffer b, const Value *v, const Word *key) except -1:
-        """Write a list as nodes, divided as the server would divide the list."""
-        cdef Py_ssize_t i, start, first = 0, nodes = 0, at = 0
-        cdef Node *node
-        cdef bint reverse = v.kind == LIST_FROM_HEAD
-        while first < v.size:
-            self.reserve_nodes(nodes + 1)
-            node = &self.nodes[nodes]
-            node.first = first
-            first = node.end = self.node_end(v, first, &node.plain)
-            nodes += 1
-        put_type(b, LIST_OF_NODES, key)
-        put_size(b, nodes)
-        for at in range(nodes):
-            node = &self.nodes[nodes - 1 - at if reverse else at]
-            put_size(b, PLAIN_NODE if node.plain else LISTPACK_NODE)
-            if node.plain:
-                put_word(b, &v.words[node.first])
-                continue
-            start = begin(b)
-            begin_listpack(b)
-            for i in range(node.end - node.first):
-                put_item(b, &v.words[node.end - 1 - i if reverse else node.first + i])
-            end_listpack(b, start, node.end - node.first)
-        return 0
 
-    cdef Py_ssize_t node_end(self, const Value *v, Py_ssize_t first, bint *plain) noexcept:
-        """Return the index after the last element of the node that begins with ``first``.
+cdef bint has_small_commands(ValueWriter writer, const Value *v) noexcept:
+    """Return whether each command is small, since a server checks the size of each command.
 
-        Args:
-            plain: receives whether the node is one element without a listpack.
-        """
-        cdef Format f = self.format
-        cdef Py_ssize_t i = first, size = LISTPACK_HEADER + 1, command = 0, at, added
-        plain[0] = self.is_large(v.words[first].size)
-        if plain[0]:
-            return first + 1
-        if f.newer and first == 0:
-            # A new list is one listpack until the arguments of a command exceed the listpack.
-            while command < v.commands:
-                added = 0
-                for at in range(i, v.ends[command]):
-                    added += v.words[at].size
-                if size + added > f.list_bytes or v.ends[command] > f.list_entries:
-                    break
-                while i < v.ends[command]:
-                    size += entry_size(v.words[i].text, v.words[i].size)
-                    i += 1
-                command += 1
-        while i < v.size and not self.is_large(v.words[i].size) and (
-            i == first
-            or (size + v.words[i].size + NODE_OVERHEAD <= f.list_bytes
-                and i - first < f.list_entries)
-        ):
-            size += entry_size(v.words[i].text, v.words[i].size)
-            i += 1
-        return i
+    Source: setTypeCreate() and setTypeMaybeConvert() in t_set.c.
+    """
+    cdef Format f = writer.format
+    cdef Py_ssize_t i, most, first = 0, texts = 0
+    cdef int64_t number
+    cdef bint integers
+    if v.size <= min(f.set_entries, f.set_integers):
+        return True
+    most = v.size if begins_as_integers(writer, v) else 0
+    while texts < most and read_integer(v.words[texts].text, v.words[texts].size, &number):
+        texts += 1
+    for i in range(v.commands):
+        integers = first <= texts if first else texts > 0
+        if v.ends[i] - first > (f.set_integers if integers else f.set_entries):
+            return False
+        first = v.ends[i]
+    return True
 
-    cdef bint is_large(self, Py_ssize_t size) noexcept:
-        """Return whether an element gets its own node, without a listpack."""
-        return size > self.format.list_bytes if self.format.newer else size >= OLD_LARGE_BYTES
 
-    cdef Py_ssize_t max_per_command(self, const Value *v) noexcept:
-        """Return the number of words in the largest command."""
-        cdef Py_ssize_t i, before = 0, most = 0
-        for i in range(v.commands):
-            most = max(most, v.ends[i] - before)
-            before = v.ends[i]
-        return most
+cdef bint begins_as_integers(ValueWriter writer, const Value *v) noexcept:
+    """Return whether a server starts this set as a set of integers.
 
-    cdef int reserve_ranked(self, Py_ssize_t count) except -1:
-        if count > self.ranked_room:
-            self.ranked = <Ranked *>larger(self.ranked, count * sizeof(Ranked))
-            self.ranked_room = count
-        return 0
+    Servers up to 7.0 always do so; later servers do so only if the first command is small.
+    """
+    return not writer.format.newer or v.ends[0] <= writer.format.set_integers
 
-    cdef int reserve_nodes(self, Py_ssize_t count) except -1:
-        if count > self.nodes_room:
-            self.nodes = <Node *>larger(self.nodes, 2 * count * sizeof(Node))
-            self.nodes_room = 2 * count
-        return 0
+
+cdef bint is_listpack_set(ValueWriter writer, const Value *v, Py_ssize_t integers) noexcept:
+    """Return whether a server stores a set as a listpack; False if all members are integers.
+
+    Args:
+        v: the set, each member once.
+        integers: the number of leading members that the server first stores as integers.
+    """
+    cdef Format f = writer.format
+    if v.size > f.set_entries or integers == v.size or integers > f.set_integers:
+        return False
+    return fit_listpack(v, 0, 1, f.set_value)
+
+
+cdef int sort_integers(ValueWriter writer, Value *v, Py_ssize_t count) except -1:
+    """Sort the first ``count`` members, which are integers."""
+    cdef Py_ssize_t i
+    cdef int64_t number = 0
+    reserve_ranked(writer, count)
+    for i in range(count):
+        read_integer(v.words[i].text, v.words[i].size, &number)
+        writer.ranked[i].integer = number
+        writer.ranked[i].text, writer.ranked[i].size = v.words[i].text, v.words[i].size
+    rank_integers(writer.ranked, count)
+    for i in range(count):
+        v.words[i].text, v.words[i].size = writer.ranked[i].text, writer.ranked[i].size
+    return 0
+
+
+cdef int put_integers(ValueWriter writer, Buffer b, Value *v, const Word *key) except -1:
+    """Write a set of integers: the integers' size and number, and the sorted integers."""
+    cdef Py_ssize_t i, start
+    cdef char *p
+    cdef uint32_t width = 2, count = <uint32_t>v.size
+    sort_integers(writer, v, v.size)
+    for i in (0, v.size - 1):
+        if not -32768 <= writer.ranked[i].integer < 32768:
+            width = max(width, 4)
+        if not -2147483648 <= writer.ranked[i].integer < 2147483648:
+            width = 8
+    put_type(b, INTEGER_SET, key)
+    start = begin_length(b)
+    p = make_room(b, 8 + 8 * v.size)
+    memcpy(p, &width, 4)
+    memcpy(p + 4, &count, 4)
+    p += 8
+    for i in range(v.size):
+        memcpy(p, &writer.ranked[i].integer, width)
+        p += width
+    b.out.p = p
+    return end_length(b, start)
+
+
+cdef int put_sorted_set(ValueWriter writer, Buffer b, Value *v, const Word *key) except -1:
+    cdef Format f = writer.format
+    cdef Py_ssize_t i, count
+    cdef bint small = f.listpacks and fit_listpack(v, 1, 2, f.zset_value)
+    cdef char *p
+    if f.newer and v.size > 2 * f.zset_entries:
+        small = small and max_per_command(v) <= 2 * f.zset_entries
+    count = writer.unique.keep(v.words, v.size, 2, 1) // 2
+    rank(writer, v, count)
+    if small and count <= f.zset_entries:
+        return put_ranked_listpack(writer, b, count, key)
+    put_type(b, BINARY_SORTED_SET, key)
+    put_size(b, count)
+    # Write from the highest score down, as servers do: loading then inserts at the head.
+    for i in range(count - 1, -1, -1):
+        p = make_room(b, writer.ranked[i].size + ENTRY_ROOM + 8)
+        p = put_text(p, writer.ranked[i].text, writer.ranked[i].size)
+        memcpy(p, &writer.ranked[i].score, 8)
+        b.out.p = p + 8
+    return 0
+
+
+cdef int rank(ValueWriter writer, const Value *v, Py_ssize_t count) except -1:
+    """Store the members, sorted by score, in ``ranked``."""
+    cdef Py_ssize_t i
+    reserve_ranked(writer, count)
+    for i in range(count):
+        writer.ranked[i].score = read_score(v.words[2 * i].text, v.words[2 * i].size)
+        writer.ranked[i].text = v.words[2 * i + 1].text
+        writer.ranked[i].size = v.words[2 * i + 1].size
+    rank_members(writer.ranked, count)
+    return 0
+
+
+cdef int put_ranked_listpack(
+    ValueWriter writer, Buffer b, Py_ssize_t count, const Word *key
+) except -1:
+    cdef Py_ssize_t i, start, size
+    cdef char[64] text
+    cdef char *p
+    put_type(b, SORTED_SET_LISTPACK, key)
+    start = begin_length(b)
+    begin_listpack(b)
+    for i in range(count):
+        size = score_text(writer.ranked[i].score, writer.format.newer, text)
+        p = make_room(b, writer.ranked[i].size + size + 2 * ENTRY_ROOM)
+        p = put_entry(p, writer.ranked[i].text, writer.ranked[i].size)
+        b.out.p = put_entry(p, text, size)
+    return end_listpack(b, start, 2 * count)
+
+
+cdef int put_list(ValueWriter writer, Buffer b, const Value *v, const Word *key) except -1:
+    cdef Py_ssize_t i
+    cdef bint nodes = writer.format.listpacks
+    for i in range(v.size):
+        if is_disputed(v.words[i].size) and not is_large(writer, v.words[i].size):
+            nodes = False
+    if nodes:
+        return put_nodes(writer, b, v, key)
+    put_type(b, PLAIN_LIST, key)
+    put_size(b, v.size)
+    for i in range(v.size):
+        put_word(b, &v.words[v.size - 1 - i if v.kind == LIST_FROM_HEAD else i])
+    return 0
+
+
+cdef int put_nodes(ValueWriter writer, Buffer b, const Value *v, const Word *key) except -1:
+    """Write a list as nodes, divided as the server would divide the list."""
+    cdef Py_ssize_t i, start, first = 0, nodes = 0, at = 0
+    cdef ListNode *node
+    cdef bint reverse = v.kind == LIST_FROM_HEAD
+    while first < v.size:
+        reserve_nodes(writer, nodes + 1)
+        node = &writer.nodes[nodes]
+        node.first = first
+        first = node.end = node_end(writer, v, first, &node.plain)
+        nodes += 1
+    put_type(b, LIST_OF_NODES, key)
+    put_size(b, nodes)
+    for at in range(nodes):
+        node = &writer.nodes[nodes - 1 - at if reverse else at]
+        put_size(b, PLAIN_NODE if node.plain else LISTPACK_NODE)
+        if node.plain:
+            put_word(b, &v.words[node.first])
+            continue
+        start = begin_length(b)
+        begin_listpack(b)
+        for i in range(node.end - node.first):
+            put_item(b, &v.words[node.end - 1 - i if reverse else node.first + i])
+        end_listpack(b, start, node.end - node.first)
+    return 0
+
+
+cdef Py_ssize_t node_end(
+    ValueWriter writer, const Value *v, Py_ssize_t first, bint *plain
+) noexcept:
+    """Return the index after the last element of the node that begins with ``first``.
+
+    Args:
+        plain: receives whether the node is one element without a listpack.
+    """
+    cdef Format f = writer.format
+    cdef Py_ssize_t i = first, size = LISTPACK_HEADER + 1, command = 0, at, added
+    plain[0] = is_large(writer, v.words[first].size)
+    if plain[0]:
+        return first + 1
+    if f.newer and first == 0:
+        # A new list is one listpack until the arguments of a command exceed the listpack.
+        while command < v.commands:
+            added = 0
+            for at in range(i, v.ends[command]):
+                added += v.words[at].size
+            if size + added > f.list_bytes or v.ends[command] > f.list_entries:
+                break
+            while i < v.ends[command]:
+                size += entry_size(v.words[i].text, v.words[i].size)
+                i += 1
+            command += 1
+    while i < v.size and not is_large(writer, v.words[i].size) and (
+        i == first
+        or (size + v.words[i].size + NODE_OVERHEAD <= f.list_bytes
+            and i - first < f.list_entries)
+    ):
+        size += entry_size(v.words[i].text, v.words[i].size)
+        i += 1
+    return i
+
+
+cdef bint is_large(ValueWriter writer, Py_ssize_t size) noexcept:
+    """Return whether an element gets its own node, without a listpack."""
+    return size > writer.format.list_bytes if writer.format.newer else size >= OLD_LARGE_BYTES
+
+
+cdef Py_ssize_t max_per_command(const Value *v) noexcept:
+    """Return the number of words in the largest command."""
+    cdef Py_ssize_t i, before = 0, most = 0
+    for i in range(v.commands):
+        most = max(most, v.ends[i] - before)
+        before = v.ends[i]
+    return most
+
+
+cdef int reserve_ranked(ValueWriter writer, Py_ssize_t count) except -1:
+    if count > writer.ranked_room:
+        writer.ranked = <Ranked *>resize(writer.ranked, count * sizeof(Ranked))
+        writer.ranked_room = count
+    return 0
+
+
+cdef int reserve_nodes(ValueWriter writer, Py_ssize_t count) except -1:
+    if count > writer.nodes_room:
+        writer.nodes = <ListNode *>resize(writer.nodes, 2 * count * sizeof(ListNode))
+        writer.nodes_room = 2 * count
+    return 0
+
+
+cdef enum:
+    # The maximum number of digits of a time to live, in seconds or milliseconds: the server must be
+    # able to add the current time.
+    TIME_DIGITS = 14
+
+
+cdef str shown(const Word *word):
+    """Return an argument as it is shown in messages."""
+    return shown_argument(word.text[:word.size])
+
+
+cdef int verb_of(const Word *name) noexcept nogil:
+    """Return the kind of value that a command creates, or EXPIRE, PEXPIRE or OTHER."""
+    cdef const char *text = name.text
+    if name.size == 4:
+        if is_word(text, 4, b"HSET"):
+            return HASH
+        if is_word(text, 4, b"SADD"):
+            return SET
+        if is_word(text, 4, b"ZADD"):
+            return SORTED_SET
+    elif name.size == 5:
+        if is_word(text, 5, b"RPUSH"):
+            return LIST
+        if is_word(text, 5, b"LPUSH"):
+            return LIST_FROM_HEAD
+        if is_word(text, 5, b"HMSET"):
+            return HASH
+    elif name.size == 6 and is_word(text, 6, b"EXPIRE"):
+        return EXPIRE
+    elif name.size == 7 and is_word(text, 7, b"PEXPIRE"):
+        return PEXPIRE
+    elif name.size == 3 and is_word(text, 3, b"SET"):
+        return STRING
+    return OTHER
+
+
+cdef void read_value_command(ValueCommand *command, const char *p, const char *end) noexcept nogil:
+    """Parse the command from ``p`` to ``end``."""
+    cdef long long words, size
+    p = known_length_end(p + 1, &words)
+    command.end = end
+    command.name.text = next_word(&p, &size)
+    command.name.size = size
+    command.verb = verb_of(&command.name) if words >= 2 else OTHER
+    command.key.text = NULL
+    command.key.size = 0
+    if words >= 2:
+        command.key.text = next_word(&p, &size)
+        command.key.size = size
+    command.items = p
+    command.words = words - 2
+
+
+cdef str why_invalid(const ValueCommand *command):
+    """Return why a command that creates a value can't be serialised; None if it can."""
+    cdef const char *p = command.items
+    cdef const char *text
+    cdef long long size
+    cdef Py_ssize_t _
+    cdef bint pairs = command.verb == HASH or command.verb == SORTED_SET
+    if command.words < 1 + pairs or (pairs and command.words % 2):
+        noun = "argument" if command.words == 1 else "arguments"
+        return f"{shown(&command.name)} has {command.words} {noun} after the key"
+    if command.verb == SORTED_SET:
+        for _ in range(0, command.words, 2):
+            text = next_word(&p, &size)
+            if not is_score(text, text + size):
+                score = shown_argument(text[:size])
+                return f"{score} is not a plain decimal number, which a score must be here"
+            next_word(&p, &size)
+    return None
+
+
+cdef long long read_time(const char *text, Py_ssize_t size) noexcept nogil:
+    """Parse a time to live; return -1 if the text is not a plain number above 0."""
+    cdef long long n = 0
+    cdef Py_ssize_t i
+    if not 0 < size <= TIME_DIGITS or digits_end(text, text + size) != text + size:
+        return -1
+    for i in range(size):
+        n = n * 10 + (text[i] - c'0')
+    return n if n else -1
+
+
+cdef long long time_of(const ValueCommand *command) noexcept nogil:
+    """Return the time to live that EXPIRE or PEXPIRE sets, in ms; -1 if the time is invalid."""
+    cdef const char *p = command.items
+    cdef const char *text
+    cdef long long size, n = -1
+    if command.words == 1:
+        text = next_word(&p, &size)
+        n = read_time(text, size)
+    return n * 1000 if n > 0 and command.verb == EXPIRE else n
+
+
+cdef long long time_of_set(const ValueCommand *command, const char *p) noexcept nogil:
+    """Return the time to live in ms from SET's option EX or PX at p; -1 for an invalid time."""
+    cdef long long size, n = -1
+    cdef const char *unit = next_word(&p, &size)
+    cdef bint seconds = size == 2 and is_word(unit, 2, b"EX")
+    cdef const char *text
+    if command.words == 3 and (seconds or (size == 2 and is_word(unit, 2, b"PX"))):
+        text = next_word(&p, &size)
+        n = read_time(text, size)
+    return n * 1000 if n > 0 and seconds else n

@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from ...encode.chunk_writer import CHUNK_BYTES
 from ...encode.script import loading_of
 from ...encode.template import Template
+from ...encode.writer import CHUNK_BYTES
 from ...outcome.errors import CheckpointError, TransportError
 from ...outcome.messages import Hint, Message
 from ...outcome.report import Report

@@ -79,7 +79,7 @@ def open_json(data: Input, reading: Reading, schema: pa.Schema | None) -> Batche
     return Batches(rows.schema, batches)
 
 
-# The metadata of a column of strings that are JSON values: see encode/columns/numbers_and_strings.
+# The metadata of a column of strings that are JSON values: see encode/columns/text.
 VALUE = {b"ARROW:extension:name": b"fastresp.value"}
 # The fields of each row: see encode/columns/arrow_types. Names are indexes in a dictionary.
 NAME = pa.field("key", pa.dictionary(pa.int32(), pa.string()), nullable=False)

@@ -10,7 +10,7 @@ from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcmp, memcpy, memset
 
-from ...encode.columns.as_json cimport character_size
+from ...encode.columns.text cimport character_size
 from ...encode.payload.hashed cimport hashed
 from ...resp.out cimport put_copy
 from .json_text cimport (

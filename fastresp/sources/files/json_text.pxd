@@ -2,7 +2,7 @@
 
 from libc.string cimport memcmp
 
-from ...encode.columns.as_json cimport Key
+from ...encode.columns.text cimport JsonKey
 
 cdef enum Byte:
     OTHER
@@ -41,9 +41,9 @@ cdef struct Text:
 
 # The keys of the open objects, and a duplicate key. The owner must free() ``keys``.
 cdef struct Keys:
-    Key *keys
+    JsonKey *keys
     Py_ssize_t n, room
-    const Key *duplicate
+    const JsonKey *duplicate
 
 
 cdef Fault unescape(Text *t) noexcept nogil

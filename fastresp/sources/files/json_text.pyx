@@ -9,7 +9,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from libc.stdlib cimport realloc
 from libc.string cimport memcpy
 
-from ...encode.columns.as_json cimport repeated
+from ...encode.columns.text cimport find_duplicate
 
 from ...outcome.errors import SourceError
 from ...outcome.messages import Hint, Message
@@ -363,7 +363,7 @@ cdef Fault flatten(Text *t, Py_ssize_t max_depth, Keys *keys) noexcept nogil:
             depth -= 1
             expected = COMMA_OR_END
             if character == c'}' and keys is not NULL:
-                keys.duplicate = repeated(keys.keys + first[depth], keys.n - first[depth], base)
+                keys.duplicate = find_duplicate(keys.keys + first[depth], keys.n - first[depth], base)
                 if keys.duplicate is not NULL:
                     return DUPLICATE_KEY
                 keys.n = first[depth]
@@ -409,10 +409,10 @@ cdef bint add_key(Keys *keys, Py_ssize_t at, Py_ssize_t size) noexcept nogil:
     cdef Py_ssize_t room = max(2 * keys.room, 64)
     cdef void *memory
     if keys.n == keys.room:
-        memory = realloc(keys.keys, room * sizeof(Key))
+        memory = realloc(keys.keys, room * sizeof(JsonKey))
         if memory is NULL:
             return False
-        keys.keys, keys.room = <Key *>memory, room
+        keys.keys, keys.room = <JsonKey *>memory, room
     keys.keys[keys.n].at, keys.keys[keys.n].size = at, size
     keys.n += 1
     return True

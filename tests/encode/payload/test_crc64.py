@@ -7,7 +7,7 @@ from random import Random
 import pytest
 from payload_model import crc64
 
-from fastresp.encode.payload.crc64 import checksum
+from fastresp.encode.payload.format import checksum
 
 DATA = Random(1).randbytes(100)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from fastresp.encode.payload.duplicates import MAX_KEYS, Keys, split
 from fastresp.encode.payload.format import Format
-from fastresp.encode.payload.keys import MAX_KEYS, Keys, split
 from fastresp.encode.payload.serializer import Serializer
-from fastresp.encode.row_writer import Writer
+from fastresp.encode.writer import Writer
 
 # Bytes per key in the records.
 RECORD_BYTES = 16
@@ -21,7 +21,7 @@ def records(keys: list[bytes]) -> bytes:
         serializer.serialize(chunk)
     serializer.finish()
     assert serializer.error is None
-    assert serializer.made == serializer.keys.count == len(keys)
+    assert serializer.key_count == serializer.keys.count == len(keys)
     found = serializer.keys.records()
     assert len(found) == RECORD_BYTES * len(keys)
     assert serializer.keys.count == 0

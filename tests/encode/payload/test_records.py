@@ -14,10 +14,9 @@ from server_programs import need
 from twice import SERVERS, debugged
 
 import fastresp
-from fastresp.encode.payload.crc64 import checksum
-from fastresp.encode.payload.format import Format
+from fastresp.encode.payload.format import Format, checksum
 from fastresp.encode.payload.serializer import Serializer
-from fastresp.encode.row_writer import Writer
+from fastresp.encode.writer import Writer
 from fastresp.server.local_server import LocalServer
 
 # The end of a file, and the newest version that all forks of Redis read.
@@ -69,7 +68,7 @@ def test_random_records(name: str) -> None:
         times = [client.ttl(key) for key in keys]
         serializer, data = records(commands, version)
         assert serializer.error is None
-        assert serializer.made == len(keys) == 200
+        assert serializer.key_count == len(keys) == 200
         assert serializer.expiring == sum(each > 0 for each in times) > 0
         restart_with(server, data, version)
         with redis.Redis.from_url(server.url) as client:

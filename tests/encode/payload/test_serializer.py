@@ -15,8 +15,8 @@ from random_values import words_of
 import fastresp
 from fastresp.encode.payload.format import Format
 from fastresp.encode.payload.serializer import Serializer
-from fastresp.encode.row_writer import Writer
 from fastresp.encode.template import Template
+from fastresp.encode.writer import Writer
 from fastresp.resp.buffer import Chunk
 from fastresp.resp.merge import Merger
 
@@ -74,7 +74,7 @@ def test_account(chunk_bytes: int, rows_per_key: int) -> None:
     check_account(chunks, [fastresp.pack(*command) for command in commands], range(200))
     _, others = serialized(commands)
     assert b"".join(map(bytes, chunks)) == b"".join(map(bytes, others))
-    assert serializer.made == -(-200 // rows_per_key) == len(keys_of(chunks))
+    assert serializer.key_count == -(-200 // rows_per_key) == len(keys_of(chunks))
 
 
 @pytest.mark.parametrize("chunk_bytes", [1, 200, 1 << 19])
@@ -82,7 +82,7 @@ def test_account_of_several_commands_a_row(chunk_bytes: int) -> None:
     template = Template("HSET {k} f {v}", "EXPIRE {k} 100")
     rows = [{"k": f"k{i // 3}", "v": i} for i in range(50)]
     serializer, chunks = serialized(rows, chunk_bytes=chunk_bytes, template=template)
-    assert serializer.error is None and serializer.made == 17
+    assert serializer.error is None and serializer.key_count == 17
     commands = [
         words
         for row in rows
@@ -114,7 +114,7 @@ def test_replies_cover_all_chunks() -> None:
     """A key spread over many chunks is in one chunk, with all of its commands."""
     commands = [["RPUSH", "l", f"{i}" * 9] for i in range(5000)]
     serializer, [chunk, _] = serialized([*commands, SET], chunk_bytes=100)
-    assert serializer.made == 2 and len(chunk.ends) == 1
+    assert serializer.key_count == 2 and len(chunk.ends) == 1
     assert chunk.parts(0) == range(5000)
     assert chunk.memory > 100_000  # its content counts
 
@@ -149,7 +149,7 @@ def test_expire_of_a_key_not_in_the_load() -> None:
     """It is sent unchanged, in its place."""
     commands = [["EXPIRE", "x", 0], HASH, ["PEXPIRE", "y", 5, "NX"], ["SADD", "y", 1], LIST]
     serializer, chunks = serialized(commands)
-    assert serializer.error is None and serializer.made == 3
+    assert serializer.error is None and serializer.key_count == 3
     check_account(chunks, [fastresp.pack(*command) for command in commands], range(5))
     words = [words for chunk in chunks for words in words_of(bytes(chunk))]
     assert [each[:2] for each in words] == [
@@ -215,7 +215,7 @@ def test_refused(case: str, chunk_bytes: int) -> None:
     if [key.decode() for key in kept[-1:]] == commands[at][1:2]:
         kept.pop()
     assert keys_of(chunks) == kept
-    assert serializer.made == sum(key != b"x" for key in kept)  # EXPIRE makes none
+    assert serializer.key_count == sum(key != b"x" for key in kept)  # EXPIRE makes none
     assert serializer.serialize(None) == serializer.finish() == []
 
 
@@ -223,7 +223,7 @@ def test_nothing_is_read_after_an_error() -> None:
     serializer, _ = serialized([["PING"]])
     [chunk] = Writer().chunks([SET])
     assert serializer.serialize(chunk) == []
-    assert serializer.made == 0
+    assert serializer.key_count == 0
 
 
 def test_value_larger_than_the_limit_of_an_argument() -> None:
@@ -284,9 +284,9 @@ def test_arguments_of_the_constructor() -> None:
 # Keys with a value, or with arguments, too large for the remaining memory.
 NO_MEMORY = """
 import resource, sys
-from fastresp.encode.row_writer import Writer
 from fastresp.encode.payload.format import Format
 from fastresp.encode.payload.serializer import Serializer
+from fastresp.encode.writer import Writer
 from random_values import words_of
 
 kind, room = sys.argv[1], int(sys.argv[2])
@@ -307,7 +307,7 @@ resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_IN
 assert isinstance(serializer.error, MemoryError), serializer.error
 keys = [words[1] for chunk in found for words in words_of(bytes(chunk))]
 assert keys[:1] in ([], [b"first"]), keys
-assert len(keys) == serializer.made, (len(keys), serializer.made)
+assert len(keys) == serializer.key_count, (len(keys), serializer.key_count)
 assert b"large" not in keys
 """
 

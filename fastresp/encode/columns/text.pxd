@@ -1,15 +1,26 @@
 from .cell cimport Cell
 
+cdef enum:
+    VALUE_MARK = 0xFF       # the first byte of a JSON value that is not a string: see VALUE
+
+cdef bytes VALUE
+
+cdef int make_plain(Cell *cell, str kind, bytes extension) except -1
+cdef const char *text_of_any(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil
+cdef const char *json_value(
+    Cell *cell, Py_ssize_t i, Py_ssize_t *n, bint *marked
+) noexcept nogil
+
 
 # The position of a name in a JSON text.
-cdef struct Key:
+cdef struct JsonKey:
     Py_ssize_t at
     Py_ssize_t size
     const char *text
 
 
-cdef const Key *repeated(Key *keys, Py_ssize_t n, const char *base) noexcept nogil
-cdef Cell *culprit(Cell *cell, Py_ssize_t i) noexcept nogil
+cdef const JsonKey *find_duplicate(JsonKey *keys, Py_ssize_t n, const char *base) noexcept nogil
+cdef Cell *find_invalid_field(Cell *cell, Py_ssize_t i) noexcept nogil
 cdef const char *text_of_json(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil
 cdef const char *text_of_nested(Cell *cell, Py_ssize_t i, Py_ssize_t *n) noexcept nogil
 

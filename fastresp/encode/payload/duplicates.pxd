@@ -1,5 +1,7 @@
 from libc.stdint cimport uint64_t
 
+from .encoding cimport Word
+
 
 # What is stored of a key: 88 bits of the key's hash, and the key's row in 40 bits.
 cdef struct Fingerprint:
@@ -18,3 +20,12 @@ cdef class Keys:
     cdef long long add(self) except -2
     cdef long long put(self, Fingerprint fingerprint) except -2
     cdef int grow(self) except -1
+
+
+cdef class UniqueNames:
+    cdef uint64_t *slots                # the slots of a hash table
+    cdef Py_ssize_t room
+    cdef Py_ssize_t keep(self, Word *words, Py_ssize_t size, int item, int name) except -1
+
+
+cdef void *resize(void *memory, Py_ssize_t size) except NULL

@@ -1,11 +1,13 @@
-from collections.abc import Iterable, Iterator
-from typing import Any, Final, Self
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final, Literal, Self
 
 from typing_extensions import disjoint_base
 
 from ..resp.buffer import Chunk
+from .plan import Plan
 
 CHUNK_BYTES: Final[int]
+CHUNK_SECONDS: Final[float]
 
 @disjoint_base
 class ChunkWriter:
@@ -26,3 +28,22 @@ class ChunkWriter:
     def chunks(self, source: Iterable[Any]) -> Iterator[Chunk]: ...
     def fill(self, source: Any) -> bool: ...
     def take(self) -> Chunk | None: ...
+
+@disjoint_base
+class Writer(ChunkWriter):
+    def __init__(
+        self,
+        plan: Plan | None = None,
+        *,
+        nulls: Literal["auto", "skip", "empty", "error", "delete"] = "auto",
+        default: Callable[[Any], Any] | None = None,
+        chunk_bytes: int = ...,
+        chunk_seconds: float = ...,
+    ) -> None: ...
+    @property
+    def rows(self) -> int: ...
+    def fill(self, source: Iterator[Any]) -> bool: ...
+
+def pack_many(
+    commands: Iterable[Sequence[Any]], *, default: Callable[[Any], Any] | None = None
+) -> bytes: ...

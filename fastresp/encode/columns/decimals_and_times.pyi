@@ -1,4 +1,0 @@
-from datetime import datetime
-from typing import Final
-
-EPOCH: Final[datetime]

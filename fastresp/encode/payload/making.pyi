@@ -1,1 +1,0 @@
-# For compiled modules only.
