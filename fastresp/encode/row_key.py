@@ -15,7 +15,7 @@ from .fields import Field, Items, Pairs, Row
 from .plan import Plan
 from .template import Template
 
-__all__ = ["RowKeys", "key_probe", "key_text", "words_of"]
+__all__ = ["RowKeys", "key_probe", "key_text", "split_short"]
 
 Commands: TypeAlias = Sequence[Sequence[Sequence[bytes | Field]]]
 Arguments: TypeAlias = tuple[bytes, ...]
@@ -27,7 +27,7 @@ MAX_BYTES = 1 << 16
 MAX_SHOWN = 40
 
 
-class Maker(Protocol):
+class Stage(Protocol):
     """An object that routes or serialises commands: a Router or a Serializer."""
 
     @property
@@ -36,7 +36,7 @@ class Maker(Protocol):
     def failing(self) -> tuple[Chunk, int] | None: ...
 
 
-class KeyPlace(NamedTuple):
+class KeyPosition(NamedTuple):
     """The placeholder in the key of a command.
 
     Attributes:
@@ -71,10 +71,10 @@ class RowKeys:
     """
 
     def __init__(self, template: Template | None) -> None:
-        self._places = [] if template is None else _places(template.commands)
+        self._positions = [] if template is None else _positions(template.commands)
 
     def of_row(
-        self, at: int, count: int, row: Callable[[int], int], words: Callable[[int], Arguments]
+        self, at: int, count: int, row: Callable[[int], int], arguments: Callable[[int], Arguments]
     ) -> str:
         """Return the key of a command's row in the form of ``key_text()``; empty if unknown.
 
@@ -83,25 +83,25 @@ class RowKeys:
         Args:
             at: the index of the command.
             count: the number of commands.
-            row, words: functions that return the row and the arguments of a command.
+            row, arguments: functions that return the row and the arguments of a command.
         """
-        if not self._places:
+        if not self._positions:
             return ""
         first = at
         while first > 0 and row(first - 1) == row(at):
             first -= 1
         others = takewhile(lambda each: row(each) == row(at), range(first, count))
-        return next(filter(None, (self.of(words(each)) for each in chain([at], others))), "")
+        return next(filter(None, (self.of(arguments(each)) for each in chain([at], others))), "")
 
-    def of_failing(self, maker: Maker) -> BaseException | None:
+    def of_failing(self, stage: Stage) -> BaseException | None:
         """Return the error of a router or serialiser, with the key of the row added."""
-        error, failing = maker.error, maker.failing
+        error, failing = stage.error, stage.failing
         if isinstance(error, RowLocation) and failing is not None:
             chunk, at = failing
             rows = chunk.rows
             error.set_row_key(
                 self.of_row(
-                    at, len(rows), rows.__getitem__, lambda at: words_of(chunk.command(at, at))
+                    at, len(rows), rows.__getitem__, lambda at: split_short(chunk.command(at, at))
                 )
             )
         return error
@@ -112,17 +112,19 @@ class RowKeys:
         The text is empty if the placeholder can't be determined, or if the command may contain a
         password.
         """
-        found = [(str(place.field.key), place.value(arguments)) for place in self._places]
+        found = [
+            (str(position.field.key), position.value(arguments)) for position in self._positions
+        ]
         shown = {key_text(name, value) for name, value in found if value is not None}
         return shown.pop() if len(shown) == 1 else ""
 
 
-def words_of(command: bytes) -> Arguments:
+def split_short(command: bytes) -> Arguments:
     """Return the arguments of a command, to search for a key; empty for a large command."""
     return arguments_of(command) if len(command) <= MAX_BYTES else ()
 
 
-def _places(commands: Commands) -> list[KeyPlace]:
+def _positions(commands: Commands) -> list[KeyPosition]:
     """Return the placeholders in keys, except for placeholders that may contain passwords."""
     hidden: set[Hashable] = set()
     for name, *arguments in commands:
@@ -132,11 +134,11 @@ def _places(commands: Commands) -> list[KeyPlace]:
             if any(isinstance(field, Pairs | Row) for field in fields):
                 return []
             hidden.update(field.key for field in fields)
-    found = [place for place in map(_place, commands) if place is not None]
-    return [place for place in found if place.field.key not in hidden]
+    found = [position for position in map(_position, commands) if position is not None]
+    return [position for position in found if position.field.key not in hidden]
 
 
-def _place(command: Sequence[Sequence[bytes | Field]]) -> KeyPlace | None:
+def _position(command: Sequence[Sequence[bytes | Field]]) -> KeyPosition | None:
     name = b"".join(part for part in command[0] if isinstance(part, bytes))
     if len(name) == 0 or holds_passwords(name) or any(isinstance(p, Field) for p in command[0]):
         return None
@@ -155,7 +157,7 @@ def _place(command: Sequence[Sequence[bytes | Field]]) -> KeyPlace | None:
         b"".join(part for part in parts if isinstance(part, bytes))
         for parts in (key[:middle], key[middle + 1 :])
     )
-    return KeyPlace(name, at, before, after, fields[0])
+    return KeyPosition(name, at, before, after, fields[0])
 
 
 def key_probe(plan: Plan) -> tuple[Plan, str] | None:
@@ -163,10 +165,10 @@ def key_probe(plan: Plan) -> tuple[Plan, str] | None:
 
     The plan writes ECHO with the placeholder's value. Return None if there is no such placeholder.
     """
-    place = next(iter(_places(plan.commands)), None)
-    if place is None:
+    position = next(iter(_positions(plan.commands)), None)
+    if position is None:
         return None
-    return Plan("", [((b"ECHO",), (place.field,))]), str(place.field.key)
+    return Plan("", [((b"ECHO",), (position.field,))]), str(position.field.key)
 
 
 def key_text(name: str, value: bytes) -> str:

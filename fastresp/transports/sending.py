@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from ..encode.row_key import RowKeys, words_of
+from ..encode.row_key import RowKeys, split_short
 from ..outcome.report import Report
 from ..resp.buffer import Chunk
 
@@ -193,6 +193,6 @@ class Sending:
         def arguments(other: int) -> tuple[bytes, ...]:
             if other == part:
                 return words or ()
-            return words_of(self.command(self.chunk.within(other), other))
+            return split_short(self.command(self.chunk.within(other), other))
 
         return keys.of_row(part, self.chunk.commands, self.row, arguments)
