@@ -164,7 +164,7 @@ class ListConnection:
         core = self.core
         window, stream = core.window, core.stream
         assert isinstance(window, NodeWindow)
-        if core.last_words or (stream is not None and isinstance(stream.lost, ProtocolError)):
+        if core.last_reply or (stream is not None and isinstance(stream.lost, ProtocolError)):
             return None
         return [each.command for each in window.unanswered() if each.tries]
 

@@ -212,7 +212,7 @@ class HashCore(ReplyCore):
                 if self.fields.ignores(text):
                     continue
                 raise self.fields.error(text, key_of(self, index), index)
-            self.last_words = shortened(text)
+            self.last_reply = shortened(text)
         if columns.invalid is not None:
             row, column = columns.invalid
             raise self.fields.not_text(key_of(self, row), column)

@@ -210,7 +210,7 @@ class NodeCore(ReplyCore):
         commands still wait on this connection, or if a command that is not idempotent may have run.
         """
         cause = None if self.stream is None else self.stream.lost
-        if isinstance(cause, ProtocolError) or self.last_words or self._blocked:
+        if isinstance(cause, ProtocolError) or self.last_reply or self._blocked:
             return True
         doubtful = [each for each in self.unanswered() if each.tries]
         allowed = may_ask_again([each.command for each in doubtful])
@@ -264,7 +264,7 @@ class NodeCore(ReplyCore):
             self._store(first, replies, size)
         self.acknowledge(first + len(replies))
         if beyond:
-            self._take_last_words(beyond[0])
+            self._take_last_reply(beyond[0])
         if lost is not None:
             raise lost
         if self.reader.failure is not None and not self.failed:

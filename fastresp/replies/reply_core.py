@@ -210,7 +210,7 @@ class ReplyCore(Connection):
         beyond = self.window.acknowledged + len(replies) - self.window.sent
         if beyond > 0:
             self.acknowledge(self.window.sent)
-            self._take_last_words(replies[-beyond])
+            self._take_last_reply(replies[-beyond])
         self.acknowledge(self.window.acknowledged + len(replies))
         return replies
 
@@ -220,7 +220,7 @@ class ReplyCore(Connection):
         try:
             for reply in self._in_order() if self.resending else self._read():
                 if taken >= self.window.sent:
-                    self._take_last_words(reply)
+                    self._take_last_reply(reply)
                 if type(reply) is CommandError:
                     self._report.failed += 1
                     reply = self._located(taken, reply)
@@ -250,7 +250,7 @@ class ReplyCore(Connection):
         sent = window.sent
         for index, reply in enumerate(self._read(), first):
             if index >= sent:
-                self._take_last_words(reply)
+                self._take_last_reply(reply)
             refused = type(reply) is CommandError and scripts.take(again, index, reply.text, window)
             if window is again:
                 if not refused:
@@ -286,14 +286,14 @@ class ReplyCore(Connection):
         room = self._sizes.room(self.window.acknowledged)
         return stream.send(self.window, min(self.room(), room)) or asked
 
-    def _take_last_words(self, reply: Any) -> None:
+    def _take_last_reply(self, reply: Any) -> None:
         """Give up the connection, since there are more replies than commands.
 
         The extra reply may be an error about a command that arrived only in part.
         """
         assert self.stream is not None
         if type(reply) is CommandError:
-            self.last_words = shortened(reply.text)
+            self.last_reply = shortened(reply.text)
         if self.stream.lost is None:
             message = f"more replies than commands: {shown_reply(reply)}"
             self.stream.give_up(ProtocolError(message, self.received))

@@ -158,11 +158,11 @@ class Transport:
             locating: finds the file and the line of errors; not called after a Ctrl-C.
         """
         # The source may raise an exception that comes from another load or reader.
-        own = isinstance(error, TransportError) and error.report is self.report
+        is_loss = isinstance(error, TransportError) and error.report is self.report
         lost: TransportError | None = None
         try:
             over = self.in_event_loop and isinstance(error, UNAWAITED)
-            if self.running and not over and not own:
+            if self.running and not over and not is_loss:
                 try:
                     yield from self._sending_rest(error, rest, following)
                 except TransportError as second:
@@ -176,7 +176,7 @@ class Transport:
             raise
         finally:
             self.kill()
-        if not own:
+        if not is_loss:
             add_report(error, self.report, outcome)
 
     def _sending_rest(

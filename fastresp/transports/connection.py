@@ -16,7 +16,7 @@ from ..resp.buffer import Chunk
 from ..server.forks import Inherited
 from ..server.options import Rate
 from ..server.settings import Server
-from .causes import LIKELY_CAUSES, NotMarked, NotRun, idle_cause, with_second_look
+from .failures import LIKELY_CAUSES, NotMarked, NotRun, idle_cause, with_second_look
 from .pace import PORTION_S
 from .stream import Sink, Stream, Wait
 from .window import Window
@@ -78,7 +78,7 @@ class Connection:
         # After ``stop()``, the value, in replies, that ``sent`` may reach; otherwise None.
         self.end: int | None = None
         # Error replies that answer no whole command; the server then closed the connection.
-        self.last_words = ""
+        self.last_reply = ""
         self._report = Report("socket")
 
     def attach(self, connection: Any) -> None:
@@ -278,8 +278,10 @@ class Connection:
             )
         else:
             message = f"lost the connection to {self.server}: {cause}"
-            words = self.last_words
-            message += f"; its last reply: {words}" if words else f" ({LIKELY_CAUSES}{idle})"
+            if self.last_reply:
+                message += f"; its last reply: {self.last_reply}"
+            else:
+                message += f" ({LIKELY_CAUSES}{idle})"
         return TransportError(with_second_look(message, self.server, self.timeout), report)
 
 

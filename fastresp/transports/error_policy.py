@@ -20,7 +20,7 @@ from ..server.descriptors import needed_for
 from ..server.options import MaxErrors, Rejects
 from ..sources.blocking import write_all
 from ..sources.files.checks import check_unused
-from .causes import remedy_for
+from .failures import remedy_for
 from .resend import is_script
 from .window import Window
 
@@ -138,8 +138,8 @@ class ErrorPolicy:
             raise
         finally:
             for index, text, nested in errors[:done]:
-                words = text[:EXAMPLE_CHARACTERS].decode(errors="replace")
-                report.count_error(words, len(window.failing(index, nested)))
+                message = text[:EXAMPLE_CHARACTERS].decode(errors="replace")
+                report.count_error(message, len(window.failing(index, nested)))
             del errors[:done]
 
     def _write_lines(self) -> None:
@@ -158,8 +158,8 @@ class ErrorPolicy:
                 with suppress(OSError):
                     self._file.truncate(before)
             noun = "reject" if len(lines) == 1 else "rejects"
-            words = f"{error.strerror}; {len(lines):,} {noun} and all later ones were not written"
-            raise OSError(error.errno, words, str(self._rejects)) from error
+            message = f"{error.strerror}; {len(lines):,} {noun} and all later ones were not written"
+            raise OSError(error.errno, message, str(self._rejects)) from error
 
     def _give_up(self) -> None:
         """Stop writing rejects, so that waiting for the commands in flight can't fail again."""
@@ -205,10 +205,10 @@ class ErrorPolicy:
             if self.on_error == "stop" and not report.stopped:
                 report.stopped = "stopped because a connection was lost and commands are in doubt"
 
-    def lack_data(self, words: str, report: Report) -> None:
+    def lack_data(self, message: str, report: Report) -> None:
         """Note that a server may lack acknowledged commands; ``on_error="stop"`` stops the load."""
-        if words not in report.restarts:
-            report.restarts.append(words)
+        if message not in report.restarts:
+            report.restarts.append(message)
         if self.on_error == "stop" and not report.stopped:
             report.stopped = "stopped because a server may have lost data"
 
@@ -266,18 +266,18 @@ class ErrorPolicy:
             )
             row = held.row(part)
             file, row_in_file = (None, None) if self._place is None else self._place(row)
-            words = arguments(held.command(at, part)) if step else None
+            found = arguments(held.command(at, part)) if step else None
             yield CommandError(
                 text.decode(errors="backslashreplace"),
                 index=held.source_index(part),
                 row=row,
                 file=file,
                 row_in_file=row_in_file,
-                arguments=words,
+                arguments=found,
                 nested=nested > 0
                 and not (window.batched and not is_script(held.command(at, part))),
                 node=window.node,
-                row_key=held.row_key(part, words, self._keys),
+                row_key=held.row_key(part, found, self._keys),
             )
 
     def _lightened(self, error: CommandError) -> CommandError:
@@ -306,14 +306,14 @@ def reject_line(error: CommandError) -> str:
 
 def error_fields(error: CommandError) -> dict[str, Any]:
     """Return a failed command as a dict for JSON: one line of a rejects file."""
-    words = error.arguments
+    found = error.arguments
     fields: dict[str, Any] = {
         "command": error.index,
         "row": error.row,
         **({} if error.file is None else {"file": error.file, "row_in_file": error.row_in_file}),
         **({} if error.line is None else {"line": error.line}),
         **({"row_key": error.row_key} if error.row_key else {}),
-        "arguments": words and [_for_json(word) for word in words],
+        "arguments": found and [_for_json(each) for each in found],
         "code": error.code,
         "error": error.text,
     }
@@ -393,5 +393,5 @@ def _limits(max_errors: MaxErrors) -> tuple[int | None, float | None]:
             return int(max_errors), None
     except (TypeError, ValueError, OverflowError):
         pass
-    words = f" must be a number of 0 or more, or a percentage such as '1%', not {max_errors!r}"
-    raise ValueError(Message(Hint("max_errors"), words))
+    message = f" must be a number of 0 or more, or a percentage such as '1%', not {max_errors!r}"
+    raise ValueError(Message(Hint("max_errors"), message))

@@ -9,7 +9,7 @@ from ..outcome.report import counted
 from ..resp.split import arguments
 from ..resp.transactions import BatchedChunk
 from ..resp.values import pack
-from .causes import TAKEN_OVER, NotMarked, NotRun, TakenOver, remedy_for
+from .failures import TAKEN_OVER, NotMarked, NotRun, TakenOver, remedy_for
 from .ledger import REFUSED
 from .resend import PendingCommand, Request, Resending, Resent
 from .sending import Sending
@@ -158,7 +158,6 @@ class Durability(Filter):
         index, message, nested = error
         held, at = window.locate(index)
         if isinstance(held, Resent) and held.requests[at] is self._confirmation.request:
-            window.refuse(index)
             self._fail(message.decode(errors="replace"))
             return None
         if not nested and held.chunk.parts(at):
@@ -226,7 +225,6 @@ class IdempotentFilter(Filter):
             self._end = index
         if self._end is None or index < self._end:
             return error
-        window.refuse(index)
         return None
 
     def may_acknowledge(self, window: Window, received: int) -> int:
@@ -244,8 +242,6 @@ class TransactionFilter(Filter):
 
     # The index of the first reply not to acknowledge, because the load can't continue.
     _end: int | None = None
-    # The index of the last reply with an error that does not end the load.
-    _with_others = -1
     # Number of received replies, whether or not the commands are confirmed to be durable.
     _received = 0
 
@@ -268,12 +264,9 @@ class TransactionFilter(Filter):
 
     def filter_error(self, window: Window, error: Error) -> Error | None:
         index, message, nested = error
-        if not self._ends_load(window, index, message, nested):
-            self._with_others = index
-            return self._named(window, index, message, nested)
-        if index != self._with_others:
-            window.refuse(index)
-        return None
+        if self._ends_load(window, index, message, nested):
+            return None
+        return self._named(window, index, message, nested)
 
     def _named(self, window: Window, index: int, message: bytes, nested: int) -> Error:
         """Return an error; if an HSET replaced the failed command, name the original command."""
@@ -349,8 +342,8 @@ def _where(window: Window) -> str:
 
 def _marking(chunk: BatchedChunk, at: int) -> str:
     """Return the command that sets the marker in a transaction, as text for messages."""
-    words = arguments(bytes(chunk.piece(chunk.ends[at - 2], chunk.ends[at - 1])))
-    return b" ".join(words).decode(errors="replace")
+    command = arguments(bytes(chunk.piece(chunk.ends[at - 2], chunk.ends[at - 1])))
+    return b" ".join(command).decode(errors="replace")
 
 
 def _rows(held: Sending, chunk: BatchedChunk, number: int) -> str:

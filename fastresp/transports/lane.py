@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from ..outcome.errors import ProtocolError
 from ..outcome.messages import shortened
@@ -24,7 +24,7 @@ from .window import Filter, Window
 __all__ = ["Lane"]
 
 # Maximum number of error replies that are shown, if they answer no whole command.
-LAST_WORDS = 5
+LAST_ERRORS = 5
 
 
 class Load(Protocol):
@@ -46,6 +46,20 @@ class Load(Protocol):
     @property
     def report(self) -> Report: ...
     def judge(self) -> None: ...
+
+
+class ErrorCounts(NamedTuple):
+    """The failed commands of a lane; replaced at once, see Refusals.
+
+    Attributes:
+        last: the last error that was counted: the index of its reply, and its element there.
+        failed: number of commands that failed.
+        existing: number of commands for keys that existed, with ``exists="skip"``.
+    """
+
+    last: tuple[int, int] = (-1, 0)
+    failed: int = 0
+    existing: int = 0
 
 
 class Lane(Connection):
@@ -92,12 +106,7 @@ class Lane(Connection):
         super().__init__(server, timeout=options.timeout, rate=options.rate, window=window)
         self._load = load
         self._scanner = ReplyScanner()
-        # Number of error replies that answer no whole command.
-        self._surplus = 0
-        # The last counted error (index of its reply, element in the reply); the number of failed
-        # commands minus the number of error replies; and the number of commands for existing keys.
-        # One tuple, so that an interruption can't leave it half changed.
-        self._counted = (-1, 0), 0, 0
+        self._counts = ErrorCounts()
         self._skips = options.exists == "skip"
         if confirmation is not None:
             self.likely = confirmation.likely
@@ -111,16 +120,12 @@ class Lane(Connection):
     @property
     def failed(self) -> int:
         """Number of commands that were answered with an error."""
-        self._count()  # includes replies received since the last step
-        return (
-            self._scanner.failed - self._surplus + self._counted[1] - self.window.refusals.replies
-        )
+        return self._counts.failed
 
     @property
     def existing(self) -> int:
         """Number of commands for existing keys, with ``exists="skip"``."""
-        self._count()
-        return self._counted[2]
+        return self._counts.existing
 
     def stop(self) -> None:
         if self._durability is not None:
@@ -129,7 +134,7 @@ class Lane(Connection):
 
     def lose(self, cause: object) -> None:
         """Close the connection, and keep unanswered commands for a new connection."""
-        self.cause = self.last_words or str(cause)
+        self.cause = self.last_reply or str(cause)
         self.lost_at = time.monotonic()
         self.detach()
 
@@ -187,7 +192,7 @@ class Lane(Connection):
         scanner, window = self._scanner, self.window
         sent = window.sent
         if scanner.replies > sent:
-            self._take_last_words(scanner.replies - sent)
+            self._take_last_reply(scanner.replies - sent)
         if scanner.errors:
             window.filter_errors(scanner.errors)
         if self._durability is not None and scanner.answer is not None:
@@ -212,44 +217,43 @@ class Lane(Connection):
 
     def _count(self) -> None:
         """Count the failed commands, and the commands for existing keys."""
-        counted, more, existing = self._counted
+        last, failed, existing = self._counts
         window = self.window
-        sent = window.sent
         for index, text, nested in self._scanner.errors:
-            last = counted[0], counted[1] if window.batched else nested
-            commands = len(window.failing(index, nested)) if last < (index, nested) else 0
-            if commands and index < sent:
-                more += commands - (index != counted[0])
-                counted = index, nested
-                existed = is_of_existing(text)
+            # Several errors nested in the reply to a command count once.
+            error = index, nested if window.batched else 0
+            commands = len(window.failing(index, nested)) if error > last else 0
+            if commands:
+                last, existed = error, is_of_existing(text)
                 if self._skips and existed:
-                    more, existing = more - commands, existing + commands
+                    existing += commands
+                else:
+                    failed += commands
                 window.note_error(index, existed=existed)
-        self._counted = counted, more, existing
+        self._counts = ErrorCounts(last, failed, existing)
 
-    def _take_last_words(self, count: int) -> None:
+    def _take_last_reply(self, count: int) -> None:
         """Give up the connection, since ``count`` replies answer no whole command.
 
-        Error texts of these replies are moved to ``last_words``: a server that refuses the start of
+        Error texts of these replies are moved to ``last_reply``: a server that refuses the start of
         a command sends an error and closes the connection.
         """
         assert self.stream is not None
         errors, sent = self._scanner.errors, self.window.sent
         late = [error for error in errors if error[0] >= sent]
         errors[:] = [error for error in errors if error[0] < sent]
-        self._surplus += len({index for index, _, _ in late})
-        words = [text.decode(errors="replace") for _, text, _ in late[:LAST_WORDS]]
-        self.last_words = shortened("; ".join(filter(None, [self.last_words, *words])))
+        texts = [text.decode(errors="replace") for _, text, _ in late[:LAST_ERRORS]]
+        self.last_reply = shortened("; ".join(filter(None, [self.last_reply, *texts])))
         sending = self.window.sending
-        if words and sending is not None and sending.underway:
+        if texts and sending is not None and sending.underway:
             parts = sending.chunk.parts(sending.whole)
             if parts:
-                self.last_words += f" (to row {sending.row(parts[0]):,}, which was sent in part)"
-            if self.stream.lost is None and len(words) == count:
+                self.last_reply += f" (to row {sending.row(parts[0]):,}, which was sent in part)"
+            if self.stream.lost is None and len(texts) == count:
                 self.stream.give_up(OSError("the server refused a command before its end"))
         if self.stream.lost is None:
             noun = "reply" if count == 1 else "replies"
-            fault = f"{count:,} more {noun} than commands: {self.last_words}"
+            fault = f"{count:,} more {noun} than commands: {self.last_reply}"
             self.stream.give_up(ProtocolError(fault, self._scanner.offset))
 
 

@@ -17,10 +17,10 @@ from ..resp.buffer import Chunk
 from ..server.forks import Inherited
 from ..server.options import ACKNOWLEDGED, Options
 from ..server.settings import Server
-from .causes import NotMarked, NotRun
 from .connection import LostConnection
 from .driver import Steps
 from .error_policy import ErrorPolicy
+from .failures import NotMarked, NotRun
 from .lane import Lane
 from .ledger import Key, Ledger
 from .pace import Pace
@@ -150,11 +150,11 @@ class Lanes:
         Args:
             units: by lane number, pairs of a unit's key in the ledger and the unit.
         """
-        self.asking = any(unit.node for several in units.values() for _, unit in several)
-        for number, several in units.items():
+        self.asking = any(unit.node for pairs in units.values() for _, unit in pairs)
+        for number, pairs in units.items():
             lane = self.lanes[number]
             assert lane.retry is not None
-            lane.retry.resend(lane.window, several, self.position)
+            lane.retry.resend(lane.window, pairs, self.position)
 
     @property
     def lost(self) -> list[Lane]:
@@ -261,9 +261,9 @@ class Lanes:
             if self.live_report.stopped:
                 self.stop()
 
-    def lack_data(self, words: str) -> None:
+    def lack_data(self, message: str) -> None:
         """Note that a server may have lost acknowledged commands; stop if ``on_error`` says so."""
-        self.policy.lack_data(words, self.live_report)
+        self.policy.lack_data(message, self.live_report)
         if self.live_report.stopped:
             self.stop()
 
@@ -325,7 +325,7 @@ class Lanes:
         lane.window.add(chunk, self.position)
         return lane
 
-    def _goes_on(self, lane: Lane, chunk: Chunk) -> bool:
+    def _serve_only(self, lane: Lane, chunk: Chunk) -> bool:
         """Serve only the lane of a chunk, if all other lanes can wait; return whether they can.
 
         Serving 100 lanes takes ten times as long as encoding a chunk.
@@ -368,7 +368,7 @@ class Lanes:
             LostConnection: the connection is lost; see ``explain_loss()``.
             TransportTimeout: no progress for ``timeout`` seconds.
         """
-        if not self._goes_on(self.add(chunk), chunk):
+        if not self._serve_only(self.add(chunk), chunk):
             yield from self.wait_for_room()
 
     def wait_for_room(self) -> Steps[None]:
@@ -399,10 +399,10 @@ class Lanes:
         """Send and receive until ``reached()`` is true, or these lanes have finished."""
         while True:
             lanes = [lane for lane in lanes if self._moves(lane)]
-            going = [lane for lane in lanes if not lane.finished]
+            unfinished = [lane for lane in lanes if not lane.finished]
             # Check deadlines before returning: one lane may hang while the others continue.
-            waits = [(lane.stream, lane.wait()) for lane in going if lane.stream is not None]
-            if reached() or not going:
+            waits = [(lane.stream, lane.wait()) for lane in unfinished if lane.stream is not None]
+            if reached() or not unfinished:
                 return
             yield waits
 
@@ -418,7 +418,7 @@ class Lanes:
         try:
             lane.step()
         except LostConnection:
-            if self._waits_for_another(lane):
+            if self._keep_commands(lane):
                 return False
             others = [each for each in self._open if each is not lane]
             replacement = [each for each in others if each.server is lane.server]
@@ -431,13 +431,13 @@ class Lanes:
             lane.restart_timeout()
         return True
 
-    def _waits_for_another(self, lane: Lane) -> bool:
+    def _keep_commands(self, lane: Lane) -> bool:
         """If allowed, keep a lost lane's commands for a new connection and return True."""
         assert lane.stream is not None
         cause = lane.stream.lost
         if self.ledger is None or self.resumable or isinstance(cause, FINAL):
             return False
-        if lane.last_words:  # the server closes every connection that sends this command
+        if lane.last_reply:  # the server closes every connection that sends this command
             return False
         if self.live_report.stopped and not lane.finished:
             return False

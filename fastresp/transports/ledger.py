@@ -11,7 +11,7 @@ from ..outcome.errors import TransportError
 from ..outcome.report import Report, counted
 from ..resp.idempotent import may_resend
 from ..server.failure import asking_refused
-from .causes import ABORTED, may_pass, remedy_for
+from .failures import ABORTED, may_pass, remedy_for
 from .resend import ResendUnit, is_script
 from .sending import Sending
 from .window import Counts
@@ -156,10 +156,10 @@ class Ledger:
 
     def may_resend(self, units: Sequence[ResendUnit]) -> list[bool]:
         """Return for each unit in doubt whether it may be resent."""
-        several = (
+        requests = (
             each.requests if len(each.requests) == 1 else each.requests[1:-1] for each in units
         )
-        return self._repeats([[request.data for request in requests] for requests in several])
+        return self._repeats([[request.data for request in each] for each in requests])
 
     def ready(self, slot_of: Callable[[ResendUnit], int]) -> list[tuple[int, Key, ResendUnit]]:
         """Return the slot, key and unit of each unit to send now; other units keep waiting.
@@ -239,7 +239,7 @@ def ranges(numbers: Sequence[int]) -> str:
             found[-1][1] = number
         else:
             found.append([number, number])
-    words = [f"{low:,}" if low == high else f"{low:,}-{high:,}" for low, high in found]
-    shown, others = words[:MAX_RANGES], len(words) - MAX_RANGES
+    texts = [f"{low:,}" if low == high else f"{low:,}-{high:,}" for low, high in found]
+    shown, others = texts[:MAX_RANGES], len(texts) - MAX_RANGES
     more = f" and {counted(others, 'range')} more" if others > 0 else ""
     return ", ".join(shown) + more

@@ -101,7 +101,7 @@ class Nodes:
             raise
 
     def _preparing(self) -> Steps[bool]:
-        """Do what ``refresh_topology()`` does, but leave replies unread after a TransportError."""
+        """Refresh the topology; after a TransportError, replies may be unread."""
         lanes, ledger = self._lanes, self._ledger
         entered = time.monotonic()
         if ledger:

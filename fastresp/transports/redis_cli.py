@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import array
+import fcntl
 import os
 import re
 import socket
 import subprocess
+import termios
 import time
 from collections.abc import Iterable
 from contextlib import suppress
@@ -23,27 +26,29 @@ from ..server.local_server import cannot_run, end_group, need_program
 from ..server.options import Rate, RateLimit, check_timeout
 from ..server.settings import Server, ServerLike
 from .base import Transport
-from .causes import LIKELY_CAUSES, closed_outputs, idle_cause, no_progress, with_second_look
 from .cli_options import beyond_redis_cli, cli_options
 from .driver import Blocking, Steps
+from .failures import LIKELY_CAUSES, closed_outputs, idle_cause, no_progress, with_second_look
 from .pace import PORTION_S, Pace
-from .pipes import BUFFER_BYTES, enlarge_pipe, unread
 from .sending import Sending
 
 __all__ = ["RedisCli"]
 
+# The requested buffer size. By default, Linux grants at most 416 KiB for a socket (twice
+# net.core.wmem_max) and 1 MiB for a pipe (fs.pipe-max-size).
+BUFFER_BYTES = 1 << 20
 # Milliseconds between checks whether redis-cli has read some of its input.
 TICK_MS = 200
 # Maximum bytes to keep of stdout, and of a line of stderr, in case a program never stops writing.
 KEPT_BYTES = 1 << 16
-KEPT_WORDS = 10
+KEPT_MESSAGES = 10
 # Seconds for a wrapper to end after redis-cli's last output.
 END_S = 5.0
 # Seconds of silence after which a refused ECHO is assumed to be redis-cli's own.
 ECHO_S = 1.0
 TOTALS = re.compile(rb"errors: (\d{1,18}), replies: (\d{1,18})\b")
 # redis-cli's own messages on stderr; every other line is an error reply.
-OWN_WORDS = re.compile(
+OWN_MESSAGES = re.compile(
     r"Could not connect|Error reading|Error writing|Error from server|AUTH failed|SELECT \d+ failed"
     r"|Warning: (AUTH failed|Using a password)|Server closed|I/O error|No replies for"
 )
@@ -87,7 +92,7 @@ class RedisCli(Transport):
         self._sending: Sending | None = None
         self._stdout: list[bytes] = []
         self._stderr: list[bytes] = []
-        self._own_words: list[str] = []
+        self._messages: list[str] = []
         self._errors = 0  # error replies on stderr
         self._replies = 0  # as counted by redis-cli when it ends
         self._last_error = ""
@@ -149,8 +154,8 @@ class RedisCli(Transport):
         answers = self.answers = self.server.ask(self.timeout)
         beyond = beyond_redis_cli(program, self.server, answers)
         if beyond:
-            words = f"redis-cli can't load into {self.server}: {beyond}; "
-            raise TransportError(Message(words, Hint("transport", "socket"), " can"))
+            message = f"redis-cli can't load into {self.server}: {beyond}; "
+            raise TransportError(Message(message, Hint("transport", "socket"), " can"))
         try:
             self._spawn(program, answers)
         except BaseException:
@@ -388,9 +393,9 @@ class RedisCli(Transport):
 
     def _take_error(self, line: bytes) -> None:
         text = line.decode(errors="replace")
-        if OWN_WORDS.match(text):
-            if len(self._own_words) < KEPT_WORDS:
-                self._own_words.append(text)
+        if OWN_MESSAGES.match(text):
+            if len(self._messages) < KEPT_MESSAGES:
+                self._messages.append(text)
             return
         self._errors += 1
         self._report.count_error(text)
@@ -419,16 +424,33 @@ class RedisCli(Transport):
         report, process = self.report, self._process
         self.kill()
         status, errors = process.returncode, [error.text for error in report.errors]
-        if failed := cannot_run(need_program("cli"), status, self._own_words + errors):
+        if failed := cannot_run(need_program("cli"), status, self._messages + errors):
             return TransportError(failed, report)
-        words = self._own_words + [text for text in errors if "Protocol error" in text]
+        texts = self._messages + [text for text in errors if "Protocol error" in text]
         how = f"by signal {-status}" if status < 0 else f"with exit status {status}"
         message = f"redis-cli lost the connection to {self.server} (it ended {how})"
         if self._sending is not None and self._sending.underway:
             message += f", while a command of {self._sending.underway:,} bytes was being sent"
         causes = f"{LIKELY_CAUSES}, or by a value larger than the server's proto-max-bulk-len"
-        message += f": {'; '.join(words)}" if words else f" without a message: {causes}"
+        message += f": {'; '.join(texts)}" if texts else f" without a message: {causes}"
         message += idle_cause(self._pause)
-        if any("invalid bulk length" in each for each in words):
+        if any("invalid bulk length" in each for each in texts):
             message += " (a value is larger than the server's proto-max-bulk-len)"
         return TransportError(with_second_look(message, self.server, self.timeout), report)
+
+
+def enlarge_pipe(fd: int) -> None:
+    """Enlarge a pipe for redis-cli's output beyond 64 KiB, if the system allows it."""
+    with suppress(AttributeError, OSError):
+        fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, BUFFER_BYTES)
+
+
+def unread(end: socket.socket) -> int:
+    """Return the number of bytes that the other end of a socket has not read; 0 if unknown.
+
+    The number includes the kernel's overhead.
+    """
+    count = array.array("i", [0])
+    with suppress(OSError):
+        fcntl.ioctl(end, termios.TIOCOUTQ, count)
+    return count[0]

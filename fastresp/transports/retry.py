@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 
 from ..server.cluster import Redirect
-from .causes import may_pass
+from .failures import may_pass
 from .ledger import COUNTS, LATER, Key, Ledger, portions
 from .resend import (
     Request,
@@ -63,7 +63,6 @@ class RetryFilter(Filter):
             return error
         held, at = window.locate(index)
         if isinstance(held, Resent) and not held.requests[at].commands:
-            window.refuse(index)
             self._note_own(message)
             return None
         if self._refuse(window, index, message):
@@ -202,9 +201,9 @@ class RetryFilter(Filter):
             if first >= count:
                 continue
             for replies in units_of(held, first, transactions=self._ledger.transactions):
-                own = not any(len(held.chunk.parts(at)) for at in replies)
+                is_own = not any(len(held.chunk.parts(at)) for at in replies)
                 settled = window.is_settled(held.first_reply + replies[-1])
-                if (replies[-1] < sent) == ran and not settled and not own:
+                if (replies[-1] < sent) == ran and not settled and not is_own:
                     yield held, replies, unit_of(held, replies, sent, self._lane)
 
     def overtaken(self, window: Window) -> bool:
@@ -218,7 +217,7 @@ class RetryFilter(Filter):
         """
         kept, refused, failed = self._kept, self._refused, self._failed
         self._kept, self._refused, self._failed = [], set(), set()
-        moved: dict[bytes, list[int]] = {}
+        refused_keys: dict[bytes, list[int]] = {}
         for held in kept:
             for at, keys in enumerate(keys_in(held)):
                 reply = held.first_reply + at
@@ -229,11 +228,11 @@ class RetryFilter(Filter):
                     split = len(parts) == len(keys) > 1
                     for number, key in enumerate(keys):
                         place = held.source_index(parts[number]) if split else -1
-                        moved.setdefault(key, []).append(SPLIT + place)
-                elif reply not in failed and not moved.keys().isdisjoint(keys):
+                        refused_keys.setdefault(key, []).append(SPLIT + place)
+                elif reply not in failed and not refused_keys.keys().isdisjoint(keys):
                     if not replaces(held, at):
                         return True
-                    numbers = [number for key in keys for number in moved.pop(key, ())]
+                    numbers = [number for key in keys for number in refused_keys.pop(key, ())]
                     if not self._leave_out(window, numbers):
                         return True
         return False

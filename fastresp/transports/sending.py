@@ -187,12 +187,12 @@ class Sending:
         """Return the bytes of a command that a reply answers; see Chunk."""
         return self.chunk.command(at, part)
 
-    def row_key(self, part: int, words: tuple[bytes, ...] | None, keys: RowKeys) -> str:
-        """Describe the key of a command's row; ``words`` are the arguments, None if omitted."""
+    def row_key(self, part: int, arguments: tuple[bytes, ...] | None, keys: RowKeys) -> str:
+        """Describe the key of a command's row; ``arguments`` is None if they are omitted."""
 
-        def arguments(other: int) -> tuple[bytes, ...]:
+        def arguments_of(other: int) -> tuple[bytes, ...]:
             if other == part:
-                return words or ()
+                return arguments or ()
             return split_short(self.command(self.chunk.within(other), other))
 
-        return keys.of_row(part, self.chunk.commands, self.row, arguments)
+        return keys.of_row(part, self.chunk.commands, self.row, arguments_of)

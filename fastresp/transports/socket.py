@@ -19,7 +19,7 @@ from .base import Transport
 from .connection import LostConnection
 from .driver import Blocking, Steps
 from .error_policy import ErrorPolicy
-from .explain_loss import explain_loss
+from .lane import Lane
 from .lanes import Lanes
 from .ledger import Ledger
 from .nodes import Nodes, close_all_late
@@ -29,6 +29,10 @@ from .sending import ResumePoint
 __all__ = ["SocketTransport", "connecting"]
 
 T = TypeVar("T")
+
+# After a lost connection, stop waiting for the other connections if they make no progress for this
+# many seconds.
+DRAIN_S = 10.0
 
 
 class SocketTransport(Transport):
@@ -140,7 +144,31 @@ class SocketTransport(Transport):
         yield from self._unless_lost(self.lanes.finishing())
 
     def explain_loss(self) -> Steps[TransportError]:
-        return explain_loss(self.lanes)
+        """Return the exception for a lost connection, after waiting for the other connections."""
+        lanes = self.lanes
+        lanes.stop()
+        usable = usable_lanes(lanes)
+        lost = [lane for lane in lanes.lanes if lane.stream is not None and lane not in usable]
+        for lane in usable:
+            lane.timeout = min(lane.timeout or DRAIN_S, DRAIN_S)
+        try:
+            while usable:
+                try:
+                    yield from lanes.until(lambda: False, usable)
+                    break
+                except LostConnection:
+                    usable = usable_lanes(lanes)
+                except TransportError:
+                    break
+        except BaseException:
+            lanes.detach()  # stop waiting after a Ctrl-C or a cancellation
+            raise
+        first = max(lost, key=lambda lane: lane.stream is not None and lane.stream.lost is not None)
+        for lane in lanes.lanes:
+            if lane is not first:
+                lane.detach()
+        error: TransportError = yield Blocking(first.loss)
+        return error
 
     def stop(self) -> None:
         self.lanes.stop()
@@ -214,3 +242,9 @@ def connecting(
         return (yield Blocking(opening, late=close_all_late))
     except RuntimeError as error:  # can't start a thread
         raise TransportError(f"can't open a connection to {server}: {error}") from error
+
+
+def usable_lanes(lanes: Lanes) -> list[Lane]:
+    """Return the lanes with a usable connection."""
+    streams = [(lane, lane.stream) for lane in lanes.lanes]
+    return [lane for lane, stream in streams if stream and stream.sure and not stream.lost]

@@ -50,7 +50,7 @@ class Counts(NamedTuple):
 
 
 class Refusals(NamedTuple):
-    """Error replies that do not count as failed commands. Each reply is counted once.
+    """The commands that were refused and will be resent. Each error reply is counted once.
 
     Interruptions: a signal handler may raise between any two bytecodes. The step is then repeated
     from its start, with the same replies. So a change of a window or a ledger is one of these:
@@ -64,18 +64,16 @@ class Refusals(NamedTuple):
     Attributes:
         next_reply: all replies before this index were counted.
         commands: commands that were sent, and will be resent.
-        replies: replies that are not the user's errors.
     """
 
     next_reply: int = 0
     commands: int = 0
-    replies: int = 0
 
-    def counted(self, index: int, commands: int, replies: int) -> Refusals:
+    def counted(self, index: int, commands: int) -> Refusals:
         """Return the counts that include a reply."""
         if index < self.next_reply:
             return self
-        return Refusals(index + 1, self.commands + commands, self.replies + replies)
+        return Refusals(index + 1, self.commands + commands)
 
 
 class Filter:
@@ -136,7 +134,7 @@ class Window:
         acknowledged: number of received replies, which arrive in the order of the commands.
         pending: commands that were refused and will be resent over this connection, until they are
             in a chunk, by their index in the source.
-        refusals: the error replies that are not the user's.
+        refusals: the commands that were refused.
     """
 
     def __init__(
@@ -368,9 +366,9 @@ class Window:
                 found = each.filter_error(self, found)
         return found
 
-    def refuse(self, index: int, commands: int = 0, replies: int = 1) -> None:
-        """Count an error reply that is not the user's; see Refusals."""
-        self.refusals = self.refusals.counted(index, commands, replies)
+    def refuse(self, index: int, commands: int) -> None:
+        """Count the commands that an error reply refuses; see Refusals."""
+        self.refusals = self.refusals.counted(index, commands)
 
     def count_answered(self, commands: int) -> None:
         """Count commands as answered, although error replies refused them."""

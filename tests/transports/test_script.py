@@ -329,7 +329,7 @@ def sent_window() -> Window:
 
 
 def numbers(window: Window) -> tuple[int, int, int, int]:
-    return window.refusals.replies, len(window.pending), window.made, window.unsent
+    return window.refusals.commands, len(window.pending), window.made, window.unsent
 
 
 def test_interruption_resends_nothing_twice() -> None:

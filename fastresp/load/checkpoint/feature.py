@@ -24,8 +24,8 @@ from ...sources.files.command_files import RejectsFile
 from ...sources.files.resp import RespFile
 from ...sources.pushed import Pushed
 from ...transports.base import Transport, add_report
-from ...transports.causes import TakenOver
 from ...transports.driver import Blocking, Steps
+from ...transports.failures import TakenOver
 from ...transports.filters import confirmation_of
 from ...transports.pace import PORTION_S
 from ...transports.sending import ResumePoint

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ...transports.causes import TAKEN_OVER
+from ...transports.failures import TAKEN_OVER
 from .links import Link, Links, response_error
 
 __all__ = ["FENCE", "FENCE_BYTES", "LEVEL", "MERGED_ITEMS", "RUN", "may_fence"]

@@ -180,7 +180,7 @@ class VerifyCore(ReplyCore):
             text = error.decode(errors="backslashreplace")
             if index < sent:
                 raise add_advice(self._located(index, CommandError(text)))
-            self.last_words = shortened(text)
+            self.last_reply = shortened(text)
         if comparison.replies > sent and stream.lost is None:
             stream.give_up(ProtocolError("more replies than commands", self.received))
         self.acknowledge(min(comparison.replies, sent))

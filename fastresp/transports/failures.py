@@ -1,4 +1,4 @@
-"""Why a load can't continue: causes of lost connections and of refusals."""
+"""Why a load can't continue: exceptions, and explanations of lost connections and refusals."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = [
     "with_second_look",
 ]
 
-# Error prefix of a script that ran no command, since another loader took the checkpoint over.
+# Error prefix of a script that ran no command: another loader has taken the checkpoint over.
 TAKEN_OVER = b"TAKENOVER "
 
 # Error prefix of a refused EXEC. Source: execCommandAbort in multi.c of Redis.
@@ -50,18 +50,18 @@ REMEDIES = {
 }
 
 
-def remedy_for(words: bytes) -> str:
+def remedy_for(message: bytes) -> str:
     """Return advice on an error reply; "" if there is none for its code."""
-    code = words.removeprefix(ABORTED).partition(b" ")[0]
+    code = message.removeprefix(ABORTED).partition(b" ")[0]
     return REMEDIES.get(code.decode(errors="replace"), "")
 
 
-def may_pass(words: bytes) -> bool:
+def may_pass(message: bytes) -> bool:
     """Return whether the server refused a command temporarily, and did not run it.
 
     NOAUTH is excluded, since only the user can resolve it.
     """
-    return bool(remedy_for(words)) and not words.startswith(b"NOAUTH")
+    return bool(remedy_for(message)) and not message.startswith(b"NOAUTH")
 
 
 class NotRun(Exception):
