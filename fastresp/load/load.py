@@ -287,26 +287,9 @@ class Load:
                 yield from feature.sent(self)
 
     def _resend_refused(self, *, end: bool = False) -> Steps[None]:
-        """Resend commands that a node refused, or that a lost node left unanswered.
-
-        Ready chunks that were routed to the old nodes are sent with the resent commands, so that no
-        command overtakes an earlier command of the same key.
-
-        Args:
-            end: whether to continue until every command is answered.
-        """
-        transport, chunks = self.transport, self.chunks
-        if transport is None or transport.ledger is None or transport.lanes is None:
-            return
-        lanes = transport.lanes
-        if end:
-            yield from transport.draining()
-        while (lanes.unsettled if end else lanes.due) and not transport.live_report.stopped:
-            if (yield from transport.refresh_topology()):
-                chunks.remap(transport.reroute(chunks.drain()))
-            if end or lanes.asking:
-                yield from transport.draining()
-            yield from self.idle()
+        """Resend refused commands; see ``Transport.resend_refused()``."""
+        assert self.transport is not None
+        yield from self.transport.resend_refused(self.chunks, self.idle, end=end)
 
     def _resend_rest(self) -> Steps[None]:
         """After an exception of the source, wait until every sent command is answered."""

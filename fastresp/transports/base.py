@@ -9,7 +9,7 @@ from __future__ import annotations
 from asyncio import CancelledError
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Self
+from typing import Protocol, Self
 
 from ..outcome.errors import FastrespError, ProtocolError, TransportError
 from ..outcome.report import LoadErrors, Report
@@ -21,10 +21,17 @@ from .driver import Steps, run
 from .lanes import Lanes
 from .ledger import Ledger
 
-__all__ = ["Transport", "add_report"]
+__all__ = ["RoutedChunks", "Transport", "add_report"]
 
 # Exceptions after which a task or a coroutine can't await anything.
 UNAWAITED = (CancelledError, GeneratorExit)
+
+
+class RoutedChunks(Protocol):
+    """Chunks that are divided among the lanes of nodes."""
+
+    def drain(self) -> Iterable[Chunk]: ...
+    def remap(self, lanes: list[int], /) -> None: ...
 
 
 class Transport:
@@ -249,22 +256,24 @@ class Transport:
         """Send a chunk, or queue it to be sent later; raises as ``write()`` does."""
         raise NotImplementedError
 
-    def refresh_topology(self) -> Steps[bool]:
-        """Refresh the topology; return whether ``reroute()`` is needed."""
+    def resend_refused(
+        self, chunks: RoutedChunks, idle: Callable[[], Steps[None]], *, end: bool = False
+    ) -> Steps[None]:
+        """Resend commands that a node refused, or that a lost node left unanswered.
+
+        Ready chunks that were routed to the old nodes are sent with the resent commands, so that no
+        command overtakes an earlier command of the same key.
+
+        Args:
+            chunks: the ready chunks.
+            idle: called after each attempt.
+            end: whether to continue until every command is answered.
+        """
         yield from ()
-        return False
 
     def defer(self, chunk: Chunk) -> None:
         """Queue a chunk behind the commands that must be resent."""
         raise NotImplementedError
-
-    def reroute(self, made: Iterable[Chunk]) -> list[int]:
-        """Resend waiting commands, and the chunks ``made`` for old lanes; return new lanes."""
-        raise NotImplementedError
-
-    def draining(self) -> Steps[None]:
-        """Send commands and receive all replies, but stop if the topology must be refreshed."""
-        yield from self.finishing()
 
     def wait_for_room(self) -> Steps[None]:
         """Wait for room for the next chunk; raises as ``write()`` does."""

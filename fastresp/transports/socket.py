@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
@@ -15,7 +15,7 @@ from ..server.options import Options
 from ..server.processes import Processes, closed_if_failed
 from ..server.reply_parser import integer_of
 from ..server.settings import Server
-from .base import Transport
+from .base import RoutedChunks, Transport
 from .connection import LostConnection
 from .driver import Blocking, Steps
 from .error_policy import ErrorPolicy
@@ -122,20 +122,24 @@ class SocketTransport(Transport):
     def writing(self, chunk: Chunk) -> Steps[None]:
         yield from self._unless_lost(self.lanes.writing(chunk))
 
-    def refresh_topology(self) -> Steps[bool]:
-        assert self._nodes is not None
-        return (yield from self._unless_lost(self._nodes.refresh_topology()))
+    def resend_refused(
+        self, chunks: RoutedChunks, idle: Callable[[], Steps[None]], *, end: bool = False
+    ) -> Steps[None]:
+        nodes, lanes = self._nodes, self.lanes
+        if nodes is None:
+            return
+        if end:
+            yield from self._unless_lost(lanes.draining())
+        while (lanes.unsettled if end else lanes.due) and not lanes.live_report.stopped:
+            if (yield from self._unless_lost(nodes.refresh_topology())):
+                chunks.remap(nodes.reroute(chunks.drain()))
+            if end or lanes.asking:
+                yield from self._unless_lost(lanes.draining())
+            yield from idle()
 
     def defer(self, chunk: Chunk) -> None:
         assert self._nodes is not None
         self._nodes.defer(chunk)
-
-    def reroute(self, made: Iterable[Chunk]) -> list[int]:
-        assert self._nodes is not None
-        return self._nodes.reroute(made)
-
-    def draining(self) -> Steps[None]:
-        yield from self._unless_lost(self.lanes.draining())
 
     def wait_for_room(self) -> Steps[None]:
         yield from self._unless_lost(self.lanes.wait_for_room())
