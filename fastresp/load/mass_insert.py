@@ -8,14 +8,19 @@ from contextlib import suppress
 from typing import Any, Literal
 
 from ..encode.template import TemplateLike, as_template
+from ..outcome.errors import TransportError
+from ..outcome.messages import Hint, Message
 from ..outcome.report import Report
 from ..outcome.tracebacks import public
 from ..server.options import MaxErrors, Metrics, Nulls, Options, Progress, RateLimit, Rejects
-from ..server.settings import ServerLike
+from ..server.settings import Server, ServerLike
+from ..server.url_or_client import is_cluster
 from ..sources.chunks import Chunks
 from ..sources.source import Data, as_source, files_of
-from ..transports.choice import choose
+from ..transports.base import Transport
 from ..transports.driver import Steps, run
+from ..transports.redis_cli import RedisCli
+from ..transports.socket import SocketTransport
 from .checkpoint.feature import CheckpointFeature
 from .load import Choose, Feature, Load
 from .progress import ShownProgress
@@ -258,3 +263,26 @@ def features(chunks: Chunks) -> list[Feature]:
 
             found.append(Span(trace, chunks.template, options))
     return found
+
+
+def choose(options: Options, *, server: Server, **more: Any) -> Transport:
+    """Return the requested transport; for ``"auto"``, the socket.
+
+    Args:
+        options: the options of the load.
+        server: the parsed server of ``options``.
+        more: further arguments of SocketTransport.
+
+    Raises:
+        TransportError: redis-cli was requested but can't load this template, or a cluster.
+    """
+    if options.transport != "redis-cli":
+        return SocketTransport(options, server=server, **more)
+    beyond = ""
+    if more["resending"] is not None:
+        beyond = "redis-cli --pipe can't resend a script that the server has forgotten"
+    if is_cluster(options.server):
+        beyond = "redis-cli --pipe can't load a whole cluster"
+    if beyond:
+        raise TransportError(Message(f"{beyond}; use ", Hint("transport", "socket")))
+    return RedisCli(server, timeout=options.timeout, rate_limit=options.rate_limit)

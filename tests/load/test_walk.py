@@ -24,7 +24,6 @@ BESIDE = {
     "load/checkpoint/stored_progress.py",  # a feature
     "sources/several_tables.py",  # asked whether the data is a list of tables
     "transports/base.py",  # opens and closes the connections
-    "transports/choice.py",  # chooses the transport
     "transports/error_policy.py",  # errors
     "transports/filters.py",  # replies
     "transports/lane.py",  # replies
