@@ -1,7 +1,7 @@
 # cython: language_level=3, cdivision=True
 """Placeholders, the lookup of their fields in a row, and nested values of rows as JSON."""
 
-from ..resp.values cimport NULLS_ERROR, Nulls, is_null, shown, usual_text
+from ..resp.values cimport NULLS_ERROR, Nulls, is_null, usual_text
 
 import dataclasses
 import json
@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping
 
 from ..outcome.errors import EncodeError, TemplateError
-from ..outcome.messages import is_format, joined_names, suggestion
+from ..outcome.messages import is_format, joined_names, shown_value, suggestion
 
 # The value of a key that a mapping lacks.
 cdef object ABSENT = object()
@@ -250,8 +250,8 @@ cdef class FieldReader:
         message = f"the row has no field {{{field.key}}}: "
         if not names:
             return EncodeError(
-                f"{message}{before} is {shown(holder)} (a {type(holder).__name__}), which has no "
-                "fields"
+                f"{message}{before} is {shown_value(holder)} (a {type(holder).__name__}), which "
+                "has no fields"
             )
         has = f"the fields of {before} are {joined_names(names)}"
         has += suggestion(field.path, depth, names)
@@ -361,6 +361,6 @@ def json_text(value):
         return text
     hint = "decode it" if isinstance(value, (bytes, bytearray, memoryview)) else "convert it"
     raise EncodeError(
-        f"JSON has no form for {shown(value)} (a {type(value).__name__}); {hint}, or pass "
+        f"JSON has no form for {shown_value(value)} (a {type(value).__name__}); {hint}, or pass "
         "default=, a function that does"
     )

@@ -8,8 +8,16 @@ from cpython.list cimport PyList_Check, PyList_GET_SIZE
 from cpython.object cimport PyObject
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
 
-from ..resp.buffer cimport append, end_command, end_header, make_room, open_header, take_back
-from ..resp.out cimport own_size, put_crlf
+from ..resp.buffer cimport (
+    append,
+    end_command,
+    end_header,
+    make_room,
+    open_header,
+    own_size,
+    put_crlf,
+    take_back,
+)
 from ..resp.values cimport (
     NULLS_ERROR,
     NULLS_SKIP,
@@ -21,9 +29,8 @@ from ..resp.values cimport (
     put_argument,
     put_simple,
     put_value,
-    shown,
 )
-from ..resp.vectors cimport put_vector, width_of
+from ..resp.numbers_and_times cimport put_vector, width_of
 from .fields cimport (
     NESTED,
     ROW_DICT,
@@ -42,7 +49,7 @@ from .fields cimport (
 from collections.abc import Mapping
 
 from ..outcome.errors import EncodeError
-from ..outcome.messages import quoted_name
+from ..outcome.messages import quoted_name, shown_value
 from ..resp.values import pack
 
 # The value of ``nested`` for the pairs of {*field}, whose values are never written as JSON.
@@ -291,8 +298,9 @@ cdef inline int put_pair(
         value = as_json(value, default)
     elif nested == 0 and default is None and (type(value) is dict or type(value) is list):
         raise EncodeError(
-            f"cannot send {shown(value)} (a {type(value).__name__}), which is not one argument: "
-            f"write {{**!json}} for JSON, or {{**-{quoted_name(str(name))}}} to leave it out"
+            f"cannot send {shown_value(value)} (a {type(value).__name__}), which is not one "
+            f"argument: write {{**!json}} for JSON, or {{**-{quoted_name(str(name))}}} to leave it "
+            "out"
         )
     b.argument += put_argument(b, value, nulls, default)
     return 0
@@ -301,8 +309,9 @@ cdef inline int put_pair(
 cdef object nameless(object value):
     """Return the error for a field whose name is None."""
     return EncodeError(
-        f"the name of a field is None, with the value {shown(value)}: a row of csv.DictReader has "
-        "more values than the header has names; correct the row, or name them with restkey="
+        f"the name of a field is None, with the value {shown_value(value)}: a row of "
+        "csv.DictReader has more values than the header has names; correct the row, or name them "
+        "with restkey="
     )
 
 

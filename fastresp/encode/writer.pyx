@@ -4,8 +4,7 @@
 cimport cython
 from cpython.exc cimport PyErr_CheckSignals
 
-from ..resp.buffer cimport PY_SSIZE_T_MAX, Buffer, end_command, rollback
-from ..resp.out cimport full_size
+from ..resp.buffer cimport PY_SSIZE_T_MAX, Buffer, end_command, full_size, rollback
 from ..resp.values cimport Nulls, locate, nulls_policy, of_pairs, of_values, put_arguments
 from .plan cimport Plan, n_deletes
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import reprlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,10 +14,15 @@ __all__ = [
     "BYTES_SHOWN", "DEFAULT", "Hint", "InPython", "LINE_SHOWN", "Message", "SKIP_OR_EMPTY",
     "WITHOUT_NULLS", "above_zero", "is_format", "iterator_of", "joined_names", "message_of",
     "quoted_name", "replace_start", "shortened", "shown_argument", "shown_query", "shown_reply",
-    "suggestion", "visible", "with_advice", "without_nulls_option",
+    "shown_value", "suggestion", "visible", "with_advice", "without_nulls_option",
 ]  # fmt: skip
 
 BYTES_SHOWN = 48
+# Maximum characters shown of a Python value.
+REPR_CHARACTERS = 40
+# Unlike repr, this does not format a million items first.
+CUT = reprlib.Repr()
+CUT.maxstring = CUT.maxlong = CUT.maxother = REPR_CHARACTERS
 # Maximum characters shown of a server's message; errors of Redis itself have about 100.
 TEXT_SHOWN = 500
 # Maximum characters shown of a template or a query.
@@ -196,6 +202,15 @@ def shown_argument(text: bytes, size: int | None = None) -> str:
         ESCAPES.get(byte) or (chr(byte) if 32 <= byte < 127 else f"\\x{byte:02x}") for byte in text
     )
     return f'"{quoted}"' if len(text) == size else f'"{quoted}"... ({size:,} bytes)'
+
+
+def shown_value(value: object) -> str:
+    """Return a repr cut at REPR_CHARACTERS."""
+    try:
+        text = " ".join(CUT.repr(value).splitlines())  # NumPy's repr has several lines
+    except Exception:
+        text = f"<{type(value).__name__}>"
+    return text if len(text) <= REPR_CHARACTERS else text[: REPR_CHARACTERS - 1] + "…"
 
 
 def shown_reply(reply: Any) -> str:

@@ -1,7 +1,7 @@
 from cpython.array cimport array
 
 from .buffer cimport Chunk
-from .verbs cimport TAIL_BYTES, VERBS_SIZE, Command, Verb
+from .mergeable cimport TAIL_BYTES, RULES_SIZE, ParsedCommand, MergeRule
 
 
 # The last written command, with which the next command may be merged.
@@ -9,7 +9,7 @@ cdef struct Open:
     char *start
     char *name
     char *items
-    const Verb *verb                    # NULL if no command may be merged with this command
+    const MergeRule *rule                    # NULL if no command may be merged with this command
     Py_ssize_t words
     Py_ssize_t item_words
     Py_ssize_t item_bytes
@@ -28,20 +28,20 @@ cdef class MergedChunk(Chunk):
 cdef class Merger:
     cdef Py_ssize_t max_items
     cdef Py_ssize_t max_bytes
-    cdef bint[VERBS_SIZE] on            # whether commands of a verb may be merged
+    cdef bint[RULES_SIZE] on            # whether commands of a rule may be merged
     cdef int digits                     # guessed number of digits in the next merged header
     cdef int key_digits                 # guessed number of digits of MSETEX's number of keys
     cdef bint by_slot                   # whether the keys of a merged command must have one slot
     cdef bint in_multi                  # whether a transaction is open: EXEC is still to come
     cdef Chunk merged(self, Chunk chunk)
     cdef Py_ssize_t fold(self, MergedChunk chunk, Py_ssize_t count) noexcept nogil
-    cdef bint joins(self, const Open *o, const Command *c, int slot) noexcept nogil
-    cdef int slot_of(self, const Command *c) noexcept nogil
-    cdef bint fits(self, const Open *o, const Command *c) noexcept nogil
+    cdef bint joins(self, const Open *o, const ParsedCommand *c, int slot) noexcept nogil
+    cdef int slot_of(self, const ParsedCommand *c) noexcept nogil
+    cdef bint fits(self, const Open *o, const ParsedCommand *c) noexcept nogil
     cdef void open(
-        self, Open *o, const Command *c, char *p, const char *read, Py_ssize_t first
+        self, Open *o, const ParsedCommand *c, char *p, const char *read, Py_ssize_t first
     ) noexcept nogil
-    cdef void look_at(self, const Verb *verb) noexcept nogil
+    cdef void look_at(self, const MergeRule *rule) noexcept nogil
     cdef char *widen(self, Open *o, char *p, long long *starts) noexcept nogil
     cdef char *end(self, Open *o, char *p, Py_ssize_t next, long long *starts) noexcept nogil
     cdef char *put_keys(

@@ -5,16 +5,15 @@ cimport cython
 from cpython.array cimport clone
 from libc.string cimport memcmp, memcpy, memmove
 
-from .buffer cimport Chunk
-from .out cimport digits, fill_header, put_copy, put_crlf, put_digits
+from .buffer cimport Chunk, digits, fill_header, put_copy, put_crlf, put_digits
 from .slots cimport key_slot
-from .verbs cimport (
+from .mergeable cimport (
     OPENS,
     PAIR,
     TIMED,
-    Command,
-    Last,
-    Verb,
+    ParsedCommand,
+    LastName,
+    MergeRule,
     names_of,
     next_word,
     read_command,
@@ -126,7 +125,7 @@ cdef class Merger:
         self.max_bytes = max_bytes
         self.by_slot = by_slot
         self.digits = self.key_digits = 4
-        for i in range(VERBS_SIZE):
+        for i in range(RULES_SIZE):
             self.on[i] = names_of(i).isdisjoint(without)
 
     def merge(self, Chunk chunk):
@@ -175,18 +174,18 @@ cdef class Merger:
         cdef long long *starts = chunk.starts.data.as_longlongs
         cdef Py_ssize_t i, size, written = 0
         cdef int slot
-        cdef Command c
+        cdef ParsedCommand c
         cdef Open o
-        cdef Last last
+        cdef LastName last
         last.size = -1
         o.first = o.words = o.item_words = o.tail_size = 0
         o.slot = 0
-        o.verb = NULL
+        o.rule = NULL
         o.start = base
         for i in range(count):
             read_command(&c, read, base + ends[i], &last)
             slot = self.slot_of(&c)
-            if c.verb is not NULL and self.joins(&o, &c, slot):
+            if c.rule is not NULL and self.joins(&o, &c, slot):
                 if o.first == i - 1:
                     p = self.widen(&o, p, starts)
                 starts[i] = p - base
@@ -203,7 +202,7 @@ cdef class Merger:
                 size = c.end - read
                 self.open(&o, &c, p, read, i)
                 o.slot = slot
-                starts[i] = o.items - base if o.verb is not NULL else 0
+                starts[i] = o.items - base if o.rule is not NULL else 0
                 if p != read:
                     memmove(p, read, size)
             p += size
@@ -212,22 +211,22 @@ cdef class Merger:
         ends[written], lasts[written] = p - base, count
         return written + 1
 
-    cdef int slot_of(self, const Command *c) noexcept nogil:
+    cdef int slot_of(self, const ParsedCommand *c) noexcept nogil:
         """Return the slot of a command whose items are keys; 0 if slots don't matter."""
         cdef const char *p = c.items
         cdef const char *key
         cdef long long size
-        if not self.by_slot or c.verb is NULL or c.verb.shared > 1 or c.verb.check >= OPENS:
+        if not self.by_slot or c.rule is NULL or c.rule.shared > 1 or c.rule.check >= OPENS:
             return 0
         key = next_word(&p, &size)
         return key_slot(key, size)
 
-    cdef bint joins(self, const Open *o, const Command *c, int slot) noexcept nogil:
+    cdef bint joins(self, const Open *o, const ParsedCommand *c, int slot) noexcept nogil:
         """Return whether a command can be merged into the last written command."""
         cdef Py_ssize_t shared
-        if o.verb is not c.verb or o.slot != slot:
+        if o.rule is not c.rule or o.slot != slot:
             return False
-        if c.verb.merged is NULL:
+        if c.rule.merged is NULL:
             shared = c.items - c.name
             if o.items - o.name != shared or memcmp(o.name, c.name, shared) != 0:
                 return False
@@ -237,25 +236,25 @@ cdef class Merger:
                 return False
         return self.fits(o, c)
 
-    cdef bint fits(self, const Open *o, const Command *c) noexcept nogil:
+    cdef bint fits(self, const Open *o, const ParsedCommand *c) noexcept nogil:
         """Return whether the merged command would be within the limits."""
         cdef Py_ssize_t items = o.item_words + c.item_words
         cdef Py_ssize_t words = o.words + c.item_words + 1
         cdef Py_ssize_t size = o.item_bytes + (c.end - c.items)
-        if c.verb.merged is NULL:
+        if c.rule.merged is NULL:
             size += c.items - c.name
-        elif c.verb.check == PAIR:
+        elif c.rule.check == PAIR:
             size += 10                  # "$4", "MSET"
         else:
             size += 12 + 6 + digits(items // 2)
         return (
-            items <= self.max_items * c.verb.size
+            items <= self.max_items * c.rule.size
             and words <= MAX_WORDS
             and size + 3 + digits(words) <= self.max_bytes
         )
 
     cdef void open(
-        self, Open *o, const Command *c, char *p, const char *read, Py_ssize_t first
+        self, Open *o, const ParsedCommand *c, char *p, const char *read, Py_ssize_t first
     ) noexcept nogil:
         """Record a command that will be written at p."""
         o.start = p
@@ -263,22 +262,22 @@ cdef class Merger:
         o.first = first
         o.words = c.words
         o.item_words = c.item_words
-        o.verb = NULL
-        self.look_at(c.verb)
-        if c.verb is NULL or c.verb.check >= OPENS or self.in_multi:
+        o.rule = NULL
+        self.look_at(c.rule)
+        if c.rule is NULL or c.rule.check >= OPENS or self.in_multi:
             return
-        if self.on[c.verb.number]:
-            o.verb = c.verb
+        if self.on[c.rule.number]:
+            o.rule = c.rule
             o.items = p + (c.items - read)
             o.small = c.small
             o.item_bytes = c.tail - c.items
             o.tail_size = c.end - c.tail
             memcpy(o.tail, c.tail, o.tail_size)
 
-    cdef void look_at(self, const Verb *verb) noexcept nogil:
-        """Record whether a transaction is open after a verb."""
-        if verb is not NULL and verb.check >= OPENS:
-            self.in_multi = verb.check == OPENS
+    cdef void look_at(self, const MergeRule *rule) noexcept nogil:
+        """Record whether a transaction is open after a rule."""
+        if rule is not NULL and rule.check >= OPENS:
+            self.in_multi = rule.check == OPENS
 
     cdef char *widen(self, Open *o, char *p, long long *starts) noexcept nogil:
         """Rename a command for merging, and make room for a longer header; return the new end.
@@ -290,10 +289,10 @@ cdef class Merger:
         cdef Py_ssize_t by = name - o.name, size = 10, keys = 0
         cdef int i
         p -= o.tail_size                # written again at the end
-        if o.verb.merged is NULL:
+        if o.rule.merged is NULL:
             memmove(name, o.name, p - o.name)
         else:
-            if o.verb.check == TIMED:
+            if o.rule.check == TIMED:
                 merged, size = b"$6\r\nMSETEX\r\n", 12
                 keys = self.key_digits + 6
                 o.words += 1
@@ -312,7 +311,7 @@ cdef class Merger:
         cdef char *end
         if next - o.first == 1:
             return p
-        if o.verb.check == TIMED:
+        if o.rule.check == TIMED:
             p = self.put_keys(o, p, next, starts)
             p = put_copy(p, o.tail, o.tail_size)
         end = fill_header(o.start, p, c'*', o.words, &self.digits)
@@ -338,12 +337,12 @@ cdef class Merger:
     cdef int look(self, Chunk chunk) except -1:
         """Record whether a transaction is open after a chunk that is returned unchanged."""
         cdef Py_ssize_t i, at = 0, before = 0, large = 0
-        cdef Command c
-        cdef Last last
+        cdef ParsedCommand c
+        cdef LastName last
         last.size = -1
         for i in range(len(chunk.ends)):
             read_name(&c, chunk.data + at, &last)
-            self.look_at(c.verb)
+            self.look_at(c.rule)
             while (
                 large < chunk.n_references
                 and chunk.references[large].offset + before < chunk.ends.data.as_longlongs[i]

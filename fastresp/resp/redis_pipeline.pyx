@@ -9,8 +9,7 @@ from cpython.memoryview cimport PyMemoryView_Check, PyMemoryView_GET_BUFFER
 from cpython.object cimport PyObject
 from cpython.unicode cimport PyUnicode_AsUTF8String, PyUnicode_Check
 
-from .buffer cimport Buffer, make_room, take_back
-from .out cimport Reference, capacity, own_size, put_header
+from .buffer cimport Buffer, Reference, capacity, make_room, own_size, put_header, take_back
 from .values cimport (
     ARRAY_HINT,
     PyUnicode_CheckExact,

@@ -8,9 +8,8 @@ from cpython.array cimport array, clone, resize
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memset
 
-from .buffer cimport Buffer, Chunk, make_room, put_with_large
+from .buffer cimport Buffer, Chunk, Reference, full_size, make_room, put_copy, put_with_large
 from .grammar cimport known_length_end
-from .out cimport Reference, full_size, put_copy
 from .slots cimport (
     END,
     MULTI,
@@ -34,7 +33,7 @@ from .slots cimport (
     slot_of_first,
     start_of,
 )
-from .verbs cimport next_word
+from .mergeable cimport next_word
 
 from .commands import FOR_ALL
 from .shown import refusal

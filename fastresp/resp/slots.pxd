@@ -1,9 +1,8 @@
 from libc.stdint cimport uint16_t, uint64_t
 from libc.string cimport memcpy
 
-from .buffer cimport Chunk
+from .buffer cimport Chunk, Reference
 from .grammar cimport known_length_end
-from .out cimport Reference
 
 cpdef enum:
     SLOTS = 16384

@@ -4,17 +4,8 @@
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.string cimport memchr, memcmp, memmove
 
-from .buffer cimport (
-    PY_SSIZE_T_MAX,
-    Buffer,
-    Chunk,
-    append,
-    end_command,
-    refuse,
-    rollback,
-)
+from .buffer cimport PY_SSIZE_T_MAX, Buffer, Chunk, append, end_command, own_size, refuse, rollback
 from .grammar cimport LENGTH_DIGITS, digits_end, is_crlf, known_length_end, length_end
-from .out cimport own_size
 from .values cimport check_command
 
 from ..outcome.errors import EncodeError, ProtocolError

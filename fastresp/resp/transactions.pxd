@@ -1,7 +1,6 @@
 from cpython.array cimport array
 
-from .buffer cimport Buffer, Chunk
-from .out cimport Reference
+from .buffer cimport Buffer, Chunk, Reference
 from .slots cimport LastRule, Rules
 
 

@@ -21,17 +21,21 @@ import bisect
 from ..outcome.errors import CheckpointError
 from .buffer cimport (
     PY_SSIZE_T_MAX,
+    Reference,
     append,
     append_bulk,
     end_command,
     end_header,
+    full_size,
     open_header,
+    own_size,
+    put_copy,
+    put_digits,
     put_with_large,
     rollback,
 )
 from .grammar cimport known_length_end
 from .merge cimport MergedChunk
-from .out cimport Reference, full_size, own_size, put_copy, put_digits
 from .slots cimport Walk, end_of, slot_of_all
 
 cdef enum:

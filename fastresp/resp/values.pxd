@@ -1,9 +1,18 @@
 from cpython.object cimport Py_TYPE, PyObject
 from libc.string cimport strcmp
 
-from .buffer cimport Buffer, append, append_bulk, append_reference, make_room
+from .buffer cimport (
+    Buffer,
+    append,
+    append_bulk,
+    append_reference,
+    digits,
+    make_room,
+    put_crlf,
+    put_header,
+    put_signed,
+)
 from .grammar cimport known_length_end
-from .out cimport digits, put_crlf, put_header, put_signed
 
 
 # Declared with borrowed pointers: counting references would cost as much as the encoding.
@@ -48,7 +57,6 @@ cdef int put_arguments(Buffer b, object args, Nulls nulls, object default) excep
 cdef str ARRAY_HINT
 
 cdef bint holds_bytes(Py_buffer *view) noexcept
-cdef str shown(object value)
 cdef str usual_text(object value)
 cdef bint has_refused_subcommand(bytes name) except -1
 cdef bint check_name(const char *name, Py_ssize_t size, const char *end) except -1

@@ -17,18 +17,10 @@ from cpython.tuple cimport PyTuple_Check
 from cpython.unicode cimport PyUnicode_AsUTF8String, PyUnicode_Check
 from libc.string cimport memcpy
 
-from .buffer cimport make_room, refuse
-from .floats cimport (
-    half_of,
-    put_double,
-    put_half,
-    put_single,
-)
+from .buffer cimport make_room, own_size, put_crlf, put_header, refuse
+from .numbers_and_times cimport half_of, put_days, put_double, put_half, put_single
 from .grammar cimport known_length_end
-from .out cimport own_size, put_crlf, put_header
-from .times cimport put_days
 
-import reprlib
 from datetime import date, time, timedelta
 # Not imported where it is used: an import may run any Python code, and borrowed references are in
 # use there.
@@ -42,6 +34,7 @@ from ..outcome.messages import (
     WITHOUT_NULLS,
     Message,
     message_of,
+    shown_value,
     without_nulls_option,
 )
 from ..outcome.passwords import holds_passwords
@@ -60,11 +53,6 @@ cdef extern from "Python.h":
     Py_ssize_t PySequence_Fast_GET_SIZE(object)
     PyObject **PySequence_Fast_ITEMS(object)
 
-
-cdef int REPR_CHARACTERS = 40
-# Unlike repr, this does not format a million items first.
-cdef object CUT = reprlib.Repr()
-CUT.maxstring = CUT.maxlong = CUT.maxother = REPR_CHARACTERS
 
 # Commands after which replies no longer match commands.
 cdef frozenset REFUSED = frozenset((b"CLIENT REPLY", *map(str.encode, commands_with("stream"))))
@@ -141,7 +129,7 @@ cdef object not_a_command(object row):
 
     elif hasattr(row, "keys"):
         hint += "; rows with named fields need a template, such as 'HSET user:{id} {**}'"
-    return EncodeError(f"{shown(row)} is not a command: {hint}")
+    return EncodeError(f"{shown_value(row)} is not a command: {hint}")
 
 
 cdef bint has_refused_subcommand(bytes name) except -1:
@@ -184,8 +172,8 @@ cdef int put_other(Buffer b, object value, bint framed, object default) except -
             text = PyUnicode_AsUTF8String(value)
         except UnicodeEncodeError as error:
             raise EncodeError(
-                f"cannot send {shown(value)}: character {error.start} is a lone surrogate, which "
-                "UTF-8 can't encode; encode the text to bytes with the error handler you want"
+                f"cannot send {shown_value(value)}: character {error.start} is a lone surrogate, "
+                "which UTF-8 can't encode; encode the text to bytes with the error handler you want"
             ) from None
         return put_bytes(b, text, framed)
     if PyBytes_Check(value):
@@ -276,7 +264,7 @@ cdef int put_array(Buffer b, object value, bint framed, object default) except -
     """Write the result of default= for an array whose items are not bytes, or raise an error."""
     if default is not None or is_date(value):
         return put_default(b, value, framed, default)
-    raise EncodeError(f"cannot send {shown(value)} (a {type(value).__name__}): {ARRAY_HINT}")
+    raise EncodeError(f"cannot send {shown_value(value)} (a {type(value).__name__}): {ARRAY_HINT}")
 
 
 cdef int put_scalar(Buffer b, object value, bytes kind, bint framed, object default) except -1:
@@ -314,8 +302,8 @@ cdef int put_default(Buffer b, object value, bint framed, object default) except
         if isinstance(result, (str, bytes, int, float)) and not isinstance(result, bool):
             return put_value(b, result, framed, None)
         raise EncodeError(
-            f"default= returned {shown(result)} (a {type(result).__name__}) for {shown(value)} "
-            f"(a {kind}); it must return str, bytes, int or float"
+            f"default= returned {shown_value(result)} (a {type(result).__name__}) for "
+            f"{shown_value(value)} (a {kind}); it must return str, bytes, int or float"
         )
     text = usual_text(value)
     if text is not None:
@@ -331,7 +319,7 @@ cdef int put_default(Buffer b, object value, bint framed, object default) except
             f"'{str(value).lower()}', or pass ", DEFAULT, "int"
         ))
     raise EncodeError(Message(
-        f"cannot send {shown(value)} (a {kind}): an argument must be str, bytes, int, float, "
+        f"cannot send {shown_value(value)} (a {kind}): an argument must be str, bytes, int, float, "
         "Decimal, a date, time or timedelta, UUID or a buffer; convert it, or pass ", DEFAULT,
         ", a function that converts it"
     ))
@@ -369,15 +357,6 @@ cdef str duration(object value):
     return text[:end - text].decode()
 
 
-cdef str shown(object value):
-    """Return a repr cut at 40 characters, for error messages."""
-    try:
-        text = " ".join(CUT.repr(value).splitlines())   # NumPy's repr has several lines
-    except Exception:
-        text = f"<{type(value).__name__}>"
-    return text if len(text) <= REPR_CHARACTERS else text[:REPR_CHARACTERS - 1] + "…"
-
-
 cdef bint is_secret(object name) except -1:
     """Return whether a command may contain a password, which errors must not show."""
     if isinstance(name, str):
@@ -395,7 +374,7 @@ cdef Nulls nulls_policy(object name) except *:
     if name == "empty":
         return NULLS_EMPTY
     raise ValueError(
-        "nulls must be 'auto', 'skip', 'empty', 'error' or 'delete', not " + shown(name)
+        "nulls must be 'auto', 'skip', 'empty', 'error' or 'delete', not " + shown_value(name)
     )
 
 

@@ -6,8 +6,15 @@ from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint64_t
 from libc.stdlib cimport calloc
 from libc.string cimport memcpy
 
-from ...resp.out cimport reserve
-from ...resp.times cimport put_date, put_decimal, put_duration, put_offset, put_time, put_timestamp
+from ...resp.buffer cimport reserve
+from ...resp.numbers_and_times cimport (
+    put_date,
+    put_decimal,
+    put_duration,
+    put_offset,
+    put_time,
+    put_timestamp,
+)
 from .arrow cimport ArrowSchema
 from .cell cimport (
     KIND_BYTES,

@@ -1,8 +1,8 @@
 from cpython.object cimport PyObject
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
-from ...resp.floats cimport half_value
-from ...resp.out cimport Out
+from ...resp.numbers_and_times cimport half_value
+from ...resp.buffer cimport Out
 from .arrow cimport ArrowArray
 
 cdef enum Storage:

@@ -4,10 +4,9 @@
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.ref cimport Py_DECREF
 
-from ...resp.buffer cimport Buffer, rollback
-from ...resp.out cimport full_size
+from ...resp.buffer cimport Buffer, full_size, rollback
 from ...resp.values cimport Nulls, locate, nulls_policy, of_pairs, of_values
-from ...resp.vectors cimport other_length
+from ...resp.numbers_and_times cimport other_length
 from ..plan cimport n_deletes
 from ..writer cimport ChunkWriter
 from .arrow cimport ArrowStream, Batch

@@ -6,9 +6,8 @@ from libc.stdint cimport uint16_t
 from libc.stdlib cimport free
 from libc.string cimport memset
 
-from ...resp.floats cimport half_of
-from ...resp.out cimport reserve
-from ...resp.vectors cimport width_of
+from ...resp.numbers_and_times cimport half_of, width_of
+from ...resp.buffer cimport reserve
 from .arrow cimport ArrowSchema, Schema
 from .arrow_types cimport DOCUMENT, build, extension_name, is_fields, set_json, type_name
 from .cell cimport (

@@ -1,7 +1,7 @@
 from cpython.object cimport PyObject
 from libc.string cimport memcpy
 
-from ...resp.out cimport Out, put_copy, reserve
+from ...resp.buffer cimport Out, put_copy, reserve
 from ...resp.values cimport Nulls
 from .cell cimport NO_MEMORY, Cell
 from .steps cimport Step, Steps

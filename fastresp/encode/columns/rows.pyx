@@ -5,7 +5,7 @@ from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF
 from libc.stdint cimport int32_t
 
-from ...resp.out cimport (
+from ...resp.buffer cimport (
     Out,
     close_header,
     cut,

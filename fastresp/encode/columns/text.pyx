@@ -5,8 +5,8 @@ from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, u
 from libc.stdlib cimport free, malloc, qsort
 from libc.string cimport memcmp
 
-from ...resp.floats cimport put_double, put_half, put_single
-from ...resp.out cimport Out, cut, own_size, put_copy, put_digits, put_signed, reserve
+from ...resp.numbers_and_times cimport put_double, put_half, put_single
+from ...resp.buffer cimport Out, cut, own_size, put_copy, put_digits, put_signed, reserve
 from .cell cimport (
     BAD_INDEX,
     DAMAGED,

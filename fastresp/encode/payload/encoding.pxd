@@ -8,8 +8,7 @@ Source: rdb.c and listpack.c of Redis.
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memmove
 
-from ...resp.buffer cimport Buffer, make_room
-from ...resp.out cimport put_bulk, put_copy
+from ...resp.buffer cimport Buffer, make_room, put_bulk, put_copy
 from .format cimport crc64
 
 cdef enum:

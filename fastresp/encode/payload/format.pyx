@@ -6,8 +6,8 @@ from libc.math cimport isinf, signbit
 from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memcpy, memset
 
-from ...resp.floats cimport put_double
-from ...resp.out cimport put_signed
+from ...resp.numbers_and_times cimport put_double
+from ...resp.buffer cimport put_signed
 
 import re
 
@@ -257,7 +257,7 @@ cdef enum:
     EXACT_POWER = 22
     # Numbers with up to this many digits fit in 64 bits.
     SAFE_DIGITS = 18
-    # The size of the longest text that verbs.is_score() accepts, with a NUL.
+    # The size of the longest text that mergeable.is_score() accepts, with a NUL.
     SCORE_ROOM = 64
 
 cdef uint64_t EXACT = <uint64_t>1 << 53
@@ -266,7 +266,7 @@ cdef double MAX_WHOLE = 4611686018427387903.0
 
 
 cdef double read_score(const char *text, Py_ssize_t size) except? -1:
-    """Return the score of a text that ``verbs.is_score()`` accepts, as strtod() would."""
+    """Return the score of a text that ``mergeable.is_score()`` accepts, as strtod() would."""
     cdef const char *p = text
     cdef const char *end = text + size
     cdef bint negative = p[0] == c'-', point = False

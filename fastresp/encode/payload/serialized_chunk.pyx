@@ -12,7 +12,7 @@ from ...resp.buffer cimport Chunk
 from ...resp.grammar cimport known_length_end
 from ...resp.merge cimport MergedChunk
 from ...resp.slots cimport SLOTS, key_slot
-from ...resp.verbs cimport next_word
+from ...resp.mergeable cimport next_word
 
 cdef array LONGLONGS = array("q")
 

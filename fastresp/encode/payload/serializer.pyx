@@ -17,10 +17,13 @@ from ...resp.buffer cimport (
     end_header,
     make_room,
     open_header,
+    own_size,
+    put_bulk,
+    put_copy,
+    put_signed,
     rollback,
 )
-from ...resp.out cimport own_size, put_bulk, put_copy, put_signed
-from ...resp.verbs cimport next_word
+from ...resp.mergeable cimport next_word
 from .duplicates cimport Keys, resize
 from .encoding cimport Word, put_footer, put_refused
 from .format cimport Format

@@ -13,7 +13,7 @@ from libc.string cimport memcpy
 
 from ...resp.buffer cimport Buffer, make_room
 from ...resp.grammar cimport digits_end, known_length_end
-from ...resp.verbs cimport is_score, is_word, next_word
+from ...resp.mergeable cimport is_score, is_word, next_word
 from .duplicates cimport UniqueNames, resize
 from .encoding cimport (
     ENTRY_ROOM,

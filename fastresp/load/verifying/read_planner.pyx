@@ -13,8 +13,10 @@ from ...resp.buffer cimport (
     end_header,
     make_room,
     open_header,
+    own_size,
+    put_header,
+    put_signed,
 )
-from ...resp.out cimport own_size, put_header, put_signed
 from .comparison cimport Comparison
 from .overwrites cimport Entry, Numbers, mixed
 from .write_command cimport (

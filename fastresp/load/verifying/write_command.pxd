@@ -1,7 +1,6 @@
 """The values that a command of the source writes or removes, and the reads that verify them."""
 
-from ...resp.buffer cimport Chunk
-from ...resp.out cimport Reference
+from ...resp.buffer cimport Chunk, Reference
 from ...resp.slots cimport Walk, end_of
 
 cdef enum:

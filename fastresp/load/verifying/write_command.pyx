@@ -6,7 +6,7 @@ from libc.string cimport memcmp, memcpy
 
 from ...resp.grammar cimport integer_value, known_length_end
 from ...resp.slots cimport next_argument
-from ...resp.verbs cimport is_word
+from ...resp.mergeable cimport is_word
 
 cdef enum:
     VERBS_SIZE = 28

@@ -12,7 +12,7 @@ from libc.string cimport memcmp, memcpy, memset
 
 from ...encode.columns.text cimport character_size
 from ...encode.payload.hashed cimport hashed
-from ...resp.out cimport put_copy
+from ...resp.buffer cimport put_copy
 from .json_text cimport (
     BROKEN,
     BYTES,

@@ -1,7 +1,7 @@
 from .grammar cimport known_length_end
 
 cdef enum:
-    VERBS_SIZE = 18
+    RULES_SIZE = 18
     LONGEST_NAME = 8
     # A longer number is not merged. A number up to this length is always in range, and repr() of a
     # float has up to 24 characters.
@@ -24,33 +24,33 @@ cdef enum Check:
     CLOSES          # not merged: ends a transaction
 
 
-cdef struct Verb:
+cdef struct MergeRule:
     const char *name
     int name_size
     int shared                          # arguments before the items: the name, or name and key
     int size                            # number of arguments of an item
     Check check
     const char *merged                  # name of the merged command, if different
-    int number                          # index in VERBS
+    int number                          # index in RULES
 
 
 # A parsed command of a chunk.
-cdef struct Command:
+cdef struct ParsedCommand:
     const char *name                    # start of the name, with its header
     const char *items                   # end of the shared arguments
     const char *tail                    # end of the items: the start of shared options
     const char *end
     bint small                          # whether the name SET is in lower case
-    const Verb *verb                    # NULL if the command can't be merged
+    const MergeRule *rule               # NULL if the command can't be merged
     Py_ssize_t words                    # number of all arguments
     Py_ssize_t item_words               # number of arguments in the items
 
 
-# The last name read, and its verb: most commands have the same name as their predecessor.
-cdef struct Last:
+# The last name read, and its rule: most commands have the same name as their predecessor.
+cdef struct LastName:
     char name[LONGEST_NAME]
     long long size
-    const Verb *verb
+    const MergeRule *rule
 
 
 cdef inline const char *next_word(const char **p, long long *size) noexcept nogil:
@@ -61,7 +61,9 @@ cdef inline const char *next_word(const char **p, long long *size) noexcept nogi
 
 
 cdef frozenset names_of(int number)
-cdef const char *read_name(Command *c, const char *p, Last *last) noexcept nogil
-cdef void read_command(Command *c, const char *p, const char *end, Last *last) noexcept nogil
+cdef const char *read_name(ParsedCommand *c, const char *p, LastName *last) noexcept nogil
+cdef void read_command(
+    ParsedCommand *c, const char *p, const char *end, LastName *last
+) noexcept nogil
 cdef bint is_word(const char *text, long long size, const char *capitals) noexcept nogil
 cdef bint is_score(const char *p, const char *end) noexcept nogil

@@ -1,8 +1,8 @@
 # cython: language_level=3, cdivision=True
 """The commands that can be merged, and the requirements on their arguments.
 
-A verb describes a command that can be merged. A command's items are its repeatable arguments, such
-as elements or field-value pairs.
+A MergeRule describes a command that can be merged. A command's items are its repeatable arguments,
+such as elements or field-value pairs.
 
 A command is merged only if a server runs it as a whole or not at all, and if an error can't depend
 on one item. So an error reply to a merged command is the reply to each of the original commands.
@@ -13,35 +13,35 @@ from libc.string cimport memcmp, memcpy
 from .grammar cimport digits_end
 
 # The servers check the type of the key and everything that could be refused before they change
-# anything; tests/merge/test_verbs.py tries each verb. Source: t_list.c, t_set.c, t_hash.c,
+# anything; tests/merge/test_verbs.py tries each rule. Source: t_list.c, t_set.c, t_hash.c,
 # t_zset.c, t_string.c, t_stream.c, geo.c and db.c of Redis 6.2 to 8.2 and of Valkey. PFADD is
 # excluded: it adds items until an item meets a damaged part of the value.
-cdef Verb[VERBS_SIZE] VERBS = [
-    Verb(b"LPUSH", 5, 2, 1, ANYTHING, NULL, 0),
-    Verb(b"RPUSH", 5, 2, 1, ANYTHING, NULL, 1),
-    Verb(b"SADD", 4, 2, 1, ANYTHING, NULL, 2),
-    Verb(b"SREM", 4, 2, 1, ANYTHING, NULL, 3),
-    Verb(b"HSET", 4, 2, 2, ANYTHING, NULL, 4),
-    Verb(b"HMSET", 5, 2, 2, ANYTHING, NULL, 5),
-    Verb(b"HDEL", 4, 2, 1, ANYTHING, NULL, 6),
-    Verb(b"ZADD", 4, 2, 2, SCORE, NULL, 7),
-    Verb(b"ZREM", 4, 2, 1, ANYTHING, NULL, 8),
-    Verb(b"SET", 3, 1, 2, PAIR, b"MSET", 9),
-    Verb(b"SET", -1, 1, 2, TIMED, b"MSETEX", 10),       # chosen by the options of SET
-    Verb(b"DEL", 3, 1, 1, ANYTHING, NULL, 11),
-    Verb(b"UNLINK", 6, 1, 1, ANYTHING, NULL, 12),
-    Verb(b"GEOADD", 6, 2, 3, PLACE, NULL, 13),
-    Verb(b"XDEL", 4, 2, 1, STREAM_ID, NULL, 14),
-    Verb(b"MULTI", 5, 1, 1, OPENS, NULL, 15),
-    Verb(b"EXEC", 4, 1, 1, CLOSES, NULL, 16),
-    Verb(b"DISCARD", 7, 1, 1, CLOSES, NULL, 17),
+cdef MergeRule[RULES_SIZE] RULES = [
+    MergeRule(b"LPUSH", 5, 2, 1, ANYTHING, NULL, 0),
+    MergeRule(b"RPUSH", 5, 2, 1, ANYTHING, NULL, 1),
+    MergeRule(b"SADD", 4, 2, 1, ANYTHING, NULL, 2),
+    MergeRule(b"SREM", 4, 2, 1, ANYTHING, NULL, 3),
+    MergeRule(b"HSET", 4, 2, 2, ANYTHING, NULL, 4),
+    MergeRule(b"HMSET", 5, 2, 2, ANYTHING, NULL, 5),
+    MergeRule(b"HDEL", 4, 2, 1, ANYTHING, NULL, 6),
+    MergeRule(b"ZADD", 4, 2, 2, SCORE, NULL, 7),
+    MergeRule(b"ZREM", 4, 2, 1, ANYTHING, NULL, 8),
+    MergeRule(b"SET", 3, 1, 2, PAIR, b"MSET", 9),
+    MergeRule(b"SET", -1, 1, 2, TIMED, b"MSETEX", 10),       # chosen by the options of SET
+    MergeRule(b"DEL", 3, 1, 1, ANYTHING, NULL, 11),
+    MergeRule(b"UNLINK", 6, 1, 1, ANYTHING, NULL, 12),
+    MergeRule(b"GEOADD", 6, 2, 3, PLACE, NULL, 13),
+    MergeRule(b"XDEL", 4, 2, 1, STREAM_ID, NULL, 14),
+    MergeRule(b"MULTI", 5, 1, 1, OPENS, NULL, 15),
+    MergeRule(b"EXEC", 4, 1, 1, CLOSES, NULL, 16),
+    MergeRule(b"DISCARD", 7, 1, 1, CLOSES, NULL, 17),
 ]
 
 
 cdef frozenset names_of(int number):
-    """Return the names that a verb needs: its own name, and the name of the merged command."""
-    cdef const char *merged = VERBS[number].merged
-    own = VERBS[number].name.decode()
+    """Return the names that a rule needs: its own name, and the name of the merged command."""
+    cdef const char *merged = RULES[number].merged
+    own = RULES[number].name.decode()
     return frozenset((own,)) if merged is NULL else frozenset((own, merged.decode()))
 
 
@@ -54,19 +54,19 @@ cdef bint is_word(const char *text, long long size, const char *capitals) noexce
     return capitals[size] == 0
 
 
-cdef const Verb *find_verb(const char *name, long long size, Last *last) noexcept nogil:
-    """Return the verb of a command's name; NULL if the command can't be merged."""
+cdef const MergeRule *find_rule(const char *name, long long size, LastName *last) noexcept nogil:
+    """Return the rule of a command's name; NULL if the command can't be merged."""
     cdef int i
     if size > LONGEST_NAME:
         return NULL
     if size != last.size or memcmp(name, last.name, size) != 0:
         memcpy(last.name, name, size)
         last.size = size
-        last.verb = NULL
-        for i in range(VERBS_SIZE):
-            if VERBS[i].name_size == size and is_word(name, size, VERBS[i].name):
-                last.verb = &VERBS[i]
-    return last.verb
+        last.rule = NULL
+        for i in range(RULES_SIZE):
+            if RULES[i].name_size == size and is_word(name, size, RULES[i].name):
+                last.rule = &RULES[i]
+    return last.rule
 
 
 cdef bint is_score(const char *p, const char *end) noexcept nogil:
@@ -176,26 +176,28 @@ cdef bint is_stream_id(const char *p, const char *end) noexcept nogil:
     return stop == end
 
 
-cdef bint is_fit(const Verb *verb, int place, const char *text, const char *end) noexcept nogil:
+cdef bint is_fit(
+    const MergeRule *rule, int place, const char *text, const char *end
+) noexcept nogil:
     """Return whether every server accepts a text as the argument at index ``place`` of an item."""
-    if verb.check == SCORE:
+    if rule.check == SCORE:
         return place > 0 or is_score(text, end)
-    if verb.check == PLACE:
+    if rule.check == PLACE:
         # The limits are 180 and 85.05 degrees. Source: GEO_LONG_MAX and GEO_LAT_MAX in geohash.h.
         return place > 1 or is_degrees(text, end, 85 if place else 180)
-    return verb.check != STREAM_ID or is_stream_id(text, end)
+    return rule.check != STREAM_ID or is_stream_id(text, end)
 
 
-cdef bint are_fit(const Command *c) noexcept nogil:
+cdef bint are_fit(const ParsedCommand *c) noexcept nogil:
     """Return whether every server accepts all items of a command."""
     cdef const char *p = c.items
     cdef const char *text
     cdef long long size
     cdef int place
     while p < c.end:
-        for place in range(c.verb.size):
+        for place in range(c.rule.size):
             text = next_word(&p, &size)
-            if not is_fit(c.verb, place, text, text + size):
+            if not is_fit(c.rule, place, text, text + size):
                 return False
     return True
 
@@ -220,35 +222,35 @@ cdef const char *zadd_options_end(const char *p, Py_ssize_t *words) noexcept nog
     return p
 
 
-cdef void read_options_of_set(Command *c) noexcept nogil:
+cdef void read_options_of_set(ParsedCommand *c) noexcept nogil:
     """Read the arguments of SET: a key and a value, and possibly EX or PX with a time."""
     cdef const char *p = c.items
     cdef const char *text
     cdef long long size
     c.small = (p - 5)[0] & 0x20
     if memcmp(p - 5, b"set" if c.small else b"SET", 3) != 0:
-        c.verb = NULL                   # the name of the merged command can't keep mixed case
+        c.rule = NULL                   # the name of the merged command can't keep mixed case
     elif c.item_words == 4:
         next_word(&p, &size)
         next_word(&p, &size)
         c.tail = p
         c.item_words = 2
         text = next_word(&p, &size)
-        c.verb += 1
+        c.rule += 1
         if size != 2 or not (is_word(text, 2, b"EX") or is_word(text, 2, b"PX")):
-            c.verb = NULL
+            c.rule = NULL
         text = next_word(&p, &size)
         if (
             text[0] == c'0'
             or not 0 < size <= TIME_DIGITS
             or digits_end(text, text + size) != text + size
         ):
-            c.verb = NULL
+            c.rule = NULL
     elif c.item_words != 2:
-        c.verb = NULL
+        c.rule = NULL
 
 
-cdef const char *read_name(Command *c, const char *p, Last *last) noexcept nogil:
+cdef const char *read_name(ParsedCommand *c, const char *p, LastName *last) noexcept nogil:
     """Read a command's header and name; return the end of the name."""
     cdef const char *text
     cdef long long words, size
@@ -256,27 +258,29 @@ cdef const char *read_name(Command *c, const char *p, Last *last) noexcept nogil
     c.name = p
     c.words = c.item_words = words
     text = next_word(&p, &size)
-    c.verb = find_verb(text, size, last)
+    c.rule = find_rule(text, size, last)
     return p
 
 
-cdef void read_command(Command *c, const char *p, const char *end, Last *last) noexcept nogil:
+cdef void read_command(
+    ParsedCommand *c, const char *p, const char *end, LastName *last
+) noexcept nogil:
     """Parse a command."""
     cdef long long size
     p = read_name(c, p, last)
     c.end = end
-    if c.verb is NULL or c.verb.check >= OPENS:
+    if c.rule is NULL or c.rule.check >= OPENS:
         return
-    c.item_words -= c.verb.shared
-    if c.verb.shared == 2 and c.item_words > 0:
+    c.item_words -= c.rule.shared
+    if c.rule.shared == 2 and c.item_words > 0:
         next_word(&p, &size)
-    if c.verb.check == SCORE:
+    if c.rule.check == SCORE:
         p = zadd_options_end(p, &c.item_words)
     c.items = p
     c.tail = end
-    if c.item_words <= 0 or c.item_words % c.verb.size:
-        c.verb = NULL
-    elif c.verb.check == PAIR:
+    if c.item_words <= 0 or c.item_words % c.rule.size:
+        c.rule = NULL
+    elif c.rule.check == PAIR:
         read_options_of_set(c)
-    elif c.verb.check > TIMED and not are_fit(c):
-        c.verb = NULL
+    elif c.rule.check > TIMED and not are_fit(c):
+        c.rule = NULL

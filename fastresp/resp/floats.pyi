@@ -1,1 +1,0 @@
-# Writers for other compiled modules; nothing here is visible from Python.

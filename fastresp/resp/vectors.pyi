@@ -1,1 +1,0 @@
-# A writer for other compiled modules; nothing here is visible from Python.

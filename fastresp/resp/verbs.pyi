@@ -1,1 +1,0 @@
-# For other compiled modules; nothing here is visible from Python.
