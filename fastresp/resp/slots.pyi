@@ -7,7 +7,6 @@ from .buffer import Chunk
 from .commands import COMMANDS as COMMANDS
 from .commands import POSITIONS as POSITIONS
 from .commands import commands_with as commands_with
-from .commands import effect_of as effect_of
 
 SLOTS: Final[int]
 NO_KEY: Final[int]

@@ -7,11 +7,14 @@ from libc.string cimport memchr, memcmp, memcpy
 from .buffer cimport Buffer, Chunk, append, append_bulk, end_command
 from .grammar cimport digits_end, known_length_end
 
-from .commands import COMMANDS, POSITIONS, commands_with, effect_of
+from .commands import COMMANDS, POSITIONS, commands_with
 
-# By the effect of a command.
-cdef dict BOUNDS = {
+cdef dict OF_EFFECTS = {
     "multi": MULTI, "end": END, "watch": WATCH, "connection": CONNECTION, "wait": CONNECTION,
+}
+cdef dict BOUNDS = {
+    name: OF_EFFECTS[command.effect]
+    for name, command in COMMANDS.items() if command.effect in OF_EFFECTS
 }
 
 cdef enum:
@@ -89,7 +92,7 @@ cdef class Rules:
         memcpy(rule.name, <const char *>name, len(name))
         rule.first, rule.last, rule.step, rule.count = first, last, step, count
         rule.size = <int>len(name)
-        rule.bounds = BOUNDS.get(effect_of(name), NOTHING)
+        rule.bounds = BOUNDS.get(name, NOTHING)
         self.count += 1
         return 0
 
