@@ -29,8 +29,8 @@ REMAINING: set[str] = set()
 FOLDERS = ("load", "server", "transports")
 
 # At most this many: a reader who looks for something reads all their names.
-MAX_FILES = 355
-MAX_EXTENSIONS = 57
+MAX_FILES = 297
+MAX_EXTENSIONS = 41
 
 # Why an attribute of another object may be set: objects, or attributes. They may only shrink.
 SET_BY_OTHERS = {
