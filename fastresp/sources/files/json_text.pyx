@@ -363,7 +363,9 @@ cdef Fault flatten(Text *t, Py_ssize_t max_depth, Keys *keys) noexcept nogil:
             depth -= 1
             expected = COMMA_OR_END
             if character == c'}' and keys is not NULL:
-                keys.duplicate = find_duplicate(keys.keys + first[depth], keys.n - first[depth], base)
+                keys.duplicate = find_duplicate(
+                    keys.keys + first[depth], keys.n - first[depth], base
+                )
                 if keys.duplicate is not NULL:
                     return DUPLICATE_KEY
                 keys.n = first[depth]
