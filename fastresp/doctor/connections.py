@@ -101,7 +101,7 @@ def rate_of(step: Callable[[], object], count: int, *, seconds: float, most: int
     Args:
         step: runs ``count`` commands.
         count: commands per step.
-        seconds: total time of the rounds; the last step of a round may exceed it.
+        seconds: time for all rounds; each round may overrun its share to finish its last step.
         most: maximum number of commands in all rounds.
     """
     best = 0.0

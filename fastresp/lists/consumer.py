@@ -165,7 +165,7 @@ class Consumer:
         return max(self._arrived, self._returned + count)
 
     def rejoin(self) -> Arguments:
-        """Return the command that puts back all items that were not returned to the caller.
+        """Return the command that puts back all items that the caller has not received.
 
         The reply is the total number of acknowledged items.
         """

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from asyncio import CancelledError
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
@@ -45,8 +45,8 @@ class Feature:
     Hooks that return ``Steps`` are cores, and may wait. An exception in a hook ends the load.
 
     Attributes:
-        every_s: minimum seconds between calls of ``look()``. A source that blocks, or redis-cli,
-            may delay the calls. By default, ``look()`` is never called.
+        every_s: minimum seconds between calls of ``look()``; by default, it is never called. The
+            calls may be delayed by redis-cli, or by a source that blocks.
     """
 
     every_s = float("inf")
@@ -312,11 +312,9 @@ class Load:
         Arrow, which changes its type.
         """
         assert self.transport is not None and self.transport.lanes is not None
-        try:
+        with suppress(Exception):
             self.transport.lanes.pump()
             run(self.idle())
-        except Exception:
-            pass
 
     # Features that observe the load at intervals, and the end.
 

@@ -168,7 +168,7 @@ def replacing(
 
 
 class Output:
-    """A new file, with a checksum of the written bytes, as an RDB file needs it.
+    """A new file, with a checksum of the bytes written, which an RDB file needs.
 
     Attributes:
         place: final path of the file.

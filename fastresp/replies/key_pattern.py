@@ -168,7 +168,7 @@ class SkippedKeys:
         self.deleted = 0
 
     def add(self, key: bytes, type_: str) -> None:
-        """Count a key that is not a hash; the type of a deleted key is ``"none"``."""
+        """Count a key that is not a hash, or that was deleted (type ``"none"``)."""
         if type_ == "none":
             self.deleted += 1
             return

@@ -220,7 +220,7 @@ class NodeCore(ReplyCore):
         return True
 
     def renew(self, reader: Any) -> None:
-        """Close the connection, and forget the commands; a new connection may be opened."""
+        """Close the connection, and forget the commands, so that the caller can connect again."""
         self.detach()
         self.window.abandon()
         self.reader = self.sink = reader

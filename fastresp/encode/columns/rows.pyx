@@ -118,8 +118,8 @@ cdef inline char *put_plain(
 ) noexcept nogil:
     """Write a command that has only short values and no nulls, like most commands.
 
-    There must be room for the whole command. For any other command, put_command() is called, which
-    costs twice as much.
+    There must be room for the whole command. If a value is null or long, this calls put_command()
+    instead, which costs twice as much.
     """
     cdef Step *step = command.steps
     cdef Step *end = step + command.n_steps

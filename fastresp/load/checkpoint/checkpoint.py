@@ -254,7 +254,7 @@ class Checkpoint(Description):
         """Wait until the rows of earlier loads are durable.
 
         Args:
-            rows: number of rows of the source, which have all run.
+            rows: number of source rows; their commands have all run.
             confirmation: the command that confirms the rows.
 
         Raises:

@@ -285,7 +285,10 @@ def _fields(split: Split, first: int, last: int, left_out: list[int]) -> pa.Arra
 def _all_maps(split: Split, need: Need) -> pa.Array | None:
     """Return the values of ``{*name}`` as maps, if all are objects or nulls.
 
-    None if the first rows have other values, or if no row has an object.
+    Return None if the first rows have other values, or if no row has an object.
+
+    Raises:
+        SourceError: only later rows have other values.
     """
     lines = split.nested_lines()
     for some in (lines[: lines.find(b"\n", LOOK_BYTES) + 1], lines):

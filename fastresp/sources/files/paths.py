@@ -65,7 +65,7 @@ def files_of(source: Source) -> list[Any]:
         OSError: a local file does not exist.
         SourceError: a URL can't be read.
         TypeError: a file object is open for text.
-        ValueError: the list of paths is empty, or contains a pattern for URLs.
+        ValueError: the list of paths is empty, or contains a URL with wildcards.
     """
     if isinstance(source, (str, os.PathLike)):
         path = os.fsdecode(source)
