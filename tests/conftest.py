@@ -39,7 +39,7 @@ from fastresp.server.local_server import LocalServer
 # redis-py parses its package's metadata for each connection, which takes 0.4 ms.
 redis.utils.get_lib_version = cache(redis.utils.get_lib_version)
 
-# What an example takes is a matter of the machine. Each run tries other examples.
+# No deadline, since the time of an example depends on the machine. Examples are random.
 hypothesis.settings.register_profile("patient", deadline=None, max_examples=40)
 hypothesis.settings.load_profile("patient")
 
@@ -83,7 +83,7 @@ class Unrun(ModuleType):
 
 
 def compile_share(config: pytest.Config) -> None:
-    """Compile a share of the test modules in each worker, or each would compile all: 5 s of CPU."""
+    """Divide compiling the test modules among the workers; each would spend 5 s of CPU on all."""
     worker, hook = os.environ.get("PYTEST_XDIST_WORKER"), config.pluginmanager.rewrite_hook
     if worker is None or not isinstance(hook, Loader) or sys.dont_write_bytecode:
         return

@@ -46,7 +46,7 @@ def fault(
     return None
 
 
-# By default a tenth of the ways loads each data set, so that each way loads each tenth data set.
+# By default, a tenth of the ways loads each data set, in turn.
 SHARE = 10
 ALL = slice(None)
 CASES = [

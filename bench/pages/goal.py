@@ -1,4 +1,4 @@
-"""Figures to reach, what was measured for each, and a verdict."""
+"""Goals: the target, the measured value, and the verdict."""
 
 from __future__ import annotations
 

@@ -190,7 +190,7 @@ class Consumer:
         items could be deleted by mistake.
         """
         both = _keys(self.settings, self.name)[:2]
-        # The order matters; see scripts.
+        # In this order, as the scripts expect.
         return ("MULTI",), self.acknowledge(self.popped.delivered), ("DEL", *both), ("EXEC",)
 
     def cleared(self) -> None:
@@ -208,7 +208,7 @@ def recover(settings: Settings, name: str) -> Arguments:
 
 
 def _keys(settings: Settings, name: str) -> list[bytes]:
-    """Return the KEYS of the scripts; see ``scripts``."""
+    """Return the KEYS of the scripts."""
     names = (f"processing:{name}", "consumers", f"lease:{name}")
     return [settings.name, *map(settings.key_for, names)]
 

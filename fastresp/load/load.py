@@ -40,7 +40,7 @@ Choose: TypeAlias = Callable[..., Transport]
 
 
 class Feature:
-    """Observes or delays a load. Each hook does nothing by default.
+    """Observes, delays or stops a load. Each hook does nothing by default.
 
     Hooks that return ``Steps`` are cores, and may wait. An exception in a hook ends the load.
 
@@ -76,11 +76,14 @@ class Feature:
         yield from self.idle(load)
 
     def idle(self, load: Load) -> Steps[None]:
-        """Do what is due while the load waits for something other than its connections."""
+        """Do periodic work: after each chunk, and while the load waits for a source or a retry."""
         yield from ()
 
     def finishing(self, load: Load) -> Steps[None]:
-        """Finish, after all commands were answered and the connections closed."""
+        """Finish after the connections are closed.
+
+        If the load was stopped, commands may be in doubt or unsent.
+        """
         yield from ()
 
     def look(self, load: Load) -> Callable[[], object] | None:

@@ -239,6 +239,8 @@ def loading(chunks: Chunks, choose: Choose) -> Steps[Report]:
 def features(chunks: Chunks) -> list[Feature]:
     """Return the features of a load, in the order in which their hooks are called.
 
+    ``progress`` may be a Feature; the command line's JSON log is one.
+
     Raises:
         ImportError, TypeError, ValueError: the metrics can't be written.
     """

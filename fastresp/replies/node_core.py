@@ -98,7 +98,7 @@ class NodeWindow(Window):
 
     @property
     def resent_unsent(self) -> int:
-        """The number of commands from ``resend()`` that were not sent over any connection yet."""
+        """The number of commands from ``add_pending()`` that were not sent over any connection."""
         chunks = (each for each in self._held if isinstance(each, Resent))
         return sum(is_new(command) for each in chunks for command in each.pending[each.whole :])
 

@@ -218,7 +218,7 @@ class Scan:
         """Return scans on the nodes that report that they have the slots of a scan."""
         assert part.slots is not None
         left, scans = set(part.slots), []
-        message = "no node says that it has them"
+        message = "no node reports that it has them"
         for node in dict.fromkeys(self._view.look().nodes) | self._importing:
             try:
                 server, connection = self._connect(node)

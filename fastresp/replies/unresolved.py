@@ -384,9 +384,9 @@ class Unresolved(Generic[C]):
                 refusal = refusal_of(message)
                 if refusal is None or not refusal.may_pass:
                     raise TransportError(
-                        "while a slot of the cluster was moved, a command was refused, but a later "
-                        f"one of the same key ran; the command of row {command.row:,} can't be "
-                        "resent without overtaking it"
+                        f"a command was not answered ({message}), and a later command with the "
+                        f"same key has run; the command of row {command.row:,} can't be resent "
+                        "without overtaking it"
                     )
                 del queue.commands[index]
                 found.append((slot, command, message))

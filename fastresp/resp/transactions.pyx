@@ -57,7 +57,7 @@ cdef array LONGLONGS = array("q")
 cdef bytes OPENS = b"*1\r\n$5\r\nMULTI\r\n"
 cdef bytes SETS = b"*3\r\n$3\r\nSET\r\n"
 # An HSET of a marker with a field but no value: a server queues this command, but can't run it. In
-# the error reply, BatchedWindow restores the name of the replaced command.
+# the error reply, TransactionFilter restores the name of the replaced command.
 cdef bytes FAILS = b"*5\r\n$4\r\nHSET\r\n"
 cdef bytes SCRIPTED_FAILS = b"$1\r\n5\r\n" + FAILS[4:]
 cdef bytes FAILS_END = b"$1\r\n1\r\n$1\r\n2\r\n$1\r\n3\r\n"

@@ -1,7 +1,7 @@
 """A cluster as its clients see it: which nodes are known, and which node serves each slot.
 
-One ClusterView is used wherever nodes have to be found: at the start, after MOVED, and after a node
-was lost. Its caller decides when to look, and what happens to commands meanwhile.
+Loads, reads, scans and checkpoints each use a ClusterView to find nodes: at the start, after MOVED,
+and after a node was lost. The caller decides when to look, and what happens to commands meanwhile.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class ClusterView:
     Args:
         server: the server that the user named: the single server, or any node of the cluster.
         topology: the topology, if it is already known.
-        processes: remembers the process of each node, to detect restarts; by default a new one.
+        processes: remembers the process of each node, to detect restarts; None to create it.
 
     Attributes:
         topology: the last reported topology; None for a single server, or before the first look.
@@ -134,7 +134,7 @@ class ClusterView:
             self.pause_after(began, min_pause)
 
     def pause_after(self, began: float, min_pause: float = LOOK_S) -> float:
-        """Set ``look_at`` by the duration of a look, and of what followed it; return ``look_at``.
+        """Set ``look_at`` from the time since a look began; return ``look_at``.
 
         Args:
             began: when the look began, from ``time.monotonic()``.

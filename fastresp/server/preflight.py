@@ -1,9 +1,9 @@
-"""Check whether a server would accept a template's commands, without running them.
+"""What a connection requires of its server, and a check of a template's commands.
 
-The commands are queued with MULTI and dropped with DISCARD. A server checks the name, the number of
-arguments and the user's permissions before it queues a command. So permission is needed for MULTI,
-but not for ``COMMAND INFO`` or ``ACL DRYRUN``. Without permission for MULTI, nothing is checked in
-advance.
+The check does not run the commands: they are queued with MULTI and dropped with DISCARD. A server
+checks the name, the number of arguments and the user's permissions before it queues a command. So
+permission is needed for MULTI, but not for ``COMMAND INFO`` or ``ACL DRYRUN``. Without permission
+for MULTI, nothing is checked in advance.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ RESTORE = SampleCommand((b"RESTORE", VALUE, b"0", VALUE), fixed_length=True, sub
 
 @dataclass(frozen=True, kw_only=True)
 class Requirements:
-    """What connections to a server are opened for, and what is checked when they are opened.
+    """What a connection is used for, and what is checked when it opens.
 
     Attributes:
         commands: commands that the server must accept.
         scripts: scripts to load, by SHA-1.
-        optional_commands: receives whether the server is a cluster node; returns commands that the
-            server may refuse, and of which ``Answers.refused`` names the refused ones.
+        optional_commands: a function that receives whether the server is a cluster node, and
+            returns commands to try; ``Answers.refused`` then has those that the server refuses.
         reading: whether nothing will be written, so that a replica suffices.
         nodes: whether to connect to all primaries of a cluster.
         slot: in a cluster, connect only to the node that serves this slot; None for all primaries.
@@ -81,7 +81,7 @@ class Requirements:
 
     @classmethod
     def of(cls, template: Template | None, **needs: Any) -> Self:
-        """Return the requirements of a template's commands and scripts, and others."""
+        """Return ``needs``, with a template's commands and scripts."""
         scripts = {} if template is None else template.scripts
         return cls(commands=tuple(sample_commands(template)), scripts=scripts, **needs)
 

@@ -87,8 +87,8 @@ class Server:
     requirements: Requirements
     remap: Remap
     announced: bool
-    # Commands that made the server close the connection, as some proxies do at unknown commands;
-    # and those that the user was told about. All copies of a Server share what was learned.
+    # Commands at which a proxy closed the connection, and those that were already logged. All
+    # copies of a Server share these sets.
     _unanswered: set[str]
     _told: set[str]
 

@@ -28,7 +28,7 @@ FAILED = b"ERR wrong number of arguments for '%s' command"
 class ScriptFilter(Filter):
     """Resends commands whose script the server had forgotten, over the same connection.
 
-    Such a command counts as unsent until it is resent, after all other commands.
+    The command counts as unsent until it is resent, after the commands that are already queued.
 
     Args:
         resending: decides which commands are resent.
@@ -58,7 +58,7 @@ class ScriptFilter(Filter):
         if not self._resending.refused(message):
             return False
         held, at = (answered or window).locate(index)
-        part = held.chunk.parts(at)[0]  # a merged command is never temporarily refused
+        part = held.chunk.parts(at)[0]  # scripts are never merged
         command, place = held.command(at, part), held.source_index(part)
         tries = held.pending[part].tries if isinstance(held, Resent) else 0
         if not self._resending.can_repeat(command, tries):
@@ -98,7 +98,7 @@ class Confirmation(NamedTuple):
 
 
 def confirmation_of(durability: str | int) -> Confirmation | None:
-    """Return the command that a durability needs (see Options); None if none is needed."""
+    """Return the confirmation for ``Options.durable``; None for ``"acknowledged"``."""
     if durability == "fsync":
         return Confirmation(
             Request(pack("WAITAOF", 1, 0, 0)), 1,
@@ -116,7 +116,7 @@ def confirmation_of(durability: str | int) -> Confirmation | None:
 
 
 class Durability(Filter):
-    """Lets commands count as acknowledged once the server has confirmed that they are durable.
+    """Delays acknowledgement until the reply to WAIT or WAITAOF confirms the commands.
 
     Args:
         confirmation: the command that confirms earlier commands.

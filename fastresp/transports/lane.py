@@ -49,7 +49,7 @@ class Load(Protocol):
 
 
 class ErrorCounts(NamedTuple):
-    """The failed commands of a lane; replaced at once, see Refusals.
+    """Counts of a lane's errors. Immutable, so that they change at once; see Refusals.
 
     Attributes:
         last: the last error that was counted: the index of its reply, and its element there.

@@ -52,7 +52,7 @@ class Lanes:
         policy: how to handle error replies.
         options: the number of connections (3 MB of memory each), the timeout in seconds, and the
             rate limit for all connections together.
-        resending: which temporarily refused commands to resend.
+        resending: resends commands after NOSCRIPT; None if the template has no script.
         start: where a load with a checkpoint starts; None for the first row, without a checkpoint.
     """
 

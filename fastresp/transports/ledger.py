@@ -25,15 +25,15 @@ REFUSED = re.compile(rb"(MOVED|ASK) \d{1,5} \S*:\d{1,5}$|TRYAGAIN |CLUSTERDOWN "
 # A server that is loading its data from disk runs nothing.
 LOADING = b"LOADING "
 LATER = (b"TRYAGAIN ", b"CLUSTERDOWN ", LOADING)
-# Delay, in seconds, from the second retry on: it grows with the time since the first refusal (this
-# share of that time), between these limits.
+# Delay before the second and later retries: the time since the first refusal divided by PAUSES, at
+# least PAUSE_S and at most LATEST_S seconds.
 PAUSE_S = 0.02
 PAUSES = 20
 LATEST_S = 0.5
 # After READONLY, the load reconnects. BUSY means that the server is running another script.
 READONLY = b"READONLY "
 BUSY = b"BUSY "
-# Seconds for which a command may be refused, if there is no timeout.
+# Timeout of reads and lists in seconds, if the caller gives none.
 MAX_S = 30.0
 # Maximum ranges of slots in a message.
 MAX_RANGES = 10
@@ -49,7 +49,7 @@ REPEATS: dict[str, Repeats] = {
 # The key of a unit: its lane, and a number that is unique there, such as the index of its reply.
 # So adding a unit again after an interruption changes nothing (see Refusals).
 Key: TypeAlias = tuple[int, int]
-# In place of that number, the counts of a lane that was lost or closed.
+# The number under which the counts of a lost or closed lane are stored.
 COUNTS = -(1 << 62)
 
 

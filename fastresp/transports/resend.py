@@ -1,4 +1,4 @@
-"""Requests that are sent again, and the units that they form."""
+"""Requests to resend, grouped into units."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Resending(Protocol):
 
 
 class PendingCommand(NamedTuple):
-    """A command that the server has not run.
+    """A command that was not acknowledged, and may be resent.
 
     Attributes:
         row: the row of the source.

@@ -1,4 +1,4 @@
-"""The filter of a window that gives commands to the ledger: refused commands, and lost ones."""
+"""The filter of a window that moves refused and lost commands to the ledger."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ __all__ = ["RetryFilter"]
 NO_ASKING = re.compile(rb"(?i)NOPERM .*'asking' command")
 # Error of commands whose keys are temporarily on two nodes.
 TRYAGAIN = b"TRYAGAIN "
-# The number, in a key of the ledger, of a command that was merged with others: its index in the
-# source plus this.
+# A command that was merged with others has this number, plus its index in the source, in its key of
+# the ledger.
 SPLIT = 1 << 61
 
 
@@ -48,8 +48,8 @@ class RetryFilter(Filter):
         self._ledger = ledger
         self._lane = lane
         self._redirect = redirect
-        # Transactions with a refused command, whose EXEC will also be refused: by the index of the
-        # first reply, the node that ASK named, or None, and as ``ResendUnit.later``.
+        # Transactions that will fail at EXEC (EXECABORT), by the index of their first reply: the
+        # node that ASK named, or None; and the value of ``ResendUnit.later``.
         self._aborted: dict[int, tuple[tuple[str, int] | None, bool]] = {}
         # Kept until all commands are answered: the replies that refuse commands, the error replies,
         # and the chunks since the first refused command.

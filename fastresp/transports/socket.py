@@ -44,7 +44,7 @@ class SocketTransport(Transport):
         options: the server, the number of connections, the timeout and the rate.
         server: the parsed server of ``options``; None to parse it here.
         policy: how to handle error replies; by default they are only reported.
-        resending: which temporarily refused commands to resend.
+        resending: resends commands after NOSCRIPT; None if the template has no script.
         transactions: whether the commands may contain MULTI and EXEC.
         start: where a load with a checkpoint starts; None if the load has no checkpoint.
         in_event_loop: whether an event loop runs the transport.

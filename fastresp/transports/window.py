@@ -50,15 +50,16 @@ class Counts(NamedTuple):
 
 
 class Refusals(NamedTuple):
-    """The commands that were refused and will be resent. Each error reply is counted once.
+    """Counts of refused commands that will be resent. Each error reply is counted once.
 
     Interruptions: a signal handler may raise between any two bytecodes. The step is then repeated
-    from its start, with the same replies. So a change of a window or a ledger is one of these:
+    from its start, with the same replies. So each change of a window or a ledger can be repeated.
+    It is one of these:
 
     - An entry of a dict or a set, whose key comes from the command: setting it again changes
       nothing. Entries are set before their reply is counted.
-    - A tuple, such as this one, that replaces the former tuple. ``counted()`` ignores replies that
-      it has seen.
+    - A tuple, such as this one, that replaces the previous tuple. ``counted()`` ignores replies
+      that it has seen.
     - One call in C, in which no handler can run: ``Window.resend()``, or ``dict.update()``.
 
     Attributes:
@@ -77,16 +78,13 @@ class Refusals(NamedTuple):
 
 
 class Filter:
-    """A feature that looks at the replies of a window before they count.
-
-    Each method has the behaviour of a window without the feature.
-    """
+    """Inspects a window's replies before they are counted. By default, it changes nothing."""
 
     # Why the connection must be closed.
     fault: Exception | None = None
 
     def filter_error(self, window: Window, error: Error) -> Error | None:
-        """Return an error reply; None if it is not an error of the user's."""
+        """Return the error to report; None to drop it."""
         return error
 
     def may_acknowledge(self, window: Window, received: int) -> int:
@@ -105,14 +103,14 @@ class Filter:
         return False
 
     def counts(self, window: Window, counts: Counts) -> Counts:
-        """Return the counts of a window, given the counts without this feature."""
+        """Return the counts of a window, given the counts without this filter."""
         return counts
 
     def added(self, window: Window) -> None:
         """Add fastresp's own commands after a chunk that was added."""
 
     def refill(self, window: Window) -> None:
-        """Add commands that became due by the processed replies."""
+        """Add the commands that the processed replies made due."""
 
 
 class Window:
@@ -126,12 +124,12 @@ class Window:
     Args:
         max_bytes: the window is full if the held chunks use at least this much memory.
         max_commands: the window is full if at least this number of replies is missing.
-        filters: what looks at replies before they count, in this order.
+        filters: they inspect replies in this order.
         node: the cluster node that receives the commands, for messages; None for a single server.
         batched: whether commands are sent in transactions that advance a checkpoint.
 
     Attributes:
-        acknowledged: number of received replies, which arrive in the order of the commands.
+        acknowledged: number of leading replies that all filters have accepted.
         pending: commands that were refused and will be resent over this connection, until they are
             in a chunk, by their index in the source.
         refusals: the commands that were refused.
@@ -355,7 +353,7 @@ class Window:
             each.refill(self)
 
     def filter_errors(self, errors: list[Error]) -> None:
-        """Remove the errors that are not the user's."""
+        """Drop the errors that filters handle."""
         if self.filters:
             errors[:] = filter(None, map(self._filtered, errors))
 

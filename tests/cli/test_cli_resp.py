@@ -68,7 +68,7 @@ class TestResp:
         assert run("dump", users, HSET, "-o", users).returncode == Exit.USAGE
         assert users.read_text(encoding="utf-8") == CSV
 
-    def test_dump_of_a_pattern_or_a_query_again(self, users: Path, tmp_path: Path) -> None:
+    def test_dump_overwrites_earlier_output(self, users: Path, tmp_path: Path) -> None:
         path = tmp_path / "old.resp"
         for source in (f"{users.parent}/user*.csv", f"SELECT * FROM '{users}'"):
             path.write_text("what an earlier one wrote")

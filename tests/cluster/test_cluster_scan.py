@@ -133,7 +133,7 @@ def test_slots_without_an_owner() -> None:
         next(pages)
         remove()
         words = (
-            rf"slots {slot:,} have left the node at .*; no node serves .* after 1 s: no node says"
+            rf"slots {slot:,} have left the node at .*; no node serves .* after 1 s: no node reports"
         )
         with pytest.raises(fastresp.TransportError, match=words):
             list(pages)
@@ -158,7 +158,7 @@ def test_each_search_closes_its_connections(monkeypatch: pytest.MonkeyPatch) -> 
         for client in cluster.clients:
             client.execute_command("CLUSTER", "DELSLOTS", other)
         monkeypatch.setattr(time, "sleep", count)
-        with pytest.raises(fastresp.TransportError, match="no node says that it has them"):
+        with pytest.raises(fastresp.TransportError, match="no node reports that it has them"):
             list(pages)
         assert len(opened) > 5
         assert {*opened} == {cluster.primaries}

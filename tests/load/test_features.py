@@ -69,7 +69,7 @@ class Recorder(Feature):
 
 
 def test_hooks_are_called_in_order(insert_singly: Insert, server: LocalServer) -> None:
-    """A feature is added without a change of the load itself."""
+    """The load itself does not know the feature."""
     feature: Any = Recorder()
     insert_singly(ROWS, "SET {0} {1}", server=server.url, progress=feature)
     hooks = [name for name in feature.called if name not in ("look", "work")]

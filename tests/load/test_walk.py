@@ -1,4 +1,4 @@
-"""The walk of ``data`` in docs/design.md is true."""
+"""Check the call path in docs/design.md against a profile."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ BESIDE = {
 }
 
 
-def walk() -> Iterator[tuple[str, str]]:
+def call_path() -> Iterator[tuple[str, str]]:
     """Yield the module and the function of each stop."""
     text = (ROOT / "docs" / "design.md").read_text()
-    section = text.partition("## The walk of `data`")[2].partition("\n## ")[0]
+    section = text.partition("## The call path of a load")[2].partition("\n## ")[0]
     yield from re.findall(r"^\d+\. `(\S+)` `([\w.]+)\(\)`", section, re.MULTILINE)
 
 
@@ -58,8 +58,8 @@ def called(server: LocalServer) -> list[tuple[str, str]]:
     return list(found)
 
 
-def test_the_walk_is_true(server: LocalServer) -> None:
-    calls, documented = called(server), list(walk())
+def test_the_call_path_matches_a_profile(server: LocalServer) -> None:
+    calls, documented = called(server), list(call_path())
     indexes = [calls.index(stop) for stop in documented]
     assert indexes == sorted(indexes)
     modules = {module for module, _ in documented}
@@ -67,8 +67,8 @@ def test_the_walk_is_true(server: LocalServer) -> None:
     assert entered - modules == BESIDE
 
 
-def test_the_walk_is_short() -> None:
-    stops = list(walk())
+def test_the_call_path_is_short() -> None:
+    stops = list(call_path())
     assert 15 < len(stops) <= 25
     levels = [LAYERS.index(module.partition("/")[0]) for module, _ in stops]
     climbs = sum(later < earlier for earlier, later in pairwise(levels))

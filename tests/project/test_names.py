@@ -12,7 +12,7 @@ from places import ROOT
 PACKAGE = ROOT / "fastresp"
 SOURCES = [path for path in PACKAGE.rglob("*") if path.suffix in (".py", ".pyx", ".pxd", ".pyi")]
 
-# They say nothing to a reader who meets them first. As modules and classes:
+# Names that are unclear without their context. As modules and classes:
 UNCLEAR = {
     "former", "kept", "lent", "whole", "early", "asks", "done", "held", "moves", "apart", "spread",
     "losing", "resent", "refusals", "given", "Giving", "Asking", "Looking", "carrier", "wishes",
@@ -22,29 +22,29 @@ UNCLEAR = {
 UNCLEAR_FUNCTIONS = {
     "_tending", "_levelling", "_following", "MIN_WAITED", "has_no_columns", "rows_about",
 }  # fmt: skip
-# The names that still exist. The list may only shrink.
+# Unclear names that are still used. The set may only shrink.
 REMAINING: set[str] = set()
 
 # Objects of these folders set only their own attributes.
 FOLDERS = ("load", "server", "transports")
 
-# At most this many: a reader who looks for something reads all their names.
+# Lower these when files are merged.
 MAX_FILES = 297
 MAX_EXTENSIONS = 41
 
 # Why an attribute of another object may be set: objects, or attributes. They may only shrink.
 SET_BY_OTHERS = {
-    "a record of counts is filled by what counts": (
+    "counters are filled by the code that counts": (
         "report", "live_report", "_report", "inquiry", "sample", "node.memory", "node.share",
     ),
     "an exception gets its report before it propagates": ("error.report",),
-    "a chunk says how the server answered it": (
+    "a chunk has flags for its outcome": (
         "fence.answered", "fence.existed", "fence.refused", "held.fence_refused", "scanner.asked",
     ),
-    "lanes are numbered and replaced by what holds them": (
+    "Lanes replaces lost lanes": (
         "lane.lost_at", "lane.replacement", "lane.timeout",
     ),
-    "lanes and the search for nodes share when to look, and why": (
+    "Lanes, Nodes and the ledger share when to look for nodes, and why": (
         "lanes.after", "lanes.look_at", "_ledger.denied", "_ledger.message", "ledger.message",
     ),
     "the rate starts with the connections": ("pace.start",),

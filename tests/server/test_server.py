@@ -372,7 +372,7 @@ def test_cli_is_found(monkeypatch: pytest.MonkeyPatch, server: LocalServer, tmp_
 
 
 def test_a_server_and_its_requirements_are_frozen() -> None:
-    """A copy has other requirements; what one copy learns about a proxy, all copies know."""
+    """Copies with other requirements share what was learned about a proxy."""
     server = Server("redis://localhost", Requirements(nodes=True))
     with pytest.raises(FrozenInstanceError):
         server.announced = True  # type: ignore[misc]

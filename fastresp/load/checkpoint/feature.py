@@ -103,7 +103,7 @@ class CheckpointFeature(Feature):
         server = as_server(options.server, Requirements(nodes=True))
         self._batched = not is_idempotent(chunks.template, options.nulls)
         found = identity(chunks.data, chunks.template, options)
-        found["way of sending"] = "transactions" if self._batched else "single commands"
+        found["send mode"] = "transactions" if self._batched else "single commands"
         checkpoint = Checkpoint(server, options.checkpoint, options.timeout, self._failed)
         self._checkpoint = checkpoint
         self._done = done = yield Blocking(partial(self._claim, checkpoint, found))
@@ -138,7 +138,7 @@ class CheckpointFeature(Feature):
         )
 
     def _batcher(self, checkpoint: Checkpoint) -> Steps[Batcher]:
-        """Return what puts the commands into transactions that advance the markers."""
+        """Return the Batcher, which wraps commands in transactions that advance the markers."""
         template, rate = self._chunks.template, self._options.rate
         ask = partial(checkpoint.lacking, commands_without_items(template))
         lacking: dict[bytes, int] = yield Blocking(ask)
@@ -151,10 +151,9 @@ class CheckpointFeature(Feature):
         )  # fmt: skip
 
     def _stays(self, checkpoint: Checkpoint) -> Callable[[dict[str, Any]], bool] | None:
-        """Return a function that returns whether a command stays in the rejects file.
+        """Return a function that selects the old rejects to keep; None for a first load.
 
-        A command stays if its row is not loaded again. None if this load is the first, so that the
-        file has no commands.
+        Rejects are kept if their rows are not loaded again.
         """
         if not self._done.resumed:
             return None

@@ -144,7 +144,7 @@ def remove_truncated_transactions(links: Links, clients: str) -> None:
 
     Args:
         links: our connections.
-        clients: the previous load's connections, as JSON; see ``former.are_alive()``.
+        clients: the previous load's connections, as JSON; see ``are_alive()``.
 
     Raises:
         CheckpointError: a server could not rewrite its append-only file.
