@@ -43,6 +43,7 @@ class Feature:
     """Observes, delays or stops a load. Each hook does nothing by default.
 
     Hooks that return ``Steps`` are cores, and may wait. An exception in a hook ends the load.
+    ``finishing()`` and ``ended()`` are called in reverse order of the features.
 
     Attributes:
         every_s: minimum seconds between calls of ``look()``; by default, it is never called. The
@@ -100,7 +101,7 @@ class Load:
     Args:
         chunks: the source; closed at the end.
         choose: returns the transport.
-        features: called in this order.
+        features: their hooks are called in this order, unless the hook says otherwise.
 
     Attributes:
         transport: the transport; None before it is chosen.
@@ -120,6 +121,7 @@ class Load:
         self._choose = choose
         self._features = features
         self._begun: list[tuple[Feature, float]] = []  # each with the time of its last look()
+        self._failure: Exception | None = None  # of idle(), while a Pushed source pauses
         self._report: Report | None = None
         on_fork(self)
 
@@ -189,7 +191,9 @@ class Load:
                 try:
                     yield from self._send(transport)
                     yield from transport.closing()
-                    for feature in self._features:
+                    self._count_skipped(transport.report)
+                    yield from self._locate()
+                    for feature in reversed(self._features):
                         yield from feature.finishing(self)
                 except BaseException as error:
                     yield from transport.ending_after(
@@ -198,7 +202,6 @@ class Load:
                     raise
                 finally:
                     self._count_skipped(transport.report)
-                yield from self._locate()
             report = transport.report
             if self.chunks.writer.skipped and not report.stopped:
                 rows = self.chunks.writer.rows - self.chunks.start_row
@@ -274,6 +277,8 @@ class Load:
                 chunk = yield from next_chunk(chunks, sender)
             except LostConnection:  # noticed while waiting for an async source
                 raise (yield from transport.explain_loss()) from None
+            if self._failure is not None:
+                raise self._failure
             if chunk is None and chunks.blocked:
                 yield from transport.wait_for_room()
                 yield from self._resend_refused()
@@ -295,9 +300,13 @@ class Load:
         yield from self.transport.resend_refused(self.chunks, self.idle, end=end)
 
     def _resend_rest(self) -> Steps[None]:
-        """After an exception of the source, wait until every sent command is answered."""
+        """After an exception of the source, wait until every sent command is answered.
+
+        Features are not called: a second exception would drop the commands.
+        """
+        assert self.transport is not None
         self.chunks.forget()
-        yield from self._resend_refused(end=True)
+        yield from self.transport.resend_refused(self.chunks, nothing, end=True)
 
     def _locate(self, error: BaseException | None = None) -> Steps[None]:
         """Find the file and line of the rows that failed."""
@@ -311,13 +320,16 @@ class Load:
     def _pump(self) -> None:
         """Send, receive replies, and call ``idle()`` of the features while a Pushed source pauses.
 
-        An exception is raised again when the load continues. Raised here, it would pass through
-        Arrow, which changes its type.
+        An exception is raised when the load continues. Raised here, it would pass through Arrow,
+        which changes its type. A lost connection raises its exception again.
         """
         assert self.transport is not None and self.transport.lanes is not None
         with suppress(Exception):
             self.transport.lanes.pump()
+        try:
             run(self.idle())
+        except Exception as error:
+            self._failure = error
 
     # Features that observe the load at intervals, and the end.
 
@@ -351,22 +363,35 @@ class Load:
         return step._replace(meanwhile=both)
 
     def _end(self, error: BaseException | None, report: Report | None) -> Steps[None]:
-        """Call ``ended()`` of each feature, even if another one raises an exception."""
-        found = getattr(error, "report", report)
-        if isinstance(found, Report) and (error is None or self.transport is not None):
-            self._report = found
-        self.error, self.over = error, True
+        """Call ``ended()`` of each feature."""
         try:
-            for feature, _ in self._begun:
-                if is_own(self):
-                    try:
-                        yield from feature.ended(self)
-                    except BaseException as second:
-                        self.error = second
-            if self.error is not error and self.error is not None:
-                raise self.error
+            self.error, self.over = error, True
+            found = getattr(error, "report", report)
+            if isinstance(found, Report) and (error is None or self.transport is not None):
+                self._report = found
         finally:
-            self.error = error = None
+            try:
+                yield from self._end_features()
+            finally:
+                self.error = self._failure = error = None
+
+    def _end_features(self) -> Steps[None]:
+        """Call ``ended()`` of the features that have begun, even after an exception of another."""
+        if not self._begun or not is_own(self):
+            return
+        try:
+            yield from self._begun[-1][0].ended(self)
+        except BaseException as second:
+            self.error = second
+            raise
+        finally:
+            del self._begun[-1]
+            yield from self._end_features()
+
+
+def nothing() -> Steps[None]:
+    """Do nothing while a load waits."""
+    yield from ()
 
 
 class _Sender:

@@ -245,11 +245,9 @@ def features(chunks: Chunks) -> list[Feature]:
         ImportError, TypeError, ValueError: the metrics can't be written.
     """
     options = chunks.options
-    found: list[Feature] = [CheckpointFeature(chunks), SearchIndexes(chunks.template, options)]
+    found: list[Feature] = []
     if isinstance(options.progress, Feature):
         found.append(options.progress)
-    elif options.progress:
-        found.insert(1, ShownProgress(options.progress))
     if options.metrics is not None:
         from .metrics import Metrics
 
@@ -264,7 +262,10 @@ def features(chunks: Chunks) -> list[Feature]:
             from .tracing import Span
 
             found.append(Span(trace, chunks.template, options))
-    return found
+    if options.progress and not isinstance(options.progress, Feature):
+        found.append(ShownProgress(options.progress))
+    # The checkpoint is last: it is registered only if all other features accept the connections.
+    return [*found, SearchIndexes(chunks.template, options), CheckpointFeature(chunks)]
 
 
 def choose(options: Options, *, server: Server, **more: Any) -> Transport:

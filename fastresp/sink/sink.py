@@ -23,7 +23,7 @@ from ..server.settings import Server
 from ..server.url_or_client import with_password
 from ..sources.chunks import Chunks
 from .rejects import RejectsOfTask, check_folder
-from .task import Load, Task
+from .task import Task, TaskLoad
 from .totals import Totals
 
 if TYPE_CHECKING:
@@ -250,7 +250,7 @@ class Sink:
         if self._rejects is not None:
             rejects = RejectsOfTask(self._rejects, f"{number}-{attempt}")
             options = replace(options, rejects=rejects)
-        return Task(Load(self.template, options, number, job, rejects))
+        return Task(TaskLoad(self.template, options, number, job, rejects))
 
     def load(self, batches: Iterable[Any], task_id: int | str, attempt: int = 0) -> Totals:
         """Open a task, write all batches, and commit the task; return the Totals.

@@ -26,7 +26,7 @@ from ..transports.socket import SocketTransport
 from .rejects import RejectsOfTask
 from .totals import Totals
 
-__all__ = ["Load", "Task"]
+__all__ = ["Task", "TaskLoad"]
 
 # Seconds between checks whether another attempt of the task is active.
 RECHECK_S = 0.5
@@ -60,7 +60,7 @@ class Task:
         number: number or name of the task, as text.
     """
 
-    def __init__(self, load: Load) -> None:
+    def __init__(self, load: TaskLoad) -> None:
         self.number = load.totals.task
         self._rows = 0.0  # NaN if unknown
         self._load = load
@@ -138,7 +138,7 @@ class Task:
         self.abort()
 
 
-class Load:
+class TaskLoad:
     """The load of a task, which runs in a thread.
 
     It does not refer to the Task, so that the Task can be dropped.
@@ -300,7 +300,7 @@ class Load:
 
 
 # All loads in threads. If the program ends while a thread is inside Arrow, the program crashes.
-running: set[Load] = set()
+running: set[TaskLoad] = set()
 
 
 def end_running() -> None:

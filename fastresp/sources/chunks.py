@@ -391,7 +391,7 @@ def router(
 
 
 def merger(options: Options, answers: Answers | None, max_items: int) -> Merger:
-    """Return a Merger for the options and the server; ``most`` limits the items of a command."""
+    """Return a Merger for the options and the server; ``max_items`` limits a command."""
     items = options.merge_items or MERGE_ITEMS
     if options.rate is not None:
         items = min(items, options.rate.commands_in(LIMITED_S) or items)

@@ -259,25 +259,25 @@ class ErrorPolicy:
             merged = len(held.chunk.parts(at)) > 1
             size = len(held.command(at, part)) if merged else held.size_of(at)
             self._kept_bytes += size
-            step = (
+            keeps_arguments = (
                 self._rejects is not None
                 or self._kept_bytes <= KEPT_BYTES
                 or size <= SMALL_BYTES  # the text may quote a password, which must be masked
             )
             row = held.row(part)
             file, row_in_file = (None, None) if self._place is None else self._place(row)
-            found = arguments(held.command(at, part)) if step else None
+            words = arguments(held.command(at, part)) if keeps_arguments else None
             yield CommandError(
                 text.decode(errors="backslashreplace"),
                 index=held.source_index(part),
                 row=row,
                 file=file,
                 row_in_file=row_in_file,
-                arguments=found,
+                arguments=words,
                 nested=nested > 0
                 and not (window.batched and not is_script(held.command(at, part))),
                 node=window.node,
-                row_key=held.row_key(part, found, self._keys),
+                row_key=held.row_key(part, words, self._keys),
             )
 
     def _lightened(self, error: CommandError) -> CommandError:

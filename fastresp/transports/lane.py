@@ -27,7 +27,7 @@ __all__ = ["Lane"]
 LAST_ERRORS = 5
 
 
-class Load(Protocol):
+class LaneOwner(Protocol):
     """What a lane needs from its load; see Lanes."""
 
     policy: ErrorPolicy
@@ -84,7 +84,7 @@ class Lane(Connection):
     cause = ""
 
     def __init__(
-        self, load: Load, server: Server, options: Options, number: int, max_bytes: int
+        self, load: LaneOwner, server: Server, options: Options, number: int, max_bytes: int
     ) -> None:
         ledger, confirmation = load.ledger, confirmation_of(options.durable)
         self._durability = confirmation and Durability(confirmation)

@@ -172,9 +172,9 @@ class Nodes:
         if self._ledger.was_demoted() and not self._cluster:
             lost.add(ONE)  # another server may have taken over its address
         asked = [unit.node for unit in self._ledger.units if unit.node is not None]
-        step = dict.fromkeys([*topology.nodes, *asked])
-        fresh = [node for node in step if node not in self._nodes]
-        back = [node for node in step if node in lost]
+        needed = dict.fromkeys([*topology.nodes, *asked])
+        fresh = [node for node in needed if node not in self._nodes]
+        back = [node for node in needed if node in lost]
         if fresh and self._lanes.resumable:
             # A loader that takes over can close only the connections that the checkpoint names.
             [server, *_] = self._server.nodes_of(fresh, 1)

@@ -48,8 +48,9 @@ class RetryFilter(Filter):
         self._ledger = ledger
         self._lane = lane
         self._redirect = redirect
-        # Transactions that will fail at EXEC (EXECABORT), by the index of their first reply: the
-        # node that ASK named, or None; and the value of ``ResendUnit.later``.
+        # Transactions that fail at EXEC (EXECABORT), by the index of their first reply: the node
+        # that ASK named, or None; and the value of ``ResendUnit.later``. Kept like the sets below,
+        # since the step that processes EXEC may be repeated.
         self._aborted: dict[int, tuple[tuple[str, int] | None, bool]] = {}
         # Kept until all commands are answered: the replies that refuse commands, the error replies,
         # and the chunks since the first refused command.
@@ -119,7 +120,6 @@ class RetryFilter(Filter):
                 held.fence_refused = True
             commands = unit.sent
             self._refused.update(held.first_reply + each for each in whole or (at,))
-            self._aborted.pop(begin, None)
         window.refuse(index, commands)
         return True
 
@@ -216,7 +216,7 @@ class RetryFilter(Filter):
         Call this method once all commands are answered; it drops the chunks kept for the check.
         """
         kept, refused, failed = self._kept, self._refused, self._failed
-        self._kept, self._refused, self._failed = [], set(), set()
+        self._kept, self._refused, self._failed, self._aborted = [], set(), set(), {}
         refused_keys: dict[bytes, list[int]] = {}
         for held in kept:
             for at, keys in enumerate(keys_in(held)):

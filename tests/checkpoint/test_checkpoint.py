@@ -522,7 +522,7 @@ class TestRefused:
         options["checkpoint"] = "other"
         with pytest.raises(fastresp.EncodeError, match=r"row 2,998"):
             fastresp.mass_insert(rows, "SET {0} {1}; EXPIRE {0} 9", **options)
-        with pytest.raises(fastresp.CheckpointError, match="send mode was 'single comm"):
+        with pytest.raises(fastresp.CheckpointError, match="way of sending was 'single comm"):
             fastresp.mass_insert(rows, "SET {0} {1}; EXPIRE {0} 9", nulls="skip", **options)
 
     def test_changed_file(self, server: LocalServer, tmp_path: Path) -> None:

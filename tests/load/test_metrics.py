@@ -340,3 +340,10 @@ def test_row_of_a_load_with_several_markers(server: LocalServer, tmp_path: Path)
         rows, PUSH, server=server.url, checkpoint="jobs", connections=3, metrics=path
     )
     assert values(path.read_text())["checkpoint_row"] == 5000
+
+
+def test_a_load_with_wrong_options_writes_metrics(server: LocalServer, tmp_path: Path) -> None:
+    path = tmp_path / "load.prom"
+    with pytest.raises(ValueError, match="resume needs checkpoint="):
+        insert_sync([("a", "1")], SET, server=server.url, metrics=path, resume=True)
+    assert values(path.read_text())["stopped"] == 1

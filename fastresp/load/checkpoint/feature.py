@@ -62,9 +62,6 @@ class CheckpointFeature(Feature):
 
     Args:
         chunks: the source.
-
-    Raises:
-        ValueError: an option that needs a checkpoint is given without ``checkpoint``.
     """
 
     def __init__(self, chunks: Chunks) -> None:
@@ -76,6 +73,7 @@ class CheckpointFeature(Feature):
         self._done = StoredProgress()
         self._renewed = self._recorded = time.monotonic()
         self._row_run = 0  # last known row up to which all commands have run
+        self._finished = False  # whether only ended() may store anything now
 
     def begin(self, load: Load) -> None:
         """Check the options.
@@ -103,7 +101,8 @@ class CheckpointFeature(Feature):
         server = as_server(options.server, Requirements(nodes=True))
         self._batched = not is_idempotent(chunks.template, options.nulls)
         found = identity(chunks.data, chunks.template, options)
-        found["send mode"] = "transactions" if self._batched else "single commands"
+        # The names of these fields are stored.
+        found["way of sending"] = "transactions" if self._batched else "single commands"
         checkpoint = Checkpoint(server, options.checkpoint, options.timeout, self._failed)
         self._checkpoint = checkpoint
         self._done = done = yield Blocking(partial(self._claim, checkpoint, found))
@@ -197,7 +196,7 @@ class CheckpointFeature(Feature):
 
     def idle(self, load: Load) -> Steps[None]:
         """Renew the lease and store the row, if the interval has passed."""
-        if self._checkpoint is None:
+        if self._checkpoint is None or self._finished:
             return
         alone = self._one_lane
         if time.monotonic() - self._renewed < (RECORDED_S if alone else RENEWED_S):
@@ -225,6 +224,7 @@ class CheckpointFeature(Feature):
         """
         if self._checkpoint is None:
             return
+        self._finished = True
         report = load.report
         if report.stopped or report.in_doubt or report.unsent:
             yield Blocking(partial(self._checkpoint.renew, self._repeatable_row, self._seen))

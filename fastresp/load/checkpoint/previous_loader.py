@@ -15,6 +15,11 @@ __all__ = ["AtWork", "check_alone", "close_all", "remove_truncated_transactions"
 # Seconds to wait for a dead loader's connections to end, if the user may not close them.
 GONE_S = 10.0
 LOOK_S = 0.05
+# Ignored errors: a rewrite is in progress, the user lacks permission, the command is disabled.
+HARMLESS = ("in progress", "permissions", "unknown command")
+UNDER_WAY = ("aof_rewrite_in_progress", "aof_rewrite_scheduled")
+# The first Valkey version that itself removes a truncated transaction from the file.
+VALKEY = 9, 1
 
 
 class AtWork(CheckpointError):
@@ -129,16 +134,13 @@ def _by_link(links: Links, clients: str) -> Iterator[tuple[Link, list[int], bool
                 yield link, numbers, sure
 
 
-LOOK_S = 0.05
-# Ignored errors: a rewrite is in progress, the user lacks permission, the command is disabled.
-HARMLESS = ("in progress", "permissions", "unknown command")
-UNDER_WAY = ("aof_rewrite_in_progress", "aof_rewrite_scheduled")
-# The first Valkey version that itself removes a truncated transaction from the file.
-VALKEY = 9, 1
-
-
 def remove_truncated_transactions(links: Links, clients: str) -> None:
     """Rewrite the append-only file of each server that has restarted since the previous load.
+
+    A crash may truncate the last transaction in the file. If the file then ends within a command,
+    the server skips this transaction at its first restart, but leaves it in the file. At its second
+    restart, it runs the transaction together with the next one, so its rows are loaded again. Seen
+    with Redis 6.2 to 8.2 and Valkey 8.1, not with Valkey 9.1. A rewrite removes the transaction.
 
     Servers where the user lacks permission for BGREWRITEAOF are skipped.
 
