@@ -290,9 +290,9 @@ class Nodes:
             if node is not None and not needed:
                 self._nodes[number] = None
                 self._former.add(number)
-        while self._former:
-            number = self._former.pop()
+        for number in tuple(self._former):
             lanes.retire(range(number * count, (number + 1) * count))
+            self._former.discard(number)  # only now: an interruption repeats the step
         before, self._slots = self._slots, topology.lanes(self._nodes, count)
         self._successors = dict(zip(before, self._slots, strict=True))
         if lanes.live_report.stopped:

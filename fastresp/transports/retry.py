@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from itertools import compress
 
 from ..server.cluster import Redirect
 from .failures import may_pass
@@ -57,6 +58,8 @@ class RetryFilter(Filter):
         self._refused: set[int] = set()
         self._failed: set[int] = set()
         self._kept: list[Sending] = []
+        # The numbers of the split commands that were dropped; see overtaken().
+        self._dropped: set[int] = set()
 
     def filter_error(self, window: Window, error: Error) -> Error | None:
         index, message, nested = error
@@ -131,7 +134,8 @@ class RetryFilter(Filter):
         return received
 
     def counts(self, window: Window, counts: Counts) -> Counts:
-        return self._ledger.counts_of(self._lane) or counts
+        commands = counts.commands + len(self._dropped)
+        return self._ledger.counts_of(self._lane) or counts._replace(commands=commands)
 
     def resend(
         self, window: Window, units: Sequence[tuple[Key, ResendUnit]], start: Position
@@ -213,38 +217,39 @@ class RetryFilter(Filter):
         command was split from merged commands and is not resent yet. The refused command is then
         dropped, and counts as answered.
 
-        Call this method once all commands are answered; it drops the chunks kept for the check.
+        Call this method once all commands are answered. If it returns False, it has dropped the
+        chunks that were kept for the check.
         """
-        kept, refused, failed = self._kept, self._refused, self._failed
-        self._kept, self._refused, self._failed, self._aborted = [], set(), set(), {}
         refused_keys: dict[bytes, list[int]] = {}
-        for held in kept:
+        for held in self._kept:
             for at, keys in enumerate(keys_in(held)):
                 reply = held.first_reply + at
                 if reply >= window.acknowledged:
                     break
-                if reply in refused:
+                if reply in self._refused:
                     parts = held.chunk.parts(at)
                     split = len(parts) == len(keys) > 1
                     for number, key in enumerate(keys):
                         place = held.source_index(parts[number]) if split else -1
                         refused_keys.setdefault(key, []).append(SPLIT + place)
-                elif reply not in failed and not refused_keys.keys().isdisjoint(keys):
+                elif reply not in self._failed and not refused_keys.keys().isdisjoint(keys):
                     if not replaces(held, at):
                         return True
                     numbers = [number for key in keys for number in refused_keys.pop(key, ())]
-                    if not self._leave_out(window, numbers):
+                    if not self._drop(numbers):
                         return True
+        # Last, so that the check can be repeated after an interruption; see Refusals.
+        self._kept, self._refused, self._failed, self._aborted = [], set(), set(), {}
         return False
 
-    def _leave_out(self, window: Window, numbers: Sequence[int]) -> bool:
+    def _drop(self, numbers: Sequence[int]) -> bool:
         """Drop split commands, which then count as answered; return False if any was resent."""
-        entries = [(self._lane, number) for number in numbers]
-        if not all(entry in self._ledger.entries for entry in entries):
+        entries = self._ledger.entries
+        left = [number for number in numbers if number not in self._dropped]
+        keys = [(self._lane, number) for number in left]
+        if not all(key in entries for key in keys):
             return False
-        window.count_answered(len(entries))
-        for entry in entries:
-            self._ledger.entries.pop(entry)
+        self._dropped.update(compress(left, map(entries.pop, keys)))  # one call in C
         return True
 
 

@@ -60,7 +60,8 @@ class Refusals(NamedTuple):
       nothing. Entries are set before their reply is counted.
     - A tuple, such as this one, that replaces the previous tuple. ``counted()`` ignores replies
       that it has seen.
-    - One call in C, in which no handler can run: ``Window.resend()``, or ``dict.update()``.
+    - One call in C, in which no handler can run: ``Window.resend()``, or ``update()`` of a dict or
+      a set.
 
     Attributes:
         next_reply: all replies before this index were counted.
@@ -367,11 +368,6 @@ class Window:
     def refuse(self, index: int, commands: int) -> None:
         """Count the commands that an error reply refuses; see Refusals."""
         self.refusals = self.refusals.counted(index, commands)
-
-    def count_answered(self, commands: int) -> None:
-        """Count commands as answered, although error replies refused them."""
-        refusals = self.refusals
-        self.refusals = refusals._replace(commands=refusals.commands - commands)
 
     def acknowledge(self, received: int) -> None:
         """Set the total number of received replies, and release fully answered chunks."""

@@ -20,6 +20,7 @@ from loads import Insert, commands, in_the_background, insert_asyncio, insert_sy
 import fastresp
 from fastresp.server.local_server import LocalServer
 from fastresp.server.options import Options
+from fastresp.transports.lanes import Lanes
 from fastresp.transports.socket import SocketTransport
 from fastresp.transports.window import Window
 
@@ -250,3 +251,29 @@ def test_invalid_replies(
     assert "sent invalid replies" in str(error)
     assert error.report is not None
     assert error.report.acknowledged >= 1000 or "garbage" not in words
+
+
+def test_interruption_while_a_lost_connection_is_replaced(
+    start_server: Callable[..., LocalServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A signal handler raises an exception; the commands of the lost connection are resent."""
+    retire, interruption = Lanes.retire, RuntimeError("raised by a signal handler")
+
+    def interrupted(lanes: Lanes, numbers: range) -> None:
+        monkeypatch.setattr(Lanes, "retire", retire)
+        raise interruption
+
+    monkeypatch.setattr(Lanes, "retire", interrupted)
+    server = start_server()
+    with redis.Redis.from_url(server.url) as client:
+
+        def cut() -> None:
+            client.client_kill_filter(_type="normal", skipme=True)
+
+        source = (command[1:] for command in commands(21_000, 14_000, cut))
+        with pytest.raises(RuntimeError) as caught:
+            insert_sync(source, "SET {0} {1}", server=server.url, retry="idempotent", timeout=2)
+        assert caught.value is interruption
+        report: fastresp.Report = interruption.report  # type: ignore[attr-defined]
+        assert report.commands == report.replies == client.dbsize()
+        assert report.in_doubt == report.unsent == 0
