@@ -48,7 +48,6 @@ cdef class ReplyScanner(Incoming):
 
     Attributes:
         replies: the number of complete replies so far.
-        failed: the number of replies that are or contain an error.
         errors: a list of ``(index of the reply, text, element)``; the caller empties the list.
             ``element`` is 0 if the reply is an error; otherwise the element's number, from 1.
         offset: the number of bytes parsed so far.
@@ -59,11 +58,9 @@ cdef class ReplyScanner(Incoming):
     cdef readonly Py_ssize_t replies
     cdef public Py_ssize_t asked
     cdef readonly object answer
-    cdef readonly Py_ssize_t failed
     cdef readonly list errors
     cdef long long missing      # number of missing bytes of the payload and its CRLF
     cdef bytearray head         # the beginning of a payload that is an error or a verbatim string
-    cdef bint marked            # whether the current reply was counted as failed
     cdef Py_ssize_t nested      # number of errors in the current reply
     cdef Frame *frames          # owned, from realloc: open aggregates
     cdef Py_ssize_t depth
@@ -257,17 +254,13 @@ cdef class ReplyScanner(Incoming):
                 self.silent -= 1
                 return
         self.replies += 1
-        self.marked = False
+        self.nested = 0
 
     cdef int take_error(self, bytes text) except -1:
         if self.silent:
             return 0
         element = self.frames[0].size - self.frames[0].left + 1 if self.depth else 0
         self.errors.append((self.replies, text, element))
-        if not self.marked:
-            self.marked = True
-            self.failed += 1
-            self.nested = 0
         self.nested += 1
         if self.nested > 1 + self.most // NESTED_ERROR_BYTES:
             raise self.too_large(self.offset)

@@ -30,7 +30,7 @@ def test_long_error(size: int) -> None:
     text = b"ERR " + b"\rx" * (size // 2) + b"z"
     text = text[:size]
     for data in (b"-" + text + b"\r\n", b"!%d\r\n%b\r\n" % (size, text)):
-        right = Outcome(2, 1, [(0, text[:KEPT_BYTES], False)], False, None)
+        right = Outcome(2, [(0, text[:KEPT_BYTES], False)], False, None)
         end = len(data)
         for cuts in (
             [],
@@ -64,7 +64,7 @@ def test_long_strings() -> None:
     data = b"+" + b"x\r" * 500_000 + b"\r\n" + b"$3000000\r\n" + b"\r\n:" * 1_000_000 + b"\r\n"
     for size in (len(data), 65_536, 4099, 100):
         pieces = pieces_of(data, range(size, len(data), size))
-        assert scanned(pieces) == Outcome(2, 0, [], False, None)
+        assert scanned(pieces) == Outcome(2, [], False, None)
 
 
 def test_byte_by_byte_is_linear() -> None:
@@ -94,7 +94,7 @@ def test_deep(header: bytes) -> None:
     element = 2 if b":1" in header else 1
     errors = [] if push else [(0, b"A", element)]
     for pieces in ([data], pieces_of(data, range(0, len(data), 1001))):
-        assert scanned(pieces) == Outcome(0 if push else 1, len(errors), errors, False, None)
+        assert scanned(pieces) == Outcome(0 if push else 1, errors, False, None)
     scanner = ReplyScanner()
     with pytest.raises(ProtocolError, match="deeper than 1,024 levels") as caught:
         scanner.feed(header * DEPTH + header)
@@ -129,7 +129,7 @@ def test_too_large(head: bytes, more: bytes, size: int) -> None:
 def test_attributes_do_not_add_depth() -> None:
     """Neither a million attributes in a row nor a million arrays add depth."""
     data = (b"|1\r\n+a\r\n:1\r\n" * 10 + b"*2\r\n:1\r\n*1\r\n:1\r\n") * 100_000
-    assert scanned([data]) == Outcome(100_000, 0, [], False, None)
+    assert scanned([data]) == Outcome(100_000, [], False, None)
 
 
 def test_reentrant_feed() -> None:

@@ -29,7 +29,6 @@ class Outcome(NamedTuple):
     """The result for a stream. ``fault`` is the offset of the first byte that is not RESP."""
 
     replies: int
-    failed: int
     errors: list[tuple[int, bytes, int]]
     pending: bool
     fault: int | None
@@ -95,7 +94,7 @@ def elements(stream: bytes) -> Iterator[tuple[int, bytes, Any]]:
 
 def expected(stream: bytes) -> Outcome:
     """Return this model's result for a stream."""
-    replies, marked, pending, fault = 0, set(), False, None
+    replies, pending, fault = 0, False, None
     errors: list[tuple[int, bytes, int]] = []
     # For each open aggregate: its remaining elements, whether it is part of a reply, and its size.
     stack: list[list[Any]] = []
@@ -104,7 +103,6 @@ def expected(stream: bytes) -> Outcome:
             if kind in (b"-", b"!") and all(counts for _, counts, _ in stack):
                 element = stack[0][2] - stack[0][0] + 1 if stack else 0
                 errors.append((replies, value, element))
-                marked.add(replies)
             if kind in b"*%~>|":
                 counts = kind != b"|" and (kind != b">" or bool(stack))
                 if value:
@@ -127,7 +125,7 @@ def expected(stream: bytes) -> Outcome:
         pending = True
     except Fault as found:
         fault = found.args[0]
-    return Outcome(replies, len(marked), errors, fault is None and bool(pending or stack), fault)
+    return Outcome(replies, errors, fault is None and bool(pending or stack), fault)
 
 
 def scanned(pieces: Iterable[Any]) -> Outcome:
@@ -141,13 +139,8 @@ def scanned(pieces: Iterable[Any]) -> Outcome:
         assert returned == scanner.replies
     except ProtocolError as error:
         fault = error.offset
-    return Outcome(
-        scanner.replies,
-        scanner.failed,
-        scanner.errors,
-        fault is None and scanner.pending,
-        fault,
-    )
+    pending = fault is None and scanner.pending
+    return Outcome(scanner.replies, scanner.errors, pending, fault)
 
 
 def pieces_of(stream: bytes, cuts: Iterable[int]) -> list[bytes]:
