@@ -13,6 +13,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ..resp.commands import ZADD_OPTIONS, commands_with
+
 __all__ = ["LIMITS", "Estimate", "Model", "growth", "size_class"]
 
 DICT_ENTRY = 24
@@ -39,7 +41,6 @@ LIMITS = {
 # Node sizes in bytes for a list-max-listpack-size from -1 to -5.
 NODE_BYTES = {-1: 4096, -2: 8192, -3: 16384, -4: 32768, -5: 65536}
 INTEGER = re.compile(rb"-?[1-9][0-9]{0,18}|0")
-ZADD_OPTIONS = frozenset((b"NX", b"XX", b"GT", b"LT", b"CH", b"INCR"))
 
 
 def size_class(size: float) -> int:
@@ -335,8 +336,7 @@ TAKES: dict[str, Callable[[Model, Sequence[bytes]], None]] = {
     **dict.fromkeys(("EXPIRE", "PEXPIRE", "EXPIREAT", "PEXPIREAT"), Model.take_expire),
 }
 # Commands that add no memory worth counting.
-NO_MEMORY = frozenset((
-    "DEL", "UNLINK", "GETDEL", "FLUSHALL", "FLUSHDB", "HDEL", "SREM", "ZREM", "LREM", "LTRIM",
-    "LPOP", "RPOP", "SPOP", "PERSIST", "MULTI", "EXEC", "PING", "ECHO", "GET", "MGET", "HGET",
-    "HGETALL", "TYPE", "EXISTS", "TTL", "PTTL", "TOUCH", "PUBLISH", "SELECT",
-))  # fmt: skip
+NO_MEMORY = commands_with("read", "remove", "flush", "multi", "end", "connection") | {
+    "DEL", "UNLINK", "GETDEL", "LREM", "LTRIM", "LPOP", "RPOP", "SPOP", "PERSIST", "TOUCH",
+    "PUBLISH",
+}  # fmt: skip

@@ -14,7 +14,7 @@ from ..outcome.errors import TransportError, TransportTimeout
 from ..outcome.messages import Hint, Message
 from ..outcome.report import IndexState
 from ..resp.buffer import Chunk
-from ..resp.commands import commands_with
+from ..resp.commands import properties_of
 from ..server.answers import Answers
 from ..server.indexes import Index, Indexes
 from ..server.options import Options
@@ -245,12 +245,6 @@ def _covers_none(options: Options, server: Server, found: Sequence[Index]) -> Tr
     return TransportError(Message(_option(options), words, advice))
 
 
-# Commands that write hash fields. The names of commands for JSON documents begin with JSON.
-WITH_FIELDS = {name.encode() for name in commands_with("fields")}
-# Commands that may write any key.
-ANY = {name.encode() for name in commands_with("script")} | {b"RESTORE"}
-
-
 class Written(NamedTuple):
     """Keys that a load writes.
 
@@ -283,9 +277,11 @@ def written_by(template: Template | None, *, unknown: bool) -> list[Written]:
     found: list[Written] = []
     for first, *others in template.commands:
         name = _beginning(first).upper()
-        if not all(isinstance(part, bytes) for part in first) or name in ANY:
+        effect, _, flags = properties_of(name)
+        is_known = all(isinstance(part, bytes) for part in first)
+        if not is_known or effect == "script" or name == b"RESTORE":  # these may write any key
             found += anything
-        elif name in WITH_FIELDS:
+        elif "fields" in flags:
             found += [Written("HASH", _beginning(key)) for key in others[:1]]
         elif name.startswith(b"JSON."):
             keys = others[::3] if name == b"JSON.MSET" else others[:1]

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from ..encode.row_key import RowKeys
 from ..outcome.errors import EncodeError
-from ..resp.commands import FOR_ALL
+from ..resp.commands import FOR_ALL, properties_of
 from ..resp.shown import refusal
 from ..resp.slots import NO_KEY, OPEN, SEVERAL, SLOTS, WATCHED, Rules
 from ..resp.values import pack
@@ -23,8 +23,6 @@ Command: TypeAlias = tuple[bytes, ...]
 
 # The slot number of a command that is sent to all nodes.
 EVERY = SLOTS
-# Commands that end a transaction.
-ENDS = (b"EXEC", b"DISCARD")
 # Maximum bytes of a command's name in a message.
 NAME_SHOWN = 40
 
@@ -137,7 +135,7 @@ def _slots_of_row(
                 slot = transaction
             elif slot >= 0:
                 slot = SEVERAL
-            if name in ENDS:
+            if properties_of(name).effect == "end":
                 transaction = NO_KEY
         elif name == b"MULTI":
             slot = transaction = _slot_of_transaction(commands[at + 1 :], rules)
@@ -165,6 +163,6 @@ def _slot_of_transaction(commands: Sequence[Command], rules: Rules) -> int:
         slot = rules.slot(pack(*command))
         if slot >= 0 and found < 0:
             found = slot
-        if command[0].upper() in ENDS:
+        if properties_of(command[0]).effect == "end":
             return found
     return OPEN

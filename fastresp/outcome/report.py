@@ -130,8 +130,8 @@ class Report(Displayed):
         replies: number of commands whose replies, including error replies, were received. A reply
             to merged commands counts for each of these commands.
         durable: number of answered commands that are confirmed to be on disk or on replicas, as
-            requested by ``durable=``. ``replies`` then counts only confirmed
-            commands. None if neither option was given.
+            requested by ``durable=``. ``replies`` then counts only confirmed commands. None if the
+            option was not given.
         failed: number of commands that were answered with an error, or with a reply that contains
             an error, such as the reply to EXEC.
         errors: the first 100 errors.

@@ -8,7 +8,10 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-__all__ = ["COMMANDS", "FOR_ALL", "POSITIONS", "Command", "Positions", "commands_with", "effect_of"]
+__all__ = [
+    "COMMANDS", "FOR_ALL", "POSITIONS", "ZADD_OPTIONS", "Command", "Positions", "commands_with",
+    "properties_of",
+]  # fmt: skip
 
 # Each row: an effect, key positions and flags, then the names of commands.
 #
@@ -131,6 +134,8 @@ server 0 small: PUBLISH TIME
 _ROW = re.compile(r"(\w+) (\S+)((?: \w+)*):\s+([^:]+)(?:\n|$)")
 _KEYS = re.compile(r"(\d+)(?:\.\.(-?\d+))?(?:#(\d+))?(?:/(\d+))?")
 
+# Options of ZADD, before the scores.
+ZADD_OPTIONS = frozenset((b"NX", b"XX", b"GT", b"LT", b"CH", b"INCR"))
 # Commands without a key that must run on each node of a cluster. Primaries replicate FUNCTION, but
 # not SCRIPT.
 FOR_ALL = {
@@ -175,6 +180,7 @@ def _positions(keys: str) -> Positions | None:
     return Positions(first, last or (0 if number_at else first), step or 1, number_at)
 
 
+UNKNOWN = Command("", None, frozenset())
 # All commands, by name in capitals.
 COMMANDS = {
     name.encode(): command
@@ -200,7 +206,6 @@ def commands_with(*marks: str) -> frozenset[str]:
     )
 
 
-def effect_of(name: bytes) -> str:
-    """Return the effect of a command; empty for an unknown command."""
-    command = COMMANDS.get(name.upper())
-    return "" if command is None else command.effect
+def properties_of(name: bytes) -> Command:
+    """Return the properties of a command; the effect of an unknown command is empty."""
+    return COMMANDS.get(name.upper(), UNKNOWN)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .commands import effect_of
+from .commands import properties_of
 from .slots import keys_of
 from .split import CommandSplitter, arguments
 
@@ -78,7 +78,7 @@ def _finds_out(command: bytes) -> bool:
 
 def only_reads(command: bytes) -> bool:
     """Return whether a command changes nothing."""
-    return effect_of(arguments(command)[0]) == "read"
+    return properties_of(arguments(command)[0]).effect == "read"
 
 
 def examine(command: bytes) -> tuple[str, tuple[bytes, ...], list[bytes]]:
@@ -90,7 +90,7 @@ def examine(command: bytes) -> tuple[str, tuple[bytes, ...], list[bytes]]:
     """
     first, *rest = arguments(command)
     name = first.upper()
-    effect = effect_of(name)
+    effect = properties_of(name).effect
     words = [word.upper() for word in rest[1:MAX_OPTIONS]]
     if (
         effect not in IDEMPOTENT

@@ -8,6 +8,7 @@ from itertools import accumulate
 from typing import NamedTuple, Protocol
 
 from ..resp.buffer import Chunk
+from ..resp.commands import Command, properties_of
 from ..resp.slots import keys_of
 from ..resp.split import CommandSplitter
 from .sending import Position, Sending
@@ -19,12 +20,6 @@ __all__ = [
 
 # Lets the next command use a slot that the node is importing.
 ASKING = b"*1\r\n$6\r\nASKING\r\n"
-# Commands that replace or delete their keys.
-REPLACING = (b"MSET", b"DEL", b"UNLINK")
-# Commands whose reply may contain errors of other commands.
-SCRIPTS = (b"EVAL", b"EVALSHA", b"FCALL")
-# The names of merged commands with several keys.
-OVER_KEYS = (b"MSET", b"MSETEX", b"DEL", b"UNLINK")
 
 
 class Resending(Protocol):
@@ -274,7 +269,7 @@ def unit_of(
 def split_by_key(unit: ResendUnit) -> list[ResendUnit]:
     """Split a unit of merged commands with several keys into its commands."""
     data, commands = unit.requests[0]
-    if len(commands) == 1 or _name(data) not in OVER_KEYS:
+    if len(commands) == 1 or "many" not in _properties(data).flags:
         return [unit]
     found = [
         ResendUnit(each.place, [Request(each.command, [each])], lane=unit.lane, node=unit.node)
@@ -286,7 +281,7 @@ def split_by_key(unit: ResendUnit) -> list[ResendUnit]:
 
 def is_script(command: bytes) -> bool:
     """Return whether a command runs other commands."""
-    return _name(command) in SCRIPTS
+    return _properties(command).effect == "script"
 
 
 def replaces(held: Sending, at: int) -> bool:
@@ -295,7 +290,13 @@ def replaces(held: Sending, at: int) -> bool:
     start = chunk.ends[at - 1] if at else 0
     data = bytes(chunk.piece(start, chunk.ends[at]))
     name = _name(data)
-    return name in REPLACING or (name == b"SET" and data.startswith(b"*3\r\n"))
+    if name == b"SET":
+        return data.startswith(b"*3\r\n")  # without options
+    return name != b"MSETEX" and "many" in _properties(data).flags
+
+
+def _properties(command: bytes) -> Command:
+    return properties_of(_name(command))
 
 
 def _name(command: bytes) -> bytes:

@@ -91,7 +91,13 @@ def test_unknown_commands_are_named() -> None:
     estimate = Model().run([[b"xadd", b"s", b"*", b"a", b"1"], [b"SET", b"k", b"v"]], 1.0)
     assert estimate.unknown == ("XADD",)
     assert estimate.keys == 1
-    assert Model().run([[b"DEL", b"k"], [b"PING"]], 1.0) == Model().run([], 1.0)
+    others = [
+        [b"DEL", b"k"],
+        [b"PING"],
+        [b"HMGET", b"h", b"f"],
+        [b"ZREMRANGEBYSCORE", b"z", b"0", b"1"],
+    ]
+    assert Model().run(others, 1.0) == Model().run([], 1.0)
 
 
 @pytest.mark.parametrize(

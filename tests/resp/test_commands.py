@@ -9,7 +9,7 @@ import redis
 from server_programs import WHEEL_SERVERS, located
 
 from fastresp import pack
-from fastresp.resp.commands import POSITIONS, Positions, effect_of
+from fastresp.resp.commands import POSITIONS, Positions, properties_of
 from fastresp.resp.slots import keys_of
 from fastresp.resp.split import CommandSplitter
 from fastresp.server.local_server import LocalServer
@@ -58,7 +58,7 @@ def test_key_positions(known: dict[str, dict[str, Any]]) -> None:
 def test_effects(known: dict[str, dict[str, Any]]) -> None:
     """The server calls commands that change nothing readonly, and the others write."""
     for name, details in known.items():
-        effect, flags = effect_of(name.encode()), details["flags"]
+        effect, flags = properties_of(name.encode()).effect, details["flags"]
         assert effect, name
         if effect == "read":
             assert "write" not in flags, name

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...outcome.errors import TemplateError
+from ...resp.commands import ZADD_OPTIONS
 from ..fields import Field, Items, Pairs, Row
 from ..template import Template
 
@@ -13,8 +14,6 @@ __all__ = ["check_creating"]
 # The commands that create a value from its items.
 CREATING = ("HSET", "HMSET", "RPUSH", "LPUSH", "SADD", "ZADD")
 EXPIRING = ("EXPIRE", "PEXPIRE")
-# Options of ZADD whose results depend on the existing key.
-OPTIONS = (b"NX", b"XX", b"GT", b"LT", b"CH", b"INCR")
 
 Argument = Sequence["bytes | Field"]
 
@@ -44,7 +43,7 @@ def check_creating(template: Template | None, *, file: bool = False) -> None:
     first = template.commands[0]
     if len(first) < 3 or any(isinstance(part, (Items, Pairs)) for part in first[1]):
         raise _error(template, 0, f"{names[0]} needs one key, followed by items")
-    if names[0] == "ZADD" and _text(first[2]).upper() in OPTIONS:
+    if names[0] == "ZADD" and _text(first[2]).upper() in ZADD_OPTIONS:
         raise _error(template, 0, f"{what} can't use options of ZADD; it creates new keys")
     if len(names) == 2 and (
         len(template.commands[1]) != 3

@@ -8,6 +8,7 @@ from typing import Any
 from ...encode.fields import Field
 from ...encode.template import Template
 from ...outcome.errors import EncodeError, TemplateError
+from ...resp.commands import properties_of
 from ...resp.shown import shown_command
 from ...resp.values import pack
 from ...server.preflight import VALUE, sample_commands
@@ -21,8 +22,6 @@ KNOWN = (
 )
 # Positions of options; a placeholder there could be any option.
 OPTIONS = {b"SET": slice(3, None), b"ZADD": slice(2, 3)}
-TIMES = ("EXPIRE", "PEXPIRE", "EXPIREAT", "PEXPIREAT")
-REMOVING = (*TIMES, "PERSIST", "HDEL", "SREM", "ZREM", "MULTI", "EXEC")
 
 
 def refusal(command: bytes, row: int, place: int) -> EncodeError:
@@ -89,11 +88,12 @@ def _check_times(template: Template) -> None:
         name, key, *_ = (*map(_comparable, command), (), ())
         known = len(name) == 1 and isinstance(name[0], bytes)  # not a placeholder
         verb = name[0].decode(errors="replace").upper() if known else ""
-        if verb in TIMES and key not in created:
+        effect = properties_of(name[0]).effect if known else ""
+        if effect == "time" and verb != "PERSIST" and key not in created:
             expiring[key] = verb
         elif verb in ("DEL", "UNLINK"):
             created.discard(key)
-        elif verb and verb not in REMOVING:
+        elif effect in ("set", "change"):
             created.add(key)
             if key in expiring:
                 message = (
