@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from .replies.unload import Entries, unload
     from .resp.buffer import Chunk
     from .resp.values import pack
+    from .server.options import Checkpoint, Merge, Serialize
     from .sources.files import Table, read
     from .sources.files.command_files import read_rejects
     from .sources.files.resp import RespFile
@@ -45,6 +46,9 @@ if TYPE_CHECKING:
 __all__ = [
     # load
     "mass_insert",
+    "Checkpoint",
+    "Merge",
+    "Serialize",
     "iter_replies",
     "execute",
     "fetch_hashes",
@@ -111,6 +115,7 @@ MODULES = {
     "replies.unload": "Entries unload",
     "resp.buffer": "Chunk",
     "resp.values": "pack",
+    "server.options": "Checkpoint Merge Serialize",
     "sources.files": "Table read",
     "sources.files.command_files": "read_rejects",
     "sources.files.resp": "RespFile",

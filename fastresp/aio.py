@@ -20,7 +20,18 @@ from .replies.arrow_out import StringBatch
 from .replies.fetch_hashes import BATCH_ROWS, Keys
 from .replies.iter_replies import one_command, one_reply, reply_core, replying
 from .replies.key_pattern import KeyFinder
-from .server.options import MaxErrors, Metrics, Nulls, Options, Progress, RateLimit, Rejects
+from .server.options import (
+    Checkpoint,
+    MaxErrors,
+    Metrics,
+    Mode,
+    Nulls,
+    Options,
+    Progress,
+    RateLimit,
+    Rejects,
+    arguments_of,
+)
 from .server.preflight import Requirements
 from .server.settings import Server, ServerLike
 from .sources.async_chunks import AsyncChunks
@@ -57,18 +68,10 @@ async def mass_insert(
     timeout: float | None = 30.0,
     progress: Progress = None,
     default: Callable[[Any], Any] | None = None,
-    mode: Literal["commands", "merge", "serialize"] = "commands",
-    merge_items: int | None = None,
-    merge_bytes: int | None = None,
-    exists: Literal["error", "replace", "skip"] = "error",
-    max_payload_bytes: int | None = None,
+    mode: Mode = "commands",
     retry: Literal["never", "idempotent", "always"] | None = None,
     durable: Literal["acknowledged", "fsync"] | int = "acknowledged",
-    checkpoint: str | None = None,
-    resume: bool = False,
-    take_over: bool = False,
-    checkpoint_clear: bool = False,
-    source_id: str | None = None,
+    checkpoint: str | Checkpoint | None = None,
     metrics: Metrics = None,
     import_source: bool = False,
     wait_index: bool = False,
@@ -91,35 +94,7 @@ async def mass_insert(
     """
     if transport not in ("auto", "socket"):
         raise ValueError(f"transport must be 'auto' or 'socket' in asyncio, not {transport!r}")
-    options = Options(
-        server=server,
-        transport=transport,
-        on_error=on_error,
-        max_errors=max_errors,
-        rejects=rejects,
-        rate_limit=rate_limit,
-        connections=connections,
-        nulls=nulls,
-        timeout=timeout,
-        progress=progress,
-        default=default,
-        mode=mode,
-        merge_items=merge_items,
-        merge_bytes=merge_bytes,
-        exists=exists,
-        max_payload_bytes=max_payload_bytes,
-        retry=retry,
-        durable=durable,
-        checkpoint=checkpoint,
-        resume=resume,
-        take_over=take_over,
-        checkpoint_clear=checkpoint_clear,
-        source_id=source_id,
-        metrics=metrics,
-        import_source=import_source,
-        wait_index=wait_index,
-        index_backlog=index_backlog,
-    )
+    options = Options.of(locals())
     choose = partial(SocketTransport, in_event_loop=True)
     return await run(loading(_chunks(data, template, options), choose))
 
@@ -156,20 +131,8 @@ async def verify(
     Like ``fastresp.verify``; ``data`` may also be an async iterable, and ``server`` a
     ``redis.asyncio.Redis`` client.
     """
-    verify_options = of_verify.VerifyOptions(
-        server=server,
-        sample=sample,
-        seed=seed,
-        exact=exact,
-        differences=differences,
-        repair=repair,
-        max_differences=max_differences,
-        since=since,
-        timeout=timeout,
-        progress=progress,
-        max_reply_bytes=max_reply_bytes,
-        in_event_loop=True,
-    )
+    given = arguments_of(of_verify.VerifyOptions, locals())
+    verify_options = of_verify.VerifyOptions(**given, in_event_loop=True)
     template = as_template(template)
     data = as_source(data, template)
     kind = AsyncReadChunks if isinstance(data, AsyncIterable) else ReadChunks
@@ -197,9 +160,7 @@ def iter_replies(
     ``contextlib.aclosing()`` or ``aclose()``.
     """
     template = as_template(template)
-    options = Options(
-        server=server, on_error=on_error, nulls=nulls, timeout=timeout, default=default
-    )
+    options = Options.of(locals())
     core = reply_core(options, decode, template, max_reply_bytes)
     return stream(replying(core, _chunks(data, template, options)))
 

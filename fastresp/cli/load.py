@@ -19,7 +19,7 @@ from ..load.inquiry import deleting
 from ..load.mass_insert import mass_insert
 from ..load.verifying.unverifiable import check_names, check_template
 from ..outcome.errors import CommandError, TransportError
-from ..server.options import Options
+from ..server.options import Options, Serialize, grouped
 from ..server.preflight import Requirements
 from ..server.settings import Server
 from ..sources.blocking import write_all
@@ -198,21 +198,22 @@ def run(
             )
         arguments = _arguments(values, flags.as_json)
         load_options = Options(**arguments)
-        server, timeout, mode = arguments["server"], arguments["timeout"], arguments["mode"]
+        server, timeout = arguments["server"], arguments["timeout"]
+        checkpoint = load_options.checkpoint
         try:
             Server(server, Requirements(nodes=True))
         except TransportError as error:
             raise ValueError(error.args[0]) from None
         if texts:
             check_templates(texts)
-            if mode == "serialize":
+            if isinstance(load_options.mode, Serialize):
                 from ..encode.payload.creating import check_creating
 
                 check_creating(Template(*texts))
         if flags.dry_run:
             end.fields = {"dry_run": True}
-        elif load_options.checkpoint is not None:
-            instead = " instead of --checkpoint-clear" if load_options.checkpoint_clear else ""
+        elif checkpoint is not None:
+            instead = " instead of --checkpoint-clear" if checkpoint.clear else ""
             end.resuming = f"--resume{instead}"
         with source as data, counted_bad_rows(data, end):
             template = template_for(data, texts)
@@ -222,7 +223,7 @@ def run(
             if flags.verify:
                 check_names(command_names(data, template), template)
                 check_template(template)
-            if load_options.checkpoint is not None:
+            if checkpoint is not None:
                 from ..load.checkpoint.feature import check_possible
 
                 check_possible(data, template, load_options)
@@ -231,23 +232,26 @@ def run(
                 from .dry_run import show_dry_run
 
                 found = dry_run(
-                    data, template, server, nulls=load_options.nulls, timeout=timeout, mode=mode,
-                    exists=arguments["exists"],
+                    data, template, server, nulls=load_options.nulls, timeout=timeout,
+                    mode=load_options.mode,
                 )  # fmt: skip
                 asked = "" if found.inquiry.unreachable else what()
-                if load_options.checkpoint is not None:
+                if checkpoint is not None:
                     say("The dry run ignores the checkpoint.")
                 show_dry_run(found, asked, end)
             ask_about_deleting("" if flags.yes else what(), end)
             begun = time.time()
-            logger = log and log.of(data, server, mode=mode, checkpoint=load_options.checkpoint)
+            logger = log and log.of(
+                data, server, mode=load_options.mode_name,
+                checkpoint=None if checkpoint is None else checkpoint.name,
+            )  # fmt: skip
             progress = progress_of(flags.as_json, logger)
             end.report = mass_insert(data, template, **arguments, progress=progress)
         if reopen is not None and flags.verify and not end.report.stopped:
             from .verify import verify_source
 
             # When a load is resumed, the times to live of earlier rows began in earlier runs.
-            since = None if load_options.resume else begun
+            since = None if checkpoint is not None and checkpoint.resume else begun
             with reopen() as data:
                 verify_source(
                     data, template_for(data, texts), end, nulls=load_options.nulls, server=server,
@@ -256,7 +260,7 @@ def run(
 
 
 def _arguments(values: dict[str, Any], as_json: bool) -> dict[str, Any]:
-    """Check options, and return them as arguments of ``mass_insert``."""
+    """Check flat options, and return them as arguments of ``mass_insert``."""
     arguments = dict(values)
     arguments["retry"] = arguments.pop("retry_in_doubt")
     arguments["timeout"] = arguments["timeout"] or None
@@ -267,7 +271,7 @@ def _arguments(values: dict[str, Any], as_json: bool) -> dict[str, Any]:
             raise ValueError("--json and --rejects - both write to stdout; use --rejects FILE")
         arguments["rejects"] = _print_reject
     ErrorPolicy(arguments["on_error"], arguments["max_errors"], arguments["rejects"])
-    return arguments
+    return grouped(arguments)
 
 
 def _print_reject(error: CommandError) -> None:

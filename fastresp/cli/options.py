@@ -12,6 +12,8 @@ from .command_line import argument, option, together
 data_option = partial(option, section="Data")
 error_option = partial(option, section="Errors")
 server_option = partial(option, section="Server")
+mode_option = partial(option, section="Merged and serialised loads")
+checkpoint_option = partial(option, section="Checkpoint")
 verify_option = partial(option, section="Verification")
 
 source = argument(
@@ -190,55 +192,55 @@ durable = server_option(
     default="acknowledged",
     help="Wait until commands are `acknowledged`, on disk (`fsync`), or at N replicas (a number).",
 )
-checkpoint = server_option(
+checkpoint = checkpoint_option(
     "--checkpoint",
     metavar="NAME",
     help="Store the progress of the load in the server under NAME, for `--resume`.",
 )
-resume = server_option(
+resume = checkpoint_option(
     "--resume",
     is_flag=True,
     help="Resume from the checkpoint, if it exists: no row is lost or duplicated.",
 )
-take_over = server_option(
+take_over = checkpoint_option(
     "--take-over",
     is_flag=True,
     help="Take the checkpoint over from another loader, and resume.",
 )
-checkpoint_clear = server_option(
+checkpoint_clear = checkpoint_option(
     "--checkpoint-clear",
     is_flag=True,
     help="Discard the checkpoint, and start from the first row.",
 )
-mode = server_option(
+mode = mode_option(
     "--mode",
     type=click.Choice(["commands", "merge", "serialize"]),
     default="commands",
     metavar="M",
     help="`merge`: combine adjacent commands; `serialize`: create whole new keys with RESTORE.",
 )
-exists = server_option(
+exists = mode_option(
     "--exists",
     type=click.Choice(["error", "replace", "skip"]),
     default="error",
     metavar="E",
     help="With `serialize`, for existing keys: `error`, `replace` (without asking) or `skip`.",
 )
-max_payload_bytes = server_option(
+max_payload_bytes = mode_option(
     "--max-payload-bytes",
     metavar="N",
     type=click.IntRange(min=1),
     help="Largest RESTORE of `serialize`, in bytes; commands add the rest of a larger key.",
     show_default="32 MiB",
 )
-merge_items = server_option(
+merge_items = mode_option(
     "--merge-items",
     metavar="N",
     type=click.IntRange(min=1),
     help="Maximum number of items in a merged command.",
     show_default="`1000`",
 )
-merge_bytes = server_option(
+merge_bytes = mode_option(
     "--merge-bytes",
     metavar="N",
     type=click.IntRange(min=1),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
 from ..encode.payload.creating import check_creating
 from ..encode.payload.format import Format
@@ -22,7 +22,7 @@ from ..resp.slots import Rules
 from ..resp.split import arguments
 from ..server.answers import Answers
 from ..server.cluster import Topology
-from ..server.options import Nulls, Options
+from ..server.options import Merge, Nulls, Options, Serialize
 from ..server.preflight import RESTORE, Requirements
 from ..server.settings import Server, ServerLike
 from ..server.threads import in_parallel
@@ -143,23 +143,23 @@ def dry_run(
     *,
     nulls: Nulls = "auto",
     timeout: float | None = 30.0,
-    mode: Literal["commands", "merge", "serialize"] = "commands",
-    exists: Literal["error", "replace", "skip"] = "error",
+    mode: Merge | Serialize | None = None,
 ) -> DryRun:
     """Encode the first 1,000 rows and check them against the server, without changing the server.
 
     Args:
-        data, template, server, nulls, timeout, mode, exists: as for ``mass_insert``. The dry run
-            consumes rows from the source.
+        data, template, server, nulls, timeout: as for ``mass_insert``. The dry run consumes rows
+            from the source.
+        mode: as in ``Options``.
 
     Raises:
         EncodeError, TemplateError: a row of the sample can't be encoded, or the template can't be
             serialised.
     """
-    serialize = mode == "serialize"
+    serialize = mode if isinstance(mode, Serialize) else None
     if serialize:
         check_creating(template)
-    sample = take_sample(data, template, nulls=nulls, serialize=serialize)
+    sample = take_sample(data, template, nulls=nulls, serialize=serialize is not None)
     where = Server(server, Requirements(nodes=True))
     parts: SlotShares | None = None
     nodes: list[Node] = []
@@ -182,7 +182,7 @@ def dry_run(
         inquiry.rejected = _rejected(template, server, timeout, serialize)
     if serialize:  # the load creates whole keys
         inquiry.wrong_types = []
-    if not serialize or exists != "error":
+    if not serialize or serialize.exists != "error":
         inquiry.existing = []
     times = sample.times or 1.0
     estimate = Model(inquiry.limits).run(sample.commands, times)
@@ -320,7 +320,10 @@ def _take(chunk: Chunk, index: int, sample: Sample) -> None:
 
 
 def _rejected(
-    template: Template | None, server: ServerLike, timeout: float | None, serialize: bool
+    template: Template | None,
+    server: ServerLike,
+    timeout: float | None,
+    serialize: Serialize | None,
 ) -> str:
     """Return why the server would reject the template's commands; empty if it accepts them."""
     needs = Requirements.of(template, nodes=True)
@@ -330,7 +333,7 @@ def _rejected(
         if needs.commands:
             answers = Server(server, needs).ask(timeout)
             if serialize:
-                serializer(Options(mode="serialize"), answers)
+                serializer(serialize, 1, answers)
     except (CommandError, TransportError) as error:
         message: str = error.args[0]
         return message

@@ -19,7 +19,7 @@ from ..encode.script import resending_of
 from ..outcome.report import Report
 from ..resp.buffer import Chunk
 from ..server.forks import is_own, on_fork
-from ..server.options import FSYNC, Options
+from ..server.options import FSYNC, Merge, Options, Serialize
 from ..server.preflight import RESTORE, Requirements, commands_over_any_keys
 from ..server.settings import as_server
 from ..sources.chunks import Chunks
@@ -239,9 +239,9 @@ class Load:
             import_source=options.import_source,
             indexes=template is not None,
         )
-        if options.mode == "merge":
+        if isinstance(options.mode, Merge):
             needs = replace(needs, optional_commands=partial(commands_over_any_keys, template))
-        elif options.mode == "serialize":
+        elif isinstance(options.mode, Serialize):
             needs = replace(needs, encoding_limits=True, commands=(*needs.commands, RESTORE))
         server = as_server(options.server, needs)
         names = command_names(self.chunks.data, template) if template is not None else ("",)

@@ -12,7 +12,17 @@ from ..outcome.errors import TransportError
 from ..outcome.messages import Hint, Message
 from ..outcome.report import Report
 from ..outcome.tracebacks import public
-from ..server.options import MaxErrors, Metrics, Nulls, Options, Progress, RateLimit, Rejects
+from ..server.options import (
+    Checkpoint,
+    MaxErrors,
+    Metrics,
+    Mode,
+    Nulls,
+    Options,
+    Progress,
+    RateLimit,
+    Rejects,
+)
 from ..server.settings import Server, ServerLike
 from ..server.url_or_client import is_cluster
 from ..sources.chunks import Chunks
@@ -45,18 +55,10 @@ def mass_insert(
     timeout: float | None = 30.0,
     progress: Progress = None,
     default: Callable[[Any], Any] | None = None,
-    mode: Literal["commands", "merge", "serialize"] = "commands",
-    merge_items: int | None = None,
-    merge_bytes: int | None = None,
-    exists: Literal["error", "replace", "skip"] = "error",
-    max_payload_bytes: int | None = None,
+    mode: Mode = "commands",
     retry: Literal["never", "idempotent", "always"] | None = None,
     durable: Literal["acknowledged", "fsync"] | int = "acknowledged",
-    checkpoint: str | None = None,
-    resume: bool = False,
-    take_over: bool = False,
-    checkpoint_clear: bool = False,
-    source_id: str | None = None,
+    checkpoint: str | Checkpoint | None = None,
     metrics: Metrics = None,
     import_source: bool = False,
     wait_index: bool = False,
@@ -101,7 +103,7 @@ def mass_insert(
             ``"skip"`` omits the field-value pair, item or command; ``"empty"`` sends an empty
             string; ``"error"`` raises. An omitted field keeps the value of an earlier load:
             ``"delete"`` is ``"auto"`` plus an HDEL of the omitted fields after the row's HSET. To
-            replace whole keys, use ``mode="serialize", exists="replace"``.
+            replace whole keys, use ``mode=Serialize(exists="replace")``.
         timeout: give up after this many seconds without progress; None to wait forever.
         progress: True for a progress bar on the terminal, or a callable that receives the live
             Report.
@@ -109,21 +111,8 @@ def mass_insert(
             to a str, bytes, int or float. By default, Decimal, date, time and UUID objects are sent
             as the text that ``pack`` returns for them, and all others are errors. Not called for
             None or for columns, which contain no Python objects.
-        mode: ``"commands"`` sends the commands unchanged. ``"merge"`` combines adjacent commands
-            if that changes neither the data nor the report: RPUSH commands of one key become one,
-            and SET commands become an MSET. ``"serialize"`` creates whole keys: it encodes adjacent
-            HSET, RPUSH, LPUSH, SADD or ZADD commands of one key, and its EXPIRE or PEXPIRE, in the
-            server's storage format, and sends the value with RESTORE.
-        merge_items: maximum items (elements, members, field-value pairs, keys) of a merged command;
-            None for 1,000. With a rate limit, at most the commands of 10 ms.
-        merge_bytes: maximum bytes of a merged command; None for 65,536. Other clients wait while
-            the server runs a command, so larger commands delay those clients.
-        exists: what ``"serialize"`` does with a key that exists: ``"error"`` keeps it, and its
-            commands fail with BUSYKEY; ``"skip"`` keeps the key, and counts its commands in the
-            report's ``existing``; ``"replace"`` replaces the key.
-        max_payload_bytes: a key with more bytes of items than this is created with RESTORE and
-            continued with merged commands; None for 33,554,432 (32 MiB). Buffering a key needs up
-            to about eight times as much memory.
+        mode: ``"commands"`` sends the commands unchanged; ``"merge"`` or a ``Merge`` combines
+            adjacent commands; ``"serialize"`` or a ``Serialize`` creates whole keys with RESTORE.
         retry: which commands to resend after a lost connection, if they are unanswered and so may
             have run: ``"never"``; ``"idempotent"``: only idempotent ones (SET, HSET, SADD, ZADD,
             DEL, but not RPUSH or INCR); ``"always"``. Commands that are not resent are in doubt,
@@ -136,16 +125,8 @@ def mass_insert(
             Valkey), so they survive a crash; a number: this many replicas have them (WAIT), so they
             survive a failover. The report counts confirmed commands as ``durable``; all others are
             in doubt. A checkpoint only covers durable rows.
-        checkpoint: a name under which the server stores the progress of the load, so that it can
-            resume after any failure: no row is lost or applied twice. Idempotent commands such as
-            SET or HSET may be resent; all others are sent in transactions. Needs a template, and a
-            source that can be read again or a ``source_id``.
-        resume: resume at the checkpoint; if none exists, start the load. By default, an existing
-            checkpoint is an error.
-        take_over: resume even if another loader is active; that loader can no longer write.
-        checkpoint_clear: delete the checkpoint and start with the first row.
-        source_id: an ID, such as a date, asserting that a source that can be read only once yields
-            the same rows in the same order.
+        checkpoint: a ``Checkpoint``, or its name: the server stores the progress of the load, so
+            that it can resume after any failure.
         metrics: where to write counters and gauges of the load in the OpenMetrics format, once a
             second and at the end: the path of a file, which is replaced, or a callable that
             receives the text. A file with other content is not replaced.
@@ -189,35 +170,7 @@ def mass_insert(
 
     Thread-safe: each call opens its own connections.
     """
-    options = Options(
-        server=server,
-        transport=transport,
-        on_error=on_error,
-        max_errors=max_errors,
-        rejects=rejects,
-        rate_limit=rate_limit,
-        connections=connections,
-        nulls=nulls,
-        timeout=timeout,
-        progress=progress,
-        default=default,
-        mode=mode,
-        merge_items=merge_items,
-        merge_bytes=merge_bytes,
-        exists=exists,
-        max_payload_bytes=max_payload_bytes,
-        retry=retry,
-        durable=durable,
-        checkpoint=checkpoint,
-        resume=resume,
-        take_over=take_over,
-        checkpoint_clear=checkpoint_clear,
-        source_id=source_id,
-        metrics=metrics,
-        import_source=import_source,
-        wait_index=wait_index,
-        index_backlog=index_backlog,
-    )
+    options = Options.of(locals())
     template = as_template(template)
     return run(loading(Chunks(as_source(data, template), template, options), choose))
 

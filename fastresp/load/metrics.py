@@ -53,7 +53,7 @@ class Metrics(Feature):
         self._file: str | os.PathLike[str] | None = None
         self._place: Place | None = None
         self._function: Callable[[str], object] | None = None
-        name = options.checkpoint
+        name = None if options.checkpoint is None else options.checkpoint.name
         if isinstance(target, str | os.PathLike):
             self._file = target
             stem = os.fsencode(Path(os.fsdecode(target)).stem)

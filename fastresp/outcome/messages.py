@@ -5,16 +5,16 @@ from __future__ import annotations
 import re
 import reprlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from .passwords import masked
 
 __all__ = [
-    "BYTES_SHOWN", "DEFAULT", "Hint", "InPython", "LINE_SHOWN", "Message", "SKIP_OR_EMPTY",
-    "WITHOUT_NULLS", "above_zero", "is_format", "iterator_of", "joined_names", "message_of",
-    "quoted_name", "replace_start", "shortened", "shown_argument", "shown_query", "shown_reply",
-    "shown_value", "suggestion", "visible", "with_advice", "without_nulls_option",
+    "BYTES_SHOWN", "DEFAULT", "GROUPED", "Hint", "InPython", "LINE_SHOWN", "Message",
+    "SKIP_OR_EMPTY", "WITHOUT_NULLS", "above_zero", "is_format", "iterator_of", "joined_names",
+    "message_of", "quoted_name", "replace_start", "shortened", "shown_argument", "shown_query",
+    "shown_reply", "shown_value", "suggestion", "visible", "with_advice", "without_nulls_option",
 ]  # fmt: skip
 
 BYTES_SHOWN = 48
@@ -47,12 +47,26 @@ NAMES_SHOWN = 20
 FORMAT = re.compile(r"(.?[<>=^])?[-+ ]?#?0?[0-9]*[,_]?(\.[0-9]+)?[bcdeEfFgGnosxX%]?")
 
 
+# Options that are arguments of a class in Python, by their names on the command line and in data
+# engines: the argument of ``mass_insert``, the class, and the argument of the class.
+GROUPED = {
+    "resume": ("checkpoint", "Checkpoint", "resume"),
+    "take_over": ("checkpoint", "Checkpoint", "take_over"),
+    "checkpoint_clear": ("checkpoint", "Checkpoint", "clear"),
+    "source_id": ("checkpoint", "Checkpoint", "source_id"),
+    "merge_items": ("mode", "Merge", "items"),
+    "merge_bytes": ("mode", "Merge", "bytes"),
+    "exists": ("mode", "Serialize", "exists"),
+    "max_payload_bytes": ("mode", "Serialize", "max_bytes"),
+}
+
+
 @dataclass(frozen=True)
 class Hint:
     """An option named in a message.
 
     Attributes:
-        option: the name of the argument, such as ``"nulls"``.
+        option: the name of the option, such as ``"nulls"``; of a grouped one, its flat name.
         value: the recommended value, such as ``"skip"``; ``...`` if the user must choose a value;
             None to name only the option.
         preposition: a word before the option, such as ``"in"``; may be empty.
@@ -63,6 +77,18 @@ class Hint:
     preposition: str = ""
 
     def __str__(self) -> str:
+        if self.option not in GROUPED:
+            return self.flat
+        argument, kind, option = GROUPED[self.option]
+        text = replace(self, option=option).flat
+        if self.value is not None:
+            name = "..., " if argument == "checkpoint" else ""
+            text = f"{argument}={kind}({name}{text})"
+        return text
+
+    @property
+    def flat(self) -> str:
+        """The option as an argument of its own, such as ``nulls='skip'``."""
         value = "" if self.value is ... else repr(self.value)
         text = self.option if self.value is None else f"{self.option}={value}"
         return f"{self.preposition} {text}".lstrip()

@@ -74,9 +74,7 @@ def iter_replies(
             to earlier commands are yielded first.
     """
     template = as_template(template)
-    options = Options(
-        server=server, on_error=on_error, nulls=nulls, timeout=timeout, default=default
-    )
+    options = Options.of(locals())
     core = reply_core(options, decode, template, max_reply_bytes)
     chunks = Chunks(as_source(data, template), template, options)
     chunks.open()

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, Literal, Self, TypeAlias
 
 from ..outcome.errors import CommandError
-from ..outcome.messages import Hint, InPython, Message, above_zero, shortened
+from ..outcome.messages import GROUPED, Hint, InPython, Message, above_zero, shortened
 from ..outcome.report import Report
 from .settings import Server, ServerLike
 
 __all__ = [
-    "ACKNOWLEDGED", "FSYNC", "MaxErrors", "Metrics", "Nulls", "Options", "Progress", "Rate",
-    "RateLimit", "Rejects", "check_timeout",
+    "ACKNOWLEDGED", "FSYNC", "Checkpoint", "MaxErrors", "Merge", "Metrics", "Mode", "Nulls",
+    "Options", "Progress", "Rate", "RateLimit", "Rejects", "Serialize", "arguments_of",
+    "check_timeout", "grouped",
 ]  # fmt: skip
 
 RateLimit: TypeAlias = float | str | None
@@ -32,18 +33,10 @@ COMMAND_BYTES = 50
 # Maximum connections: each needs memory here and in the server, and more connections than the
 # server has threads gain nothing.
 MAX_CONNECTIONS = 64
-# The modes, and the options that apply only in each mode.
-MODES = {
-    "commands": (),
-    "merge": ("merge_items", "merge_bytes"),
-    "serialize": ("exists", "max_payload_bytes"),
-}
 EXISTS = ("error", "replace", "skip")
 RETRIES = (None, "never", "idempotent", "always")
 TRANSPORTS = ("auto", "redis-cli", "socket")
 ACKNOWLEDGED, FSYNC = DURABILITIES = ("acknowledged", "fsync")
-# A key with a larger value is created with RESTORE and continued with commands.
-PAYLOAD_BYTES = 32 << 20
 MaxErrors: TypeAlias = int | str | None
 Nulls: TypeAlias = Literal["auto", "skip", "empty", "error", "delete"]
 Progress: TypeAlias = bool | Callable[[Report], object] | None
@@ -110,6 +103,154 @@ def _read(text: str) -> tuple[float, bool]:
     return float(number) * (1024 if binary else 1000) ** POWERS.index(unit.lower()), True
 
 
+def _check(option: str, value: object, valid: bool, requirement: str) -> None:
+    if not valid:
+        raise ValueError(Message(Hint(option), f" must be {requirement}, not {value!r}"))
+
+
+def _check_counts(**limits: int | None) -> None:
+    for option, value in limits.items():
+        _check(option, value, value is None or _is_count(value, 1), "a number of 1 or more")
+
+
+def _is_count(value: object, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+@dataclass(frozen=True)
+class Merge:
+    """Combine adjacent commands: RPUSH commands of one key become one, SETs become an MSET.
+
+    Commands are merged only if that changes neither the data nor the report.
+
+    Attributes:
+        items: maximum items (elements, members, field-value pairs, keys) of a merged command; None
+            for 1,000. With a rate limit, at most the commands of 10 ms.
+        bytes: maximum bytes of a merged command; None for 65,536. Other clients wait while the
+            server runs a command, so larger commands delay those clients.
+
+    Raises:
+        ValueError: an argument is not a number of 1 or more.
+    """
+
+    items: int | None = None
+    bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        _check_counts(merge_items=self.items, merge_bytes=self.bytes)
+
+
+@dataclass(frozen=True)
+class Serialize:
+    """Create whole keys: encode them in the server's storage format, and send them with RESTORE.
+
+    Adjacent HSET, RPUSH, LPUSH, SADD or ZADD commands of one key, and its EXPIRE or PEXPIRE,
+    become one value.
+
+    Attributes:
+        exists: what to do with a key that exists: ``"error"`` keeps it, and its commands fail with
+            BUSYKEY; ``"skip"`` keeps the key, and counts its commands in the report's
+            ``existing``; ``"replace"`` replaces the key.
+        max_bytes: a key with more bytes of items than this is created with RESTORE and continued
+            with merged commands; None for 33,554,432 (32 MiB). Buffering a key needs up to about
+            eight times as much memory.
+
+    Raises:
+        ValueError: an argument is invalid.
+    """
+
+    exists: Literal["error", "replace", "skip"] = "error"
+    max_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        _check("exists", self.exists, self.exists in EXISTS, "'error', 'replace' or 'skip'")
+        _check_counts(max_payload_bytes=self.max_bytes)
+
+
+Mode: TypeAlias = Literal["commands", "merge", "serialize"] | Merge | Serialize
+MODES: dict[str, Merge | Serialize | None] = {
+    "commands": None,
+    "merge": Merge(),
+    "serialize": Serialize(),
+}
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Store the progress of a load in the server, so that the load can resume after any failure.
+
+    No row is lost or applied twice. Idempotent commands such as SET or HSET may be resent; all
+    others are sent in transactions. Needs a template, and a source that can be read again or a
+    ``source_id``.
+
+    Attributes:
+        name: the name under which the server stores the progress.
+        resume: resume at the checkpoint; if none exists, start the load. By default, an existing
+            checkpoint is an error.
+        take_over: resume even if another loader is active; that loader can no longer write.
+        clear: delete the checkpoint and start with the first row.
+        source_id: an ID, such as a date, asserting that a source that can be read only once yields
+            the same rows in the same order.
+    """
+
+    name: str
+    resume: bool = False
+    take_over: bool = False
+    clear: bool = False
+    source_id: str | None = None
+
+
+CLASSES = {each.__name__: each for each in (Checkpoint, Merge, Serialize)}
+
+
+def grouped(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options with flat names as arguments of ``mass_insert``.
+
+    Args:
+        given: options by name. ``checkpoint`` and ``mode`` may be texts.
+
+    Raises:
+        ValueError: an option applies only to another mode, or to a checkpoint.
+    """
+    found = {name: value for name, value in given.items() if name not in GROUPED}
+    if "checkpoint" in given:
+        found["checkpoint"] = as_checkpoint(given["checkpoint"])
+    if "mode" in given:
+        found["mode"] = as_mode(given["mode"])
+    for name, (option, kind, argument) in GROUPED.items():
+        value = given.get(name)
+        if value is None or value is False or (name, value) == ("exists", "error"):
+            continue
+        if not isinstance(found.get(option), CLASSES[kind]):
+            if option == "checkpoint":
+                raise ValueError(Message(Hint(name), " needs ", Hint(option, ...)))
+            raise ValueError(Message(Hint(name), " is for ", Hint(option, kind.lower())))
+        found[option] = replace(found[option], **{argument: value})
+    return found
+
+
+def as_mode(mode: Mode | None) -> Merge | Serialize | None:
+    """Return the options of a mode; None if commands are sent unchanged."""
+    if mode is None or isinstance(mode, Merge | Serialize):
+        return mode
+    if not isinstance(mode, str) or mode not in MODES:
+        words = "mode must be 'commands', 'merge', 'serialize', a Merge or a Serialize"
+        raise ValueError(f"{words}, not {mode!r}")
+    return MODES[mode]
+
+
+def as_checkpoint(checkpoint: str | Checkpoint | None) -> Checkpoint | None:
+    """Return a checkpoint for its name."""
+    if checkpoint is None or isinstance(checkpoint, Checkpoint):
+        return checkpoint
+    return Checkpoint(checkpoint)
+
+
+def arguments_of(kind: type[Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the items of ``given`` that are fields of a dataclass."""
+    return {each.name: given[each.name] for each in fields(kind) if each.name in given}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Options:
     """The options of a load, described in ``fastresp.mass_insert``; other calls use some of them.
@@ -131,20 +272,17 @@ class Options:
     metrics: Metrics = None
     import_source: bool = False
     default: Callable[[Any], Any] | None = None
-    mode: str = "commands"
-    merge_items: int | None = None
-    merge_bytes: int | None = None
-    exists: str = "error"
-    max_payload_bytes: int | None = None
+    mode: Merge | Serialize | None = None
     retry: str | None = None
     durable: str | int = ACKNOWLEDGED
-    checkpoint: str | None = None
-    resume: bool = False
-    take_over: bool = False
-    checkpoint_clear: bool = False
-    source_id: str | None = None
+    checkpoint: Checkpoint | None = None
     wait_index: bool = False
     index_backlog: int | None = None
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Self:
+        """Return the options among the arguments of a public function."""
+        return cls(**grouped(arguments_of(cls, given)))
 
     def __post_init__(self) -> None:
         check_timeout(self.timeout)
@@ -152,18 +290,19 @@ class Options:
         count = self.connections
         valid = isinstance(count, int) and 1 <= count <= MAX_CONNECTIONS
         self._check("connections", valid, f"a number from 1 to {MAX_CONNECTIONS}")
-        self._check_mode()
         self._check("retry", self.retry in RETRIES, "'never', 'idempotent' or 'always'")
         valid = self.durable in DURABILITIES or _is_count(self.durable, 1)
         self._check("durable", valid, "'acknowledged', 'fsync' or a number of replicas")
         self._check_transport()
         valid = self.index_backlog is None or _is_count(self.index_backlog, 1)
         self._check("index_backlog", valid, "a number of documents of 1 or more")
+        if self.nulls == "delete" and isinstance(self.mode, Serialize):
+            whole = Message(Hint("mode", "serialize"), " makes whole keys; use ")
+            how = Message(Hint("exists", "replace"), " instead of ", Hint("nulls", "delete"))
+            raise ValueError(Message(whole, how))
 
     def _check(self, option: str, valid: bool, requirement: str) -> None:
-        if not valid:
-            text = f" must be {requirement}, not {getattr(self, option)!r}"
-            raise ValueError(Message(Hint(option), text))
+        _check(option, getattr(self, option), valid, requirement)
 
     def _check_transport(self) -> None:
         if self.transport not in TRANSPORTS:
@@ -190,38 +329,17 @@ class Options:
             return "mark its connection as an import source"
         if self.index_backlog is not None:
             return "pause for an index"
-        return "tell which key an error belongs to" if self.mode == "serialize" else ""
+        return "tell which key an error belongs to" if isinstance(self.mode, Serialize) else ""
 
     @cached_property
     def rate(self) -> Rate | None:
         """The rate limit."""
         return Rate.of(self.rate_limit)
 
-    def _check_mode(self) -> None:
-        if self.mode not in MODES:
-            *others, last = map(repr, MODES)
-            raise ValueError(f"mode must be {', '.join(others)} or {last}, not {self.mode!r}")
-        self._check("exists", self.exists in EXISTS, "'error', 'replace' or 'skip'")
-        if self.nulls == "delete" and self.mode == "serialize":
-            whole = Message(Hint("mode", "serialize"), " makes whole keys; use ")
-            how = Message(Hint("exists", "replace"), " instead of ", Hint("nulls", "delete"))
-            raise ValueError(Message(whole, how))
-        for mode, names in MODES.items():
-            for name in names:
-                self._check_of_mode(name, mode)
-
-    def _check_of_mode(self, name: str, mode: str) -> None:
-        """Check that an option of one mode is not used in another mode."""
-        value = getattr(self, name)
-        if value == getattr(type(self), name):  # its default
-            return
-        if self.mode != mode:
-            raise ValueError(Message(Hint(name), " is for ", Hint("mode", mode)))
-        self._check(name, name == "exists" or _is_count(value, 1), "a number of 1 or more")
-
-
-def _is_count(value: object, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+    @property
+    def mode_name(self) -> str:
+        """The name of the mode."""
+        return "commands" if self.mode is None else type(self.mode).__name__.lower()
 
 
 def check_timeout(seconds: float | None) -> None:

@@ -15,9 +15,9 @@ from ..encode.template import Template, TemplateLike, as_template
 from ..load.checkpoint.idempotent import is_idempotent
 from ..load.checkpoint.job import Epoch, Job, TaskOutcome
 from ..outcome.errors import CheckpointError, TemplateError
-from ..outcome.messages import LINE_SHOWN, shortened
+from ..outcome.messages import GROUPED, LINE_SHOWN, Message, shortened
 from ..outcome.tracebacks import public
-from ..server.options import Options
+from ..server.options import Checkpoint, Options, Serialize, grouped
 from ..server.preflight import Requirements
 from ..server.settings import Server
 from ..server.url_or_client import with_password
@@ -36,7 +36,7 @@ NOT_FOR_TASKS = frozenset((
     "checkpoint", "checkpoint_clear", "default", "metrics", "progress", "resume", "source_id",
     "take_over", "transport",
 ))  # fmt: skip
-OPTIONS = sorted({each.name for each in fields(Options)} - NOT_FOR_TASKS - {"server"})
+OPTIONS = sorted({*(each.name for each in fields(Options)), *GROUPED} - NOT_FOR_TASKS - {"server"})
 # Number of rows to digest at a time. In total, 1,000,000 rows of 43 MB take 0.05 s.
 DIGEST_ROWS = 1 << 16
 
@@ -66,7 +66,9 @@ class Sink:
         rejects: a folder, or a folder's URL for fsspec. Each attempt with failed commands writes a
             file ``TASK-ATTEMPT.jsonl`` for ``read_rejects()``; if this file exists, a number is
             added to the name.
-        options: the other options of ``mass_insert`` that tasks support.
+        options: the other options of ``mass_insert`` that tasks support. The arguments of
+            ``Merge`` and ``Serialize`` may be options by themselves, as on the command line:
+            ``mode="merge", merge_items=100``.
 
     Raises:
         CheckpointError: the commands are not idempotent, and ``exactly_once`` is not given.
@@ -127,7 +129,7 @@ class Sink:
         """Refuse commands and options that are not safe if a task runs a second time."""
         options = self._options
         if self.exactly_once is not None:
-            if options.mode == "serialize":
+            if isinstance(options.mode, Serialize):
                 raise CheckpointError(
                     "exactly_once can't be used with mode='serialize'; use exists='replace' instead"
                 )
@@ -137,7 +139,7 @@ class Sink:
                 )
         elif not self._idempotent:
             argument = self.once_argument
-            if options.mode == "serialize":
+            if isinstance(options.mode, Serialize):
                 argument = "exists='replace'"
             raise CheckpointError(
                 "an engine may run a task twice, and these commands are not idempotent: "
@@ -147,8 +149,9 @@ class Sink:
     @property
     def _idempotent(self) -> bool:
         """Whether the commands are idempotent."""
-        if self._options.mode == "serialize":
-            return self._options.exists == "replace"
+        mode = self._options.mode
+        if isinstance(mode, Serialize):
+            return mode.exists == "replace"
         return is_idempotent(self.template, self._options.nulls)
 
     def check_rewrites(self) -> None:
@@ -242,9 +245,11 @@ class Sink:
             job.check(number)
             options = replace(
                 options,
-                checkpoint=job.checkpoint(number),
-                resume=True,
-                source_id=f"task {number}: {rows}" if rows else f"task {number}",
+                checkpoint=Checkpoint(
+                    job.checkpoint(number),
+                    resume=True,
+                    source_id=f"task {number}: {rows}" if rows else f"task {number}",
+                ),
             )
         rejects = None
         if self._rejects is not None:
@@ -335,7 +340,13 @@ def _check_options(options: dict[str, Any]) -> Options:
         if name not in OPTIONS:
             what = "is not supported for tasks" if name in NOT_FOR_TASKS else "is unknown"
             raise TypeError(f"the option {name} {what}; the options are {', '.join(OPTIONS)}")
-    return Options(transport="socket", **options)
+    try:
+        return Options(transport="socket", **grouped(options))
+    except ValueError as error:
+        message = error.args[0]
+        if isinstance(message, Message):
+            raise ValueError(message.worded(lambda hint: hint.flat)) from None
+        raise
 
 
 class SinkOfNamedJob(Sink):

@@ -23,7 +23,7 @@ from ..resp.slots import Rules
 from ..resp.transactions import Batcher, Gatherer
 from ..server.answers import Answers
 from ..server.forks import Inherited, is_own, on_fork
-from ..server.options import PAYLOAD_BYTES, Options
+from ..server.options import Merge, Options, Rate, Serialize
 from .files import Table
 from .files.resp import RespFile
 from .pushed import Pushed
@@ -39,6 +39,8 @@ __all__ = ["Chunks"]
 # The defaults of merge_items and merge_bytes: a server runs a command of this size within 1 ms.
 MERGE_ITEMS = 1000
 MERGE_BYTES = 1 << 16
+# The default of Serialize.max_bytes.
+PAYLOAD_BYTES = 32 << 20
 # Larger numbers of items or bytes in the options are reduced to this number.
 MAX_MERGED = 1 << 40
 # A lane is one connection of the load. The commands for a lane become a chunk at
@@ -80,7 +82,7 @@ class Chunks:
         self.data = data
         self.template = template
         self.options = options
-        if options.mode == "serialize":
+        if isinstance(options.mode, Serialize):
             from ..encode.payload.creating import check_creating
 
             check_creating(template)
@@ -237,8 +239,9 @@ class Chunks:
         if answers is not None:
             self.writer.max_bulk_bytes = answers.max_bulk_bytes
         topology = None if answers is None else answers.topology
-        if self.options.mode == "serialize":
-            self._serializer = serializer(self.options, answers)
+        mode = self.options.mode
+        if isinstance(mode, Serialize):
+            self._serializer = serializer(mode, self.options.connections, answers)
             if topology is not None:
                 from ..encode.payload.serialized_chunk import LaneSplitter
 
@@ -246,8 +249,8 @@ class Chunks:
                 self._splitter = LaneSplitter(lanes, self._serializer)
         elif topology is not None or self.options.connections > 1:
             make = None
-            if self.options.mode == "merge":
-                make = partial(merger, self.options, answers, self._max_merged)
+            if isinstance(mode, Merge):
+                make = partial(merger, mode, self.options.rate, answers, self._max_merged)
             if self._batcher is not None:
                 self._gatherer = Gatherer(
                     self._batcher,
@@ -265,8 +268,8 @@ class Chunks:
                 in_order=self.in_order,
                 gathers=self._batcher is not None,
             )
-        elif self.options.mode == "merge":
-            self._merger = merger(self.options, answers, self._max_merged)
+        elif isinstance(mode, Merge):
+            self._merger = merger(mode, self.options.rate, answers, self._max_merged)
 
     @property
     def refused(self) -> bool:
@@ -390,18 +393,18 @@ def router(
     )  # fmt: skip
 
 
-def merger(options: Options, answers: Answers | None, max_items: int) -> Merger:
+def merger(mode: Merge, rate: Rate | None, answers: Answers | None, max_items: int) -> Merger:
     """Return a Merger for the options and the server; ``max_items`` limits a command."""
-    items = options.merge_items or MERGE_ITEMS
-    if options.rate is not None:
-        items = min(items, options.rate.commands_in(LIMITED_S) or items)
+    items = mode.items or MERGE_ITEMS
+    if rate is not None:
+        items = min(items, rate.commands_in(LIMITED_S) or items)
     lacking = OVER_ANY_KEYS if answers is None else answers.refused
     by_slot = answers is not None and answers.cluster
-    size = options.merge_bytes or MERGE_BYTES
+    size = mode.bytes or MERGE_BYTES
     return Merger(min(items, max_items), min(size, MAX_MERGED), lacking, by_slot=by_slot)
 
 
-def serializer(options: Options, answers: Answers | None) -> Serializer:
+def serializer(mode: Serialize, connections: int, answers: Answers | None) -> Serializer:
     """Return a Serializer for the server's version and settings."""
     from ..encode.payload.format import format_of
     from ..encode.payload.serializer import Serializer
@@ -409,9 +412,9 @@ def serializer(options: Options, answers: Answers | None) -> Serializer:
     version, limits = (None, {}) if answers is None else (answers.version, answers.encoding_limits)
     return Serializer(
         format_of(version, limits, valkey=answers is not None and answers.valkey),
-        exists=options.exists,
-        max_bytes=min(options.max_payload_bytes or PAYLOAD_BYTES, MAX_MERGED),
+        exists=mode.exists,
+        max_bytes=min(mode.max_bytes or PAYLOAD_BYTES, MAX_MERGED),
         max_argument=None if answers is None else min(answers.max_bulk_bytes, MAX_MERGED),
         merger=Merger(MERGE_ITEMS, MERGE_BYTES),
-        several=options.connections > 1 and (answers is None or answers.topology is None),
+        several=connections > 1 and (answers is None or answers.topology is None),
     )

@@ -115,7 +115,7 @@ class SocketTransport(Transport):
             )
             self._nodes = Nodes(self.server, options, self.answers, self.lanes, self.ledger)
         if options.checkpoint is not None:
-            named = partial(_numbers_of, connections, options.checkpoint, self.server)
+            named = partial(_numbers_of, connections, options.checkpoint.name, self.server)
             self.numbers = yield Blocking(named)
         self.lanes.attach(connections, servers, self.ledger)
 

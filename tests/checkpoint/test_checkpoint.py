@@ -21,6 +21,7 @@ from resumed_loads import MARKER, NAME, Loads, failing
 import fastresp
 from fastresp.load.checkpoint.idempotent import is_idempotent
 from fastresp.server.local_server import LocalServer
+from fastresp.server.options import Checkpoint, grouped
 
 PUSH = "RPUSH list:{0} {1}"
 ROWS = [(number % 10, number) for number in range(20_000)]
@@ -48,10 +49,10 @@ def test_rows_without_items(
     """The server would not queue their commands, and would refuse the whole transaction."""
     rows = [{"k": i % 3, "n": 1, "v": [i, "m"] if i % 7 else []} for i in range(1_000)]
     options: dict[str, Any] = {"server": server.url, "mode": mode, "on_error": "collect"}
-    expected = insert_singly(rows, template, **options)
+    expected = insert_singly(rows, template, **grouped(options))
     stored = {key: client.dump(key) for key in client.scan_iter()}
     client.flushall()
-    report = insert_singly(rows, template, checkpoint=NAME, **options)
+    report = insert_singly(rows, template, checkpoint=NAME, **grouped(options))
     assert {key: client.dump(key) for key in stored} == stored
     assert (report.commands, report.failed) == (expected.commands, expected.failed)
     assert report.failed == 143
@@ -75,12 +76,12 @@ def test_several_connections(
     rows, replies = [(number % 1_000, number) for number in range(20_000)], 0
     for at in (1, 4_999, 12_345):
         with pytest.raises(OSError, match="the source has failed") as caught:
-            insert_singly(failing(rows, at), PUSH, **options)
+            insert_singly(failing(rows, at), PUSH, **grouped(options))
         replies += caught.value.report.replies  # type: ignore[attr-defined]
         assert replies == at
     with pytest.raises(fastresp.CheckpointError, match=f"'of {connections} connections' and"):
-        insert_singly(iter(rows), PUSH, **(options | {"connections": 3}))
-    report = insert_singly(iter(rows), PUSH, **options)
+        insert_singly(iter(rows), PUSH, **grouped(options | {"connections": 3}))
+    report = insert_singly(iter(rows), PUSH, **grouped(options))
     assert (report.rows, report.replies) == (20_000 - 12_345, 20_000 - 12_345)
     check_lists(client, keys=1_000)
 
@@ -93,10 +94,12 @@ def test_several_connections_with_idempotent_commands(
     for connections, at in ((3, 4_000), (1, 9_000), (7, 12_345)):
         with pytest.raises(OSError, match="the source has failed"):
             fastresp.mass_insert(
-                failing(ROWS, at), "SADD set:{0} {1}", connections=connections, resume=True,
-                **options,
+                failing(ROWS, at), "SADD set:{0} {1}", connections=connections,
+                **grouped(options | {"resume": True}),
             )  # fmt: skip
-    fastresp.mass_insert(iter(ROWS), "SADD set:{0} {1}", connections=2, resume=True, **options)
+    fastresp.mass_insert(
+        iter(ROWS), "SADD set:{0} {1}", connections=2, **grouped(options | {"resume": True})
+    )
     assert marker(client) == len(ROWS)
     assert sum(client.scard(f"set:{key}") for key in range(10)) == len(ROWS)
 
@@ -110,14 +113,14 @@ def test_resumes_after_the_source_has_failed(
         "server": server.url, "checkpoint": NAME, "source_id": "numbers", "mode": mode,
     }  # fmt: skip
     with pytest.raises(OSError, match="the source has failed"):
-        insert_singly(failing(ROWS, at), PUSH, **options)
+        insert_singly(failing(ROWS, at), PUSH, **grouped(options))
     assert marker(client) == at
-    report = insert_singly(iter(ROWS), PUSH, resume=True, **options)
+    report = insert_singly(iter(ROWS), PUSH, **grouped(options | {"resume": True}))
     assert (report.rows, report.replies, report.resumed_at) == (
         len(ROWS) - at, len(ROWS) - at, at,
     )  # fmt: skip
     check_lists(client)
-    report = insert_singly(iter(ROWS), PUSH, resume=True, **options)
+    report = insert_singly(iter(ROWS), PUSH, **grouped(options | {"resume": True}))
     assert (report.rows, report.commands, report.resumed_at) == (0, 0, len(ROWS))
     assert "20,000 rows were loaded before, until 20" in str(report)
     check_lists(client)
@@ -141,11 +144,11 @@ def test_columns_and_files_resume_at_a_row(
         with pytest.raises(fastresp.LoadErrors):
             # Stops early, since the server refuses it.
             client.set("list:", "no list")
-            fastresp.mass_insert(source, "RPUSH list: {id}", on_error="stop", **options)
+            fastresp.mass_insert(source, "RPUSH list: {id}", on_error="stop", **grouped(options))
         client.delete("list:")
         client.set(MARKER, start)
         report = fastresp.mass_insert(
-            source, "RPUSH list: {id}", resume=True, on_error="collect", **options
+            source, "RPUSH list: {id}", on_error="collect", **grouped(options | {"resume": True})
         )
         assert (report.rows, report.resumed_at, report.failed) == (100_000 - start, start, 0)
         stored = [int(item) for item in client.lrange("list:", 0, -1)]
@@ -161,20 +164,26 @@ def test_files_have_the_columns_of_the_first_file(
     parquet.write_table(pa.table({"b": [3.0, 4.0], "a": [3, 4]}), paths[1])
     options: dict[str, Any] = {"server": server.url, "checkpoint": NAME, "source_id": "files"}
     with pytest.raises(OSError, match="the source has failed"):
-        fastresp.mass_insert(failing([{"a": 1}, {"a": 2}, {}], 2), "RPUSH list {**}", **options)
+        fastresp.mass_insert(
+            failing([{"a": 1}, {"a": 2}, {}], 2), "RPUSH list {**}", **grouped(options)
+        )
     client.delete("list")
-    fastresp.mass_insert(paths, "RPUSH list {**}", resume=True, **options)
+    fastresp.mass_insert(paths, "RPUSH list {**}", **grouped(options | {"resume": True}))
     assert client.lrange("list", 0, -1) == [b"a", b"3", b"b", b"3.0", b"a", b"4", b"b", b"4.0"]
 
 
 def test_source_shorter_than_the_marker(server: LocalServer, client: redis.Redis) -> None:
     options: dict[str, Any] = {"server": server.url, "checkpoint": NAME, "source_id": "numbers"}
     with pytest.raises(OSError, match="the source has failed"):
-        fastresp.mass_insert(failing([{"a": 1}] * 10, 10), "RPUSH list {a}", **options)
+        fastresp.mass_insert(failing([{"a": 1}] * 10, 10), "RPUSH list {a}", **grouped(options))
     with pytest.raises(fastresp.CheckpointError, match="has 3 rows, but 10 were loaded before"):
-        fastresp.mass_insert(pa.table({"a": [1] * 3}), "RPUSH list {a}", resume=True, **options)
+        fastresp.mass_insert(
+            pa.table({"a": [1] * 3}), "RPUSH list {a}", **grouped(options | {"resume": True})
+        )
     with pytest.raises(fastresp.CheckpointError, match="has fewer than 10 rows, which were loaded"):
-        fastresp.mass_insert(iter([{"a": 1}] * 3), "RPUSH list {a}", resume=True, **options)
+        fastresp.mass_insert(
+            iter([{"a": 1}] * 3), "RPUSH list {a}", **grouped(options | {"resume": True})
+        )
     assert marker(client) == 10
     assert client.llen("list") == 10
 
@@ -194,7 +203,7 @@ def test_server_closes_idle_connections(
             yield 0, number
 
     report = fastresp.mass_insert(
-        rows(), PUSH, server=server.url, checkpoint=NAME, source_id="numbers"
+        rows(), PUSH, server=server.url, checkpoint=Checkpoint(NAME, source_id="numbers")
     )
     with redis.Redis.from_url(server.url) as client:
         assert marker(client) == report.rows == client.llen("list:0")
@@ -210,7 +219,7 @@ def test_errors_are_reported_once(
     options: dict[str, Any] = {
         "server": server.url, "checkpoint": NAME, "on_error": "collect", "rejects": rejects,
     }  # fmt: skip
-    report = insert_singly(ROWS, PUSH, **options)
+    report = insert_singly(ROWS, PUSH, **grouped(options))
     assert (report.replies, report.failed) == (20_000, 2_000)
     assert report.errors_by_code == {"WRONGTYPE": 2_000}
     assert [error.row for error in report.errors[:3]] == [3, 13, 23]
@@ -227,7 +236,7 @@ def test_full_memory(insert_singly: Insert, server: LocalServer, client: redis.R
     client.config_set("maxmemory", client.info("memory")["used_memory"] + (8 << 20))
     try:
         with pytest.raises(fastresp.TransportError, match="ran none of them: OOM") as caught:
-            insert_singly(rows, template, **options)
+            insert_singly(rows, template, **grouped(options))
     finally:
         client.config_set("maxmemory", 0)
     done = marker(client)
@@ -239,7 +248,7 @@ def test_full_memory(insert_singly: Insert, server: LocalServer, client: redis.R
     assert report.unsent > 0
     check_lists(client, done)
     assert client.get("count") == b"%d" % done
-    insert_singly(rows, template, resume=True, **options)
+    insert_singly(rows, template, **grouped(options | {"resume": True}))
     check_lists(client)
     assert client.get("count") == b"20000"
 
@@ -284,13 +293,13 @@ def test_nothing_is_lost_with_idempotent_commands(
     client.config_resetstat()
     with pytest.raises(OSError, match="the source has failed"):
         insert_singly(
-            failing(ROWS, 5_000), "HSET hash:{0} {1} {1}", server=server.url, checkpoint=NAME,
-            source_id="numbers",
+            failing(ROWS, 5_000), "HSET hash:{0} {1} {1}", server=server.url,
+            checkpoint=Checkpoint(NAME, source_id="numbers"),
         )  # fmt: skip
     assert 0 <= marker(client) <= 5_000
     report = insert_singly(
-        iter(ROWS), "HSET hash:{0} {1} {1}", server=server.url, checkpoint=NAME,
-        source_id="numbers", resume=True,
+        iter(ROWS), "HSET hash:{0} {1} {1}", server=server.url,
+        checkpoint=Checkpoint(NAME, source_id="numbers", resume=True),
     )  # fmt: skip
     assert report.rows + report.resumed_at == len(ROWS)
     assert sum(client.hlen(f"hash:{key}") for key in range(10)) == len(ROWS)
@@ -326,9 +335,9 @@ def test_options_in_a_row(server: LocalServer, client: redis.Redis) -> None:
     }  # fmt: skip
     rows = [("scores", ["INCR", 1, "member"])] * 9
     with pytest.raises(OSError, match="the source has failed"):
-        fastresp.mass_insert(failing(rows, 5), "ZADD {0} {*1}", **options)
+        fastresp.mass_insert(failing(rows, 5), "ZADD {0} {*1}", **grouped(options))
     assert marker(client) == 5
-    fastresp.mass_insert(iter(rows), "ZADD {0} {*1}", **options)
+    fastresp.mass_insert(iter(rows), "ZADD {0} {*1}", **grouped(options))
     assert client.zscore("scores", "member") == 9
 
 
@@ -352,7 +361,7 @@ def test_forgotten_script(insert_singly: Insert, server: LocalServer, client: re
     client.set("list:wrong", "no list")
     report = insert_singly(
         rows(), [script.command("list:{0}", "{1}"), "INCR rows"], server=server.url,
-        checkpoint=NAME, source_id="numbers",
+        checkpoint=Checkpoint(NAME, source_id="numbers"),
     )  # fmt: skip
     assert (report.failed, report.commands) == (0, 2 * len(ROWS))
     check_lists(client)
@@ -396,7 +405,7 @@ class TestErrors:
             "connections": connections, "on_error": "collect",
         }  # fmt: skip
         with pytest.raises(OSError, match="the source has failed"):
-            fastresp.mass_insert(failing(self.rows(), 5_000), PUSH, **options)
+            fastresp.mass_insert(failing(self.rows(), 5_000), PUSH, **grouped(options))
         assert len(path.read_text().splitlines()) == 50
         # As if the server had lost the last rows, and the loader was killed while writing a line.
         for key in client.scan_iter("fastresp:*:row*"):
@@ -406,7 +415,9 @@ class TestErrors:
             client.set(key, generation + b":3000" if generation else 3_000)
         with path.open("a") as file:
             file.write('{"command": 5')
-        report = fastresp.mass_insert(iter(self.rows()), PUSH, resume=True, **options)
+        report = fastresp.mass_insert(
+            iter(self.rows()), PUSH, **grouped(options | {"resume": True})
+        )
         assert (report.resumed_at, report.failed) == (3_000, 60)
         lines = [json.loads(line) for line in path.read_text().splitlines()]
         assert [line["row"] for line in lines] == [*range(7, 9_000, 100)]
@@ -421,7 +432,11 @@ class TestErrors:
         path.write_text("something\n")
         with pytest.raises(FileExistsError):
             fastresp.mass_insert(
-                self.rows(), PUSH, server=server.url, checkpoint=NAME, resume=True, rejects=path
+                self.rows(),
+                PUSH,
+                server=server.url,
+                checkpoint=Checkpoint(NAME, resume=True),
+                rejects=path,
             )
         assert path.read_text() == "something\n"
 
@@ -430,20 +445,20 @@ class TestErrors:
             "server": server.url, "checkpoint": NAME, "source_id": "numbers", "resume": True,
         }  # fmt: skip
         with pytest.raises(OSError, match="the source has failed"):
-            fastresp.mass_insert(failing(ROWS, 5_000), PUSH, **options)
+            fastresp.mass_insert(failing(ROWS, 5_000), PUSH, **grouped(options))
         assert client.hget(f"fastresp:{{{NAME}}}", "seen") == b"5000"
         # As if the loader had died before it read them.
         client.hset(f"fastresp:{{{NAME}}}", "seen", 4_000)
         with pytest.raises(OSError, match="the source has failed"):
-            fastresp.mass_insert(failing(ROWS, 8_000), PUSH, **options)
+            fastresp.mass_insert(failing(ROWS, 8_000), PUSH, **grouped(options))
         # As if this loader had also died, so that its report is lost.
         for seen, unknown in ((8_000, (4_000, 5_000)), (7_000, (4_000, 8_000))):
             client.hset(f"fastresp:{{{NAME}}}", "seen", seen)
             with pytest.raises(OSError, match="the source has failed") as caught:
-                fastresp.mass_insert(failing(ROWS, 8_000), PUSH, **options)
+                fastresp.mass_insert(failing(ROWS, 8_000), PUSH, **grouped(options))
             assert caught.value.report.errors_unknown == unknown  # type: ignore[attr-defined]
         for _ in range(2):
-            report = fastresp.mass_insert(iter(ROWS), PUSH, **options)
+            report = fastresp.mass_insert(iter(ROWS), PUSH, **grouped(options))
             assert report.errors_unknown == (4_000, 8_000)
         assert report.ended_before
         assert "some of the rows 4,000 to 7,999 ran before, and their replies" in str(report)
@@ -464,9 +479,9 @@ class TestErrors:
                 yield row
 
         with pytest.raises(OSError, match="the source has failed"):
-            fastresp.mass_insert(failing(ROWS, 5_000), PUSH, **options)
+            fastresp.mass_insert(failing(ROWS, 5_000), PUSH, **grouped(options))
         client.set(MARKER, 3_000)
-        fastresp.mass_insert(rows(), PUSH, **options)
+        fastresp.mass_insert(rows(), PUSH, **grouped(options))
         assert seen == [b"3000"]
 
     def test_killed_loader(self, server: LocalServer, client: redis.Redis) -> None:
@@ -479,13 +494,13 @@ class TestRefused:
     @pytest.fixture
     def begun(self, server: LocalServer) -> dict[str, Any]:
         options: dict[str, Any] = {"server": server.url, "checkpoint": NAME}
-        fastresp.mass_insert(ROWS, PUSH, **options)
+        fastresp.mass_insert(ROWS, PUSH, **grouped(options))
         return options
 
     def test_without_resume(self, begun: dict[str, Any], client: redis.Redis) -> None:
-        with pytest.raises(fastresp.CheckpointError, match="ended at row 20,000: resume=True"):
-            fastresp.mass_insert(ROWS, PUSH, **begun)
-        fastresp.mass_insert(ROWS, PUSH, checkpoint_clear=True, **begun)
+        with pytest.raises(fastresp.CheckpointError, match=r"ended at row 20,000: .*resume=True"):
+            fastresp.mass_insert(ROWS, PUSH, **grouped(begun))
+        fastresp.mass_insert(ROWS, PUSH, **grouped(begun | {"checkpoint_clear": True}))
         assert client.llen("list:0") == 4_000
 
     @pytest.mark.parametrize(
@@ -502,7 +517,7 @@ class TestRefused:
         self, begun: dict[str, Any], rows: Any, template: str, options: Any, what: str
     ) -> None:
         with pytest.raises(fastresp.CheckpointError, match=f"belongs to another load: {what} was"):
-            fastresp.mass_insert(rows, template, resume=True, **(begun | options))
+            fastresp.mass_insert(rows, template, **grouped(begun | options | {"resume": True}))
 
     def test_changed_nulls(self, server: LocalServer, client: redis.Redis) -> None:
         """Rows that ran while nulls were errors had none; after that, ``nulls`` must not change."""
@@ -511,28 +526,30 @@ class TestRefused:
             client.flushall()
             rows = [(number, None if number % 2_999 == 2_998 else 1) for number in range(6_000)]
             with pytest.raises(fastresp.EncodeError, match=r"row 2,998"):
-                fastresp.mass_insert(rows, template, **options)
-            report = fastresp.mass_insert(rows, template, nulls="skip", **options)
+                fastresp.mass_insert(rows, template, **grouped(options))
+            report = fastresp.mass_insert(rows, template, nulls="skip", **grouped(options))
             assert (report.resumed_at, report.resumed_at + report.rows) == (2_998, 6_000)
             if template.startswith("RPUSH"):
                 assert (client.llen("list"), client.get("sum")) == (6_000, b"5998")
             with pytest.raises(fastresp.CheckpointError, match="another load: nulls was 'skip'"):
-                fastresp.mass_insert(rows, template, nulls="empty", **options)
+                fastresp.mass_insert(rows, template, nulls="empty", **grouped(options))
         # EXPIRE without its SET is not idempotent.
         options["checkpoint"] = "other"
         with pytest.raises(fastresp.EncodeError, match=r"row 2,998"):
-            fastresp.mass_insert(rows, "SET {0} {1}; EXPIRE {0} 9", **options)
+            fastresp.mass_insert(rows, "SET {0} {1}; EXPIRE {0} 9", **grouped(options))
         with pytest.raises(fastresp.CheckpointError, match="way of sending was 'single comm"):
-            fastresp.mass_insert(rows, "SET {0} {1}; EXPIRE {0} 9", nulls="skip", **options)
+            fastresp.mass_insert(
+                rows, "SET {0} {1}; EXPIRE {0} 9", nulls="skip", **grouped(options)
+            )
 
     def test_changed_file(self, server: LocalServer, tmp_path: Path) -> None:
         path = tmp_path / "rows.csv"
         path.write_text("k,v\n" + "a,1\n" * 100)
         options: dict[str, Any] = {"server": server.url, "checkpoint": NAME, "resume": True}
-        fastresp.mass_insert(path, "RPUSH {k} {v}", **options)
+        fastresp.mass_insert(path, "RPUSH {k} {v}", **grouped(options))
         path.write_text("k,v\n" + "a,2\n" * 100)
         with pytest.raises(fastresp.CheckpointError, match="belongs to another load: source was"):
-            fastresp.mass_insert(path, "RPUSH {k} {v}", **options)
+            fastresp.mass_insert(path, "RPUSH {k} {v}", **grouped(options))
 
     @pytest.mark.parametrize(
         ("source", "template", "options", "words"),
@@ -555,7 +572,7 @@ class TestRefused:
     ) -> None:  # fmt: skip
         with pytest.raises(fastresp.CheckpointError, match=words):
             fastresp.mass_insert(
-                source, template, **({"server": server.url, "checkpoint": NAME} | options)
+                source, template, **grouped({"server": server.url, "checkpoint": NAME} | options)
             )
         assert client.dbsize() == 0
 
@@ -571,13 +588,9 @@ class TestRefused:
         options: dict[str, Any] = {"server": server.url, "checkpoint": NAME}
         table = pa.table({"k": ["a"], "v": [1]})
         with pytest.raises(fastresp.TemplateError):
-            fastresp.mass_insert(table, "RPUSH {k} {w}", **options)
+            fastresp.mass_insert(table, "RPUSH {k} {w}", **grouped(options))
         assert client.dbsize() == 0
-        assert fastresp.mass_insert(table, "RPUSH {k} {v}", **options).replies == 1
-
-    def test_without_checkpoint(self, server: LocalServer) -> None:
-        with pytest.raises(ValueError, match="resume needs checkpoint="):
-            fastresp.mass_insert(ROWS, PUSH, server=server.url, resume=True)
+        assert fastresp.mass_insert(table, "RPUSH {k} {v}", **grouped(options)).replies == 1
 
     @pytest.mark.parametrize("key", [MARKER, f"fastresp:{{{NAME}}}"])
     def test_partially_deleted_checkpoint(
@@ -585,7 +598,7 @@ class TestRefused:
     ) -> None:
         client.delete(key)
         with pytest.raises(fastresp.CheckpointError, match="is gone"):
-            fastresp.mass_insert(ROWS, PUSH, resume=True, **begun)
+            fastresp.mass_insert(ROWS, PUSH, **grouped(begun | {"resume": True}))
 
     def test_server_that_may_evict_it(self, start_server: Callable[..., LocalServer]) -> None:
         server = start_server("--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")

@@ -16,6 +16,7 @@ from server_programs import WHEEL_SERVERS, located
 
 import fastresp
 from fastresp.server.local_server import LocalServer
+from fastresp.server.options import grouped
 from fastresp.sources.chunks import Chunks
 
 PUSH = "RPUSH list:{0} {1}"
@@ -36,12 +37,12 @@ Start = Callable[..., LocalServer]
 def fail(url: str, at: int, **options: Any) -> None:
     """Load up to a row, so that all earlier rows have run."""
     with pytest.raises(OSError, match="the source has failed"):
-        fastresp.mass_insert(failing(ROWS, at), PUSH, server=url, **(OPTIONS | options))
+        fastresp.mass_insert(failing(ROWS, at), PUSH, server=url, **grouped(OPTIONS | options))
 
 
 def load(url: str, **options: Any) -> fastresp.Report:
     """Load the remaining rows."""
-    return fastresp.mass_insert(iter(ROWS), PUSH, server=url, **(OPTIONS | options))
+    return fastresp.mass_insert(iter(ROWS), PUSH, server=url, **grouped(OPTIONS | options))
 
 
 def check(server: LocalServer, count: int = COUNT) -> None:
@@ -55,7 +56,7 @@ def test_missing_description(server: LocalServer, client: redis.Redis, connectio
     fail(server.url, 9_000, connections=connections)
     client.delete(f"fastresp:{{{NAME}}}")
     with pytest.raises(
-        fastresp.CheckpointError, match=r"description of checkpoint .* is gone.*checkpoint_clear"
+        fastresp.CheckpointError, match=r"description of checkpoint .* is gone.*clear=True"
     ):
         load(server.url, connections=connections)
     check(server, 9_000)
@@ -103,7 +104,7 @@ def test_marker_key_of_another_program(
         client.rpush(key, "x")
     else:
         client.set(key, generation + colon + value)
-    words = rf"marker {re.escape(key)} .* is not a number of rows.*checkpoint_clear"
+    words = rf"marker {re.escape(key)} .* is not a number of rows.*clear=True"
     with pytest.raises(fastresp.CheckpointError, match=words):
         load(server.url, connections=connections)
     check(server, 9_000)

@@ -16,6 +16,7 @@ from stored_users import only_we_are_connected
 
 import fastresp
 from fastresp.server.local_server import LocalServer
+from fastresp.server.options import grouped
 
 COUNT = 20_000
 ROWS = [(number % 10, number) for number in range(COUNT)]
@@ -56,9 +57,9 @@ def test_cut_anywhere(
     with CutsAt(tmp_path, server.socket, at) as proxy:
         proxy.arrives = arrives
         with suppress(fastresp.TransportError, fastresp.CheckpointError):
-            insert_singly(ROWS, template, server=proxy.url, **options)
+            insert_singly(ROWS, template, server=proxy.url, **grouped(options))
         assert proxy.cuts == 1
-    report = insert_singly(ROWS, template, server=server.url, **options)
+    report = insert_singly(ROWS, template, server=server.url, **grouped(options))
     assert report.in_doubt == 0
     if template.startswith("RPUSH"):
         check_lists(client, 10, COUNT)

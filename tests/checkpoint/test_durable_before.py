@@ -12,6 +12,7 @@ from resumed_loads import NAME
 
 import fastresp
 from fastresp.server.local_server import LocalServer
+from fastresp.server.options import grouped
 
 ROWS = [(number % 10, number) for number in range(5_000)]
 
@@ -30,10 +31,10 @@ def test_rows_without_a_replica(
     }  # fmt: skip
     for _ in range(2):
         with pytest.raises(fastresp.TransportTimeout, match="replica"):
-            fastresp.mass_insert(ROWS, template, **options)
+            fastresp.mass_insert(ROWS, template, **grouped(options))
     with redis.Redis.from_url(server.url) as client:
         assert not client.hget(f"fastresp:{{{NAME}}}", "ended")
-    report = fastresp.mass_insert(ROWS, template, **(options | {"durable": "acknowledged"}))
+    report = fastresp.mass_insert(ROWS, template, **grouped(options | {"durable": "acknowledged"}))
     # One marker may be at the last row, and the other at an earlier row.
     assert report.resumed_at + report.rows in range(
         len(ROWS) - 100 * (connections - 1), 1 + len(ROWS)
@@ -57,9 +58,9 @@ def test_late_replica(start_server: Callable[..., LocalServer], connections: int
         "connections": connections,
     }  # fmt: skip
     with pytest.raises(fastresp.TransportTimeout, match="replica"):
-        fastresp.mass_insert(ROWS, "RPUSH list:{0} {1}", timeout=1, **options)
+        fastresp.mass_insert(ROWS, "RPUSH list:{0} {1}", timeout=1, **grouped(options))
     start_server("--port", str(free_port()), "--replicaof", f"127.0.0.1 {port}")
-    report = fastresp.mass_insert(ROWS, "RPUSH list:{0} {1}", timeout=30, **options)
+    report = fastresp.mass_insert(ROWS, "RPUSH list:{0} {1}", timeout=30, **grouped(options))
     assert report.resumed_at + report.rows <= len(ROWS)
     with redis.Redis.from_url(server.url) as client:
         assert client.hget(f"fastresp:{{{NAME}}}", "ended")

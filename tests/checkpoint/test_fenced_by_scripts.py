@@ -24,6 +24,7 @@ from server_programs import WHEEL_SERVERS, located
 import fastresp
 from fastresp.load.checkpoint import feature
 from fastresp.server.local_server import LocalServer
+from fastresp.server.options import Checkpoint, Merge, grouped
 
 Start = Callable[..., LocalServer]
 USER = "?username=some&password=secret"
@@ -100,8 +101,8 @@ class TestTwoLoaders:
             if frozen:
                 first.send_signal(signal.SIGSTOP)
                 with pytest.raises(fastresp.CheckpointError, match="another loader is at work"):
-                    fastresp.mass_insert(rows, resume=True, **options)
-            report = fastresp.mass_insert(rows, take_over=True, **options)
+                    fastresp.mass_insert(rows, **grouped(options | {"resume": True}))
+            report = fastresp.mass_insert(rows, **grouped(options | {"take_over": True}))
             first.send_signal(signal.SIGCONT)
             printed, _ = first.communicate()
         assert first.returncode != 0
@@ -130,16 +131,16 @@ def test_a_script_detects_another_owner(
         for row in ROWS:
             yield row
             if row[1] == COUNT // 2:
-                fastresp.mass_insert(iter(ROWS), PUSH, take_over=True, **options)
+                fastresp.mass_insert(iter(ROWS), PUSH, **grouped(options | {"take_over": True}))
 
     with pytest.raises(fastresp.CheckpointError, match=TAKEN) as caught:
-        insert_singly(rows(), PUSH, **options)
+        insert_singly(rows(), PUSH, **grouped(options))
     check_lists(client, 10, COUNT)
     report = caught.value.report  # type: ignore[attr-defined]
     assert report.replies + report.in_doubt + report.unsent <= COUNT
     assert report.failed == 0
     assert "the marker has another value" in str(caught.value.__cause__)
-    report = insert_singly(iter(ROWS), PUSH, resume=True, **options)
+    report = insert_singly(iter(ROWS), PUSH, **grouped(options | {"resume": True}))
     assert (report.rows, report.resumed_at) == (0, COUNT)
 
 
@@ -159,13 +160,13 @@ def test_another_loader_starts_over_with_other_markers(
             yield row
             if row[1] == COUNT // 2:
                 fastresp.mass_insert(
-                    iter(ROWS), PUSH, checkpoint_clear=True, take_over=True, connections=second,
-                    **options,
+                    iter(ROWS), PUSH, connections=second,
+                    **grouped(options | {"checkpoint_clear": True, "take_over": True}),
                 )  # fmt: skip
                 counts.append(count())
 
     with pytest.raises(fastresp.CheckpointError, match=TAKEN):
-        insert_singly(rows(), "RPUSH before:{0} {1}", connections=first, **options)
+        insert_singly(rows(), "RPUSH before:{0} {1}", connections=first, **grouped(options))
     assert [count()] == counts
     check_lists(client, 10, COUNT)
     markers = [MARKER] if second == 1 else [f"{MARKER}:{number}" for number in range(second)]
@@ -181,15 +182,15 @@ def test_a_user_without_permission_to_fence_changes_nothing(
         "server": url, "checkpoint": NAME, "source_id": "numbers", "connections": connections,
     }  # fmt: skip
     with pytest.raises(OSError, match="the source has failed"):
-        insert_singly(failing(ROWS, COUNT // 2), PUSH, **options)
+        insert_singly(failing(ROWS, COUNT // 2), PUSH, **grouped(options))
     before = client.hgetall(f"fastresp:{{{NAME}}}")
     add_user(client, "-client|kill", "-set")
     words = r"can't be written: .*(can't run|permission)"
     with pytest.raises(fastresp.CheckpointError, match=words):
-        insert_singly(iter(ROWS), PUSH, resume=True, **options)
+        insert_singly(iter(ROWS), PUSH, **grouped(options | {"resume": True}))
     assert client.hgetall(f"fastresp:{{{NAME}}}") == before
     add_user(client, "-client|kill", "+set")
-    report = insert_singly(iter(ROWS), PUSH, resume=True, **options)
+    report = insert_singly(iter(ROWS), PUSH, **grouped(options | {"resume": True}))
     assert report.resumed_at > 0
     check_lists(client, 10, COUNT)
 
@@ -212,7 +213,11 @@ def test_errors_inside_a_reply(start_server: Start, tmp_path: Path, name: str | 
             client.set("filter:2", "of another type")
             rejects: list[fastresp.CommandError] = []
             report = fastresp.mass_insert(
-                rows, "BF.MADD filter:{f} {*v}", server=url, rejects=rejects.append, **options
+                rows,
+                "BF.MADD filter:{f} {*v}",
+                server=url,
+                rejects=rejects.append,
+                **grouped(options),
             )
             errors = [(each.row, each.index, each.text, each.arguments) for each in rejects]
             found.append((report.replies, report.failed, report.errors_by_code, errors))
@@ -228,7 +233,7 @@ def test_merged_commands_are_not_too_long_for_scripts(
 ) -> None:
     report = fastresp.mass_insert(
         [(0, number) for number in range(COUNT)], template, server=url, checkpoint=NAME,
-        mode="merge", merge_items=COUNT, merge_bytes=10 * 1024 * 1024, connections=connections,
+        mode=Merge(items=COUNT, bytes=10 * 1024 * 1024), connections=connections,
     )  # fmt: skip
     assert report.replies == COUNT
     count = client.llen("list:0") if template == PUSH else client.zcard("list:0")
@@ -278,8 +283,8 @@ def test_resumes_over_several_connections(
     }  # fmt: skip
     for at, pause in ((1, 0), (7_000, 4_000), (7_000, 0), (19_000, 12_000)):
         with pytest.raises(OSError, match="the source has failed"):
-            insert_singly(failing(ROWS, at, pause), PUSH, **options)
-    report = insert_singly(iter(ROWS), PUSH, **options)
+            insert_singly(failing(ROWS, at, pause), PUSH, **grouped(options))
+    report = insert_singly(iter(ROWS), PUSH, **grouped(options))
     assert report.resumed_at >= 12_000
     check_lists(client, 10, COUNT)
 
@@ -306,7 +311,7 @@ def test_refused_rows_are_not_lost(
     try:
         words = r"refused rows [\d,]+ to [\d,]+, and ran none of them: (OOM|READONLY) "
         with pytest.raises(fastresp.TransportError, match=words) as caught:
-            insert_singly(rows(), template, on_error="collect", **options)
+            insert_singly(rows(), template, on_error="collect", **grouped(options))
     finally:
         client.config_set("maxmemory", 0)
         client.execute_command("REPLICAOF", "NO", "ONE")
@@ -316,7 +321,7 @@ def test_refused_rows_are_not_lost(
     reached = marker(client)
     assert 0 < reached <= COUNT // 2
     assert sum(client.llen(f"list:{key}") for key in range(10)) == reached
-    report = insert_singly(iter(ROWS), template, resume=True, **options)
+    report = insert_singly(iter(ROWS), template, **grouped(options | {"resume": True}))
     assert (report.resumed_at, report.rows, report.failed) == (reached, COUNT - reached, 0)
     check_lists(client, 10, COUNT)
 
@@ -333,7 +338,9 @@ def test_any_bytes(insert_singly: Insert, client: redis.Redis, url: str) -> None
                 client.script_flush()
             yield value
 
-    insert_singly(rows(), "RPUSH list {0}", server=url, checkpoint=NAME, source_id="values")
+    insert_singly(
+        rows(), "RPUSH list {0}", server=url, checkpoint=Checkpoint(NAME, source_id="values")
+    )
     assert client.lrange("list", 0, -1) == values
     assert marker(client) == len(values)
 
@@ -349,10 +356,10 @@ def test_too_many_arguments_for_a_script(
     for _ in range(2):
         words = r"row 3 has a command of 20,002 arguments.*\+client\|kill"
         with pytest.raises(fastresp.CheckpointError, match=words):
-            insert_singly(rows, "RPUSH list {*v}", server=url, **options)
+            insert_singly(rows, "RPUSH list {*v}", server=url, **grouped(options))
         # A slow machine sends the first rows in a batch of their own; each row runs as a whole.
         assert client.llen("list") in (0, 1, 6_999, 7_002)
-    insert_singly(rows, "RPUSH list {*v}", server=server.url, **options)
+    insert_singly(rows, "RPUSH list {*v}", server=server.url, **grouped(options))
     stored = [int(item) for item in client.lrange("list", 0, -1)]
     assert stored == [number for row in rows for number in row["v"]]
 
@@ -385,14 +392,16 @@ def test_all_servers(start_server: Start, name: str) -> None:
         # Redis 6.2 can't revoke a subcommand.
         add_user(client, "-client", "+client|id", "+client|setname", "+client|list", "-append")
         client.set("list:3", "of another type")
-        report = fastresp.mass_insert(ROWS, PUSH, on_error="collect", checkpoint="a", **options)
+        report = fastresp.mass_insert(
+            ROWS, PUSH, on_error="collect", **grouped(options | {"checkpoint": "a"})
+        )
         assert calls(client, "eval") > 10
         assert report.errors_by_code == {"WRONGTYPE": COUNT // 10}
         assert report.errors[0].text.startswith("WRONGTYPE Operation against a key")
         client.delete(*client.keys("list:*"))
         client.config_set("maxmemory", 1)
         with pytest.raises(fastresp.FastrespError, match="used memory > 'maxmemory'"):
-            fastresp.mass_insert(ROWS, PUSH, checkpoint=NAME, **options)
+            fastresp.mass_insert(ROWS, PUSH, **grouped(options | {"checkpoint": NAME}))
         assert not client.keys("list:*")
         client.config_set("maxmemory", 0)
 
@@ -403,8 +412,8 @@ def test_all_servers(start_server: Start, name: str) -> None:
                 yield row
 
         load = partial(
-            fastresp.mass_insert, template="DEL x; " + PUSH, checkpoint=NAME, source_id="numbers",
-            **options,
+            fastresp.mass_insert, template="DEL x; " + PUSH,
+            **grouped(options | {"checkpoint": NAME, "source_id": "numbers"}),
         )  # fmt: skip
         with pytest.raises(fastresp.TransportError, match="ran none of them: OOM command not"):
             load(rows())
@@ -420,8 +429,9 @@ import sys
 import fastresp
 url, connections = sys.argv[1:]
 rows = [(i % 20, i) for i in range({MANY})]
-print(fastresp.mass_insert(rows, "RPUSH list:{{0}} {{1}}", server=url, checkpoint="{NAME}",
-                           take_over=True, rate_limit=200_000, connections=int(connections)))
+print(fastresp.mass_insert(rows, "RPUSH list:{{0}} {{1}}", server=url,
+                           checkpoint=fastresp.Checkpoint("{NAME}", take_over=True),
+                           rate_limit=200_000, connections=int(connections)))
 """
 
 
@@ -457,6 +467,10 @@ def test_many_loaders(start_server: Start, connections: int) -> None:
         assert any(TAKEN in words for words in printed), printed
         rows = [(number % 20, number) for number in range(MANY)]
         fastresp.mass_insert(
-            rows, PUSH, server=server.url, checkpoint=NAME, take_over=True, connections=connections
+            rows,
+            PUSH,
+            server=server.url,
+            checkpoint=Checkpoint(NAME, take_over=True),
+            connections=connections,
         )
         check_lists(client, 20, MANY)

@@ -13,6 +13,7 @@ from resumed_loads import NAME
 import fastresp
 from fastresp import aio
 from fastresp.server.local_server import LocalServer
+from fastresp.server.options import Checkpoint
 
 # Maximum time that the event loop is blocked; the checkpoint waits for 2 s.
 MAX_S = 1.0
@@ -41,7 +42,11 @@ def test_other_tasks_continue(
         looking = asyncio.create_task(look())
         loading = asyncio.create_task(
             aio.mass_insert(
-                rows(), template, server=server.url, checkpoint=NAME, source_id="rows", timeout=2
+                rows(),
+                template,
+                server=server.url,
+                checkpoint=Checkpoint(NAME, source_id="rows"),
+                timeout=2,
             )
         )
         await asyncio.sleep(0.5)

@@ -11,6 +11,7 @@ from resumed_loads import MARKER, NAME
 
 import fastresp
 from fastresp.server.local_server import LocalServer
+from fastresp.server.options import grouped
 
 COUNT = 10_000
 RIGHTS = ("resetkeys", "~list*")
@@ -46,7 +47,7 @@ def test_between_its_command_and_exec(
         for number in range(COUNT)
     ]  # fmt: skip
     with pytest.raises(fastresp.TransportError, match="the checkpoint could not be") as caught:
-        insert_singly(rows, template, **loader)
+        insert_singly(rows, template, **grouped(loader))
     stored = [int(item) for item in client.lrange("list", 0, -1)]
     first, last = int(client.get(MARKER) or b""), len(stored) - 1
     assert stored == [*range(last + 1)]
@@ -62,7 +63,7 @@ def test_between_its_command_and_exec(
     # Follow its advice.
     client.execute_command("ACL", "SETUSER", "loader", "~*")
     client.set(MARKER, last + 1)
-    report = insert_singly(rows, template, resume=True, **loader)
+    report = insert_singly(rows, template, **grouped(loader | {"resume": True}))
     assert (report.resumed_at, report.rows) == (last + 1, COUNT - last - 1)
     assert client.lrange("list", 0, -1) == [b"%d" % number for number in range(COUNT)]
 
@@ -79,6 +80,6 @@ def test_before_its_command(
             yield number
 
     with pytest.raises(fastresp.TransportError, match=r"ran none of them|could not be written"):
-        insert_singly(rows(), "RPUSH list {0}", **loader)
+        insert_singly(rows(), "RPUSH list {0}", **grouped(loader))
     stored = [int(item) for item in client.lrange("list", 0, -1)]
     assert stored == [*range(len(stored))]

@@ -14,6 +14,7 @@ from resumed_loads import MARKER, NAME
 
 import fastresp
 from fastresp.server.local_server import LocalServer
+from fastresp.server.options import grouped
 
 COUNT = 40_000
 ROWS = [(number, "x" * 400) for number in range(COUNT)]
@@ -38,7 +39,7 @@ def test_a_full_server_ends_the_load(
     try:
         words = r"refused row [\d,]+: OOM .*raise its maxmemory.*then resume the load"
         with pytest.raises(fastresp.TransportError, match=words) as caught:
-            insert_singly(ROWS, template, **options)
+            insert_singly(ROWS, template, **grouped(options))
     finally:
         client.config_set("maxmemory", 0)
     report = caught.value.report
@@ -47,7 +48,7 @@ def test_a_full_server_ends_the_load(
     assert 0 < reached < COUNT
     assert (report.failed, report.errors) == (0, [])
     assert report.replies <= reached
-    report = insert_singly(ROWS, template, resume=True, **options)
+    report = insert_singly(ROWS, template, **grouped(options | {"resume": True}))
     assert (report.resumed_at, report.rows, report.failed) == (reached, COUNT - reached, 0)
     assert all_there(client)
 
@@ -65,12 +66,12 @@ def test_a_refused_marker(server: LocalServer, client: redis.Redis, template: st
 
     try:
         with pytest.raises(fastresp.TransportError, match="OOM"):
-            fastresp.mass_insert(rows(), template, **options)
+            fastresp.mass_insert(rows(), template, **grouped(options))
     finally:
         client.config_set("maxmemory", 0)
     reached = int(client.get(MARKER) or b"")  # 0, unless the first half has taken a second
     assert reached <= COUNT // 2
-    report = fastresp.mass_insert(ROWS, template, resume=True, **options)
+    report = fastresp.mass_insert(ROWS, template, **grouped(options | {"resume": True}))
     assert (report.resumed_at, report.rows) == (reached, COUNT - reached)
     assert all_there(client)
 
@@ -81,10 +82,10 @@ def test_several_connections(server: LocalServer, client: redis.Redis, template:
     client.config_set("maxmemory", client.info("memory")["used_memory"] + 14_000_000)
     try:
         with pytest.raises(fastresp.TransportError, match="OOM"):
-            fastresp.mass_insert(ROWS, template, **options)
+            fastresp.mass_insert(ROWS, template, **grouped(options))
     finally:
         client.config_set("maxmemory", 0)
-    report = fastresp.mass_insert(ROWS, template, resume=True, **options)
+    report = fastresp.mass_insert(ROWS, template, **grouped(options | {"resume": True}))
     assert report.failed == 0
     assert all_there(client)
 
@@ -102,11 +103,13 @@ def test_a_replica(server: LocalServer, start_server: Callable[..., LocalServer]
 
         options: dict[str, Any] = {"server": other.url, "checkpoint": NAME, "source_id": "rows"}
         with pytest.raises(fastresp.FastrespError, match=r"READONLY|replica"):
-            fastresp.mass_insert(rows(), TEMPLATES[0], **options)
+            fastresp.mass_insert(rows(), TEMPLATES[0], **grouped(options))
         client.execute_command("REPLICAOF", "NO", "ONE")
         reached = int(client.get(MARKER) or b"0")
         assert reached <= COUNT // 2
-        report = fastresp.mass_insert(iter(ROWS), TEMPLATES[0], resume=True, **options)
+        report = fastresp.mass_insert(
+            iter(ROWS), TEMPLATES[0], **grouped(options | {"resume": True})
+        )
         assert report.resumed_at == reached
         assert all_there(client)
 
@@ -126,13 +129,15 @@ def test_earlier_errors_are_raised(
 
     options: dict[str, Any] = {"server": server.url, "checkpoint": NAME, "source_id": "rows"}
     with pytest.raises(OSError, match="the source has failed"):
-        insert_singly(rows(20_000), template, **options)
+        insert_singly(rows(20_000), template, **grouped(options))
     for failed, before in [(1, 2), (0, 3), (0, 3)]:
         with pytest.raises(fastresp.LoadErrors) as caught:
-            insert_singly(rows(COUNT), template, resume=True, **options)
+            insert_singly(rows(COUNT), template, **grouped(options | {"resume": True}))
         report = caught.value.report
         assert (report.failed, report.failed_before) == (failed, before)
-    report = insert_singly(rows(COUNT), template, resume=True, on_error="collect", **options)
+    report = insert_singly(
+        rows(COUNT), template, on_error="collect", **grouped(options | {"resume": True})
+    )
     assert report.failed_before == 3
 
 

@@ -13,8 +13,9 @@ import redis
 from resumed_loads import MARKER, NAME, RATE, Loads
 
 import fastresp
-from fastresp.load.checkpoint.checkpoint import Checkpoint
+from fastresp.load.checkpoint.checkpoint import StoredCheckpoint
 from fastresp.server.local_server import LocalServer
+from fastresp.server.options import grouped
 from fastresp.server.settings import as_server
 
 
@@ -26,7 +27,10 @@ class TestTwoLoaders:
     def load(self, loads: Loads, **options: Any) -> fastresp.Report:
         rows = [(number % 20, number) for number in range(loads.count)]
         return fastresp.mass_insert(
-            rows, loads.template, server=loads.server.url, checkpoint=NAME, resume=True, **options
+            rows,
+            loads.template,
+            server=loads.server.url,
+            **grouped({"checkpoint": NAME, "resume": True} | options),
         )
 
     def test_second_is_refused(self, loads: Loads, client: redis.Redis) -> None:
@@ -101,7 +105,7 @@ class TestTwoLoaders:
         self, server: LocalServer, client: redis.Redis
     ) -> None:
         """It stores neither its row nor that the load is complete."""
-        first, second = (Checkpoint(as_server(server.url), NAME, 10) for _ in range(2))
+        first, second = (StoredCheckpoint(as_server(server.url), NAME, 10) for _ in range(2))
         for each in (first, second):
             each.open(1, batched=True)
         first.claim({"source": "a"}, resume=True, take_over=False, clear=False)
@@ -123,7 +127,7 @@ class TestTwoLoaders:
         """A second loader can close them before the first sets its markers."""
         client.execute_command("ACL", "SETUSER", "some", "on", ">secret", "~*", "+@all")
         url = f"{server.url}?username=some&password=secret"
-        checkpoint = Checkpoint(as_server(url), NAME, 10)
+        checkpoint = StoredCheckpoint(as_server(url), NAME, 10)
         checkpoint.open(3, batched=True)
         checkpoint.claim({"source": "a"}, resume=True, take_over=False, clear=False)
         [before] = [each["id"] for each in client.client_list() if each["user"] == "some"]
@@ -140,7 +144,7 @@ class TestTwoLoaders:
     def test_server_restarts_before_the_end(self, start_server: Callable[..., LocalServer]) -> None:
         """Loaded rows may be lost, so the load has not ended."""
         server = start_server("--appendonly", "yes")
-        checkpoint = Checkpoint(as_server(server.url), NAME, 10)
+        checkpoint = StoredCheckpoint(as_server(server.url), NAME, 10)
         checkpoint.open(1, batched=True)
         checkpoint.claim({"source": "a"}, resume=True, take_over=False, clear=False)
         server.process.kill()

@@ -24,6 +24,7 @@ from server_programs import WHEEL_SERVERS, located, need
 import fastresp
 from fastresp.load.checkpoint import feature
 from fastresp.resp.slots import SLOTS, tags
+from fastresp.server.options import Checkpoint, grouped
 
 PUSH = "RPUSH list:{0} {1}"
 COUNT = 60_000
@@ -33,7 +34,8 @@ import sys
 import fastresp
 url, template, keys, count, rate = sys.argv[1:]
 rows = [(i % int(keys), i) for i in range(int(count))]
-print(fastresp.mass_insert(rows, template, server=url, checkpoint="jobs", resume=True,
+print(fastresp.mass_insert(rows, template, server=url,
+                           checkpoint=fastresp.Checkpoint("jobs", resume=True),
                            rate_limit=float(rate) or None, timeout=10))
 """
 
@@ -79,13 +81,13 @@ def test_resumes_after_the_source_has_failed(
     replies = 0
     for at in (1, 4_999, 12_345, 12_345, 45_000):
         with pytest.raises(OSError, match="the source has failed") as caught:
-            insert_singly(failing(ROWS, at), PUSH, **options)
+            insert_singly(failing(ROWS, at), PUSH, **grouped(options))
         replies += caught.value.report.replies  # type: ignore[attr-defined]
         assert replies == at
-    report = insert_singly(iter(ROWS), PUSH, **options)
+    report = insert_singly(iter(ROWS), PUSH, **grouped(options))
     assert (report.rows, report.replies) == (COUNT - 45_000, COUNT - 45_000)
     check(cluster_client)
-    report = insert_singly(iter(ROWS), PUSH, **options)
+    report = insert_singly(iter(ROWS), PUSH, **grouped(options))
     assert (report.rows, report.commands, report.resumed_at) == (0, 0, COUNT)
     check(cluster_client)
 
@@ -104,13 +106,13 @@ def test_all_markers_are_set_periodically(
         "server": cluster.url, "checkpoint": NAME, "source_id": "numbers", "resume": True,
     }  # fmt: skip
     with pytest.raises(OSError, match="the source has failed"):
-        fastresp.mass_insert(failing(ROWS, 40_000, 25_000), template, **options)
+        fastresp.mass_insert(failing(ROWS, 40_000, 25_000), template, **grouped(options))
     monkeypatch.undo()
     found = markers(cluster_client, cluster)
     assert len(found) == SLOTS
     reached = min(int(value.partition(b":")[2]) for value in found.values())
     assert 0 < reached < 40_000
-    report = fastresp.mass_insert(iter(ROWS), template, **options)
+    report = fastresp.mass_insert(iter(ROWS), template, **grouped(options))
     assert report.resumed_at == reached
     assert report.rows == COUNT - (40_000 if template == PUSH else reached)
     check(cluster_client, template)
@@ -129,25 +131,25 @@ def test_new_load_ignores_old_markers(
 ) -> None:
     """Markers of a forgotten load are not counted."""
     options: dict[str, Any] = {"server": cluster.url, "checkpoint": NAME}
-    fastresp.mass_insert(ROWS, PUSH, **options)
+    fastresp.mass_insert(ROWS, PUSH, **grouped(options))
     with pytest.raises(fastresp.CheckpointError, match="ended at row 60,000"):
-        fastresp.mass_insert(ROWS, PUSH, **options)
+        fastresp.mass_insert(ROWS, PUSH, **grouped(options))
     for key in range(3_000):
         cluster_client.delete(f"list:{key}")
-    report = fastresp.mass_insert(ROWS, PUSH, checkpoint_clear=True, **options)
+    report = fastresp.mass_insert(ROWS, PUSH, **grouped(options | {"checkpoint_clear": True}))
     assert report.rows == COUNT
     check(cluster_client)
 
 
 def test_one_server_and_a_cluster(cluster: LocalCluster) -> None:
     options: dict[str, Any] = {"server": cluster.url, "checkpoint": NAME}
-    fastresp.mass_insert(ROWS, PUSH, **options)
+    fastresp.mass_insert(ROWS, PUSH, **grouped(options))
     with redis.Redis.from_url(cluster.url) as client, suppress(redis.ResponseError):
         client.get("x")
     with redis.RedisCluster("127.0.0.1", cluster.ports[0]) as client:
         client.hset(f"fastresp:{{{NAME}}}", "kind of markers", "one")
     with pytest.raises(fastresp.CheckpointError, match="another load: kind of markers was 'one'"):
-        fastresp.mass_insert(ROWS, PUSH, resume=True, **options)
+        fastresp.mass_insert(ROWS, PUSH, **grouped(options | {"resume": True}))
 
 
 class TestTwoLoaders:
@@ -163,7 +165,10 @@ class TestTwoLoaders:
 
     def load(self, cluster: LocalCluster, **options: Any) -> fastresp.Report:
         return fastresp.mass_insert(
-            ROWS, PUSH, server=cluster.url, checkpoint=NAME, resume=True, **options
+            ROWS,
+            PUSH,
+            server=cluster.url,
+            **grouped({"checkpoint": NAME, "resume": True} | options),
         )
 
     @pytest.mark.slow
@@ -214,7 +219,7 @@ def until_done(events: Events, template: str, rows: list[Any], happenings: threa
         try:
             fastresp.mass_insert(
                 rows, template, server=events.cluster.url_of(random.choice(events.cluster.ports)),
-                checkpoint=NAME, resume=True, timeout=10,
+                checkpoint=Checkpoint(NAME, resume=True), timeout=10,
                 rate_limit=15_000 if happenings.is_alive() else None,
             )  # fmt: skip
         except (fastresp.TransportError, fastresp.CheckpointError):

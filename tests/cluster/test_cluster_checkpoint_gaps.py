@@ -18,8 +18,9 @@ from server_programs import need
 
 import fastresp
 from fastresp.load.checkpoint import feature
-from fastresp.load.checkpoint.checkpoint import Checkpoint
+from fastresp.load.checkpoint.checkpoint import StoredCheckpoint
 from fastresp.resp.slots import SLOTS, tags
+from fastresp.server.options import grouped
 from fastresp.server.preflight import Requirements
 from fastresp.server.settings import as_server
 from fastresp.sources.chunks import Chunks
@@ -56,8 +57,8 @@ def rows():
         yield number % {KEYS}, number
 
 markers.Markers.level = freeze
-fastresp.mass_insert(rows(), "{PUSH}", server=sys.argv[1], checkpoint="{NAME}",
-                     source_id="numbers", timeout=10)
+fastresp.mass_insert(rows(), "{PUSH}", server=sys.argv[1], timeout=10,
+                     checkpoint=fastresp.Checkpoint("{NAME}", source_id="numbers"))
 """
 
 
@@ -77,19 +78,19 @@ def fail(nodes: LocalCluster, at: int, pause: int = 0, **options: Any) -> None:
     """Load up to a row, until all earlier rows have run."""
     with pytest.raises(OSError, match="the source has failed"):
         fastresp.mass_insert(
-            failing(ROWS, at, pause), PUSH, server=nodes.url, **(OPTIONS | options)
+            failing(ROWS, at, pause), PUSH, server=nodes.url, **grouped(OPTIONS | options)
         )
 
 
 def load(nodes: LocalCluster, **options: Any) -> fastresp.Report:
     """Load the remaining rows."""
-    return fastresp.mass_insert(iter(ROWS), PUSH, server=nodes.url, **(OPTIONS | options))
+    return fastresp.mass_insert(iter(ROWS), PUSH, server=nodes.url, **grouped(OPTIONS | options))
 
 
 def test_nodes_have_other_addresses_elsewhere(cluster: LocalCluster) -> None:
     """As behind NAT: the first loader's connections are found by the nodes' run IDs."""
     first, second = (
-        Checkpoint(as_server(cluster.url, Requirements(nodes=True)), NAME, 10) for _ in "ab"
+        StoredCheckpoint(as_server(cluster.url, Requirements(nodes=True)), NAME, 10) for _ in "ab"
     )
     for each in (first, second):
         each.open(1, batched=True)
@@ -129,15 +130,15 @@ def test_lost_marker(
 ) -> None:
     """The node was not restarted, so rows of this slot would run twice."""
     with pytest.raises(OSError, match="the source has failed"):
-        fastresp.mass_insert(failing(ROWS, 9_000), template, server=cluster.url, **OPTIONS)
+        fastresp.mass_insert(failing(ROWS, 9_000), template, server=cluster.url, **grouped(OPTIONS))
     name = template.split()[1].format(7)
     tag = tags()[cluster_client.keyslot(name)]
     cluster_client.delete(f"fastresp:{{{tag.decode()}}}:{NAME}:row")
     for _ in range(2):
         with pytest.raises(fastresp.CheckpointError, match=f"{tag.decode()}.*is missing"):
-            fastresp.mass_insert(iter(ROWS), template, server=cluster.url, **OPTIONS)
+            fastresp.mass_insert(iter(ROWS), template, server=cluster.url, **grouped(OPTIONS))
     report = fastresp.mass_insert(
-        iter(ROWS), template, server=cluster.url, **(OPTIONS | {"checkpoint_clear": True})
+        iter(ROWS), template, server=cluster.url, **grouped(OPTIONS | {"checkpoint_clear": True})
     )
     assert (report.rows, report.resumed_at) == (COUNT, 0)
 
@@ -169,7 +170,7 @@ def test_lost_description(cluster: LocalCluster, cluster_client: redis.RedisClus
     fail(cluster, 9_000)
     cluster_client.delete(f"fastresp:{{{NAME}}}")
     with pytest.raises(
-        fastresp.CheckpointError, match=r"description of checkpoint .* is gone.*checkpoint_clear"
+        fastresp.CheckpointError, match=r"description of checkpoint .* is gone.*clear=True"
     ):
         load(cluster)
     check_lists(cluster_client, KEYS, 9_000)
@@ -200,9 +201,9 @@ def test_markers_after_a_refused_row_of_two_slots(
     broken[6_000] = ("list:0", "list:1", 6_000)
     monkeypatch.setattr(feature, "DRAINED_S", 0.0)
     with pytest.raises(fastresp.FastrespError, match="slots"):
-        fastresp.mass_insert(iter(broken), template, **options)
+        fastresp.mass_insert(iter(broken), template, **grouped(options))
     monkeypatch.undo()
-    fastresp.mass_insert(iter(rows), template, **options)
+    fastresp.mass_insert(iter(rows), template, **grouped(options))
     check_lists(cluster_client, KEYS, COUNT)
 
 
@@ -312,8 +313,8 @@ def test_another_primary() -> None:
 
         template = "HSET hash:{0} {1} {1}"
         with pytest.raises(fastresp.TransportError, match="has become a primary since the load"):
-            fastresp.mass_insert(rows(), template, server=nodes.url, **OPTIONS)
-        report = fastresp.mass_insert(iter(ROWS), template, server=nodes.url, **OPTIONS)
+            fastresp.mass_insert(rows(), template, server=nodes.url, **grouped(OPTIONS))
+        report = fastresp.mass_insert(iter(ROWS), template, server=nodes.url, **grouped(OPTIONS))
         assert report.failed == report.in_doubt == 0
         with redis.RedisCluster.from_url(nodes.url) as client:
             assert sum(client.hlen(f"hash:{key}") for key in range(KEYS)) == COUNT

@@ -14,6 +14,7 @@ from local_cluster import LocalCluster
 from server_programs import WHEEL_SERVERS, located
 
 import fastresp
+from fastresp.server.options import Merge
 
 KEYS, TAGS = 10_000, 50
 
@@ -164,7 +165,7 @@ def test_random_commands_while_slots_move(
     movers: list[threading.Thread] = []
     moving_lock = threading.Lock()
     report = fastresp.mass_insert(
-        source(), server=cluster.url, mode="merge", rate_limit=100_000, merge_items=20
+        source(), server=cluster.url, mode=Merge(items=20), rate_limit=100_000
     )
     for mover in movers:
         mover.join()

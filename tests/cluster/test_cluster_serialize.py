@@ -12,6 +12,7 @@ from loads import Insert, insert_sync
 from local_cluster import LocalCluster
 
 import fastresp
+from fastresp.server.options import Serialize
 
 KEYS = 3_000
 
@@ -73,7 +74,7 @@ def test_errors_have_their_rows(insert: Insert, cluster: LocalCluster) -> None:
 def test_large_keys(insert: Insert, cluster: LocalCluster) -> None:
     """They are created with RESTORE, and continued after its reply."""
     items = [{"id": i // 2_000, "field": f"f{i % 2_000}", "value": "x" * 50} for i in range(20_000)]
-    report = insert(items, TEMPLATE, server=cluster.url, mode="serialize", max_payload_bytes=20_000)
+    report = insert(items, TEMPLATE, server=cluster.url, mode=Serialize(max_bytes=20_000))
     assert (report.rows, report.replies, report.failed) == (20_000, 20_000, 0)
     with redis.RedisCluster("127.0.0.1", cluster.ports[0]) as client:
         assert [client.hlen(f"user:{key}") for key in range(10)] == [2_000] * 10
@@ -92,7 +93,7 @@ def test_slots_that_move(insert: Insert, cluster: LocalCluster, exists: str) -> 
                 cluster.move_slot(slot, randoms.randrange(3))
             yield row
 
-    report = insert(moving(), TEMPLATE, server=cluster.url, mode="serialize", exists=exists)
+    report = insert(moving(), TEMPLATE, server=cluster.url, mode=Serialize(exists=exists))
     assert (report.rows, report.commands, report.replies, report.failed) == (COUNT,) * 3 + (0,)
     check(cluster)
 
@@ -110,9 +111,7 @@ def test_large_key_of_a_moving_slot(cluster: LocalCluster) -> None:
                         break
             yield {"id": 7, "field": f"f{i}", "value": "x" * 50}
 
-    report = insert_sync(
-        moving(), TEMPLATE, server=cluster.url, mode="serialize", max_payload_bytes=200_000
-    )
+    report = insert_sync(moving(), TEMPLATE, server=cluster.url, mode=Serialize(max_bytes=200_000))
     assert (report.rows, report.replies, report.failed) == (50_000, 50_000, 0)
     with redis.RedisCluster("127.0.0.1", cluster.ports[0]) as client:
         assert client.hlen("user:7") == 50_000
@@ -130,7 +129,7 @@ def test_connections_that_are_closed(cluster: LocalCluster, exists: str) -> None
             yield row
 
     report = insert_sync(
-        closing(), TEMPLATE, server=cluster.url, mode="serialize", exists=exists,
+        closing(), TEMPLATE, server=cluster.url, mode=Serialize(exists=exists),
         on_error="collect",
     )  # fmt: skip
     assert report.failed == 0

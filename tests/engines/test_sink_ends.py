@@ -18,7 +18,7 @@ from sink_attempts import batch, until
 import fastresp.load.checkpoint.job
 import fastresp.sink.task
 from fastresp import CheckpointError, TransportError
-from fastresp.load.checkpoint.checkpoint import Checkpoint
+from fastresp.load.checkpoint.checkpoint import StoredCheckpoint
 from fastresp.server.local_server import LocalServer
 from fastresp.sink import Sink, Totals
 
@@ -144,14 +144,14 @@ def test_interrupted_end(place: Any, monkeypatch: pytest.MonkeyPatch, calls: int
     sink = make()
     totals = [load(sink, task) for task in range(3)]
     left = iter([True] * calls)
-    delete = Checkpoint.delete
+    delete = StoredCheckpoint.delete
 
-    def crashing(self: Checkpoint) -> None:
+    def crashing(self: StoredCheckpoint) -> None:
         if not next(left, False):
             raise KeyboardInterrupt
         delete(self)
 
-    monkeypatch.setattr(fastresp.load.checkpoint.job.Checkpoint, "delete", crashing)
+    monkeypatch.setattr(fastresp.load.checkpoint.job.StoredCheckpoint, "delete", crashing)
     if calls < 3:
         with pytest.raises(KeyboardInterrupt):
             sink.finish(totals)
@@ -200,18 +200,18 @@ def test_connections_are_lost_at_the_end(
     make, client = place
     sink = make()
     totals = [load(sink, task) for task in range(3)]
-    function = getattr(Checkpoint, method)
+    function = getattr(StoredCheckpoint, method)
     nodes = {"target_nodes": "all"} if isinstance(client, redis.RedisCluster) else {}
     seen = 0
 
-    def losing(self: Checkpoint) -> Any:
+    def losing(self: StoredCheckpoint) -> Any:
         nonlocal seen
         seen += 1
         if seen == 2:
             client.execute_command("CLIENT", "KILL", "TYPE", "normal", **nodes)
         return function(self)
 
-    monkeypatch.setattr(Checkpoint, method, losing)
+    monkeypatch.setattr(StoredCheckpoint, method, losing)
     assert sink.finish(totals).rows == 3 * ROWS
     assert seen == 4
     assert {*client.scan_iter("*fastresp:*", count=10_000)} == {b"fastresp:{job}:job"}

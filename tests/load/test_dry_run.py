@@ -10,6 +10,7 @@ import fastresp
 from fastresp import CommandError, LoadErrors, Template
 from fastresp.load.dry_run import dry_run, take_sample
 from fastresp.server.local_server import LocalServer
+from fastresp.server.options import Serialize
 
 ROWS = [{"id": i, "name": f"näme {i}"} for i in range(5_000)]
 HSET = Template("HSET user:{id} {**}")
@@ -243,10 +244,10 @@ def test_rows_that_cannot_be_serialised(server, rows, template, words: str, more
         rest = [("RPUSH", f"k{i}", 1) if template is None else (f"k{i}", 1) for i in range(more)]
         rows = [*rows, *rest]
     template = None if template is None else Template(template)
-    (problem,) = dry_run(rows, template, server.url, mode="serialize").problems[:1]
+    (problem,) = dry_run(rows, template, server.url, mode=Serialize()).problems[:1]
     assert words in problem
     with pytest.raises(fastresp.EncodeError) as caught:
-        fastresp.mass_insert(rows, template, server=server.url, mode="serialize")
+        fastresp.mass_insert(rows, template, server=server.url, mode=Serialize())
     assert problem == str(caught.value)
 
 
@@ -254,10 +255,10 @@ def test_rows_that_cannot_be_serialised(server, rows, template, words: str, more
 def test_existing_keys(server, client, exists) -> None:
     client.set("user:3", "text")
     client.hset("user:7", "name", "old")
-    found = dry_run(ROWS, HSET, server.url, mode="serialize", exists=exists)
+    found = dry_run(ROWS, HSET, server.url, mode=Serialize(exists))
     expected = [
         'BUSYKEY for 2 keys of the sample: "user:3", "user:7"; delete what exists, or use '
-        "exists='replace' or exists='skip'"
+        "mode=Serialize(exists='replace') or mode=Serialize(exists='skip')"
     ]
     assert found.problems == (expected if exists == "error" else [])
     assert client.dbsize() == 2
@@ -265,4 +266,4 @@ def test_existing_keys(server, client, exists) -> None:
 
 def test_large_keys_of_a_sample(server) -> None:
     rows = ((i // 500, "x" * 40_000) for i in range(5_000))
-    assert dry_run(rows, Template("RPUSH {0} {1}"), server.url, mode="serialize").problems == []
+    assert dry_run(rows, Template("RPUSH {0} {1}"), server.url, mode=Serialize()).problems == []

@@ -22,7 +22,7 @@ from fastresp.load.load import Feature, Load
 from fastresp.outcome.report import Report
 from fastresp.resp.buffer import Chunk
 from fastresp.server.local_server import LocalServer
-from fastresp.server.options import Options
+from fastresp.server.options import Checkpoint, Options
 from fastresp.sources.chunks import Chunks
 from fastresp.sources.pushed import Pushed
 from fastresp.transports import locating
@@ -144,7 +144,11 @@ def test_a_finished_checkpoint_is_not_written_again(
     monkeypatch.setattr(feature, "RECORDED_S", 0.0)
     deleting: Any = Deleting(client)
     report = insert_singly(
-        ROWS, "SET {0} {1}", server=server.url, progress=deleting, checkpoint="one", source_id="x"
+        ROWS,
+        "SET {0} {1}",
+        server=server.url,
+        progress=deleting,
+        checkpoint=Checkpoint("one", source_id="x"),
     )
     assert report.replies == 3
     assert not client.keys("fastresp:*")
@@ -158,8 +162,8 @@ def test_nothing_is_left_of_a_checkpoint_if_nothing_was_sent(
     for _ in range(2):
         with pytest.raises(ArithmeticError, match="connected"):
             insert_singly(
-                ROWS, "SET {0} {1}", server=server.url, progress=failing, checkpoint="one",
-                source_id="x",
+                ROWS, "SET {0} {1}", server=server.url, progress=failing,
+                checkpoint=Checkpoint("one", source_id="x"),
             )  # fmt: skip
         assert not client.keys()
 

@@ -21,6 +21,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 import fastresp
 from fastresp.cli.exit_codes import Exit
 from fastresp.server.local_server import LocalServer
+from fastresp.server.options import grouped
 
 SET = "SET {0} {1}"
 PUSH = "RPUSH list:{0} {1}"
@@ -130,11 +131,11 @@ def test_checkpoint(insert_singly: Insert, server: LocalServer, tmp_path: Path, 
 
     options = {"server": server.url, "checkpoint": "jobs", "source_id": "x", "metrics": path}
     with pytest.raises(OSError, match="the source has failed"):
-        insert_singly(failing(), PUSH, **options)
+        insert_singly(failing(), PUSH, **grouped(options))
     found = values(path.read_text())
     assert (found["checkpoint_row"], found["stopped"], found["ended"]) == (at, 1, 1)
     for _ in range(2):  # the second load has nothing to do
-        insert_singly(iter(rows), PUSH, resume=True, **options)
+        insert_singly(iter(rows), PUSH, **grouped(options | {"resume": True}))
         found = values(path.read_text())
         assert (found["checkpoint_row"], found["stopped"], found["ended"]) == (5000, 0, 1)
     assert 'load="jobs"' in path.read_text()
@@ -320,7 +321,9 @@ def test_files_that_are_not_replaced(server: LocalServer, tmp_path: Path) -> Non
     rejects = tmp_path / "rejects.jsonl"
     for path, options in ((source, {}), (other, {}), (rejects, {"rejects": rejects})):
         with pytest.raises((ValueError, FileExistsError)):
-            fastresp.mass_insert(source, "SET {id} 1", server=server.url, metrics=path, **options)
+            fastresp.mass_insert(
+                source, "SET {id} 1", server=server.url, metrics=path, **grouped(options)
+            )
     assert (source.read_text(), other.read_text()) == ("id\n1\n", "something")
     assert not rejects.exists()
 
@@ -344,6 +347,8 @@ def test_row_of_a_load_with_several_markers(server: LocalServer, tmp_path: Path)
 
 def test_a_load_with_wrong_options_writes_metrics(server: LocalServer, tmp_path: Path) -> None:
     path = tmp_path / "load.prom"
-    with pytest.raises(ValueError, match="resume needs checkpoint="):
-        insert_sync([("a", "1")], SET, server=server.url, metrics=path, resume=True)
+    with pytest.raises(fastresp.CheckpointError, match="can't be used with retry"):
+        insert_sync(
+            [("a", "1")], SET, server=server.url, metrics=path, checkpoint="a", retry="always"
+        )
     assert values(path.read_text())["stopped"] == 1

@@ -26,6 +26,7 @@ from fastresp.load.progress import (
 )
 from fastresp.outcome.report import Report
 from fastresp.server.local_server import LocalServer
+from fastresp.server.options import grouped
 
 
 class Stream:
@@ -136,8 +137,8 @@ def test_resumed_load_starts_at_its_row(server: LocalServer) -> None:
         seen.append(done)
 
     with pytest.raises(OSError, match="enough"):
-        fastresp.mass_insert(rows, "RPUSH l {0}", progress=stop, **options)
-    fastresp.mass_insert(rows, "RPUSH l {0}", progress=note, **options)
+        fastresp.mass_insert(rows, "RPUSH l {0}", progress=stop, **grouped(options))
+    fastresp.mass_insert(rows, "RPUSH l {0}", progress=note, **grouped(options))
     assert seen[0] > 0.25
     assert seen == sorted(seen)
     assert seen[-1] > 0.5

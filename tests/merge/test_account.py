@@ -22,6 +22,8 @@ from fastresp.resp.buffer import Chunk
 from fastresp.resp.merge import Merger
 from fastresp.resp.split import CommandSplitter
 from fastresp.server.local_server import LocalServer
+from fastresp.server.options import grouped
+from fastresp.sink import Sink
 from fastresp.transports.window import Window
 
 LARGE = "x" * (1 << 20)
@@ -40,7 +42,7 @@ def merged(
     server: LocalServer, data: Any, *template: str, at: str | None = None, **options: Any
 ) -> fastresp.Report:
     options = {"server": at or server.url, "mode": "merge", "on_error": "collect", **options}
-    return fastresp.mass_insert(data, *template, **options)
+    return fastresp.mass_insert(data, *template, **grouped(options))
 
 
 def one_chunk(data: Iterable[tuple[Any, ...]]) -> Chunk:
@@ -367,16 +369,30 @@ def test_command_line(server: LocalServer, client: redis.Redis, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"mode": "both"}, "mode must be 'commands', 'merge' or 'serialize', not 'both'"),
-        ({"mode": "merge", "merge_items": 0}, "merge_items must be a number of 1 or more, not 0"),
-        ({"mode": "merge", "merge_bytes": 1.5}, "merge_bytes must be a number of 1 or more"),
-        ({"merge_items": 10}, "merge_items is for mode='merge'"),
-        ({"mode": "merge", "merge_items": "error"}, "merge_items must be a number of 1 or more"),
-        ({"merge_bytes": "error"}, "merge_bytes is for mode='merge'"),
-        ({"mode": "serialize", "exists": "no"}, "exists must be 'error', 'replace' or 'skip'"),
-        ({"exists": "skip"}, "exists is for mode='serialize'"),
+        ({"mode": "both"}, "mode must be 'commands', .*, a Merge or a Serialize, not 'both'"),
+        ({"mode": fastresp.Merge}, "mode must be"),
+        ({"mode": "merge", "merge_items": 0}, "^items must be a number of 1 or more, not 0"),
+        ({"mode": "merge", "merge_bytes": 1.5}, "^bytes must be a number of 1 or more"),
+        ({"mode": "merge", "merge_items": "error"}, "^items must be a number of 1 or more"),
+        ({"mode": "serialize", "max_payload_bytes": 0}, "^max_bytes must be a number of 1"),
+        ({"mode": "serialize", "exists": "no"}, "^exists must be 'error', 'replace' or 'skip'"),
     ],
 )
 def test_bad_options(options: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        fastresp.mass_insert([], **options)
+        fastresp.mass_insert([], **grouped(options))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"mode": "merge", "merge_items": 0}, "merge_items must be a number of 1 or more, not 0"),
+        ({"merge_items": 10}, "merge_items is for mode='merge'"),
+        ({"merge_bytes": "error"}, "merge_bytes is for mode='merge'"),
+        ({"exists": "skip"}, "exists is for mode='serialize'"),
+        ({"mode": "merge", "exists": "skip"}, "exists is for mode='serialize'"),
+    ],
+)
+def test_bad_flat_options(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=f"^{words}"):
+        Sink(None, "SET {a} {b}", **options)

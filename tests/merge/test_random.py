@@ -14,6 +14,7 @@ from server_programs import need
 from twice import debugged, outcome
 
 from fastresp.server.local_server import LocalServer
+from fastresp.server.options import Merge
 
 # Per test; 2,000 in total.
 LOADS = 50
@@ -132,16 +133,12 @@ def test_random_loads(server: LocalServer, block: int, tmp_path: Path) -> None:
         options = {"nulls": source.choice(["skip", "empty"])}
         if kind is rows and any("items" in text for text in template or ()):
             options = {"nulls": "skip"}
-        merging = {
-            "mode": "merge",
-            "merge_items": source.choice([2, 3, 10, 1000]),
-            "merge_bytes": source.choice([64, 200, 4096, 65536]),
-        }
+        mode = Merge(source.choice([2, 3, 10, 1000]), source.choice([64, 200, 4096, 65536]))
         path, planted = tmp_path / "rejects", partial(plant, seed)
         before = processed(server)
         single = outcome(server, planted, data(), template, path, **options)
         between = processed(server)
-        merged = outcome(server, planted, data(), template, path, **options, **merging)
+        merged = outcome(server, planted, data(), template, path, **options, mode=mode)
         saved += (between - before) - (processed(server) - between)
         assert merged == single, seed
     assert saved > 1000

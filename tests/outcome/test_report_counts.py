@@ -18,6 +18,7 @@ from fastresp.cli.app import app
 from fastresp.outcome.report import CODES_KEPT, Report
 from fastresp.resp.grammar import ERROR_BYTES
 from fastresp.server.local_server import LocalServer
+from fastresp.server.options import Serialize
 
 SKIPPING = "SET a:{id} {v}; HSET h:{id} w {w}; HSET p:{id} x 1 {**}"
 ROWS = [
@@ -108,10 +109,10 @@ def test_null_fields_in_serialized_loads_and_deletes_without_a_hash(
     rows = sorted(FIELDS, key=lambda row: str(row["id"]))  # rows of a key are adjacent
     for _ in range(2):
         report = fastresp.mass_insert(
-            kind(rows), "HSET k:{id} {**}", server=server.url, mode="serialize", exists="replace"
+            kind(rows), "HSET k:{id} {**}", server=server.url, mode=Serialize(exists="replace")
         )
         assert (report.rows, report.skipped, report.nulls_skipped) == (5, 2, 2)
-    with pytest.raises(ValueError, match="exists='replace' instead of nulls='delete'"):
+    with pytest.raises(ValueError, match=r"exists='replace'\) instead of nulls='delete'"):
         fastresp.mass_insert(
             kind(FIELDS), "HSET k:{id} {**}", server=server.url, mode="serialize", nulls="delete"
         )

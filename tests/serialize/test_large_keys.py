@@ -18,6 +18,7 @@ from loads import insert_asyncio, insert_sync
 import fastresp
 import fastresp.aio
 from fastresp.server.local_server import LocalServer
+from fastresp.server.options import Serialize, grouped
 
 Command = tuple[Any, ...]
 
@@ -37,8 +38,10 @@ def row_by_row(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def serialized(server: LocalServer, data: Any, *template: str, **options: Any) -> fastresp.Report:
-    options = {"on_error": "collect", "max_payload_bytes": 100, **options}
-    return insert_sync(data, *template, server=server.url, mode="serialize", **options)
+    options = {
+        "on_error": "collect", "mode": "serialize", "max_payload_bytes": 100, **options
+    }  # fmt: skip
+    return insert_sync(data, *template, server=server.url, **grouped(options))
 
 
 @pytest.mark.usefixtures("row_by_row")
@@ -235,7 +238,7 @@ class TestInterrupted:
                 yield push
             yield ("SADD", "after", 1)
 
-        report = insert_asyncio(rows(), server=server.url, mode="serialize", max_payload_bytes=100)
+        report = insert_asyncio(rows(), server=server.url, mode=Serialize(max_bytes=100))
         assert (report.rows, report.replies) == (1001, 1001)
         assert numbers(client) == list(range(1000))
         assert client.scard("after") == 1
@@ -253,7 +256,7 @@ class TestInterrupted:
             raise ValueError("mine")
 
         with pytest.raises(ValueError, match="mine") as caught:
-            insert_asyncio(rows(), server=server.url, mode="serialize", max_payload_bytes=100)
+            insert_asyncio(rows(), server=server.url, mode=Serialize(max_bytes=100))
         report: fastresp.Report = caught.value.report  # type: ignore[attr-defined]
         assert {client.llen(f"key:{number}") for number in range(7)} == {4}
         assert report.replies == report.rows >= 28
@@ -271,7 +274,7 @@ class TestInterrupted:
             raise ValueError("mine")
 
         with pytest.raises(ValueError, match="mine") as caught:
-            insert_asyncio(rows(), server=server.url, mode="serialize", max_payload_bytes=100)
+            insert_asyncio(rows(), server=server.url, mode=Serialize(max_bytes=100))
         report: fastresp.Report = caught.value.report  # type: ignore[attr-defined]
         assert (report.rows, report.replies) == (1000, 1000)
         assert numbers(client) == list(range(1000))
@@ -291,9 +294,7 @@ class TestInterrupted:
                 yield push
 
         with pytest.raises(fastresp.TransportTimeout) as caught:
-            insert_asyncio(
-                rows(), server=server.url, mode="serialize", max_payload_bytes=100, timeout=0.2
-            )
+            insert_asyncio(rows(), server=server.url, mode=Serialize(max_bytes=100), timeout=0.2)
         report = caught.value.report
         assert report is not None
         assert (report.acknowledged, report.rows) == (0, report.in_doubt)
@@ -316,7 +317,7 @@ class TestInterrupted:
                 early += time.monotonic() < paused + 0.25
                 yield ("RPUSH", "big", number)
 
-        report = insert_asyncio(rows(), server=server.url, mode="serialize", max_payload_bytes=100)
+        report = insert_asyncio(rows(), server=server.url, mode=Serialize(max_bytes=100))
         assert (report.replies, client.llen("big")) == (30_001, 30_001)
         assert early < 3000
 
@@ -349,9 +350,7 @@ def test_cancellation(server: LocalServer, client: redis.Redis) -> None:
                 await asyncio.sleep(0.001)
 
     async def cancelled() -> fastresp.Report:
-        load = fastresp.aio.mass_insert(
-            rows(), server=server.url, mode="serialize", max_payload_bytes=1000
-        )
+        load = fastresp.aio.mass_insert(rows(), server=server.url, mode=Serialize(max_bytes=1000))
         task = asyncio.create_task(load)
         await asyncio.sleep(0.15)
         task.cancel()

@@ -20,6 +20,7 @@ from twice import as_file, calls
 import fastresp
 import fastresp.aio
 from fastresp.server.local_server import LocalServer
+from fastresp.server.options import grouped
 
 Command = tuple[Any, ...]
 
@@ -34,7 +35,7 @@ def serialized(
     server: LocalServer, data: Any, *template: str, at: str | None = None, **options: Any
 ) -> fastresp.Report:
     options = {"server": at or server.url, "mode": "serialize", "on_error": "collect", **options}
-    return fastresp.mass_insert(data, *template, **options)
+    return fastresp.mass_insert(data, *template, **grouped(options))
 
 
 def report_of(caught: pytest.ExceptionInfo[BaseException]) -> fastresp.Report:

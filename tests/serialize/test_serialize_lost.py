@@ -18,6 +18,7 @@ from proxy import FAITHFUL, UP, Fault, Proxy
 
 import fastresp
 from fastresp.server.local_server import LocalServer
+from fastresp.server.options import grouped
 
 VALUE = "x" * 100
 # A multiple of the rows of each key.
@@ -86,7 +87,13 @@ def check(error: fastresp.TransportError, load: Load, client: redis.Redis) -> fa
 
 def lose(insert: Insert, server: str, load: Load, *more: Any, **options: Any) -> Any:
     data = rows(load, *more)
-    return lost(insert, server, data, command=load.template, max_payload_bytes=load.most, **options)
+    return lost(
+        insert,
+        server,
+        data,
+        command=load.template,
+        **grouped({"mode": "serialize", "max_payload_bytes": load.most} | options),
+    )
 
 
 @pytest.mark.few(1)
@@ -158,11 +165,13 @@ def test_fault_of_the_network(
     chance = random.Random(f"{kind} {seed}")
     way = chance.choice([UP, "down"])
     most = 800_000 if way == UP else 12_000
-    options = {"max_payload_bytes": load.most and 5000, "timeout": 0.4}
+    options = {
+        "mode": "serialize", "max_payload_bytes": load.most and 5000, "timeout": 0.4
+    }  # fmt: skip
     with Proxy(str(server.socket), Fault(kind, way, chance.randrange(most), seed)) as proxy:
         try:
             data = rows(load, ROWS)
-            report = insert(data, load.template, server=proxy.url, **options)
+            report = insert(data, load.template, server=proxy.url, **grouped(options))
         except fastresp.TransportError as error:
             # It is None if the connection was lost before the load.
             report = error.report or fastresp.Report("socket")

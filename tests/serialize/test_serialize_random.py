@@ -15,6 +15,7 @@ from server_programs import need
 from twice import Outcome, as_file, calls, commands_of, debugged, outcome
 
 from fastresp.server.local_server import LocalServer
+from fastresp.server.options import grouped
 
 # Per test; 300 in total on each server.
 LOADS = 10
@@ -226,7 +227,7 @@ def test_random_loads(
             client.config_resetstat()
             found = outcome(
                 server, lambda client, names=planted: plant(client, names), load.serialized(),
-                load.template, path, **load.options, **load.how,
+                load.template, path, **load.options, **grouped(load.how),
             )  # fmt: skip
             keys += calls(client, "restore")
             continued += sum(calls(client, verb) for verb in CONTINUING)

@@ -11,6 +11,7 @@ import redis
 from twice import SERVERS, calls, debugged, outcome
 
 from fastresp.server.local_server import LocalServer
+from fastresp.server.options import Serialize
 
 TEXT = ["", "a", "12", "-7", "4096", "1" * 30, "x" * 64, "x" * 65, "x" * 9000, "é", "-0", "01"]
 SCORES = [0, -1, 2.5, 1e-7, 0.1 + 0.2, 1e22, -(2.0**40), "+inf", "-inf", "0.10"]
@@ -72,7 +73,7 @@ def test_each_type(
             monkeypatch.setattr("fastresp.sources.source.CHUNK_BYTES", 200)
         found = outcome(
             server, lambda client: None, commands, None, path,
-            mode="serialize", max_payload_bytes=most,
+            mode=Serialize(max_bytes=most),
         )  # fmt: skip
         assert found == single
         assert found.report["commands"] == found.report["replies"] == len(commands)

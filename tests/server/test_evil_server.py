@@ -24,6 +24,7 @@ from fastresp.doctor import doctor, watch
 from fastresp.encode.template import Template
 from fastresp.resp.grammar import BULK_BYTES
 from fastresp.server.local_server import LocalServer
+from fastresp.server.options import grouped
 from fastresp.server.settings import Server
 
 # Maximum length of an exception's text, including notes.
@@ -348,7 +349,9 @@ def test_error_for_a_reply_of_the_wrong_type_names_its_command(
 
     def load(url: str, **options: Any) -> None:
         rows = [ROWS[0], (1, None)]  # it does not complete
-        fastresp.mass_insert(rows, "SET k:{0} {1}", server=url, checkpoint="c", **options)
+        fastresp.mass_insert(
+            rows, "SET k:{0} {1}", server=url, **grouped({"checkpoint": "c"} | options)
+        )
 
     with pytest.raises(fastresp.EncodeError):
         load(filled.url)

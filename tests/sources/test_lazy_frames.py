@@ -18,6 +18,7 @@ from peak import PEAK
 import fastresp
 from fastresp import EncodeError, SourceError, TemplateError
 from fastresp.server.local_server import LocalServer
+from fastresp.server.options import Checkpoint
 
 ROWS = 300_000
 
@@ -232,6 +233,9 @@ def test_checkpoint_needs_a_source_id(server: LocalServer, client: redis.Redis) 
     with pytest.raises(fastresp.CheckpointError, match="a stream of tables can be read only once"):
         fastresp.mass_insert(query, "INCRBY n:{id} 1", server=server.url, checkpoint="lazy")
     fastresp.mass_insert(
-        query, "INCRBY n:{id} 1", server=server.url, checkpoint="lazy", source_id="today"
+        query,
+        "INCRBY n:{id} 1",
+        server=server.url,
+        checkpoint=Checkpoint("lazy", source_id="today"),
     )
     assert client.mget(["n:1", "n:2"]) == [b"1", b"1"]

@@ -14,6 +14,7 @@ from fork import COUNT, FOLDER, URL, Fork, client, commands, exact, in_a_loop, s
 import fastresp
 import fastresp.aio
 from fastresp.server.local_server import LocalServer
+from fastresp.server.options import Checkpoint
 
 
 def socket(fork: Fork) -> bool:
@@ -40,7 +41,7 @@ def checkpoint(fork: Fork) -> bool:
 
     rows = ((row[2],) for row in commands(forking))
     report = fastresp.mass_insert(
-        rows, "RPUSH q {0}", server=URL, checkpoint="jobs", source_id="numbers"
+        rows, "RPUSH q {0}", server=URL, checkpoint=Checkpoint("jobs", source_id="numbers")
     )
     return exact(report) and stored() and leases not in ([None], [b"0"])
 

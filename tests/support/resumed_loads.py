@@ -29,8 +29,9 @@ import sys
 import fastresp
 url, template, count, rate = sys.argv[1:]
 rows = [(i % {KEYS}, i) for i in range(int(count))]
-print(fastresp.mass_insert(rows, template, server=url, checkpoint="{NAME}", resume=True,
-                           rate_limit=float(rate) or None, timeout=10))
+print(fastresp.mass_insert(rows, template, server=url, timeout=10,
+                           checkpoint=fastresp.Checkpoint("{NAME}", resume=True),
+                           rate_limit=float(rate) or None))
 """
 
 

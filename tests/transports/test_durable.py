@@ -24,6 +24,7 @@ from server_programs import WHEEL_SERVERS, located
 import fastresp
 from fastresp.resp.scan import ReplyScanner
 from fastresp.server.local_server import LocalServer
+from fastresp.server.options import grouped
 
 # Each test has cases for two ways to load, and for three servers.
 pytestmark = pytest.mark.few(2)
@@ -72,7 +73,7 @@ def setting(server: LocalServer, name: str, value: str) -> Callable[[], object]:
 def failed(insert: Insert, *args: Any, **options: Any) -> tuple[str, fastresp.Report]:
     """Return the message and the report of a load that fails."""
     with pytest.raises(fastresp.TransportError) as caught:
-        insert(*args, **options)
+        insert(*args, **grouped(options))
     assert caught.value.report is not None
     return str(caught.value), caught.value.report
 
@@ -183,7 +184,7 @@ class TestRefused:
     )
     def test_options(self, server: LocalServer, options: Any, words: str) -> None:
         with pytest.raises(ValueError, match=words):
-            insert_sync(range(10), PUSH, server=server.url, **options)
+            insert_sync(range(10), PUSH, server=server.url, **grouped(options))
 
     def test_commands_that_change_the_connection(self, start: Start) -> None:
         server = start(*AOF, "always")
@@ -327,7 +328,7 @@ class TestCheckpoint:
             # A row was stored, and it does not count rows that were only answered.
             assert 0 < int(client.get(MARKER) or 0) <= report.durable < client.dbsize()
         setting(server, "appendfsync", "everysec")()
-        report = insert_singly(range(ROWS), template, resume=True, **options)
+        report = insert_singly(range(ROWS), template, **grouped(options | {"resume": True}))
         assert report.resumed_at + report.rows == ROWS
         assert report.durable == report.replies == report.commands
         with restarted(server) as client:

@@ -14,6 +14,7 @@ from loads import Insert
 
 import fastresp
 from fastresp.server.local_server import LocalServer
+from fastresp.server.options import Checkpoint
 
 SET = "SET {0} {1}"
 TRANSPORTS = pytest.mark.parametrize("transport", ["redis-cli", "socket"])
@@ -110,7 +111,11 @@ def test_checkpoint(server: LocalServer, client: redis.Redis, template: str) -> 
     began = time.monotonic()
     rows = [(i, "x" * 100) for i in range(5000)]
     report = fastresp.mass_insert(
-        rows, template, server=server.url, rate_limit="1MB", checkpoint="jobs", resume=True
+        rows,
+        template,
+        server=server.url,
+        rate_limit="1MB",
+        checkpoint=Checkpoint("jobs", resume=True),
     )
     assert report.replies == 5000
     assert time.monotonic() - began > 0.9 * report.bytes_sent / 1_000_000

@@ -21,6 +21,7 @@ from fastresp import pack
 from fastresp.resp.buffer import Chunk
 from fastresp.resp.idempotent import may_resend
 from fastresp.server.local_server import LocalServer
+from fastresp.server.options import Serialize
 from fastresp.server.processes import Process, may_lack_data
 from fastresp.transports import nodes
 
@@ -477,7 +478,7 @@ def test_large_keys_of_serialised_loads(server: LocalServer, exists: str) -> Non
 
         report = insert_sync(
             many(), "RPUSH list:{0} {1}", server=server.url, retry="idempotent", timeout=5,
-            mode="serialize", max_payload_bytes=1000, exists=exists, on_error="collect",
+            mode=Serialize(max_bytes=1000, exists=exists), on_error="collect",
         )  # fmt: skip
         assert (report.rows, report.commands, report.unsent) == (ROWS, ROWS, 0)
         doubtful = set(report.rows_in_doubt)

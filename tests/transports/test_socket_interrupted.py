@@ -14,7 +14,7 @@ from loads import Insert, commands, interrupted, running_load, whole_prefix
 
 import fastresp
 from fastresp.server.local_server import LocalServer
-from fastresp.server.options import Options
+from fastresp.server.options import Checkpoint, Options
 from fastresp.transports.lane import Lane
 from fastresp.transports.socket import SocketTransport
 
@@ -213,9 +213,7 @@ def test_source_raises_what_ends_a_task_with_a_checkpoint(
             template,
             server=server.url,
             metrics=[].append if observed else None,
-            checkpoint="load",
-            source_id="rows",
-            resume=resume,
+            checkpoint=Checkpoint("load", source_id="rows", resume=resume),
         )
 
     with pytest.raises(failure) as caught:

@@ -24,10 +24,10 @@ from .links import possible_later, until_freed
 from .previous_loader import AtWork, check_alone, close_all, remove_truncated_transactions
 from .stored_progress import StoredProgress
 
-__all__ = ["Checkpoint"]
+__all__ = ["StoredCheckpoint"]
 
 
-class Checkpoint(Description):
+class StoredCheckpoint(Description):
     """The checkpoint of a load; one loader at a time is its owner."""
 
     def claim(

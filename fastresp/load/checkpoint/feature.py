@@ -16,7 +16,7 @@ from ...outcome.messages import Hint, Message
 from ...outcome.report import Report
 from ...resp.commands import commands_with
 from ...resp.transactions import Batcher
-from ...server.options import ACKNOWLEDGED, Options
+from ...server.options import ACKNOWLEDGED, Options, Serialize
 from ...server.preflight import OF_A_CONNECTION, Requirements, commands_without_items
 from ...server.settings import as_server
 from ...sources.chunks import Chunks
@@ -31,7 +31,7 @@ from ...transports.pace import PORTION_S
 from ...transports.sending import ResumePoint
 from ..commands import command_names
 from ..load import Feature, Load
-from .checkpoint import Checkpoint
+from .checkpoint import StoredCheckpoint
 from .fencing import MERGED_ITEMS, RUN
 from .idempotent import is_idempotent
 from .identity import identity
@@ -67,24 +67,13 @@ class CheckpointFeature(Feature):
     def __init__(self, chunks: Chunks) -> None:
         self._chunks = chunks
         self._options = chunks.options
-        self._checkpoint: Checkpoint | None = None
+        self._checkpoint: StoredCheckpoint | None = None
         self._transport: Transport | None = None
         self._batched = False
         self._done = StoredProgress()
         self._renewed = self._recorded = time.monotonic()
         self._row_run = 0  # last known row up to which all commands have run
         self._finished = False  # whether only ended() may store anything now
-
-    def begin(self, load: Load) -> None:
-        """Check the options.
-
-        Raises:
-            ValueError: an option that needs a checkpoint is given without ``checkpoint``.
-        """
-        if self._options.checkpoint is None:
-            for name in ("resume", "take_over", "checkpoint_clear", "source_id"):
-                if getattr(self._options, name):
-                    raise ValueError(Message(Hint(name), " needs ", Hint("checkpoint", ...)))
 
     def opening(self, load: Load) -> Steps[Report | None]:
         """Become the owner of the checkpoint, and set the row to resume at.
@@ -103,7 +92,8 @@ class CheckpointFeature(Feature):
         found = identity(chunks.data, chunks.template, options)
         # The names of these fields are stored.
         found["way of sending"] = "transactions" if self._batched else "single commands"
-        checkpoint = Checkpoint(server, options.checkpoint, options.timeout, self._failed)
+        name = options.checkpoint.name
+        checkpoint = StoredCheckpoint(server, name, options.timeout, self._failed)
         self._checkpoint = checkpoint
         self._done = done = yield Blocking(partial(self._claim, checkpoint, found))
         self._row_run = done.rows
@@ -123,20 +113,21 @@ class CheckpointFeature(Feature):
             chunks.resume(done.rows)
         return None
 
-    def _claim(self, checkpoint: Checkpoint, found: dict[str, str]) -> StoredProgress:
-        options = self._options
+    def _claim(self, checkpoint: StoredCheckpoint, found: dict[str, str]) -> StoredProgress:
+        options = self._options.checkpoint
+        assert options is not None
         names = command_names(self._chunks.data, self._chunks.template) or ()
-        checkpoint.open(options.connections, batched=self._batched, names=names)
+        checkpoint.open(self._options.connections, batched=self._batched, names=names)
         return checkpoint.claim(
             found,
             resume=options.resume or options.take_over,
             take_over=options.take_over,
-            clear=options.checkpoint_clear,
+            clear=options.clear,
             # A Pushed source belongs to a data engine, such as Spark, which may repeat a task.
             attempts=isinstance(self._chunks.data, Pushed),
         )
 
-    def _batcher(self, checkpoint: Checkpoint) -> Steps[Batcher]:
+    def _batcher(self, checkpoint: StoredCheckpoint) -> Steps[Batcher]:
         """Return the Batcher, which wraps commands in transactions that advance the markers."""
         template, rate = self._chunks.template, self._options.rate
         ask = partial(checkpoint.lacking, commands_without_items(template))
@@ -149,7 +140,7 @@ class CheckpointFeature(Feature):
             moment, RUN if checkpoint.fenced else None, self._done.ran[:],
         )  # fmt: skip
 
-    def _stays(self, checkpoint: Checkpoint) -> Callable[[dict[str, Any]], bool] | None:
+    def _stays(self, checkpoint: StoredCheckpoint) -> Callable[[dict[str, Any]], bool] | None:
         """Return a function that selects the old rejects to keep; None for a first load.
 
         Rejects are kept if their rows are not loaded again.
@@ -262,7 +253,7 @@ class CheckpointFeature(Feature):
         if self._checkpoint is not None:
             self._checkpoint.close(self._repeatable_row, self._seen)
 
-    def _explain(self, checkpoint: Checkpoint, error: TransportError) -> None:
+    def _explain(self, checkpoint: StoredCheckpoint, error: TransportError) -> None:
         """Raise CheckpointError if ``error`` means that another loader has taken over."""
         if self._transport is None or self._transport.lanes is None:
             return
@@ -324,8 +315,8 @@ def check_possible(data: Any, template: Template | None, options: Options) -> No
         CheckpointError: the source, the template or an option can't be used with a checkpoint.
     """
     assert options.checkpoint is not None
-    check_name(options.checkpoint, "checkpoint")
-    source_id = options.source_id
+    check_name(options.checkpoint.name, "checkpoint")
+    source_id = options.checkpoint.source_id
     if source_id is not None and not (isinstance(source_id, str) and _is_text(source_id)):
         words = f" must be a non-empty text, not {source_id!r}"
         raise CheckpointError(Message(Hint("source_id"), words))
@@ -338,7 +329,7 @@ def check_possible(data: Any, template: Template | None, options: Options) -> No
         refused = _refused_names(command_names(data, template))
     if refused:
         raise CheckpointError(Message(Hint("checkpoint"), f" can't be used with {refused}"))
-    if options.mode == "serialize":
+    if isinstance(options.mode, Serialize):
         words = " can't be used with serialised loads; if one ends early, repeat it with "
         raise CheckpointError(Message(Hint("checkpoint"), words, Hint("exists", "replace")))
     if options.retry not in (None, "never"):

@@ -35,10 +35,10 @@ def identity(data: Any, template: Template | None, options: Options) -> dict[str
     """
     found = {
         "template": "" if template is None else template.text,
-        "mode": options.mode,
+        "mode": options.mode_name,
         "nulls": options.nulls,
     }
-    if options.source_id is None and isinstance(data, Table):
+    if _source_id(options) is None and isinstance(data, Table):
         return found | data.description(file_of)
     return found | {"source": source_of(data, template, options)}
 
@@ -73,8 +73,8 @@ def source_of(data: Any, template: Template | None, options: Options) -> str:
     Raises:
         CheckpointError: the source can be read only once.
     """
-    if options.source_id is not None:
-        return f"source_id {options.source_id}"
+    if (source_id := _source_id(options)) is not None:
+        return f"source_id {source_id}"
     if hasattr(data, "__arrow_c_stream__"):
         length, samples = samples_of(data)
     elif isinstance(data, Sequence):
@@ -92,6 +92,10 @@ def source_of(data: Any, template: Template | None, options: Options) -> str:
         for nulls in NULLS
     )
     return f"{length} rows, {digest(commands)}"
+
+
+def _source_id(options: Options) -> str | None:
+    return None if options.checkpoint is None else options.checkpoint.source_id
 
 
 def commands_of(sample: Any, template: Template | None, options: Options) -> bytes:

@@ -18,7 +18,7 @@ from ...server.options import Options
 from ...server.preflight import Requirements
 from ...server.reply_parser import bytes_of, pairs_of
 from ...server.settings import as_server
-from .checkpoint import Checkpoint
+from .checkpoint import StoredCheckpoint
 from .idempotent import is_idempotent
 from .links import Link, Links, check_name, name_of, possible_later, response_error
 
@@ -223,7 +223,7 @@ class Job:
     def _check_rows_present(self, outcomes: Mapping[str, TaskOutcome]) -> None:
         """Check by the markers of the tasks that the server still has all their rows."""
 
-        def check(task: str, checkpoint: Checkpoint) -> None:
+        def check(task: str, checkpoint: StoredCheckpoint) -> None:
             kept, outcome = min(checkpoint.ran()), outcomes[task]
             if kept < outcome.rows:
                 raise possible_later(
@@ -260,7 +260,9 @@ class Job:
         finally:
             checkpoint.close()
 
-    def _with_each(self, tasks: Iterable[str], act: Callable[[str, Checkpoint], object]) -> None:
+    def _with_each(
+        self, tasks: Iterable[str], act: Callable[[str, StoredCheckpoint], object]
+    ) -> None:
         """Call a function with each task and its checkpoint, over shared connections.
 
         After a lost connection or a moved slot, reconnect and call the function again.
@@ -280,7 +282,7 @@ class Job:
             if links is not None:
                 links.close()
 
-    def _checkpoint_of(self, task: str, links: Links | None = None) -> Checkpoint:
+    def _checkpoint_of(self, task: str, links: Links | None = None) -> StoredCheckpoint:
         """Return a task's connected checkpoint.
 
         Args:
@@ -288,7 +290,7 @@ class Job:
             links: connections to use; None to open new connections.
         """
         options = self._options
-        checkpoint = Checkpoint(self._server, self.checkpoint(task), options.timeout)
+        checkpoint = StoredCheckpoint(self._server, self.checkpoint(task), options.timeout)
         batched = not is_idempotent(self._template, options.nulls)
         checkpoint.open(options.connections, batched=batched, links=links)
         return checkpoint

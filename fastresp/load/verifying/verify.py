@@ -17,7 +17,7 @@ from ...encode.template import Template, TemplateLike, as_template
 from ...outcome.messages import Hint, Message
 from ...outcome.report import counted
 from ...outcome.tracebacks import public
-from ...server.options import Nulls, Options
+from ...server.options import Nulls, Options, arguments_of
 from ...server.settings import ServerLike
 from ...sources.source import Data, as_source, place_of
 from ...transports.driver import Blocking, Emit, Pull, Step, run
@@ -190,19 +190,7 @@ def verify(
     JSON.SET with a path that may match several parts, the rest of the document is not compared;
     ``stopped`` then says so.
     """
-    options = VerifyOptions(
-        server=server,
-        sample=sample,
-        seed=seed,
-        exact=exact,
-        differences=differences,
-        repair=repair,
-        max_differences=max_differences,
-        since=since,
-        timeout=timeout,
-        progress=progress,
-        max_reply_bytes=max_reply_bytes,
-    )
+    options = VerifyOptions(**arguments_of(VerifyOptions, locals()))
     template = as_template(template)
     encoding = Options(nulls=nulls, timeout=timeout, default=default)
     chunks = ReadChunks(as_source(data, template), template, encoding)
