@@ -44,6 +44,11 @@ hypothesis.settings.register_profile("patient", deadline=None, max_examples=40)
 hypothesis.settings.load_profile("patient")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    text = "run only the tests with a parameter 'seed', with N added to it"
+    parser.addoption("--add-to-seeds", type=int, metavar="N", help=text)
+
+
 def pytest_configure() -> None:
     """Have signals heard by the programs that the tests start.
 
@@ -112,7 +117,7 @@ def checksum(name: str) -> int:
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by marks
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark the cases that don't run by default: slow, or long.
 
     ``@pytest.mark.few(3)`` leaves three cases of a test, the first by the checksums of their names:
@@ -144,6 +149,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for name, both in ways.items():
         if len(both) == 2:
             both[checksum(name) % 2].add_marker(pytest.mark.slow)
+    if added := config.getoption("--add-to-seeds"):
+        items[:] = [item for item in items if add_to_seed(item, added)]
+
+
+def add_to_seed(item: pytest.Item, added: int) -> bool:
+    """Add to the parameter ``seed`` of a test; return whether it has one."""
+    parameters = item.callspec.params if hasattr(item, "callspec") else {}
+    found = isinstance(parameters.get("seed"), int)
+    if found:
+        parameters["seed"] += added
+    return found
 
 
 @pytest.fixture(scope="session")
