@@ -20,7 +20,7 @@ from ..transports.connection import LostConnection
 from ..transports.driver import Blocking, Pull, Steps
 from .connection import ListConnection, SlotMoved, SlotOwner
 from .delivery import AtLeastOnce, AtMostOnce
-from .popped_items import PoppedItems
+from .popping import PoppedItems
 from .push import Push, Pushed, checked_items
 from .settings import Settings
 
@@ -33,8 +33,6 @@ class Calls:
     """The calls of a ListBuffer as generators, for the blocking and the asyncio form.
 
     Args:
-        server: the server of the list, or a node of its cluster.
-        settings: the settings of the buffer.
         in_event_loop: whether an event loop runs the calls; if so, a cancelled call can't wait.
 
     Attributes:
@@ -84,8 +82,6 @@ class Calls:
             wait: whether to wait if no node of the cluster can be reached.
 
         Raises:
-            RuntimeError: another call is running.
-            TransportError: the server can't be used, or the connection was lost.
             SlotMoved: the slot moved, and ``retries`` is False.
         """
         self.check_idle()
@@ -213,7 +209,6 @@ class Calls:
             self.connection.close()
 
     def _needs_ending(self) -> bool:
-        """Return whether there is a connection to close, or items to put back."""
         is_open = self.connection.is_open
         if not is_open:
             self.popped.delivered = 0  # over a new connection, all items are put back
@@ -241,8 +236,6 @@ class Calls:
         """Push items; other calls may run between the batches of an async source.
 
         Args:
-            items: the items.
-            push: the push.
             next_batch: for an async source, returns an awaitable for its next list of items.
         """
         items = checked_items(items)
@@ -303,16 +296,15 @@ class Calls:
     def _finishing(self, push: Push) -> Steps[None]:
         """Send the whole commands that are encoded, and wait for their replies."""
         yield from self._resuming(push)
-        core = self.connection.core
-        yield from self._sending(push, lambda: core.finished)
+        yield from self._sending(push, lambda: self.connection.core.finished)
 
     def _resuming(self, push: Push) -> Steps[None]:
         """Continue a push over this connection, and resend commands that a node refused."""
         yield from self.delivery.draining()
         core = self.connection.core
         push.resume(core)
-        while push.refused and not push.stopped:
-            core.add(push.resend_chunk())
+        while push.rows.refused and not push.stopped:
+            core.add(push.rows.resend_chunk())
             yield from self._answered(push, lambda: core.finished)
 
     def _sending(self, push: Push, reached: Callable[[], bool]) -> Steps[None]:

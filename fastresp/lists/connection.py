@@ -61,11 +61,7 @@ class SlotOwner:
         self._known = [server]
 
     def connecting(self) -> Steps[tuple[Any, Answers]]:
-        """Open a connection to the owner of the slot; return it with the server's Answers.
-
-        Raises:
-            TransportError: no node answers, or the owner of the slot can't be used.
-        """
+        """Open a connection to the owner of the slot; return it with the server's Answers."""
         end = time.monotonic() + (self._timeout or MAX_S)
         failed: TransportError | None = None
         for server in tuple(self._known):
@@ -111,7 +107,6 @@ class ListConnection:
     """Send commands and receive replies over one connection, which may be closed and replaced.
 
     Args:
-        settings: the settings of the buffer.
         closed: called whenever the connection was closed.
 
     Attributes:
@@ -133,7 +128,6 @@ class ListConnection:
 
     @property
     def core(self) -> ReplyCore:
-        """The ReplyCore of the open connection."""
         assert self._core is not None
         return self._core
 
@@ -157,9 +151,7 @@ class ListConnection:
     def commands_in_doubt(self) -> list[bytes] | None:
         """Return the commands in doubt after the connection was lost: sent, but not answered.
 
-        Returns:
-            The commands; None if the server closed the connection because of a command, or sent
-            invalid replies.
+        None if the server closed the connection because of a command, or sent invalid replies.
         """
         core = self.core
         window, stream = core.window, core.stream

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import uuid
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -11,11 +12,10 @@ from typing import Any
 from ..outcome.errors import CommandError, LeaseError
 from ..outcome.report import counted
 from ..transports.driver import Steps
-from .connection import Arguments, ListConnection
-from .consumer import Consumer
-from .popped_items import PoppedItems
+from .connection import Arguments
 from .popping import Popping
-from .settings import BATCH_BYTES, Settings
+from .scripts import ACK, PUT_BACK, TAKE, keys_of, run
+from .settings import BATCH_BYTES
 from .variadic import gather
 
 __all__ = ["AtLeastOnce", "AtMostOnce"]
@@ -89,38 +89,43 @@ class AtMostOnce(Popping):
 
 
 class AtLeastOnce(Popping):
-    """Pops items by moving them to this consumer's own list until acknowledged; see Popping."""
+    """Pops items by moving them to this consumer's own list until acknowledged; see Popping.
+
+    The server stores the total number of items that the consumer has acknowledged, and each
+    acknowledgement sends the new total. So a call can be retried after a lost connection.
+    """
 
     safe = True
+    _returned = 0  # number of items acknowledged by calls that returned, under this name
+    _arrived = 0  # the server's total under this name
 
-    def __init__(self, connection: ListConnection, settings: Settings, popped: PoppedItems) -> None:
-        super().__init__(connection, settings, popped)
-        self._consumer = Consumer(settings, popped)
-
-    @property
-    def name(self) -> str:
-        return self._consumer.name
+    def _script(self, script: str, *arguments: object) -> Arguments:
+        return run(script, self.settings, self.name, *arguments)
 
     @property
-    def acknowledged(self) -> int:
-        return self._consumer.acknowledged
-
-    def on_fork(self) -> None:
-        super().on_fork()
-        self._consumer = Consumer(self.settings, self.popped)
+    def _lease_ms(self) -> int:
+        return math.ceil(1000 * self.settings.lease)
 
     def beginning(self) -> Steps[None]:
         self.check_records()
         if self.name:
             yield from self._rejoining()
         if not self.name:
-            name = self._consumer.new_name()
-            *_, done = yield from self.calling(*self._consumer.joining(name))
-            self.connection.expect(list, "EXEC", done)
-            for reply in done:
+            # The prefix shows recover() at which end to put items back.
+            name = f"{self.settings.order}-{uuid.uuid4().hex}"
+            _, _, consumers, lease = keys_of(self.settings, name)
+            *_, replies = yield from self.calling(
+                ("MULTI",),
+                ("HSET", consumers, name, 0),
+                ("SET", lease, 1, "PX", self._lease_ms),
+                ("EXEC",),
+            )
+            self.connection.expect(list, "EXEC", replies)
+            for reply in replies:
                 if isinstance(reply, CommandError):
                     raise reply
-            self._consumer.joined(name)
+            self.name = name
+            self._returned = self._arrived = 0
 
     def _rejoining(self) -> Steps[None]:
         """Over a new connection, put back all items that were not returned to the caller.
@@ -131,21 +136,28 @@ class AtLeastOnce(Popping):
         if not self.popped.delivered:
             yield from self._putting_back()
             return
-        [reply] = yield from self.calling(self._consumer.rejoin(), errors=True)
+        given = self._returned + self.popped.delivered
+        rejoin = self._script(PUT_BACK, "", 1, int(self._fifo), given)
+        [reply] = yield from self.calling(rejoin, errors=True)
         self._check_lease(reply)
-        if not self._consumer.can_have(reply):
+        if not 0 <= reply <= given:
             self.connection.reject_reply("a script for unacknowledged items", reply)
-        self._consumer.rejoined(reply)
+        self._arrived = reply
         yield from self._acknowledging(0)
 
     def _putting_back(self) -> Steps[None]:
         """Put back all items of this consumer, and remove the consumer from the server."""
-        yield from self.calling(self._consumer.put_back())
+        yield from self.calling(self._script(PUT_BACK, "", 1, int(self._fifo), ""))
+        self._leave()
+
+    def _leave(self) -> int:
+        """Forget the name and the items; return how many the caller had not acknowledged."""
+        count, self.popped.delivered, self.name = self.popped.delivered, 0, ""
         self.popped.forget()
-        self._consumer.leave()
+        return count
 
     def _request(self, n: int) -> Sequence[Arguments]:
-        return [self._consumer.take(n)]
+        return [self._script(TAKE, n, self._lease_ms, int(self._fifo))]
 
     @property
     def _longest_wait(self) -> float:
@@ -178,9 +190,20 @@ class AtLeastOnce(Popping):
         return steps
 
     def _acknowledging(self, count: int) -> Steps[None]:
-        [reply] = yield from self.calling(self._consumer.acknowledge(count), errors=True)
+        total = self._total(count)
+        [reply] = yield from self.calling(self._script(ACK, total, self._lease_ms), errors=True)
         self._check_lease(reply)
-        self._consumer.acknowledging_returned(count)
+        self._arrived = total
+        self._returned += count
+        self.acknowledged += count
+        self.popped.delivered -= count
+
+    def _total(self, count: int) -> int:
+        """Return the total after the caller's first ``count`` unacknowledged items.
+
+        It includes items whose earlier acknowledgement is in doubt.
+        """
+        return max(self._arrived, self._returned + count)
 
     def ending(self) -> Steps[None]:
         with suppress(CommandError):  # popped items are still put back
@@ -189,11 +212,18 @@ class AtLeastOnce(Popping):
             yield from self._putting_back()
 
     def clearing(self) -> Steps[None]:
-        *_, replies = yield from self.calling(*self._consumer.clear())
+        # Acknowledge the items that the caller has: if the reply is lost, the totals are still
+        # correct. Otherwise, later items could be deleted by mistake.
+        total = self._total(self.popped.delivered)
+        acknowledge = self._script(ACK, total, self._lease_ms)
+        # In this order, as the scripts expect.
+        delete = ("DEL", *keys_of(self.settings, self.name)[:2])
+        *_, replies = yield from self.calling(("MULTI",), acknowledge, delete, ("EXEC",))
         expect = self.connection.expect
         expect(list, "EXEC", replies)
         expect(int | CommandError, "EXEC", replies[0] if len(replies) == 2 else replies)
-        self._consumer.cleared()
+        self._arrived = self._returned = total
+        self.popped.delivered = 0
         with suppress(LeaseError):  # another consumer put our items back; DEL has removed them
             self._check_lease(replies[0])
         self.popped.forget()
@@ -207,8 +237,7 @@ class AtLeastOnce(Popping):
     def _refused(self, error: CommandError) -> CommandError | LeaseError:
         if error.code != "LEASE":
             return error
-        count = self._consumer.leave()
-        self.popped.forget()
+        count = self._leave()
         self.connection.close()
         return LeaseError(
             f"this consumer was silent for longer than its lease ({self.settings.lease:g} s), so "

@@ -7,25 +7,110 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from itertools import islice
 from typing import Any
 
 from ..outcome.errors import CommandError, LeaseError, TransportError
+from ..replies.arrow_out import StringColumn
 from ..replies.reply_columns import ReplyColumns, string_column
 from ..resp.buffer import Chunk
 from ..transports.connection import LostConnection
 from ..transports.driver import Steps
 from .connection import Arguments, ListConnection, SlotMoved
-from .consumer import recover
-from .popped_items import PoppedItems
+from .scripts import recover
 from .settings import Settings
 
-__all__ = ["Popping"]
+__all__ = ["PoppedItems", "Popping"]
 
 # Maximum requests in flight: the server runs the next requests while we read a reply.
 # ReplyCore.room() also limits the bytes of the replies.
 REQUESTS = 8
 # Maximum wait of a blocking command.
 WAIT_S = 10.0
+
+
+class PoppedItems:
+    """Items in list order, in the form in which they arrived.
+
+    Attributes:
+        column: the first items, as an Arrow column, or None.
+        items: a deque of the items after the column.
+        batch: the items after ``items``, as the list of a reply. It is kept unsplit, since
+            splitting 1,000 items takes 20 us.
+        delivered: number of items that were returned to the caller and are not yet acknowledged.
+    """
+
+    def __init__(self) -> None:
+        self.column: StringColumn | None = None
+        self.items: deque[bytes] = deque()
+        self.batch: list[bytes] = []
+        self.delivered = 0
+
+    def __len__(self) -> int:
+        count = len(self.items) + len(self.batch)
+        return count if self.column is None else count + len(self.column)
+
+    def forget(self) -> None:
+        self.column = None
+        self.items.clear()
+        self.batch = []
+
+    def add(self, items: list[bytes]) -> None:
+        if self.items:
+            self.items.extend(items)
+        elif self.batch:
+            self.batch.extend(items)
+        else:
+            self.batch = items
+
+    def split_all(self) -> None:
+        """Move all items to ``items``."""
+        if self.column is not None:
+            column, self.column = self.column, None
+            first = column.to_bytes()
+            first.reverse()
+            self.items.extendleft(item for item in first if item is not None)
+        batch, self.batch = self.batch, []
+        self.items.extend(batch)
+
+    def take(self, n: int | None) -> list[bytes]:
+        """Remove and return the first n items, or all items if n is None."""
+        in_a_batch = self.column is None and not self.items
+        if in_a_batch and (n is None or n >= len(self.batch)):
+            items, self.batch = self.batch, []
+            return items
+        self.split_all()
+        items = list(islice(self.items, n))
+        if len(items) == len(self.items):
+            self.items.clear()
+        else:
+            for _ in items:
+                self.items.popleft()
+        return items
+
+    def deliver(self, n: int | None = None) -> list[bytes]:
+        """Remove and return the first n items, or all; add the number to ``delivered``."""
+        items = self.take(n)
+        self.delivered += len(items)
+        return items
+
+    def deliver_column(self) -> StringColumn:
+        """Remove and return the column; add the number of its items to ``delivered``."""
+        column, self.column = self.column, None
+        assert column is not None
+        self.delivered += len(column)
+        return column
+
+    def take_back(self, items: list[bytes] | StringColumn) -> None:
+        """Put items back at the front, since the caller did not get them."""
+        self.delivered -= len(items)
+        if isinstance(items, StringColumn):
+            assert self.column is None
+            self.column = items
+            return
+        if self.column is not None:
+            self.split_all()
+        self.items.extendleft(reversed(items))
 
 
 class Popping:
@@ -38,10 +123,13 @@ class Popping:
         safe: whether items stay in the server until they are acknowledged.
         in_doubt: number of items in doubt, because the connection was lost while they were put
             back.
+        name: the name of this consumer in the server; empty if it is not registered.
+        acknowledged: number of items acknowledged by calls that returned, under all names.
     """
 
     safe = False
-    in_doubt = 0
+    in_doubt = acknowledged = 0
+    name = ""
     # Whether LPOP and RPOP accept a count; if not, each request is a transaction.
     _accepts_count = True
 
@@ -60,29 +148,12 @@ class Popping:
 
     # Methods that depend on the delivery
 
-    @property
-    def name(self) -> str:
-        """The name of this consumer in the server; empty if it is not registered."""
-        return ""
-
-    @property
-    def acknowledged(self) -> int:
-        """Number of items acknowledged by calls that returned."""
-        return 0
-
     def beginning(self) -> Steps[None]:
         """Prepare a new connection: check the server's features, or register the consumer."""
         raise NotImplementedError
 
     def acknowledging(self, n: int | None) -> Callable[[], Steps[int]]:
-        """Return a generator function that acknowledges the first n returned items, or all.
-
-        The generator returns the number of unacknowledged items. It raises ValueError if n is out
-        of range, and LeaseError if the ``recover()`` of another consumer has put the items back.
-
-        Raises:
-            ValueError: this delivery has no acknowledgement.
-        """
+        """Return a generator function for ``ListBuffer.ack()``."""
         raise NotImplementedError
 
     def ending(self) -> Steps[None]:
@@ -90,7 +161,6 @@ class Popping:
         raise NotImplementedError
 
     def clearing(self) -> Steps[None]:
-        """Remove all items."""
         raise NotImplementedError
 
     def _request(self, n: int) -> Sequence[Arguments]:
@@ -130,7 +200,8 @@ class Popping:
     def on_fork(self) -> None:
         """Forget all items in a forked child, since they belong to the parent process."""
         self.popped.forget()
-        self.popped.delivered = self.in_doubt = 0
+        self.popped.delivered = self.in_doubt = self.acknowledged = 0
+        self.name = ""
 
     def popping(self, n: int) -> Steps[None]:
         """Pop until n items are stored, or the list is empty."""
@@ -263,13 +334,8 @@ class Popping:
     def _next_items(self) -> Steps[int]:
         """Wait for the reply to the oldest request in flight, and hold its items.
 
-        Returns:
-            How many fewer items than requested the reply has.
-
-        Raises:
-            CommandError: the server refused the request, for example because the key is not a list.
-            SlotMoved: the slot has moved. All later requests have been answered.
-            LeaseError: the ``recover()`` of another consumer put this consumer's items back.
+        Return how many fewer items than requested the reply has. After an error reply, all later
+        requests have been answered.
         """
         replies = yield from self.connection.receiving(1 if self._accepts_count else 4)
         most = self._requests.popleft()
@@ -350,7 +416,6 @@ class Popping:
         self._columns = n, columns
 
     def _keep(self, columns: ReplyColumns) -> None:
-        """Hold the received items as a column."""
         batch = columns.take(columns.rows) if columns.rows else None
         self.popped.column = string_column([], text=False) if batch is None else batch.columns[0]
 

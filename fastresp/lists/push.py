@@ -78,7 +78,6 @@ class PushedRows:
         return sorted(self._refused.commands)
 
     def add(self, chunk: Chunk) -> None:
-        """Add a chunk of new rows."""
         first, self.made = self.made, self.made + chunk.commands // self._per_row
         self._in_flight.append((chunk, range(first, self.made)))
 
@@ -150,6 +149,7 @@ class Push:
     """One push: its commands and their replies.
 
     Attributes:
+        rows: the rows in flight, and the rows to resend.
         report: the live report.
         length: the length of the list after the last answered command.
         dropped: number of items that ``maxlen`` removed.
@@ -175,7 +175,7 @@ class Push:
         self._writer: Encoder | None = None
         self._source: Any = None
         self._sizes: list[int] = []  # number of items in each row
-        self._pushed_rows = PushedRows(self._per_row)
+        self.rows = PushedRows(self._per_row)
         self._replies: deque[Any] = deque()
         self._not_sent = 0  # number of commands that were encoded but will not be sent
         self._pushed_later = 0  # number of items pushed after a refused item
@@ -194,7 +194,6 @@ class Push:
             self._base = core, commands - before[0], size - before[1]
 
     def begin(self, items: Any, max_bulk_bytes: int | None) -> None:
-        """Prepare to encode items in rows."""
         self._first_row = len(self._sizes)
         try:
             if hasattr(items, "__arrow_c_stream__") or hasattr(items, "__arrow_c_array__"):
@@ -203,7 +202,7 @@ class Push:
                 source = ListedStream(items, self._settings.batch, BATCH_BYTES, self._sizes)
                 self._writer, self._source = ColumnWriter(self._template, source), source
             else:
-                rows = self._rows(iterator_of(items, "items", "items"))
+                rows = self._batches(iterator_of(items, "items", "items"))
                 self._writer, self._source = Writer(self._template), rows
         except TransportError:
             self.source_failed = True
@@ -221,7 +220,6 @@ class Push:
             raise
 
     def pulling(self, wanted: Pull) -> Steps[Any]:
-        """Read items from an async source."""
         try:
             return (yield wanted)
         except TransportError:
@@ -229,7 +227,6 @@ class Push:
             raise
 
     def release(self) -> None:
-        """Release the source of the items."""
         source, self._source = self._source, None
         release(source)
 
@@ -237,7 +234,7 @@ class Push:
         """Return the encoded whole commands; None if there is nothing to send."""
         chunk = None if self._writer is None else self._writer.take()
         if chunk is not None:
-            self._pushed_rows.add(chunk)
+            self.rows.add(chunk)
         if chunk is not None and self.stopped:
             self._not_sent += chunk.commands
             return None
@@ -253,8 +250,7 @@ class Push:
             self.fill()
             self.take_chunk()
 
-    def _rows(self, items: Iterator[Any]) -> Iterator[tuple[list[Any]]]:
-        """Yield a row for each batch."""
+    def _batches(self, items: Iterator[Any]) -> Iterator[tuple[list[Any]]]:
         settings = self._settings
         more = True
         while more:
@@ -278,12 +274,12 @@ class Push:
             parts = [*row, *(row[-1] if isinstance(row[-1], list) else ())]
             error = next((reply for reply in parts if isinstance(reply, CommandError)), None)
             if isinstance(error, SlotMoved):
-                self._pushed_rows.refuse()
+                self.rows.refuse()
                 self.refusal = error
             elif error is not None and not self._ran(row):
                 self._reject(error)
             else:
-                self._count(self._sizes[self._pushed_rows.accept()], row)
+                self._count(self._sizes[self.rows.accept()], row)
 
     def _ran(self, row: list[Any]) -> bool:
         """Return whether RPUSH ran, although another command of the row was refused."""
@@ -296,7 +292,7 @@ class Push:
 
     def _reject(self, error: CommandError) -> None:
         """Count a refused row, and keep the items for the caller."""
-        report, number = self.report, self._pushed_rows.reject()
+        report, number = self.report, self.rows.reject()
         report.rows += self._sizes[number]
         report.failed += 1
         report.stopped = "stopped at the first command that the server refused"
@@ -327,11 +323,6 @@ class Push:
 
     # In a cluster
 
-    @property
-    def refused(self) -> bool:
-        """Whether commands must be resent."""
-        return bool(self._pushed_rows.refused)
-
     def check_refused(self) -> None:
         """Check that a cluster node refused no commands. Call it once all commands are answered.
 
@@ -339,8 +330,8 @@ class Push:
             SlotMoved: refused commands must be resent.
             TransportError: later commands have run, so resending would change the order.
         """
-        if self._pushed_rows.overtaken:
-            items = sum(self._sizes[number] for number in self._pushed_rows.refused)
+        if self.rows.overtaken:
+            items = sum(self._sizes[number] for number in self.rows.refused)
             raise TransportError(
                 "the slot of the list moved to another node and back while items were in flight; "
                 f"{counted(items, 'item')} can't be pushed without overtaking later ones"
@@ -353,11 +344,7 @@ class Push:
         """Keep the unsent commands, to resend them. Call this only if no command is in doubt."""
         self.refusal = None
         self._replies.clear()
-        self._pushed_rows.keep_unsent()
-
-    def resend_chunk(self) -> Chunk:
-        """Return a chunk of refused commands to resend, in order."""
-        return self._pushed_rows.resend_chunk()
+        self.rows.keep_unsent()
 
     def _totals(self) -> tuple[int, int]:
         """Return the numbers of commands and bytes sent, including refused commands."""
@@ -373,10 +360,9 @@ class Push:
         if self._base is not None:
             window = self._base[0].window
             commands, report.bytes_sent = self._totals()
-            rows = self._pushed_rows
-            report.commands = commands - rows.refusals * self._per_row
+            report.commands = commands - self.rows.refusals * self._per_row
             report.replies = report.commands - window.in_doubt
-            again = len(rows.refused) * self._per_row
+            again = len(self.rows.refused) * self._per_row
             report.unsent = window.unsent + self._not_sent + again
             report.seconds = time.monotonic() - self._started
         return report
@@ -392,21 +378,20 @@ class Push:
             add_report(error, self.current_report(), str(self.current_report()))
             if self.stopped:
                 with suppress(AttributeError, TypeError):
-                    error.items = self._pushed_rows.rejected()  # type: ignore[attr-defined]
+                    error.items = self.rows.rejected()  # type: ignore[attr-defined]
                     error.add_note("fastresp: its attribute 'items' has the refused items")
 
     def give_up(self) -> None:
         """Give up refused and unsent rows. Call it once all sent commands are answered."""
         self.current_report()
-        self._not_sent += len(self._pushed_rows.refused) * self._per_row
-        self._pushed_rows.give_up()
+        self._not_sent += len(self.rows.refused) * self._per_row
+        self.rows.give_up()
 
     def outcome(self) -> Pushed:
-        """Return the result."""
         report = self.current_report()
         if report.failed:
-            sizes = self._sizes[: self._pushed_rows.made]
-            raise PushError(report, self._pushed_rows.rejected(), sum(sizes), self._pushed_later)
+            sizes = self._sizes[: self.rows.made]
+            raise PushError(report, self.rows.rejected(), sum(sizes), self._pushed_later)
         return Pushed(report, self.length, self.dropped)
 
     def located(self, error: EncodeError) -> EncodeError:

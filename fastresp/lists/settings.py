@@ -64,7 +64,6 @@ class Settings:
 
     @property
     def slot(self) -> int:
-        """The list's slot in a cluster."""
         return _slot_of(self.name)
 
     def check_records(self) -> None:
