@@ -21,11 +21,7 @@ __all__ = ["Output", "blocking_text", "read_now", "read_some", "wait_until", "wr
 
 
 def write_all(file: Any, data: Buffer) -> None:
-    """Write all of the data, in as many calls as needed.
-
-    Raises:
-        OSError: the file can't be written, or is non-blocking and can't be polled.
-    """
+    """Write all of the data, in as many calls as needed."""
     rest = memoryview(data).cast("B")
     while rest:
         written = _written(file, rest)
@@ -49,11 +45,7 @@ def _written(file: Any, data: memoryview) -> int | None:
 
 
 def read_some(file: Any, size: int) -> bytes:
-    """Wait for data, and read 1 to ``size`` bytes; return no bytes only at the end of the file.
-
-    Raises:
-        OSError: the file can't be read, or is non-blocking and can't be polled.
-    """
+    """Wait for data, and read 1 to ``size`` bytes; return no bytes only at the end of the file."""
     while (piece := read_now(file, size)) is None:
         wait_until(file, POLLIN)
     return piece
@@ -76,11 +68,7 @@ def read_now(file: Any, size: int) -> bytes | None:
 
 
 def wait_until(file: Any, event: int) -> None:
-    """Wait until a non-blocking file can be read (POLLIN) or written (POLLOUT).
-
-    Raises:
-        BlockingIOError: the file has no descriptor to poll.
-    """
+    """Wait until a non-blocking file can be read (POLLIN) or written (POLLOUT)."""
     try:
         number = file.fileno()
     except (AttributeError, OSError) as error:

@@ -20,11 +20,7 @@ LONG_PAUSE_S = 1.1
 
 
 def check_batch(batch: object) -> None:
-    """Refuse an object that is not a batch.
-
-    Raises:
-        TypeError: the object has neither ``__arrow_c_stream__`` nor ``__arrow_c_array__``.
-    """
+    """Raise TypeError if an object has neither ``__arrow_c_stream__`` nor ``__arrow_c_array__``."""
     if not (hasattr(batch, "__arrow_c_stream__") or hasattr(batch, "__arrow_c_array__")):
         raise TypeError(
             "a batch must be Arrow data, such as a pyarrow.RecordBatch or a DataFrame, not "
@@ -61,10 +57,7 @@ class Pushed(Frames):
         self._while_empty, self.while_full = while_empty, while_full
 
     def put(self, batch: Any) -> bool:
-        """Wait until the previous batch was taken, and pass a batch on.
-
-        Args:
-            batch: an object with ``__arrow_c_stream__`` or ``__arrow_c_array__``.
+        """Wait until the previous batch was taken, and pass an Arrow batch on.
 
         Returns:
             Whether the batch will be read; False if the reader has ended.
@@ -82,11 +75,7 @@ class Pushed(Frames):
             return not self._dropped
 
     def end(self, failure: Exception | None = None) -> None:
-        """End the batches.
-
-        Args:
-            failure: an exception that the reader raises, instead of reading a waiting batch.
-        """
+        """End the batches; the reader raises ``failure``, instead of reading a waiting batch."""
         with self._changed:
             self._ended = True
             self._failure = failure

@@ -103,12 +103,7 @@ class Frames(Described):
         self.error: BaseException | None = None
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """Start reading the tables, and return the batches as an Arrow stream.
-
-        Raises:
-            ImportError: pyarrow is not installed.
-            SourceError: there is no table.
-        """
+        """Start reading the tables, and return the batches as an Arrow stream."""
         import_optional("pyarrow")
         import pyarrow as pa
 

@@ -22,11 +22,10 @@ from ..resp.buffer import Chunk
 from ..resp.commands import POSITIONS
 from ..server.options import Options, Rate
 from .files import Table, read
-from .files.command_files import RejectsFile
 from .files.input import name_of
 from .files.paths import names_no_format
 from .files.reading import ColumnRequest, Need
-from .files.resp import RespEncoder, RespFile
+from .files.resp import CommandSource, RespEncoder, RespFile
 from .several_tables import frames_of
 
 __all__ = [
@@ -102,7 +101,8 @@ def as_source(data: Any, template: Template | None) -> Any:
         try:
             return read(data, format=format_for(data, template))
         except FileNotFoundError as error:
-            if isinstance(data, str) and _is_command(data):
+            words = data.split(maxsplit=1) if isinstance(data, str) else ()
+            if len(words) == 2 and words[0].upper().encode(errors="replace") in POSITIONS:
                 error.add_note(
                     "fastresp: a str as data is a path or a query; pass one command as a list with "
                     "a tuple of its arguments: [('SET', 'key', 'value')]"
@@ -115,12 +115,6 @@ def as_source(data: Any, template: Template | None) -> Any:
     data = lines_of(data)
     columns = frames_of(data)
     return data if columns is None else columns
-
-
-def _is_command(text: str) -> bool:
-    """Return whether a text begins with the name of a command, and has arguments."""
-    parts = text.split(maxsplit=1)
-    return len(parts) == 2 and parts[0].upper().encode(errors="replace") in POSITIONS
 
 
 def lines_of(data: Any) -> Any:
@@ -159,7 +153,7 @@ def encoding(
     columns = hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__")
     if options.default is not None and (columns or isinstance(data, RespFile)):
         raise TypeError(_no_default(data))
-    if isinstance(data, (RespFile, RejectsFile)) and template is not None:
+    if isinstance(data, CommandSource) and template is not None:
         raise TypeError(f"{data.name} contains whole commands; leave out the template")
     if isinstance(data, RespFile):
         return RespEncoder(data), data.blocks(_chunk_bytes(options.rate))
@@ -215,7 +209,6 @@ def _check(data: Any) -> None:
 
 
 def _no_default(data: Any) -> str:
-    """Return why ``default=`` can't be used with this source, and advice."""
     if isinstance(data, RespFile):
         return f"{data.name} contains whole commands; leave out default="
     return (
@@ -226,7 +219,6 @@ def _no_default(data: Any) -> str:
 
 
 def _skip(rows: Iterator[Any], count: int) -> None:
-    """Skip rows that were loaded before."""
     if next(islice(rows, count - 1, None), MISSING) is MISSING:
         raise CheckpointError(
             f"the source has fewer than {count:,} rows, which were loaded before: it is "
@@ -301,30 +293,23 @@ def _check_later(template: Template, table: Table, options: Options) -> None:
 
 def _column_request(template: Template) -> ColumnRequest:
     """Return the parts of a file's rows that a template needs."""
-    fields = [part for part in _fields(template) if not isinstance(part, Row)]
+    parts = _fields(template)
+    fields = [part for part in parts if not isinstance(part, Row)]
+    pairs = [field for field in fields if isinstance(field, Pairs)]
     names = [field.name for field in fields if field.name is not None and len(field.path) == 1]
-    all_fields = any(isinstance(field, Pairs) for field in fields)
-    reads_all = len(names) < len(fields) or all_fields
     # The fields that the row's HSET names are left out of HDEL. They need not be in the data, since
     # HSET may set a field to a constant.
-    pairs = [
-        field for field in fields if isinstance(field, Pairs) and not isinstance(field, Absent)
-    ]
-    left_out = [each for field in pairs for each in field.left_out]
+    left_out = [each for field in pairs if not isinstance(field, Absent) for each in field.left_out]
     named = [each for each in fields + left_out if not isinstance(each, Pairs)]
     needs = [Need(each.path, isinstance(each, Items), each.convert or "") for each in named]
-    needs = [each for each in needs if len(each.path) > 1 or each.items or each.vector]
-    positions = max(((field.head or field).position + 1 for field in named), default=0)
     return ColumnRequest(
-        None if reads_all else frozenset(names),
-        frozenset(need.path[0] for need in needs if need.vector),
-        any(isinstance(part, Row) for part in _fields(template)),
-        frozenset(each.path[0] for each in named if each.position < 0 or each.head),
-        frozenset(need.path[0] for need in needs),
-        tuple(needs),
-        frozenset(str(field.key) for field in named if len(field.path) > 1),
-        all_fields,
-        positions,
+        columns=None if pairs or len(names) < len(fields) else frozenset(names),
+        document=len(fields) < len(parts),
+        named=frozenset(each.path[0] for each in named if each.position < 0 or each.head),
+        needs=tuple(each for each in needs if len(each.path) > 1 or each.items or each.vector),
+        keys=frozenset(str(field.key) for field in named if len(field.path) > 1),
+        pairs=bool(pairs),
+        positions=max(((field.head or field).position + 1 for field in named), default=0),
     )
 
 
@@ -346,7 +331,7 @@ def release(source: Any) -> None:
 def files_of(data: Any) -> list[str]:
     if isinstance(data, Table):
         return data.files
-    return [data.name] if isinstance(data, (RespFile, RejectsFile)) else []
+    return [data.name] if isinstance(data, CommandSource) else []
 
 
 def place_of(data: Any) -> RowLocator | None:
@@ -354,9 +339,7 @@ def place_of(data: Any) -> RowLocator | None:
 
     None if the files of the rows are unknown.
     """
-    known = isinstance(data, (RespFile, RejectsFile)) or (
-        isinstance(data, Table) and data.has_places
-    )
+    known = data.has_places if isinstance(data, Table) else isinstance(data, CommandSource)
     return data.place if known else None
 
 

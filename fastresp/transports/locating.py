@@ -12,9 +12,8 @@ from typing import Any
 
 from ..outcome.command_error import RowLocation
 from ..sources.files import Table
-from ..sources.files.command_files import RejectsFile
 from ..sources.files.input import LineSearch, StopEvent
-from ..sources.files.resp import RespFile
+from ..sources.files.resp import CommandSource
 from ..sources.source import place_of
 from .driver import Blocking, Steps
 
@@ -29,7 +28,7 @@ def line_numbers(data: Any, rows: Iterable[int], stopped: StopEvent) -> dict[int
         rows: indexes of rows in the whole load.
         stopped: ends the search when another thread sets it.
     """
-    if isinstance(data, (Table, RespFile, RejectsFile)):
+    if isinstance(data, Table | CommandSource):
         with suppress(Exception):
             return data.line_numbers(rows, stopped)
     return {}

@@ -31,11 +31,11 @@ INTERNAL = {
     "ProtocolError": "message",
     "RedisCli": "connecting finishing flush kill limited made running stop writing",
     "Report": "count_error message uncount_error",
-    "RespFile": "blocks check fraction line_numbers place summary",
+    "RespFile": "blocks check fraction summary",
     "Sink": "check_rewrites once_argument",
     "SourceError": "message",
-    "Table": "description estimated_rows first_row following for_load fraction has_places "
-    "is_columnless line_numbers place schemas skips_bad_rows",
+    "Table": "description estimated_rows first_row for_load fraction has_places is_columnless "
+    "line_numbers place schemas skips_bad_rows",
     "Template": "deleting self_contained",
     "Totals": "log of sum",
     "VerifyReport": "add message",

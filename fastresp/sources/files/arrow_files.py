@@ -56,11 +56,7 @@ COPIED_BYTES = 1 << 20
 
 
 class UnclosedFile:
-    """A file object for Arrow, whose ``close()`` leaves the underlying file object open.
-
-    Args:
-        file: the underlying file object.
-    """
+    """A file object for Arrow, whose ``close()`` leaves the underlying file object open."""
 
     closed = False
 
@@ -68,12 +64,10 @@ class UnclosedFile:
         self._file = file
 
     def seek(self, offset: int, whence: int = 0) -> int:
-        position: int = self._file.seek(offset, whence)
-        return position
+        return int(self._file.seek(offset, whence))
 
     def tell(self) -> int:
-        position: int = self._file.tell()
-        return position
+        return int(self._file.tell())
 
     def close(self) -> None:
         """Do nothing: the opener of the file closes it."""

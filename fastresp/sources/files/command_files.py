@@ -6,7 +6,7 @@ import base64
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice
 from typing import IO, Any
@@ -17,9 +17,7 @@ from ...outcome.tracebacks import public
 from ...resp.values import pack
 from ..blocking import read_some
 from .checks import InitialState
-from .input import StopEvent
-from .line_numbers import lines_of_commands
-from .resp import RespFile
+from .resp import CommandSource, RespFile
 
 __all__ = [
     "CommandsFile",
@@ -48,19 +46,12 @@ ESCAPED = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"b": b"\b", b"a": b"\a"}
 
 
 class CommandsFile(RespFile):
-    """A file with one command per line, quoted as for redis-cli, which is sent as RESP.
+    """A RespFile with one command per line, quoted as for redis-cli, that is converted as read.
 
-    The lines are converted to RESP while they are read, and empty lines are left out. In all other
-    respects, this is a RespFile.
-
-    Raises:
-        SourceError: later, when the file is read: a line has unbalanced quotes; the message names
-            the line.
+    Empty lines are left out.
     """
 
     _is_resp = False
-
-    _lines = staticmethod(lines_of_commands)
 
     @contextmanager
     def _opened(self) -> Iterator[IO[bytes]]:
@@ -162,12 +153,8 @@ def read_rejects(path: str | os.PathLike[str], *, limit: int | None = None) -> R
     return RejectsFile(path, limit=limit)
 
 
-class RejectsFile:
-    """The commands of a rejects file, which can be iterated several times: see read_rejects.
-
-    Attributes:
-        name: the path.
-    """
+class RejectsFile(CommandSource):
+    """The commands of a rejects file, which can be iterated several times: see read_rejects."""
 
     def __init__(self, path: str | os.PathLike[str], *, limit: int | None = None) -> None:
         self.name = os.fspath(path)
@@ -188,16 +175,6 @@ class RejectsFile:
             self._initial = InitialState(self.name)
             self._names = list(dict.fromkeys(map(_name, self._commands())))
         return self._names
-
-    def place(self, row: int) -> tuple[str, int]:
-        """Return the path and ``row``: each row is a command of this one file."""
-        return self.name, row
-
-    def line_numbers(self, rows: Iterable[int], stopped: StopEvent) -> dict[int, int]:
-        """Return the line numbers of rows, as ``Table.line_numbers()`` does."""
-        in_order = sorted(set(rows))
-        lines = lines_of_commands(self.name, in_order, stopped) if self._initial.unchanged else []
-        return dict(zip(in_order, lines, strict=False)) if self._initial.unchanged else {}
 
     def _commands(self) -> Iterator[list[str | bytes]]:
         with open(self.name, "rb") as file:

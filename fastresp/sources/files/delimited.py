@@ -33,7 +33,6 @@ NOT_UTF8 = Message("convert it, for example with ", Hint("encoding", "latin-1"))
 
 
 def open_delimited(data: Input, kind: str, reading: Reading) -> Batches:
-    """Open a CSV or TSV file."""
     text = checked_text(data, kind, reading.options)
     rows = DelimitedRows(text, _distinct_names(text, kind, reading.options), reading)
     return Batches(rows.schema, rows.batches(), rows.close)
@@ -56,7 +55,6 @@ def checked_text(data: Input, kind: str, options: FileOptions) -> CheckedText:
 
 
 def _distinct_names(text: CheckedText, kind: str, options: FileOptions) -> list[str]:
-    """Return the names of the columns."""
     names = _column_names(text, kind, options)
     duplicate = next((name for name, count in Counter(names).items() if name and count > 1), None)
     if duplicate is not None:
@@ -106,11 +104,9 @@ def _header(text: CheckedText, kind: str, options: FileOptions) -> Sequence[str 
         other = next((each for each in OTHER_DELIMITERS if each in str(fields[0])), None)
         if other is not None:
             hint = Hint("format", "tsv") if other == "\t" else Hint("delimiter", other)
-            message, comma = (
-                f"the first line has no comma but {other!r}; use ",
-                Hint("delimiter", ","),
-            )
-            raise SourceError(Message(message, hint, ", or ", comma, " if it is a single column"))
+            message = f"the first line has no comma but {other!r}; use "
+            single = Message(", or ", Hint("delimiter", ","), " if it is a single column")
+            raise SourceError(Message(message, hint, single))
     return fields
 
 
@@ -187,8 +183,6 @@ class DelimitedRows:
 
     Args:
         text: the file, after the line of column names.
-        names: the names of the columns.
-        reading: how to read the file.
     """
 
     def __init__(self, text: CheckedText, names: list[str], reading: Reading) -> None:
@@ -197,8 +191,7 @@ class DelimitedRows:
         self._bad = reading.bad
         self._mark = text.dialect.delimiter * len(names) + secrets.token_hex(16)
         self._failed = False
-        same = bytes  # returns the block itself
-        self._file = Input(ConvertedFile(text.file, same, self._end_mark), reading.stopped)
+        self._file = Input(ConvertedFile(text.file, self._marked), reading.stopped)
         self._reader: pa.RecordBatchReader | None = None
         try:
             if self._file.peek():  # Arrow refuses to read a file without lines
@@ -221,8 +214,9 @@ class DelimitedRows:
                 convert_options=_convert_options(self.schema.names, options.null_values),
             )
 
-    def _end_mark(self) -> bytes:
-        return b"" if self._text.failure is None else self._mark.encode()
+    def _marked(self, block: bytes) -> bytes:
+        """Return a block; at the end of a faulty text, return the surplus fields."""
+        return block if block or self._text.failure is None else self._mark.encode()
 
     def _handle_invalid(self, row: arrow_csv.InvalidRow) -> str:
         self._failed = row.text.endswith(self._mark)
@@ -272,12 +266,7 @@ class DelimitedRows:
 
 
 def _width_error(row: str, expected: str, fields: str, text: str) -> SourceError:
-    """Return the error for a row with the wrong number of fields.
-
-    Args:
-        row, expected, fields: numbers from Arrow's message.
-        text: the start of the row.
-    """
+    """Return the error for a row with the wrong number of fields, as Arrow's message names it."""
     if int(fields) > int(expected):
         fix = "quote fields that contain a delimiter, and close each quote"
     else:

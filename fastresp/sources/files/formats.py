@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -58,16 +57,13 @@ class OpenFile:
     """An open file.
 
     Attributes:
-        name: the path, or the name of the file object.
         schema: the columns of the batches.
-        batches: the batches of the file.
         rows: number of rows from the file's metadata; None if unknown.
         input: reads the bytes of the file from start to end; None if the file is read in parts.
         close: closes the file; called in the thread that reads the batches.
         left_out: number of unwanted rows at the beginning that are not in the batches.
     """
 
-    name: str
     schema: pa.Schema
     batches: Iterator[pa.RecordBatch]
     rows: int | None
@@ -83,18 +79,12 @@ def open_file(
     reading: Reading,
     start_row: int = 0,
 ) -> OpenFile:
-    """Open a file.
+    """Open a path or a file object.
 
     Args:
-        source: a path or a file object.
         kind: the format; None to detect it from the first bytes.
         schema: for JSON lines, the columns of earlier files; None for other formats.
-        reading: how to read the file.
         start_row: index in the file of the first wanted row; earlier rows may be left out.
-
-    Raises:
-        SourceError: the file can't be read.
-        OSError: the file can't be opened.
     """
     check_address_space()
     if kind == "parquet" and isinstance(source, str):
@@ -122,8 +112,14 @@ def open_file(
         file.close()
         raise
     batches = _validate_batches(found.batches, file.name, kind)
-    close = partial(_close, batches, found.close, data, file)
-    return OpenFile(file.name, found.schema, batches, None, file, close)
+
+    def close() -> None:
+        batches.close()
+        found.close()
+        data.close()
+        file.close()
+
+    return OpenFile(found.schema, batches, None, file, close)
 
 
 def _open_text(data: Input, kind: str, schema: pa.Schema | None, reading: Reading) -> Batches:
@@ -154,18 +150,6 @@ def _lines(data: Input, reading: Reading) -> Batches:
             yield pa.record_batch([pa.array(block.removesuffix(end).split(end))], schema=schema)
 
     return Batches(schema, batches())
-
-
-def _close(
-    batches: Generator[pa.RecordBatch, None, None],
-    close: Callable[[], object],
-    data: Input,
-    file: Input,
-) -> None:
-    batches.close()
-    close()
-    data.close()
-    file.close()
 
 
 def columns_of(path: str, kind: str, reading: Reading) -> list[str] | None:
@@ -256,7 +240,6 @@ def _decompress(file: Input, head: bytes) -> Input:
 
 
 def _decode(data: Input, kind: str | None, reading: Reading) -> Input:
-    """Return a text file as UTF-8."""
     encoding = reading.options.encoding
     if encoding is None and reading.bad.skip and kind != "jsonl":
         encoding = "utf-8"  # Arrow can't return bad rows that are not UTF-8
@@ -269,16 +252,16 @@ def _decode(data: Input, kind: str | None, reading: Reading) -> Input:
         return data
     decoder = codecs.getincrementaldecoder(encoding)()
 
-    def decoded(block: bytes, final: bool = False) -> bytes:
+    def decoded(block: bytes) -> bytes:
         try:
-            return decoder.decode(block, final).encode()
+            return decoder.decode(block, final=not block).encode()
         except UnicodeError as error:
             message = f"it is not valid {encoding}: {error}; set "
             raise SourceError(
                 Message(message, Hint("encoding", ...), " to its encoding, such as 'latin-1'")
             ) from error
 
-    return Input(ConvertedFile(data, decoded, lambda: decoded(b"", True)), data.stopped)
+    return Input(ConvertedFile(data, decoded), data.stopped)
 
 
 def detect_format(head: bytes) -> str:
@@ -304,7 +287,6 @@ def _parquet(source: Any, name: str, start_row: int) -> OpenFile:
         batch_size=BATCH_ROWS, use_threads=False, row_groups=range(first, len(counts))
     )
     return OpenFile(
-        name,
         file.schema_arrow,
         _validate_batches(batches, name, "parquet", file.metadata.num_rows - left_out),
         file.metadata.num_rows,
@@ -318,7 +300,7 @@ def _ipc_file(path: str) -> OpenFile:
     with _convert_errors(path, "arrow"):
         file = IpcFile(path)
     batches = _validate_batches(file.batches(), path, "arrow", file.rows)
-    return OpenFile(path, file.schema, batches, file.rows, None, file.close)
+    return OpenFile(file.schema, batches, file.rows, None, file.close)
 
 
 def _validate_batches(

@@ -19,12 +19,7 @@ IPC_FILE = b"ARROW1\0\0"
 
 
 class IpcFile:
-    """An open Arrow IPC file.
-
-    Attributes:
-        schema: the columns of the batches.
-        rows: number of rows.
-    """
+    """An open Arrow IPC file: its columns, and its number of rows."""
 
     def __init__(self, path: str) -> None:
         self._borrowed = BorrowedObjects()
@@ -93,7 +88,6 @@ def ipc_stream(data: Input) -> Batches:
 def _complete_batches(
     reader: pa.RecordBatchReader, file: StreamBytes, data: Input
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the batches of a stream."""
     yield from reader
     if file.short and not data.unwanted:
         raise SourceError(

@@ -25,6 +25,7 @@ from .json_rows import (
     parse_marked,
     parse_options,
     parse_type,
+    rebuilt,
     split_rows,
     strings_of,
 )
@@ -191,10 +192,10 @@ def convert_numbers(
             convert_numbers(array.field(at), each, f"{path}/{each.name}", advice)
             for at, each in enumerate(kind)
         ]
-        return pa.Array.from_buffers(kind, len(array), array.buffers()[:1], children=fields)
+        return rebuilt(array, kind, *fields)
     if pa.types.is_list(kind):
         values = convert_numbers(array.values, kind.value_field, f"{path}/[]", advice)
-        return pa.Array.from_buffers(kind, len(array), array.buffers()[:2], children=[values])
+        return rebuilt(array, kind, values)
     if pa.types.is_boolean(kind):
         return array
     marked, text = _unmarked(array)
@@ -220,7 +221,6 @@ def _unmarked(array: pa.StringArray) -> tuple[int, pa.StringArray]:
 
 
 def _cast_numbers(numbers: pa.StringArray, kind: pa.DataType, path: str, advice: str) -> pa.Array:
-    """Cast numbers from text to a type."""
     if kind == LARGE_INTEGERS:
         unfit = numbers.filter(pc.invert(pc.match_substring_regex(numbers, FITS_LARGE)))
         for number in unfit.drop_null().to_pylist():
@@ -346,7 +346,7 @@ def _vectors(array: pa.Array, need: Need, objects: Objects) -> pa.Array:
     floats = pa.nulls(len(items), pa.float64())
     if items.null_count < len(items):
         floats = items.cast(pa.float64())
-    return pa.Array.from_buffers(VECTOR, len(array), array.buffers()[:2], children=[floats])
+    return rebuilt(array, VECTOR, floats)
 
 
 def _kind_name(kind: pa.DataType) -> str:

@@ -33,6 +33,7 @@ from .json_rows import (
     parse_marked,
     parse_options,
     parse_type,
+    rebuilt,
     split_rows,
     strings_of,
 )
@@ -56,13 +57,7 @@ def open_json(data: Input, reading: Reading, schema: pa.Schema | None) -> Batche
     data.put_back(head)
     reading.has_lines = head.lstrip()[:1] != b"["
     if not reading.has_lines:
-        array = ArrayLines()
-
-        def finish() -> bytes:
-            array.finish()
-            return b""
-
-        data = Input(ConvertedFile(data, array.feed, finish), data.stopped)
+        data = Input(ConvertedFile(data, ArrayLines().feed), data.stopped)
     blocks = line_blocks(data, b"\n", reading.options.max_row_bytes)
     first = next_block(blocks, 0) or b""
     rows: Rows
@@ -149,7 +144,6 @@ class ValueRows(Rows):
         return ParsedRows(split.rows if some else 0, self._batches(split, names, ready))
 
     def _split(self, block: bytes) -> Split:
-        """Split rows into values."""
         every = self._every or len(self._known) < self._request.positions
         return split_rows(
             block,
@@ -335,12 +329,11 @@ def _field_values(lines: bytes, name: str) -> tuple[pa.Buffer | None, list[bytes
 
 @lru_cache(1024)
 def _value_field(name: str) -> pa.Field:
-    """Return the Arrow field of a column of strings that are JSON values."""
     return pa.field(name, pa.string(), metadata=VALUE)
 
 
 def _label_values(name: str, array: pa.Array) -> tuple[pa.Field, pa.Array]:
-    """Return the Arrow field and the array of a column; its strings are labelled as JSON values."""
+    """Return the Arrow field and the array of a column whose strings are JSON values."""
     kind = array.type
     if pa.types.is_string(kind):
         return _value_field(name), array
@@ -349,12 +342,7 @@ def _label_values(name: str, array: pa.Array) -> tuple[pa.Field, pa.Array]:
     if pa.types.is_struct(kind):
         parts = [_label_values(each.name, array.field(at)) for at, each in enumerate(kind)]
         kind = pa.struct([field for field, _ in parts])
-        children = [child for _, child in parts]
-        return pa.field(name, kind), pa.Array.from_buffers(
-            kind, len(array), array.buffers()[:1], children=children
-        )
+        return pa.field(name, kind), rebuilt(array, kind, *(child for _, child in parts))
     field, values = _label_values("item", array.values)
     kind = pa.list_(field)
-    return pa.field(name, kind), pa.Array.from_buffers(
-        kind, len(array), array.buffers()[:2], children=[values]
-    )
+    return pa.field(name, kind), rebuilt(array, kind, values)

@@ -30,6 +30,7 @@ __all__ = [
     "parse_options",
     "parse_type",
     "parse_marked",
+    "rebuilt",
     "split_rows",
     "strings_of",
     "parse_in_halves",
@@ -92,14 +93,7 @@ class Rows(ABC):
             lines += self._line_ends if len(results) == 1 else block.count(b"\n")
 
     def _results(self, block: bytes, rows: int, lines: int) -> list[ParsedRows | None]:
-        """Parse a block, in parts if a line can't be read.
-
-        Args:
-            rows, lines: number of rows and of lines before the block.
-
-        Returns:
-            The results of the parts, without lines that are skipped.
-        """
+        """Parse a block, after some rows and lines, in parts if a line can't be read."""
         results: list[ParsedRows | None] = []
         parts: list[bytes] = []
         skipped = False
@@ -170,6 +164,12 @@ def parse_type(kind: pa.DataType) -> pa.DataType:
     return kind if pa.types.is_boolean(kind) else pa.string()
 
 
+def rebuilt(array: pa.Array, kind: pa.DataType, *children: pa.Array) -> pa.Array:
+    """Return a struct or list array with other children, and the same nulls and offsets."""
+    own = array.buffers()[: 1 if pa.types.is_struct(kind) else 2]
+    return pa.Array.from_buffers(kind, len(array), own, children=list(children))
+
+
 # Rows as values.
 
 
@@ -214,12 +214,7 @@ class BadLine:
     reason: SourceError
 
     def error(self, rows: int, lines: int | None) -> SourceError:
-        """Return the error for this line.
-
-        Args:
-            rows: number of rows before this line.
-            lines: number of lines before the block; None if unknown.
-        """
+        """Return the error for this line, after ``rows`` rows, in a block after ``lines`` lines."""
         line = None if lines is None else lines + self.line + 1
         where = f"row {rows:,}" if line is None else f"row {rows:,}, line {line:,}"
         return SourceError(

@@ -248,15 +248,17 @@ cdef class ArrayLines:
     cdef bint escaped
 
     def feed(self, bytes block not None):
-        """Return the lines of the next block.
+        """Return the lines of the next block, which is empty at the end of the text.
 
         Raises:
-            SourceError: there is text after the array.
+            SourceError: there is text after the array, or the text ends before the array.
         """
         cdef Py_ssize_t size = PyBytes_GET_SIZE(block)
         cdef bytes lines = PyBytes_FromStringAndSize(PyBytes_AS_STRING(block), size)
         cdef bint more
         cdef char *p = PyBytes_AS_STRING(lines)
+        if not size and (self.depth or not self.begun):
+            raise SourceError("it ends inside its JSON array; check that the file is complete")
         with nogil:
             more = self.split(p, p + size)
         if more:
@@ -265,15 +267,6 @@ cdef class ArrayLines:
                 'write it as a JSON object such as {"id": 1}'
             )
         return lines
-
-    def finish(self):
-        """Check that the array was closed.
-
-        Raises:
-            SourceError: the array was not closed.
-        """
-        if self.depth or not self.begun:
-            raise SourceError("it ends inside its JSON array; check that the file is complete")
 
     cdef bint split(self, char *p, char *end) noexcept nogil:
         """Put line ends between items, in place; return True if text follows the array."""

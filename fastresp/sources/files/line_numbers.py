@@ -29,7 +29,8 @@ def lines_of_items(
 ) -> list[int]:
     """Return for each item the number of the line in which the item begins, counted from 1.
 
-    The list ends before the first item that is not found.
+    The list ends before the first item that is not found. In this module, ``stopped`` ends a search
+    when it is set.
 
     Args:
         blocks: the text in blocks, each of whole items.
@@ -114,17 +115,13 @@ def lines_of_rows(
     bad: Sequence[int],
     stopped: StopEvent,
 ) -> list[int]:
-    """Return for each row the number of the line in which the row begins, counted from 1.
-
-    The list ends before the first row that is not found; it is empty for Parquet and Arrow.
+    """Do the same as ``lines_of_items`` for the rows of a file; empty for Parquet and Arrow.
 
     Args:
         source: the path, or a file object at its start.
         kind: the format of the file; None if unknown.
         options: the options with which the file was first read.
-        rows: the indexes of the rows, in ascending order, without duplicates.
         bad: for each skipped line of JSON, the number of earlier rows.
-        stopped: ends the search when it is set.
 
     Raises:
         OSError, SourceError: the file can't be read.

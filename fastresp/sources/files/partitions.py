@@ -69,7 +69,6 @@ class Partitions:
             self._add(unquote(name), None if value == NULL else unquote(value))
 
     def _add(self, name: str, value: str | None) -> None:
-        """Add a column."""
         if self.values.setdefault(name, value) != value:
             raise SourceError(
                 f"{self._source}: two of its folders name the column {name!r}, with the values "

@@ -90,10 +90,11 @@ def files_of(source: Source) -> list[Any]:
 
 def pattern_of(source: Source, files: Sequence[Any]) -> str | None:
     """Return the pattern that found these files; None if the source names the files."""
-    path = os.fsdecode(source) if isinstance(source, (str, os.PathLike)) else None
-    if path is None or (is_remote(path) and not is_pattern(path)):
+    if not isinstance(source, (str, os.PathLike)):
         return None
-    return None if [path] == files else masked_url(path)
+    path = os.fsdecode(source)
+    named = [path] == files or (is_remote(path) and not is_pattern(path))
+    return None if named else masked_url(path)
 
 
 def exists(path: str) -> bool:

@@ -6,7 +6,7 @@ import glob
 import os
 import tempfile
 import uuid
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
@@ -20,7 +20,6 @@ from ...outcome.messages import shown_query
 from ...outcome.passwords import cause_shown, masked, masked_url
 from .checks import InitialState
 from .formats import BATCH_ROWS, columns_of
-from .input import name_of
 from .paths import files_of, format_of, pattern_of
 from .query_tables import (
     as_name,
@@ -31,7 +30,8 @@ from .query_tables import (
     tables_of,
     with_aliases,
 )
-from .reading import DEFAULT_OPTIONS, ColumnRequest, FileOptions, Reading
+from .read_ahead import SourcePass
+from .reading import DEFAULT_OPTIONS, ColumnRequest, FileSet, Reading
 from .remote import is_remote
 from .schemas import validated
 from .several_files import SeveralFiles
@@ -54,15 +54,11 @@ RESULT = "fastresp_rows"
 READ_HERE = {"csv", "tsv", "jsonl", "parquet"}
 
 
-class Query:
+class Query(SourcePass):
     """One execution of a query.
 
     Args:
-        sources: paths, or one file object, that the query calls ``source``; empty if the query
-            names its own files.
-        kinds: the format of each source.
-        options: the user's options for the sources.
-        limit: stop after this many rows.
+        files: the files that the query calls ``source``; none if the query names its own files.
         sort_by: the names of the columns to sort the result by.
     """
 
@@ -70,22 +66,12 @@ class Query:
     _error_prefix = "the query failed"
 
     def __init__(
-        self,
-        sql: str,
-        sources: list[Any],
-        kinds: list[str | None],
-        options: FileOptions,
-        limit: int | None,
-        sort_by: Sequence[str] = (),
+        self, files: FileSet, limit: int | None, sort_by: Sequence[str] = (), sql: str = ""
     ) -> None:
+        super().__init__(limit)
         self._sql = sql
-        self._sources = sources
-        self._kinds = kinds
-        self._options = options
-        self._limit = limit
+        self._files = files
         self._sort_by = sort_by
-        self._rows = 0
-        self.unknown: Mapping[str, str] = {}  # why columns can't be sent, by name
         self._tables: dict[str, FilesSource] = {}  # by their names in the query
         self._schemas: list[pa.Schema] = []  # of the files that the query reads
         self._initials: list[InitialState] = []  # files that DuckDB reads itself
@@ -116,14 +102,9 @@ class Query:
                     for file in self._initials:
                         file.check()
                     return
-                batch = self._restore(validated(batch, self._rows))
-                left = None if self._limit is None else self._limit - self._rows
-                if left is not None and left <= batch.num_rows:
-                    self._rows += left
-                    yield batch.slice(0, left)
+                yield self._counted(self._restore(validated(batch, self.rows_read)))
+                if self.rows_read == self._limit:
                     return
-                self._rows += batch.num_rows
-                yield batch
         finally:
             self._close()
 
@@ -137,45 +118,36 @@ class Query:
     def bad_rows(self) -> int:
         return sum(source.bad_rows for source in self._tables.values())
 
-    def fraction(self, rows: int | None = None) -> float | None:
-        """Return None: the size of a query's result is unknown."""
-        return None
-
-    def place(self, row: int) -> tuple[str, int]:
-        """Return an empty file name, and ``row``, which is an index in the result."""
-        if not 0 <= row < self._rows:
-            raise LookupError(f"row {row:,} has not been read")
-        return "", row
-
     def _define_tables(self) -> None:
-        if self._sources:
+        if self._files.sources:
             self._define_source()
         self._define_files()
 
     def _define_source(self) -> None:
         """Define ``source``: as Parquet files that DuckDB reads, or as columns that we read."""
-        sources, kinds = self._sources, self._kinds
-        if set(kinds) == {"parquet"} and self._define_parquet("source", sources, self._options):
+        files = self._files
+        if self._define_parquet("source", files):
             return
-        if not _are_combined(sources, kinds, self._options):
-            self._register("source", FilesSource(sources, kinds, self._options))
+        if not _are_combined(files):
+            self._register("source", FilesSource(files))
             return
-        parts = [f"source {number}" for number in range(1, len(sources) + 1)]
-        for part, source, kind in zip(parts, sources, kinds, strict=True):
-            self._register(part, FilesSource([source], [kind], self._options))
-        union = " UNION ALL BY NAME ".join(f"FROM {as_name(part)}" for part in parts)
-        self._connection.execute(f"CREATE VIEW source AS {union}")
+        union = []
+        for number, (source, kind) in enumerate(zip(files.sources, files.kinds, strict=True), 1):
+            part = f"source {number}"
+            self._register(part, FilesSource(FileSet([source], [kind], files.options)))
+            union.append(f"FROM {as_name(part)}")
+        self._connection.execute(f"CREATE VIEW source AS {' UNION ALL BY NAME '.join(union)}")
 
-    def _define_parquet(self, name: str, files: list[str], options: FileOptions) -> bool:
+    def _define_parquet(self, name: str, files: FileSet) -> bool:
         """Let DuckDB read Parquet files as a table; return False if it would change values."""
-        if not all(map(_readable, files)):
+        if set(files.kinds) != {"parquet"} or not all(map(_readable, files.sources)):
             return False
-        columns = columns_of_all(files)
-        select = parquet_select(files, columns, options.pattern)
+        columns = columns_of_all(files.sources)
+        select = parquet_select(files.sources, columns, files.options.pattern)
         if select is None:
             return False
         self._schemas.append(columns)
-        self._initials += map(InitialState, files)
+        self._initials += map(InitialState, files.sources)
         self._connection.execute(f"CREATE VIEW {as_name(name)} AS {select}")
         return True
 
@@ -183,22 +155,22 @@ class Query:
         """Define the files named in the query itself, in the same way as ``source``."""
         named = []
         for name in tables_of(self._sql):
-            if name == "source" and self._sources:
+            if name == "source" and self._files.sources:
                 continue
             try:
-                files = files_of(name)
-                kinds = list(map(format_of, files))
+                paths = files_of(name)
+                kinds = list(map(format_of, paths))
             except (OSError, ValueError):
                 continue  # DuckDB knows the name, or reports it
             if set(kinds) <= READ_HERE:
-                options = replace(DEFAULT_OPTIONS, pattern=pattern_of(name, files))
-                if set(kinds) != {"parquet"} or not self._define_parquet(name, files, options):
-                    self._register(name, FilesSource(files, kinds, options))
+                options = replace(DEFAULT_OPTIONS, pattern=pattern_of(name, paths))
+                files = FileSet(paths, kinds, options)
+                if not self._define_parquet(name, files):
+                    self._register(name, FilesSource(files))
                 named.append(name)
         self._sql = with_aliases(self._sql, named)
 
     def _register(self, name: str, source: FilesSource) -> None:
-        """Register a source under a name."""
         twin = next((each for each in self._tables if each.lower() == name.lower()), None)
         self._tables[name] = source
         if twin is not None:
@@ -303,17 +275,9 @@ class FilesSource:
             only the text of an exception.
     """
 
-    def __init__(
-        self,
-        sources: list[Any],
-        kinds: list[str | None],
-        options: FileOptions,
-        request: ColumnRequest | None = None,
-    ) -> None:
+    def __init__(self, files: FileSet, request: ColumnRequest | None = None) -> None:
         self.failure: BaseException | None = None
-        self._sources = sources
-        self._kinds = kinds
-        self._options = options
+        self._files = files
         self._request = request
         self._readings: list[SeveralFiles] = []
         self._first: SeveralFiles | None = self._new_reading()
@@ -342,7 +306,7 @@ class FilesSource:
 
     @property
     def name(self) -> str:
-        return name_of(self._sources[0])
+        return self._files.names[0]
 
     @property
     def is_text(self) -> bool:
@@ -368,26 +332,26 @@ class FilesSource:
             raise
 
     def _new_reading(self) -> SeveralFiles:
-        once = self._options.bad_rows not in ("error", "skip")
-        if self._readings and (once or not all(map(_is_file, self._sources))):
+        once = self._files.writes_bad_rows or not all(map(_is_file, self._files.sources))
+        if self._readings and once:
             raise SourceError(
                 "the query failed: it uses source twice; start it with "
                 "WITH s AS MATERIALIZED (FROM source)"
             )
-        reading = SeveralFiles(self._sources, self._kinds, self._options, self._request, None)
+        reading = SeveralFiles(self._files, self._request, None)
         self._readings.append(reading)
         return reading
 
 
-def _are_combined(sources: list[Any], kinds: list[str | None], options: FileOptions) -> bool:
+def _are_combined(files: FileSet) -> bool:
     """Return whether CSV files have different columns, so that missing columns become nulls."""
-    once = options.bad_rows not in ("error", "skip")
-    if len(sources) < 2 or once or not set(kinds) <= {"csv", "tsv"}:
+    several = len(files.sources) > 1 and not files.writes_bad_rows
+    if not several or not set(files.kinds) <= {"csv", "tsv"}:
         return False
-    reading = Reading(options)
+    reading = Reading(files.options)
     first, *others = [
         set(columns_of(source, kind or "", reading) or ())
-        for source, kind in zip(sources, kinds, strict=True)
+        for source, kind in zip(files.sources, files.kinds, strict=True)
     ]
     return any(names != first for names in others)
 

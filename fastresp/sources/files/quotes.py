@@ -137,10 +137,12 @@ class CheckedText:
                 dialect.delimiter.encode(), dialect.quote.encode(), dialect.escape.encode(),
                 dialect.returns,
             )  # fmt: skip
-            self.file = Input(ConvertedFile(data, self._check, self._finish), data.stopped)
+            self.file = Input(ConvertedFile(data, self._check), data.stopped)
 
     def _check(self, block: bytes) -> bytes:
         quotes = self._quotes
+        if not block:
+            return self._finish()
         block = quotes.feed(block)
         if quotes.fault and quotes.backslash:
             self.failure = SourceError(

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import wait
 from contextlib import suppress
-from typing import Any, Protocol
+from types import MappingProxyType
+from typing import Any
 
 from ...outcome.errors import SourceError
 from ...server.forks import Inherited, is_own, on_fork
 from ...server.threads import in_thread
+from .input import StopEvent
 
 __all__ = ["ReadAhead", "SourcePass"]
 
@@ -23,23 +25,65 @@ CLOSE_SECONDS = 2.0
 CLOSED = "the table was closed while it was read"
 
 
-class SourcePass(Protocol):
-    """One pass over a source, from start to end, in one thread."""
+class SourcePass:
+    """One pass over a source, from start to end, in one thread. This base class has no rows.
+
+    Args:
+        limit: stop after this many rows.
+
+    Attributes:
+        rows_read: number of rows read so far.
+        first_row: the first row in the batches; earlier rows are left out.
+        schemas: the names and columns of files, as far as known before they are read.
+        unknown: by column name, why columns can't be sent.
+    """
+
+    rows_read = first_row = 0
+    schemas: Sequence[tuple[str, Any]] = ()
+    unknown: Mapping[str, str] = MappingProxyType({})
+
+    def __init__(self, limit: int | None = None) -> None:
+        self._limit = limit
+
+    def _counted(self, batch: Any) -> Any:
+        """Count the rows of a batch; return it without rows beyond the limit."""
+        if self._limit is not None:
+            batch = batch.slice(0, self._limit - self.rows_read)
+        self.rows_read += batch.num_rows
+        return batch
 
     def open(self) -> Any:
         """Open the source, and return the schema of its columns."""
+        raise NotImplementedError
 
     def batches(self) -> Generator[Any, None, None]:
         """Yield the batches; close the source at the end."""
+        raise NotImplementedError
 
     def interrupt(self) -> None:
         """End the thread's current wait; called by other threads."""
 
+    @property
+    def bad_rows(self) -> int:
+        """Number of rows that could not be read, and were skipped."""
+        return 0
+
     def fraction(self, rows: int | None = None) -> float | None:
         """Return the share of the source that the first ``rows`` rows make up; None if unknown."""
+        return None
 
     def place(self, row: int) -> tuple[str, int]:
-        """Return the file of a row that has been read, and the row's index in that file."""
+        """Return the file of a row that has been read, and the row's index in that file.
+
+        For a query, the file is empty, and the index is the row's index in the result.
+        """
+        if not 0 <= row < self.rows_read:
+            raise LookupError(f"row {row:,} has not been read")
+        return "", row
+
+    def line_numbers(self, rows: Iterable[int], stopped: StopEvent) -> dict[int, int]:
+        """Return the line numbers of rows in their files, as far as they are known."""
+        return {}
 
 
 class ReadAhead:
@@ -60,7 +104,7 @@ class ReadAhead:
     def __init__(self, source_pass: SourcePass) -> None:
         self.schema: Any = None
         self.error: BaseException | None = None
-        self._pass = source_pass
+        self.source_pass = source_pass
         self._ready: deque[tuple[Any, int]] = deque()
         self._bytes = 0
         self._open = self._ended = self._closed = False
@@ -114,7 +158,7 @@ class ReadAhead:
             self._closed = not self._ended
             self._ready.clear()
             self._changed.notify_all()
-        self._pass.interrupt()
+        self.source_pass.interrupt()
         # Not in the thread itself, which may drop the last reference to the table.
         if self._thread != threading.get_ident():
             wait([self._reading], CLOSE_SECONDS)
@@ -129,11 +173,11 @@ class ReadAhead:
     def _read(self) -> None:
         self._thread = threading.get_ident()
         try:
-            schema = self._pass.open()
+            schema = self.source_pass.open()
             with self._changed:
                 self.schema, self._open = schema, True
                 self._changed.notify_all()
-            batches = self._pass.batches()
+            batches = self.source_pass.batches()
             try:
                 while self._put(next(batches, None)):
                     pass

@@ -13,7 +13,7 @@ from ...outcome.tracebacks import public
 from .checks import check_not_read
 from .command_files import CommandsFile
 from .paths import FORMATS, Format, Path, Source, exists, files_of, format_of, pattern_of
-from .reading import DEFAULT_OPTIONS, ROW_BYTES, FileOptions, option_error
+from .reading import DEFAULT_OPTIONS, ROW_BYTES, FileOptions, FileSet, option_error
 from .remote import RemotePath, is_remote, open_remote, path_of
 from .resp import RespFile
 from .table import Table
@@ -238,22 +238,20 @@ def read(
         if options != DEFAULT_OPTIONS:
             text = " is for files; in a query, use the options of read_csv(...) instead"
             raise ValueError(Message(Hint(_first_set(options), ...), text))
-        return Table([], [], sql=source, limit=limit, sort_by=keys)
-    files = files_of(source)
-    kinds = [format or format_of(file) for file in files]
+        return Table(FileSet([], []), sql=source, limit=limit, sort_by=keys)
+    paths = files_of(source)
+    kinds = [format or format_of(file) for file in paths]
     for kind in kinds:
         message = None if kind is None else option_error(kind, options)
         if message is not None:
             raise ValueError(message)
-    options = replace(options, pattern=pattern_of(source, files))
-    table = Table(files, kinds, sql=sql, options=options, limit=limit, sort_by=keys)
-    if options.bad_rows not in ("error", "skip"):
-        check_not_read(options.bad_rows, table.files)
-    return table
+    files = FileSet(paths, kinds, replace(options, pattern=pattern_of(source, paths)))
+    if files.writes_bad_rows:
+        check_not_read(bad_rows, files.names)
+    return Table(files, sql=sql, limit=limit, sort_by=keys)
 
 
 def _check_options(options: FileOptions, format: Format | None) -> None:  # noqa: A002
-    """Check the user's options for text files."""
     delimiter, quote, escape = options.delimiter, options.quote, options.escape
     ends_lines = delimiter == "\0" and format == "lines"
     if delimiter is not None and not ends_lines and not re.fullmatch(DELIMITER, delimiter):

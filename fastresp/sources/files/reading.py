@@ -5,14 +5,15 @@ from __future__ import annotations
 import codecs
 import os
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import IO, Any, NamedTuple
 
 from ...encode.template import VECTORS
 from ...outcome.errors import SourceError
 from ...outcome.messages import Hint, Message
-from .input import Input, StopEvent
+from .input import Input, StopEvent, name_of
 
 __all__ = [
     "DEFAULT_OPTIONS",
@@ -21,6 +22,7 @@ __all__ = [
     "Batches",
     "ConvertedFile",
     "FileOptions",
+    "FileSet",
     "FORMAT_NAMES",
     "NUMBER",
     "Need",
@@ -52,18 +54,9 @@ FORMAT_NAMES = {
 
 @dataclass(frozen=True)
 class FileOptions:
-    """The user's options for text files.
+    """The user's options for text files, as for ``read()``.
 
     Attributes:
-        delimiter: the character between CSV fields, if not a comma; for lines, the line end.
-        header: whether the first line of CSV names the columns.
-        columns: the column names of CSV without a header.
-        encoding: the encoding of the text, if not UTF-8.
-        null_values: CSV fields that mean null, besides empty fields.
-        bad_rows: ``"error"``, ``"skip"``, or the path of the file to write bad rows to.
-        quote: the quote of CSV fields; "" if fields have no quotes; None to detect it.
-        escape: the character before a quote that is text within a quoted field.
-        max_row_bytes: the largest row of JSON lines to accept, in bytes.
         pattern: the pattern that found the files, of any format; None if the user named the files.
     """
 
@@ -83,6 +76,34 @@ class FileOptions:
 
 
 DEFAULT_OPTIONS = FileOptions()
+
+
+@dataclass(frozen=True)
+class FileSet:
+    """Files that are read with the same options.
+
+    Attributes:
+        sources: paths, or one file object.
+        kinds: the format of each source; None to detect it from the first bytes.
+        options: the user's options for text files.
+    """
+
+    sources: list[Any]
+    kinds: list[str | None]
+    options: FileOptions = DEFAULT_OPTIONS
+
+    @property
+    def names(self) -> list[str]:
+        """The paths, or the name of the file object."""
+        return list(map(name_of, self.sources))
+
+    @property
+    def are_paths(self) -> bool:
+        return all(isinstance(source, str) for source in self.sources)
+
+    @property
+    def writes_bad_rows(self) -> bool:
+        return self.options.bad_rows not in ("error", "skip")
 
 
 def option_error(kind: str, options: FileOptions) -> Message | None:
@@ -147,11 +168,9 @@ class ColumnRequest:
 
     Attributes:
         columns: the names of the columns; None for all.
-        vectors: the names of the vector columns.
         document: whether the template needs the whole row as JSON.
         named: the names of all columns in placeholders.
-        structured: columns of which the template needs fields or items.
-        needs: the needed values in ``structured`` columns.
+        needs: the values in columns of which the template needs vectors, fields or items.
         keys: the text of each placeholder with a path, such as ``a.b``, since a column may have
             this name.
         pairs: whether the template needs all other fields of a row as field-value pairs.
@@ -159,14 +178,21 @@ class ColumnRequest:
     """
 
     columns: frozenset[str] | None
-    vectors: frozenset[str]
     document: bool
     named: frozenset[str]
-    structured: frozenset[str]
     needs: tuple[Need, ...]
     keys: frozenset[str]
     pairs: bool
     positions: int
+
+    @cached_property
+    def structured(self) -> frozenset[str]:
+        """The columns of which the template needs vectors, fields or items."""
+        return frozenset(need.path[0] for need in self.needs)
+
+    @cached_property
+    def vectors(self) -> frozenset[str]:
+        return frozenset(need.path[0] for need in self.needs if need.vector)
 
     @property
     def listed(self) -> dict[str, Need]:
@@ -185,7 +211,6 @@ class BadRows:
     Attributes:
         skip: whether rows are skipped, rather than an error.
         count: number of rows skipped.
-        before: for each skipped row, the number of earlier rows in the same file, if known.
     """
 
     def __init__(self, policy: str | os.PathLike[str], encoding: str | None = None) -> None:
@@ -193,16 +218,21 @@ class BadRows:
         self._encoder = codecs.getincrementalencoder(encoding)() if encoding else None
         self.skip = policy != "error"
         self.count = 0
-        self.before = array("q")
+        self._before = array("q")
         self._file: IO[bytes] | None = None
         if self.skip and policy != "skip":
             self._file = open(policy, "wb")  # noqa: SIM115
+
+    def next_file(self) -> Sequence[int]:
+        """Return the numbers ``before`` of all rows of the next file that are added later."""
+        self._before = array("q")
+        return self._before
 
     def add(self, row: bytes, before: int | None = None) -> None:
         """Skip a row; ``before`` is the number of earlier rows in the same file."""
         self.count += 1
         if before is not None:
-            self.before.append(before)
+            self._before.append(before)
         if self._file is not None:
             line = row.rstrip(b"\r\n") + b"\n"
             self._file.write(line if self._encoder is None else self._encoder.encode(line.decode()))
@@ -256,15 +286,16 @@ class Batches(NamedTuple):
 
 
 class ConvertedFile:
-    """A binary file whose bytes are converted while they are read; the source of an Input."""
+    """A binary file whose bytes are converted while they are read; the source of an Input.
 
-    def __init__(
-        self, data: Input, feed: Callable[[bytes], bytes], finish: Callable[[], bytes]
-    ) -> None:
+    Args:
+        convert: converts a block; at the end of the file, it receives an empty block.
+    """
+
+    def __init__(self, data: Input, convert: Callable[[bytes], bytes]) -> None:
         self.name = data.name
         self._data = data
-        self._feed = feed
-        self._finish = finish
+        self._convert = convert
         self._ready = b""
         self._ended = False
 
@@ -273,7 +304,7 @@ class ConvertedFile:
             block = self._data.read(size)
             self._ended = not block
             if block or not self._data.stopped.is_set():
-                self._ready = self._feed(block) if block else self._finish()
+                self._ready = self._convert(block)
         piece, self._ready = self._ready[:size], self._ready[size:]
         return piece
 

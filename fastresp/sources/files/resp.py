@@ -21,9 +21,9 @@ from ...server.forks import Inherited, is_own, on_fork
 from ..blocking import read_some
 from .checks import InitialState
 from .input import StopEvent, name_of
-from .line_numbers import lines_of_resp
+from .line_numbers import lines_of_commands, lines_of_resp
 
-__all__ = ["RespEncoder", "RespFile", "RespSummary"]
+__all__ = ["CommandSource", "RespEncoder", "RespFile", "RespSummary"]
 
 BLOCK_BYTES = 1 << 20
 
@@ -55,8 +55,28 @@ class RespSummary:
     truncated: bool = False
 
 
+class CommandSource:
+    """A source of commands in one file: each row is a command."""
+
+    name: str
+    _initial: InitialState
+
+    def place(self, row: int) -> tuple[str, int]:
+        """Return the file of a row, and the row's index in the file."""
+        return self.name, row
+
+    def line_numbers(self, rows: Iterable[int], stopped: StopEvent) -> dict[int, int]:
+        """Return the line numbers of rows, as ``Table.line_numbers()`` does."""
+        in_order = sorted(set(rows))
+        lines = self._lines(in_order, stopped) if self._initial.unchanged else []
+        return dict(zip(in_order, lines, strict=False)) if self._initial.unchanged else {}
+
+    def _lines(self, rows: list[int], stopped: StopEvent) -> list[int]:
+        return lines_of_commands(self.name, rows, stopped)
+
+
 @public
-class RespFile:
+class RespFile(CommandSource):
     """A RESP file to load unchanged: a source for ``mass_insert``, without a template.
 
     The whole file is checked before anything is sent. A source that can't be read twice, such as
@@ -123,31 +143,15 @@ class RespFile:
         """The number of commands to send; None if unknown, as for a pipe."""
         return self._summary.commands if self._summary and self._start is not None else None
 
-    def place(self, row: int) -> tuple[str, int]:
-        """Return the name of the file and ``row``: each row is a command of this one file."""
-        return self.name, row
-
-    def line_numbers(self, rows: Iterable[int], stopped: StopEvent) -> dict[int, int]:
-        """Return the line numbers of rows, as ``Table.line_numbers()`` does.
-
-        The dict is empty for a pipe, a URL or a file object.
-        """
-        in_order = sorted(set(rows))
-        if not isinstance(self._source, str | os.PathLike) or not self._initial.unchanged:
-            return {}
-        lines = self._lines(os.fspath(self._source), in_order, stopped)
-        return dict(zip(in_order, lines, strict=False)) if self._initial.unchanged else {}
-
-    _lines = staticmethod(lines_of_resp)
+    def _lines(self, rows: list[int], stopped: StopEvent) -> list[int]:
+        if not isinstance(self._source, str | os.PathLike):
+            return []  # a pipe, a URL or a file object
+        return (lines_of_resp if self._is_resp else lines_of_commands)(self.name, rows, stopped)
 
     def fraction(self, rows: int | None = None) -> float | None:
-        """Return the share of the commands to send that has been read, from 0 to 1.
+        """Return the share of the commands that has been read, or that the first ``rows`` make up.
 
-        Args:
-            rows: a number of commands. If the total number is known, return rows / total instead.
-
-        Returns:
-            The share; None if unknown.
+        None if unknown.
         """
         if rows is not None and self.rows:
             return min(1.0, rows / self.rows)
@@ -157,10 +161,9 @@ class RespFile:
         return min(1.0, self._read / size) if size else 1.0
 
     def check(self) -> RespSummary | None:
-        """Read the whole file once and check that it can be sent; do nothing for a pipe.
+        """Read the whole file once, check that it can be sent, and return a summary of it.
 
-        Returns:
-            A summary of the file's contents; None for a pipe.
+        Do nothing for a pipe, and return None.
 
         Raises:
             ProtocolError: the file does not consist of whole commands only.
@@ -200,11 +203,7 @@ class RespFile:
         return summary
 
     def blocks(self, max_bytes: int = BLOCK_BYTES) -> Iterator[bytes]:
-        """Check the file, unless it is a pipe, and return its blocks of at most ``max_bytes``.
-
-        Raises:
-            ProtocolError, EncodeError: as ``check()``.
-        """
+        """Check the file, unless it is a pipe, and return its blocks of at most ``max_bytes``."""
         summary = self.check()
         return self._blocks(summary.size if summary else None, max_bytes)
 
@@ -245,11 +244,7 @@ class RespFile:
 
 
 class RespEncoder:
-    """The Encoder for a RESP file: returns its commands as chunks.
-
-    Attributes:
-        max_bulk_bytes: maximum bytes of an argument; None for no limit.
-    """
+    """The Encoder for a RESP file: returns its commands as chunks."""
 
     def __init__(self, file: RespFile) -> None:
         self.max_bulk_bytes: int | None = None
@@ -260,7 +255,6 @@ class RespEncoder:
 
     @property
     def rows(self) -> int:
-        """The number of rows read so far; a row is a command."""
         return self._splitter.commands
 
     @property
@@ -281,12 +275,10 @@ class RespEncoder:
 
     def chunks(self, rows: Iterable[bytes]) -> Iterator[Chunk]:
         """Yield the commands in the blocks of ``RespFile.blocks()`` as chunks."""
-        source = iter(rows)
-        more = True
+        source, more = iter(rows), True
         while more:
             more = self.fill(source)
-            chunk = self.take()
-            if chunk is not None:
+            if (chunk := self.take()) is not None:
                 yield chunk
 
     def fill(self, source: Iterator[bytes]) -> bool:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import duckdb
 import pyarrow as pa
 
 from ...outcome.errors import SourceError
 from .query import FilesSource, Query, in_order
-from .reading import NUMBER, ColumnRequest, FileOptions
+from .reading import NUMBER, ColumnRequest, FileSet
 from .schemas import as_bytes
 
 __all__ = ["SortedFiles"]
@@ -39,20 +38,18 @@ class SortedFiles(Query):
 
     def __init__(
         self,
-        sources: list[Any],
-        kinds: list[str | None],
-        options: FileOptions,
+        files: FileSet,
         limit: int | None,
         sort_by: Sequence[str],
         request: ColumnRequest | None,
     ) -> None:
-        super().__init__("", sources, kinds, options, limit, sort_by)
+        super().__init__(files, limit, sort_by)
         if request is not None and request.columns is not None:
             request = replace(request, columns=request.columns | set(sort_by))
         self._request = request
 
     def _define_tables(self) -> None:
-        source = SortableSource(self._sources, self._kinds, self._options, self._request)
+        source = SortableSource(self._files, self._request)
         source.allow = self._allow
         self._tables["source"] = source
         self._fields = [_decoded_field(field) for field in source.schema]
@@ -79,7 +76,6 @@ class SortedFiles(Query):
         return f"c{index}"
 
     def _schema(self) -> pa.Schema:
-        """Return the columns of the files."""
         for field, found in zip(self._fields, self._reader.schema, strict=bool(self._fields)):
             try:
                 pa.nulls(0, found.type).cast(_duckdb_type(field))
