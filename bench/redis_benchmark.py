@@ -125,7 +125,7 @@ class Server:
         self.port = int(workbench.url.rpartition(":")[2])
         self.client: Any = workbench.client
         self.process = psutil.Process(workbench.server.process.pid)
-        self.program = find_program("benchmark", "FASTRESP_BENCHMARK")
+        self.program = find_program("benchmark")
 
     def where(self, tcp: bool = False) -> list[str]:
         return ["-h", "127.0.0.1", "-p", str(self.port)] if tcp else ["-s", str(self.socket)]

@@ -144,7 +144,7 @@ def _packages() -> dict[str, str]:
 def _programs() -> dict[str, str]:
     found = {}
     for role in ("server", "cli", "benchmark"):
-        program = find_program(role, f"FASTRESP_{role.upper()}")
+        program = find_program(role)
         if program is not None:
             words = subprocess.run([program, "--version"], capture_output=True, text=True).stdout
             number = re.search(r"\d+\.\d+\.\d+", words)

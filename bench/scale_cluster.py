@@ -185,7 +185,7 @@ def measure_clusters(
 
 
 def _measure_cluster(setup: Setup, count: int, rounds: int, free: bool) -> list[Result]:
-    program = find_program("cli", "FASTRESP_CLI")
+    program = find_program("cli")
     ours = {source: Result(TABLE, f"{setup} fastresp {source}", "", count) for source in SOURCES}
     direct = Result(TABLE, f"{setup} redis-cli --pipe", "", count)
     if program is None:

@@ -130,7 +130,7 @@ def sentinel(start_server: Callable[..., LocalServer], tmp_path: Path) -> Iterat
     config.write_text(
         f"bind 127.0.0.1\nport {ports[1]}\nsentinel monitor mymaster 127.0.0.1 {ports[0]} 1\n"
     )
-    program = find_program("server", "FASTRESP_SERVER")
+    program = find_program("server")
     assert program is not None
     process = subprocess.Popen([program, str(config), "--sentinel"], stdout=subprocess.DEVNULL)
     try:

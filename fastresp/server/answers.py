@@ -81,15 +81,13 @@ def ask(
         connection: a redis-py connection.
         address: the name of the server, for messages.
         requirements: the requirements. With ``nodes``, a node of a cluster may be a replica.
-        remap: maps announced addresses of nodes to reachable addresses.
         without: which of the commands INFO, HELLO, CONFIG, MULTI and COMMAND are not sent.
 
     Raises:
         ClosedAt: the server closed the connection when it received one of these commands.
         TransportError: the server can't be used.
         CommandError: the server refuses a command of the requirements.
-        redis.RedisError: the connection is lost or refused.
-        OSError: the connection is lost or refused.
+        redis.RedisError, OSError: the connection is lost or refused.
     """
     check_alive(connection, address)
     echo_refused = None

@@ -62,11 +62,7 @@ class Topology:
         ]
 
     def node_of(self, slot: int, address: str) -> tuple[str, int]:
-        """Return the node that serves a slot; ``address`` is the server's name, for messages.
-
-        Raises:
-            TransportError: no node serves the slot.
-        """
+        """Return the node that serves a slot; ``address`` is the server's name, for messages."""
         node = self.slots[slot]
         if node < 0:
             raise TransportError(
@@ -93,11 +89,6 @@ class Topology:
 
 
 def remapped(address: tuple[str, int], remap: Remap) -> tuple[str, int]:
-    """Return the reachable address of a node.
-
-    Raises:
-        TransportError: ``remap`` fails, or does not return an address.
-    """
     if remap is None:
         return address
     try:
@@ -111,16 +102,11 @@ def remapped(address: tuple[str, int], remap: Remap) -> tuple[str, int]:
 
 
 def topology_of(reply: Any, host: str, address: str, remap: Remap = None) -> Topology:
-    """Return the topology that a node reports.
+    """Return the topology in a node's reply to CLUSTER SLOTS.
 
     Args:
-        reply: the reply to CLUSTER SLOTS.
         host: host of the node that replied, since the reply may omit it.
         address: the name of the server, for messages.
-        remap: maps announced addresses of nodes to reachable addresses.
-
-    Raises:
-        TransportError: the reply is malformed, or no slot has a node.
     """
     found = Topology()
     try:
@@ -161,10 +147,9 @@ def _host_of(name: Any, more: list[Any]) -> str:
 
 
 def positions_of(reply: Any) -> dict[bytes, tuple[int, int, int]]:
-    """Return the key positions of commands: first key, last key, and step.
+    """Return the key positions in a reply to COMMAND: first key, last key, and step.
 
-    Args:
-        reply: the reply to COMMAND. Commands with variable key positions are omitted.
+    Commands with variable key positions are omitted.
     """
     found = {}
     for each in reply if isinstance(reply, list) else []:
@@ -232,10 +217,7 @@ class Redirect(NamedTuple):
 def redirect_of(message: str, host: str, remap: Remap = None) -> Redirect | None:
     """Return where an error reply redirects its command; None for other errors.
 
-    Args:
-        message: the error reply.
-        host: host of the node that replied, since the reply may omit it.
-        remap: as for ``topology_of()``.
+    ``host`` is the host of the node that replied, since the reply may omit it.
     """
     found = REDIRECT.fullmatch(message)
     if found is None:

@@ -80,9 +80,6 @@ class ClusterView:
     def open_primaries(self, timeout: float | None) -> list[tuple[Server, Any]]:
         """Look for the first time, and connect to each primary, or to the single server.
 
-        Args:
-            timeout: seconds to connect to each server, and for each read.
-
         Returns:
             Pairs of a server and its redis-py connection, in the order of ``topology.nodes``.
 
@@ -112,7 +109,7 @@ class ClusterView:
 
         Args:
             connected: nodes to ask first, such as those that answered something recently.
-            min_pause: minimum seconds until the next look, for ``look_at``.
+            min_pause: minimum seconds until the next look.
 
         Raises:
             TransportError: no node answers.
@@ -124,9 +121,9 @@ class ClusterView:
         try:
             for server in dict.fromkeys([*islice(connected, MAX_ASKED), *others]):
                 try:
-                    self.update(_topology_at(server))
-                    assert self.topology is not None
-                    return self.topology
+                    topology = _topology_at(server)
+                    self.update(topology)
+                    return topology
                 except TransportError as error:
                     failed = error
             raise failed
@@ -134,12 +131,7 @@ class ClusterView:
             self.pause_after(began, min_pause)
 
     def pause_after(self, began: float, min_pause: float = LOOK_S) -> float:
-        """Set ``look_at`` from the time since a look began; return ``look_at``.
-
-        Args:
-            began: when the look began, from ``time.monotonic()``.
-            min_pause: minimum seconds until the next look.
-        """
+        """Set ``look_at`` from the time since a look began; return ``look_at``."""
         now = time.monotonic()
         self.look_at = now + min(max(min_pause, PAUSE_FACTOR * (now - began)), MAX_PAUSE_S)
         return self.look_at
@@ -160,11 +152,9 @@ class ClusterView:
             topology.add(node, slot, slot)
 
     def connect(self, node: Address | None, timeout: float | None, data: str) -> tuple[Server, Any]:
-        """Connect to a node; return its Server, and the redis-py connection.
+        """Connect to a node as ``server_of()``; return its Server, and the redis-py connection.
 
         Args:
-            node: the node; None for the server that the user named.
-            timeout: seconds to connect, and for each read.
             data: what may be missing if the node was restarted, for the message.
 
         Raises:
@@ -180,7 +170,6 @@ class ClusterView:
 
 
 def _topology_at(server: Server) -> Topology:
-    """Return the topology that a node reports."""
     connection = server.connect(RECONNECT_TIMEOUT_S)
     try:
         with server.explained():

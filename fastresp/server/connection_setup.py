@@ -40,11 +40,7 @@ def check_surplus(connection: Any, address: str) -> None:
 
 
 def load_scripts(connection: Any, address: str, scripts: Scripts) -> None:
-    """Load scripts, and check that the user may run them.
-
-    Raises:
-        CommandError: the server refuses a script.
-    """
+    """Load scripts, and check that the user may run them."""
     for sha1, script in scripts.items():
         try:
             reply = call(connection, "SCRIPT", "LOAD", script)
@@ -146,7 +142,6 @@ def call(connection: Any, *command: str | bytes) -> Any:
 
 
 def _refusal(error: Exception, script: bytes) -> CommandError:
-    """Return the exception for a script that the server does not load."""
     text = str(error)
     # redis-py removes the error code ERR, but no other.
     text = text if text.partition(" ")[0].isupper() else f"ERR {text}"

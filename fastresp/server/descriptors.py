@@ -45,8 +45,7 @@ def _one_is_left() -> bool:
 def needed_for(what: str) -> Iterator[None]:
     """If no file descriptor is free, convert an OSError of the block to a TransportError.
 
-    Args:
-        what: the failed action, such as ``"redis-cli can't be started"``.
+    ``what`` is the failed action, such as ``"redis-cli can't be started"``.
     """
     try:
         yield

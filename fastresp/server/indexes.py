@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ import redis
 from .cluster_view import ClusterView
 from .reply_parser import fields_of, integer_of
 from .settings import Server
+from .threads import shut_down
 
 __all__ = ["Index", "Indexes", "read_index"]
 
@@ -27,14 +27,11 @@ class Index:
     them.
 
     Attributes:
-        name: name of the index.
         kind: the type of the indexed keys, ``"HASH"`` or ``"JSON"``.
         prefixes: the prefixes of the keys; an empty prefix means all keys.
-        documents: number of indexed documents.
         scanning: whether the scan of existing keys is running, or waits for another index's scan.
         scanned: the scanned share of the keys. RediSearch 2.10 divides by the number of keys at the
             start of the scan, so the share may exceed 1 long before the end.
-        queued: number of queued documents.
         failures: number of writes since the creation of the index that could not be indexed.
         error: the server's message about the last failure.
         error_key: the key of the document that failed last.
@@ -102,10 +99,6 @@ class Indexes:
     In a cluster, all primaries are asked. If the cluster has a coordinator, each node lists all
     indexes with the same state, so the first answer counts. Otherwise, a node lists only its own
     indexes.
-
-    Args:
-        server: the server.
-        timeout: seconds to connect, and for each reply; None to wait forever.
     """
 
     def __init__(self, server: Server, timeout: float | None) -> None:
@@ -118,11 +111,7 @@ class Indexes:
         self._closed = False
 
     def ask(self, wanted: Collection[str] | None = None) -> list[Index]:
-        """Return the existing indexes with these names, or all indexes.
-
-        Raises:
-            TransportError: the server can't be asked; the connections are closed.
-        """
+        """Return the existing indexes with these names, or all; a failure closes connections."""
         with self._lock:
             try:
                 return self._asked(wanted)
@@ -149,10 +138,7 @@ class Indexes:
     def interrupt(self) -> None:
         """Make ``ask()`` in another thread end soon."""
         for _, connection in self._connections:
-            if connection._sock is not None:
-                with suppress(OSError):
-                    # Not SSLSocket.shutdown(), which drops the TLS state that a reader uses.
-                    socket.socket.shutdown(connection._sock, socket.SHUT_RDWR)
+            shut_down(connection)
 
     def disconnect(self) -> None:
         """Close the connections; the next ``ask()`` opens new connections."""

@@ -49,18 +49,14 @@ PROBE_TIMEOUT_S = 1.0
 MAX_TEMPORARY = 60
 
 
-def find_program(role: str, variable: str) -> str | None:
-    """Find ``redis-{role}`` or ``valkey-{role}``: an environment variable, PATH, then a wheel.
-
-    Args:
-        role: ``"cli"`` or ``"server"``.
-        variable: the environment variable that may contain the program's path or name.
+def find_program(role: str) -> str | None:
+    """Find ``redis-{role}`` or ``valkey-{role}``: in ``FASTRESP_{ROLE}``, on PATH, or in a wheel.
 
     Raises:
         TransportError: the variable does not name a program.
     """
-    chosen = os.environ.get(variable)
-    if chosen:
+    variable = f"FASTRESP_{role.upper()}"
+    if chosen := os.environ.get(variable):
         path = shutil.which(chosen)
         if path is None:
             raise TransportError(
@@ -75,19 +71,14 @@ def find_program(role: str, variable: str) -> str | None:
 
 
 def need_program(role: str) -> str:
-    """Find a program in ``FASTRESP_CLI`` or ``FASTRESP_SERVER``, on PATH, or in a wheel.
-
-    Raises:
-        TransportError: the program was not found; the message says how to install it.
-    """
-    variable = f"FASTRESP_{role.upper()}"
-    path = find_program(role, variable)
+    """Find a program as ``find_program()`` does; if there is none, say how to install it."""
+    path = find_program(role)
     if path is None:
         package = {"cli": "redis-tools", "server": "redis-server"}[role]
         raise TransportError(
             f"neither redis-{role} nor valkey-{role} was found; install one (Debian: apt install "
             f"{package}; macOS: brew install redis; anywhere: pip install 'fastresp[server]'), or "
-            f"name it in {variable}"
+            f"name it in FASTRESP_{role.upper()}"
         )
     return path
 
@@ -221,8 +212,9 @@ class LocalServer:
     def start(self) -> None:
         """Start or restart the server; return when it accepts connections."""
         with open(self.log, "ab") as log:
+            place = ["--port", "0", "--unixsocket", str(self.socket), "--dir", str(self.folder)]
             self.process = subprocess.Popen(
-                self._command(),
+                [self.program, *place, "--save", "", *self.options],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -245,10 +237,6 @@ class LocalServer:
             except OSError:
                 return False
         return True
-
-    def _command(self) -> list[str]:
-        place = ["--port", "0", "--unixsocket", str(self.socket), "--dir", str(self.folder)]
-        return [self.program, *place, "--save", "", *self.options]
 
     def stop(self) -> None:
         """Stop the server if it is running, and wait until it has ended."""

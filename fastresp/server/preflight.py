@@ -137,11 +137,7 @@ def commands_over_any_keys(template: Template | None, cluster: bool) -> list[tup
     With ``mode="merge"``, SET, DEL and UNLINK are merged into commands with many keys only if the
     server accepts these commands. They are refused if the user lacks permission for some keys, or
     if a proxy shards keys. The keys start and end with every possible byte, so that an ACL rule for
-    some keys does not allow all of them.
-
-    Args:
-        template: the load's template; None if the commands are unknown.
-        cluster: whether the server is a cluster, so that all keys must be in one slot.
+    some keys does not allow all of them. In a cluster, all keys must be in one slot.
     """
     tag = b"{%s}" % token_hex(4).encode() if cluster else b""
     first = [bytes([n]) for n in range(256)]

@@ -65,7 +65,8 @@ class Processes:
             with server.explained():
                 connection.send_command("INFO")
         for server, connection in opened:
-            self._note(server, _answer(server, connection))
+            if (process := _answer(server, connection)) is not None:
+                self._known[address_of(server)] = process, time.monotonic()
 
     def check(self, server: Server, connection: Any) -> str:
         """Check whether a server may have lost data since it was last asked.
@@ -95,14 +96,9 @@ class Processes:
         with closed_if_failed(connections):
             return connections, self.check(server, connections[0])
 
-    def _note(self, server: Server, process: Process | None) -> None:
-        if process is not None:
-            self._known[address_of(server)] = process, time.monotonic()
-
 
 @contextmanager
 def closed_if_failed(connections: Iterable[Any]) -> Iterator[None]:
-    """Close the connections if the block raises."""
     try:
         yield
     except BaseException:

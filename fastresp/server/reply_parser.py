@@ -153,9 +153,7 @@ def parse_info(reply: Any) -> dict[str, str]:
 def stats_of(info: Mapping[str, str], prefix: str) -> dict[str, dict[str, str]]:
     """Return the statistics in fields of INFO such as ``cmdstat_get:calls=1,usec=2``, by name.
 
-    Args:
-        info: the fields of INFO.
-        prefix: the start of the fields' names, which is removed from them.
+    ``prefix`` is the start of the fields' names, which is removed from them.
     """
     return {
         name.removeprefix(prefix): dict(part.partition("=")[::2] for part in value.split(","))

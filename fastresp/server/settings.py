@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass, replace
-from operator import itemgetter
 from typing import Any
 
 import redis
@@ -47,7 +46,7 @@ HANDSHAKE_TIMEOUT_S = 1.0
 
 
 def as_server(like: ServerLike | Server, requirements: Requirements = NOTHING) -> Server:
-    """Return a Server for a URL, a client or a Server, whose own requirements remain."""
+    """Return a Server; if it is one already, its own requirements remain."""
     return like if isinstance(like, Server) else Server(like, requirements)
 
 
@@ -145,7 +144,6 @@ class Server:
 
         Args:
             timeout: seconds to connect, and for each read.
-            deadline: the common deadline for several connections, if any.
 
         Raises:
             TransportError: the connection can't be opened; the message includes the server's error.
@@ -225,7 +223,7 @@ class Server:
             self._prepare(first)
             if count == 1:
                 return [first], answers
-            more = deadline.open_several(count - 1, lambda: self._another(deadline))
+            more = deadline.open_several([self] * (count - 1), lambda _: self._another(deadline))
             return [first, *more], answers
 
     def open_again(self, count: int, timeout: float | None) -> list[Any]:
@@ -331,7 +329,6 @@ class Server:
             raise self.failure(error) from error
 
     def failure(self, error: Exception) -> TransportError:
-        """Return the exception for a server that can't be used, with advice."""
         return failure(error, str(self), self.settings, tls=self.tls, announced=self.announced)
 
 
@@ -341,14 +338,10 @@ def _deadline_of(timeout: float | None) -> ConnectDeadline:
 
 
 def _open_nodes(servers: Sequence[Server], deadline: ConnectDeadline) -> list[Any]:
-    left = iter(range(len(servers)))
-
-    def open_one() -> tuple[int, Any]:
-        number = next(left)
+    def open_one(number: int) -> Any:
         connection = servers[number]._another(deadline)
         if number == 0 or servers[number] is not servers[number - 1]:
             servers[number]._prepare(connection)
-        return number, connection
+        return connection
 
-    opened = deadline.open_several(len(servers), open_one)
-    return [connection for _, connection in sorted(opened, key=itemgetter(0))]
+    return deadline.open_several(range(len(servers)), open_one)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import _thread
 import socket
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from functools import partial
@@ -15,7 +15,7 @@ from ..outcome.errors import TransportError, TransportTimeout
 from ..outcome.messages import Hint, Message
 
 __all__ = [
-    "MAX_PARALLEL", "ConnectDeadline", "in_parallel", "in_thread",
+    "MAX_PARALLEL", "ConnectDeadline", "in_parallel", "in_thread", "shut_down",
 ]  # fmt: skip
 
 # Seconds between checks whether a thread has started.
@@ -33,9 +33,6 @@ def in_thread(function: Callable[[], Result]) -> Future[Result]:
 
     ``threading.Thread.start()`` hangs if there is no memory for the first call of the new thread,
     which dies silently (https://github.com/python/cpython/issues/140746).
-
-    Returns:
-        A future with the function's result or exception.
 
     Raises:
         RuntimeError: the thread can't be started.
@@ -76,20 +73,39 @@ def in_parallel(
 
     The result of a call that raises a TransportError is that exception.
     """
-    results: list[Result | TransportError | None] = [None] * len(items)
+
+    def result_of(item: Item) -> Result | TransportError:
+        try:
+            return function(item)
+        except TransportError as error:
+            return error
+
+    results: list[Any] = [None] * len(items)
+    for task in list(_tasks(items, result_of, results)):
+        task.result()
+    return results
+
+
+def _tasks(
+    items: Sequence[Item], function: Callable[[Item], object], results: list[Any]
+) -> Iterator[Future[None]]:
+    """Start a few threads that call a function for each item, and store the results."""
     left = iter(range(len(items)))
 
     def work() -> None:
         for at in left:
-            try:
-                results[at] = function(items[at])
-            except TransportError as error:
-                results[at] = error
+            results[at] = function(items[at])
 
-    tasks = [in_thread(work) for _ in range(min(len(items), MAX_PARALLEL))]
-    for task in tasks:
-        task.result()
-    return results  # type: ignore[return-value]
+    for _ in range(min(len(items), MAX_PARALLEL)):
+        yield in_thread(work)
+
+
+def shut_down(connection: Any) -> None:
+    """Shut down the socket of a redis-py connection, so that reads in other threads end."""
+    if connection._sock is not None:
+        with suppress(OSError):
+            # Not SSLSocket.shutdown(), which drops the TLS state that a reader uses.
+            socket.socket.shutdown(connection._sock, socket.SHUT_RDWR)
 
 
 class ConnectDeadline:
@@ -140,39 +156,29 @@ class ConnectDeadline:
                 Message(text, Hint("timeout", ...), f" waits longer): {error}")
             ) from error
 
-    def open_several(self, count: int, open_one: Callable[[], Any]) -> list[Any]:
-        """Open connections in parallel."""
-        left = iter(range(count))
-        made = []
-
-        def work() -> None:
-            for _ in left:
-                made.append(open_one())
-
-        tasks = []
+    def open_several(self, items: Sequence[Item], open_one: Callable[[Item], Any]) -> list[Any]:
+        """Open a connection for each item, in parallel; return the connections."""
+        opened: list[Any] = [None] * len(items)
+        tasks: list[Future[None]] = []
         try:
-            for _ in range(min(count, MAX_PARALLEL)):
-                tasks.append(in_thread(work))
+            tasks.extend(_tasks(items, open_one, opened))
             for task in tasks:
                 task.result()
         except BaseException as error:
             self.end()  # so that the other tasks end soon
             wait(tasks)
             if type(error) is RuntimeError:  # from starting a thread
-                noun = "connection" if count == 1 else "connections"
-                text = f"can't open {count} more {noun}: {error}; use fewer"
+                noun = "connection" if len(items) == 1 else "connections"
+                text = f"can't open {len(items)} more {noun}: {error}; use fewer"
                 raise TransportError(text) from error
             raise
-        return made
+        return opened
 
     def end(self) -> None:
         """Shut down the sockets, so that all reads end."""
         self.expired = True
         for connection in self._connections:
-            if connection._sock is not None:
-                with suppress(OSError):
-                    # Not SSLSocket.shutdown(), which drops the TLS state that a reader uses.
-                    socket.socket.shutdown(connection._sock, socket.SHUT_RDWR)
+            shut_down(connection)
 
     def _watch(self) -> None:
         if self._ended.acquire(timeout=self._seconds):

@@ -52,14 +52,7 @@ ServerLike: TypeAlias = str | Client | ClusterClient | None
 def pool_of(server: ServerLike, *, nodes: bool = False) -> Any:
     """Return an object with ``connection_class`` and ``connection_kwargs``, such as a pool.
 
-    Args:
-        server: a URL or a client.
-        nodes: whether a cluster client is allowed.
-
-    Raises:
-        ValueError: the URL can't be parsed.
-        TypeError: ``server`` is neither a URL nor a client.
-        TransportError: ``server`` is an unsupported Sentinel client, or a cluster client.
+    ``nodes``: whether a cluster client is allowed. Raises as ``Server()`` does.
     """
     if server is None:
         server = os.environ.get("REDIS_URL") or DEFAULT_URL
@@ -84,12 +77,7 @@ def pool_of(server: ServerLike, *, nodes: bool = False) -> Any:
 
 
 def with_password(url: str | None, password: str | None) -> str | None:
-    """Return a URL with a password.
-
-    Args:
-        url: a URL; None for the environment variable ``REDIS_URL`` (default:
-            ``redis://localhost:6379/0``).
-        password: the password; None to return the URL unchanged.
+    """Return a URL, or the default URL, with a password; for None, return the URL unchanged.
 
     Raises:
         ValueError: the URL has another password, or can't be parsed.
@@ -107,7 +95,6 @@ def with_password(url: str | None, password: str | None) -> str | None:
 
 
 def is_cluster(server: object) -> bool:
-    """Return whether ``server`` is a cluster client."""
     return _is_any(server, CLUSTERS)
 
 

@@ -204,7 +204,7 @@ def test_program_that_cannot_run(server: LocalServer, fake: Fake) -> None:
 
 
 def test_wrapper_of_the_real_one(server: LocalServer, client: redis.Redis, fake: Fake) -> None:
-    real = find_program("cli", "FASTRESP_CLI")
+    real = find_program("cli")
     fake(f'"{real}" "$@"; status=$?; sleep 0.2; exit $status')
     assert load(server).replies == COMMANDS == client.dbsize()
     client.delete("key:1")

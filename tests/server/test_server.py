@@ -361,7 +361,7 @@ def test_cli_is_found(monkeypatch: pytest.MonkeyPatch, server: LocalServer, tmp_
     assert (report.transport, report.program) == ("socket", "")
     monkeypatch.delenv("FASTRESP_CLI")
     monkeypatch.setenv("PATH", str(tmp_path))
-    in_wheel = find_program("cli", "FASTRESP_CLI")
+    in_wheel = find_program("cli")
     if in_wheel is not None:
         assert Path(in_wheel).name == "valkey-cli"
         by_name = fastresp.mass_insert(COMMANDS, server=server.url, transport="redis-cli")

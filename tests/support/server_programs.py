@@ -25,7 +25,7 @@ WHEEL_CLIS = {
 
 def need(role: str) -> str:
     """Return a program's path; if it is missing, skip the test locally and fail it in CI."""
-    program = find_program(role, f"FASTRESP_{role.upper()}")
+    program = find_program(role)
     if program is None:
         lacking(f"no redis-{role} or valkey-{role} on this machine")
     return program

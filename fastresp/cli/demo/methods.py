@@ -196,7 +196,7 @@ class Workbench:
         self.url = server.url if port is None else f"redis://127.0.0.1:{port}"
         self.client = client
         self.cli: PlainCli | None = None
-        if need_cli or find_program("cli", "FASTRESP_CLI"):
+        if need_cli or find_program("cli"):
             self.cli = PlainCli(server, port)
         self.ready_file = server.folder / "ready.resp"
 
@@ -323,7 +323,7 @@ def _free_port() -> int:
 
 def debug_options() -> list[str]:
     """Return the server's options that enable DEBUG; empty before 7.0, which needs none."""
-    program = find_program("server", "FASTRESP_SERVER")
+    program = find_program("server")
     if program is None:
         return []  # LocalServer raises a clearer error
     major = re.search(rb"v=(\d+)", output_of(program, "--version"))
