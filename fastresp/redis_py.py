@@ -138,7 +138,7 @@ def _libraries() -> list[_Library]:
 
 
 def fast(connection_class: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a subclass of a connection class, which packs commands with fastresp.
+    """Return a subclass of a connection class that packs commands with fastresp.
 
     For your own pool: ``ConnectionPool(connection_class=fast(redis.Connection))``. Methods that
     your class overrides, and your own ``command_packer``, are called as before.

@@ -53,7 +53,7 @@ MEANINGS = {
     Exit.ERRORS: "error replies, data that can't be read or sent, differences, or a problem found "
     "by `fastresp doctor`",
     Exit.STOPPED: "stopped by `--max-errors` or `--on-error stop`, or by a full or busy server",
-    Exit.LOST: "the server can't be used, the connection was lost, or another loader is at work",
+    Exit.LOST: "the server can't be used, the connection was lost, or another loader is running",
     Exit.INTERRUPTED: "interrupted, for example by Ctrl-C",
     Exit.ADVICE: "`fastresp doctor` found no problem, but has advice",
     Exit.EARLIER: "nothing was sent: the file of `--rejects`, `--bad-rows` or `--differences` "

@@ -52,7 +52,7 @@ class TextOptions:
 
 
 def fields_of(kind: type[Any], values: dict[str, Any]) -> dict[str, Any]:
-    """Remove the fields of a dataclass from the values of options, and return them."""
+    """Remove the options that are fields of a dataclass from ``values``, and return them."""
     names = [each.name for each in fields(kind)]
     return {name: values.pop(name) for name in names if name in values}
 

@@ -110,7 +110,7 @@ def verify_source(
     """Verify a source; pass the report to ``end``, and return it.
 
     Args:
-        arguments: of ``fastresp.verify``.
+        arguments: the arguments of ``fastresp.verify``.
     """
     progress = progress_of(end.as_json, end.log and end.log.verification_logger())
     try:

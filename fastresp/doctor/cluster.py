@@ -80,7 +80,7 @@ class Cluster:
 def read_cluster(server: Server, reader: StateReader, info: Mapping[str, str]) -> Cluster | None:
     """Read the primaries of a cluster.
 
-    Not with a ClusterView: the doctor looks once, and a refused CLUSTER SLOTS is not an error.
+    This uses no ClusterView, since it looks only once, and a refused CLUSTER SLOTS is no error.
 
     Returns:
         The cluster; None if the server is not a cluster node, has no slots yet, or refuses CLUSTER

@@ -44,7 +44,7 @@ class Script:
     EVALSHA. If the server forgets the script during a load (SCRIPT FLUSH, a restart behind a
     proxy), it answers NOSCRIPT without running the command. The command is resent, so no row is
     lost or run twice. The NOSCRIPT reply and the resent command are not counted, but the resent
-    bytes are. A resent command runs after the commands that were sent behind it, even commands of
+    bytes are. A resent command runs after later commands that were in flight, even commands of
     the same row; ``iter_replies`` sends nothing more until the resent command has run. The script
     must not return the error ``NOSCRIPT No matching script``: it means that no script has run.
 

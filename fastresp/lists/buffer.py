@@ -199,9 +199,9 @@ class ListBuffer(BaseBuffer):
         return self._hand_out(self._calls.popped.deliver_column)
 
     def consume(self, max_items: int | None = None, block: float = 0.0) -> Iterator[bytes]:
-        """Yield items one at a time, and request further items in advance.
+        """Yield items one at a time, and prefetch further items.
 
-        If you stop iterating early, the next call uses the requested items, or ``close()`` puts
+        If you stop iterating early, the next call uses the prefetched items, or ``close()`` puts
         them back.
 
         Args:
@@ -213,7 +213,7 @@ class ListBuffer(BaseBuffer):
             yield from items
 
     def drain(self) -> Iterator[list[bytes]]:
-        """Yield batches of items until the list is empty, and request further items in advance."""
+        """Yield batches of items until the list is empty, and prefetch further batches."""
         while self._call(partial(self._calls.delivery.popping_some, None)):
             yield self._hand_out(self._calls.popped.deliver)
 
@@ -237,7 +237,7 @@ class ListBuffer(BaseBuffer):
         return self._call(self._calls.delivery.acknowledging(n))
 
     def recover(self) -> int:
-        """Put back the items of consumers whose lease has expired, where they were popped.
+        """Put back items of consumers with an expired lease, at the end where they were popped.
 
         Returns:
             The number of items put back.

@@ -44,7 +44,8 @@ class SlotMoved(CommandError):
 class SlotOwner:
     """Opens connections to the server of a list, or to the owner of the list's slot.
 
-    Not a ClusterView: each attempt opens a checked connection, which itself reports the topology.
+    This is not a ClusterView, since each attempt opens a checked connection, which also reports
+    the topology.
 
     Attributes:
         server: the server of the last connection.

@@ -111,7 +111,7 @@ class AtLeastOnce(Popping):
         if self.name:
             yield from self._rejoining()
         if not self.name:
-            # The prefix shows recover() at which end to put items back.
+            # The prefix encodes the end where recover() puts items back.
             name = f"{self.settings.order}-{uuid.uuid4().hex}"
             _, _, consumers, lease = keys_of(self.settings, name)
             *_, replies = yield from self.calling(

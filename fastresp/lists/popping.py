@@ -1,4 +1,4 @@
-"""Pop items from a list: request them in advance, and hold them until the caller gets them."""
+"""Pop items from a list: prefetch them, and store them until the caller gets them."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ class Popping:
         return WAIT_S
 
     def _wait_for_item(self, seconds: float) -> Steps[bool]:
-        """Wait for an item with a blocking command, and hold it; return False if none arrived."""
+        """Wait for an item with a blocking command, and store it; return False if none arrived."""
         raise NotImplementedError
 
     # Methods that do not depend on the delivery
@@ -219,7 +219,7 @@ class Popping:
     def popping_some(self, most: int | None) -> Steps[bool]:
         """Pop until some items are stored; return False if the list is empty.
 
-        ``most`` limits the number of requested items; None requests items in advance.
+        ``most`` limits the number of requested items; None prefetches items.
         """
         while not self.popped:
             left = math.inf if most is None else most - sum(self._requests)
@@ -251,7 +251,7 @@ class Popping:
         return steps
 
     def waiting_until(self, end: float) -> Steps[bool]:
-        """Wait for an item until the time ``end``, and hold it; return False if none arrived."""
+        """Wait for an item until the time ``end``, and store it; return False if none arrived."""
         yield from self.draining()
         core, timeout = self.connection.core, self.settings.timeout
         while (left := end - time.monotonic()) > 0:
@@ -332,9 +332,9 @@ class Popping:
         self.connection.add(self._last_request[1])
 
     def _next_items(self) -> Steps[int]:
-        """Wait for the reply to the oldest request in flight, and hold its items.
+        """Wait for the reply to the oldest request in flight, and store its items.
 
-        Return how many fewer items than requested the reply has. After an error reply, all later
+        Return the number of requested items that the reply lacks. After an error reply, all later
         requests have been answered.
         """
         replies = yield from self.connection.receiving(1 if self._accepts_count else 4)

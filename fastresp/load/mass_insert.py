@@ -98,8 +98,8 @@ def mass_insert(
         connections: number of connections, 1 to 64; in a cluster, to each primary. More than one
             needs the socket, and keeps only commands with the same first key in order. Helps if one
             connection is the bottleneck: high latency, or a server with several I/O threads.
-        nulls: what to do with None, or a key missing from a dict. ``"auto"`` omits the field
-            of a field-value pair of ``{**}``, and raises anywhere else, such as in a key or score.
+        nulls: what to do with None, or a key missing from a dict. ``"auto"`` omits a field-value
+            pair of ``{**}``, and raises anywhere else, such as in a key or score.
             ``"skip"`` omits the field-value pair, item or command; ``"empty"`` sends an empty
             string; ``"error"`` raises. An omitted field keeps the value of an earlier load:
             ``"delete"`` is ``"auto"`` plus an HDEL of the omitted fields after the row's HSET. To

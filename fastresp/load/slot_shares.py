@@ -48,9 +48,9 @@ class SlotShares:
     def shares(self, topology: Topology, sizes: Sequence[float], times: float) -> list[float]:
         """Estimate each node's share of the whole load.
 
-        Commands for slots of the sample are distributed as in the sample, and commands for new
-        slots as the slots of the cluster. The second half of the sample predicts the number of new
-        slots, which is small if the keys have only a few hash tags.
+        Commands for slots of the sample are distributed as in the sample; commands for new slots
+        are distributed like the cluster's slots. The second half of the sample predicts the number
+        of new slots, which is small if the keys have only a few hash tags.
 
         Args:
             topology: topology of the cluster.

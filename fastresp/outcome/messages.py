@@ -279,7 +279,7 @@ def joined_names(names: Sequence[str]) -> str:
 
 
 def is_format(name: str, names: Sequence[object]) -> bool:
-    """Return whether a name of ``names``, a colon and a format make up ``name``: ``id:05d``."""
+    """Return whether ``name`` is one of ``names`` with a format, such as ``id:05d``."""
     field, colon, form = name.rpartition(":")
     return bool(colon and field in names and FORMAT.fullmatch(form))
 

@@ -199,7 +199,7 @@ class ClusterCore:
         raise LookupError(f"reply {index:,} was released")
 
     def redirect(self, node: NodeCore, command: PendingCommand, message: str) -> bool:
-        """Resend a command that the error reply redirects or refuses for now; return whether."""
+        """Resend a redirected or temporarily refused command; return False for other errors."""
         refusal = refusal_of(message) if self._follows else None
         if refusal is None:
             return False

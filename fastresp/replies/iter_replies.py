@@ -132,7 +132,7 @@ def one_command(arguments: tuple[Any, ...]) -> list[tuple[Any, ...]]:
 
 @contextmanager
 def one_reply() -> Iterator[None]:
-    """Remove the index from a CommandError; replace an EncodeError's advice to pass ``nulls=``."""
+    """Remove the index and the advice to pass ``nulls=`` from errors about a single command."""
     try:
         yield
     except EncodeError as error:

@@ -49,7 +49,7 @@ class NodeScan(NamedTuple):
 
 
 class Scan:
-    """Finds the keys of a pattern on one server, or on all nodes of a cluster.
+    """Finds the keys that match a pattern, on one server or on all nodes of a cluster.
 
     A cursor is valid on one server only. So if a cluster node is lost, its slots are scanned again
     from the start, on their new owner, and keys may be returned twice. The same applies to slots

@@ -174,9 +174,9 @@ class Deferred(NamedTuple):
 class Unresolved(Generic[C]):
     """Commands that nodes redirected or temporarily refused, and commands of lost nodes.
 
-    A redirected command is resent at once, over a separate connection. Commands of a slot stay in
-    order: a command is sent to the same node as its predecessor, and this node redirects both or
-    neither. If the predecessor waits, the command waits.
+    A redirected command is resent immediately, over a separate connection. Commands of a slot stay
+    in order: a command is sent to the same node as its predecessor, and this node redirects both
+    or neither. If the predecessor waits, the command waits.
 
     A command waits if a node refused it temporarily, or was lost. Until it is answered, no later
     commands are sent. If a later command was in flight and ran, waiting commands with the same key

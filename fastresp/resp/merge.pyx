@@ -275,7 +275,7 @@ cdef class Merger:
             memcpy(o.tail, c.tail, o.tail_size)
 
     cdef void look_at(self, const MergeRule *rule) noexcept nogil:
-        """Record whether a transaction is open after a rule."""
+        """Record whether a transaction is open after a command with this rule."""
         if rule is not NULL and rule.check >= OPENS:
             self.in_multi = rule.check == OPENS
 

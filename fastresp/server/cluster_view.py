@@ -78,7 +78,7 @@ class ClusterView:
         self.processes.forget_others(topology.nodes)
 
     def open_primaries(self, timeout: float | None) -> list[tuple[Server, Any]]:
-        """Look for the first time, and connect to each primary, or to the single server.
+        """Query the topology, and connect to each primary, or to the single server.
 
         Returns:
             Pairs of a server and its redis-py connection, in the order of ``topology.nodes``.
@@ -131,7 +131,7 @@ class ClusterView:
             self.pause_after(began, min_pause)
 
     def pause_after(self, began: float, min_pause: float = LOOK_S) -> float:
-        """Set ``look_at`` from the time since a look began; return ``look_at``."""
+        """Set and return ``look_at``; the pause grows with the duration of the last look."""
         now = time.monotonic()
         self.look_at = now + min(max(min_pause, PAUSE_FACTOR * (now - began)), MAX_PAUSE_S)
         return self.look_at

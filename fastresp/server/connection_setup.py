@@ -31,7 +31,7 @@ def check_alive(connection: Any, address: str) -> None:
 
 
 def check_surplus(connection: Any, address: str) -> None:
-    """Check that the server has not sent more replies than commands were sent."""
+    """Check that the server has not sent more replies than it received commands."""
     if connection._parser.surplus:
         raise TransportError(
             f"can't use the server at {address}: it sends more replies than commands were sent "

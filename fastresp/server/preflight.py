@@ -53,7 +53,7 @@ class Requirements:
         commands: commands that the server must accept.
         scripts: scripts to load, by SHA-1.
         optional_commands: a function that receives whether the server is a cluster node, and
-            returns commands to try; ``Answers.refused`` then has those that the server refuses.
+            returns commands to try. Commands that the server refuses are in ``Answers.refused``.
         reading: whether nothing will be written, so that a replica suffices.
         nodes: whether to connect to all primaries of a cluster.
         slot: in a cluster, connect only to the node that serves this slot; None for all primaries.

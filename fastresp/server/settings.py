@@ -46,7 +46,7 @@ HANDSHAKE_TIMEOUT_S = 1.0
 
 
 def as_server(like: ServerLike | Server, requirements: Requirements = NOTHING) -> Server:
-    """Return a Server; if it is one already, its own requirements remain."""
+    """Return a Server for a URL or a client; return a Server unchanged."""
     return like if isinstance(like, Server) else Server(like, requirements)
 
 
@@ -67,7 +67,7 @@ class Server:
         server: a URL (``redis://``, ``rediss://``, ``valkey://``, ``valkeys://``, ``unix://``), a
             client of redis-py or valkey-py, sync or asyncio, or None for the environment variable
             ``REDIS_URL`` (default: ``redis://localhost:6379/0``).
-        requirements: what each connection is opened for; checked when it is opened.
+        requirements: what each connection is used for; checked when it is opened.
 
     Attributes:
         connection_class: redis-py's class of the connections.

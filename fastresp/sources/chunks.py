@@ -132,7 +132,7 @@ class Chunks:
         self._ran = array("q") if ran is None else ran
 
     def reach(self, markers: array[int]) -> None:
-        """Note that all commands up to the current row have run, so markers have these values."""
+        """Set the values of the markers, since all commands up to the current row have run."""
         if self._batcher is not None:
             self._batcher.reached = markers
 

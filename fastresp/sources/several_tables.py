@@ -60,7 +60,7 @@ def is_lazy(value: object) -> bool:
 
 
 class LazyBatches:
-    """The batches of a polars LazyFrame; each new iterator runs the query again, as it is read."""
+    """The batches of a polars LazyFrame; each new iterator runs the query again, lazily."""
 
     def __init__(self, frame: Any) -> None:
         import polars as pl

@@ -190,7 +190,7 @@ class Durability(Filter):
             self._pending = held.first_reply, held.first_command
 
     def refill(self, window: Window) -> None:
-        """Once all commands are sent, add the command that confirms the last of them."""
+        """Once all commands are sent, add the command that confirms the last commands."""
         waiting = window.pending or window.sending is not None
         if not waiting and self.fault is None and window.acknowledged < window.made:
             self.added(window)
@@ -269,7 +269,7 @@ class TransactionFilter(Filter):
         return self._named(window, index, message, nested)
 
     def _named(self, window: Window, index: int, message: bytes, nested: int) -> Error:
-        """Return an error; if an HSET replaced the failed command, name the original command."""
+        """Return the error; name the original command if an HSET replaced it and failed."""
         parts = window.failing(index, nested) if nested and message == FAILED % b"hset" else ()
         for part in parts[:1]:
             held, at = window.locate(index)
@@ -314,7 +314,7 @@ class TransactionFilter(Filter):
         return self._received
 
     def counts(self, window: Window, counts: Counts) -> Counts:
-        """Count what the replies before the refused transaction answer."""
+        """Count only the commands before the refused transaction."""
         if self._end is None:
             return counts
         held = next((each for each in window.held if self._end < each.end_reply), None)

@@ -49,7 +49,7 @@ class LaneOwner(Protocol):
 
 
 class ErrorCounts(NamedTuple):
-    """Counts of a lane's errors. Immutable, so that they change at once; see Refusals.
+    """Counts of a lane's errors. Immutable, so that they change atomically; see Refusals.
 
     Attributes:
         last: the last error that was counted: the index of its reply, and its element there.
@@ -75,7 +75,7 @@ class Lane(Connection):
     Attributes:
         retry: gives commands to the load's ledger; None if the load has no ledger.
         replacement: the lane that replaces this lane after an idle disconnect.
-        lost_at: when the connection was lost, if its commands wait for a new one; otherwise None.
+        lost_at: when the connection was lost, if its commands wait to be resent; otherwise None.
         cause: why the connection was lost.
     """
 

@@ -133,18 +133,18 @@ class ResendChunk:
 
 
 class Resent(Sending):
-    """A chunk of requests that keeps the position in the source.
+    """A chunk of requests to resend; it does not advance the position in the source.
 
     Args:
         requests: commands to resend, and fastresp's own commands; each gets a reply.
         last: the previous chunk on the same connection, or None.
         start: the position in the source; by default, the end of the previous chunk.
-        rows: for each command, the number of rows that the chunk's commands up to and including
-            this command send for the first time; empty if there are no such rows.
+        rows: for each command, the cumulative number of the chunk's rows that were not counted as
+            sent; empty if there are no such rows.
         fence: the chunk that ends with these requests, if the source waits for their replies.
 
     Attributes:
-        pending: the commands.
+        pending: the commands to resend.
     """
 
     def __init__(

@@ -64,7 +64,7 @@ class Sending:
         first_reply: index of the first reply; merged commands share a reply.
         end_reply: index after the last reply.
         written: list of the sizes of the sent pieces; the sender appends to this list.
-        fence: the chunk whose outcome the source waits for, if this is the outcome; or None.
+        fence: the chunk whose reply the source waits for, if the reply is in this chunk; or None.
         fence_refused: whether the last command of a fence will be resent.
     """
 
@@ -149,7 +149,7 @@ class Sending:
         return self.rows_up_to(commands), self.first_command + commands, self.first_byte + self.at
 
     def rows_up_to(self, commands: int) -> int:
-        """Return how many rows of the connection the chunk's first ``commands`` end."""
+        """Return how many rows of the connection end with the chunk's first ``commands``."""
         return self._rows_before + self.covered_rows(commands)
 
     def piece(self, max_bytes: int, replies: int | None = None) -> memoryview:

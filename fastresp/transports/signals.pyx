@@ -51,7 +51,7 @@ cdef class Undisturbed:
 
     Python runs signal handlers only in the main thread, so this does nothing in other threads.
     Blocking the signals in the main thread would not help: the kernel would deliver them to
-    another thread, and Python would still raise in the main thread. So signals are only noted
+    another thread, and Python would still raise in the main thread. So signals are only recorded
     here, and raised again at the end. A signal that the kernel has just delivered to another thread
     can still interrupt; the kernel delivers Ctrl-C to the main thread.
 

@@ -31,7 +31,7 @@ WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 class Wait(NamedTuple):
-    """What a connection waits for: input, or room for output, for at most some seconds."""
+    """What a connection waits for: input or room for output, and the maximum seconds."""
 
     read: bool
     write: bool
@@ -123,7 +123,7 @@ class Stream:
         return self.received > reported
 
     def wait(self, wait: Wait) -> bool:
-        """Wait for input and read it in one call, if possible; return whether it was possible."""
+        """Wait for input and read it in one call; return False if this is impossible."""
         if self._tls or wait.write or self.lost or is_patched():
             return False
         self._receive(READS_OF_WAIT, max(1, int(1000 * wait.seconds)))

@@ -53,8 +53,8 @@ class Refusals(NamedTuple):
     """Counts of refused commands that will be resent. Each error reply is counted once.
 
     Interruptions: a signal handler may raise between any two bytecodes. The step is then repeated
-    from its start, with the same replies. So each change of a window or a ledger can be repeated.
-    It is one of these:
+    from its start, with the same replies. So each change of a window or a ledger can be repeated,
+    since it is one of these:
 
     - An entry of a dict or a set, whose key comes from the command: setting it again changes
       nothing. Entries are set before their reply is counted.
@@ -131,8 +131,8 @@ class Window:
 
     Attributes:
         acknowledged: number of leading replies that all filters have accepted.
-        pending: commands that were refused and will be resent over this connection, until they are
-            in a chunk, by their index in the source.
+        pending: refused commands, by index in the source, that wait to be resent over this
+            connection, and are not in a chunk yet.
         refusals: the commands that were refused.
     """
 
@@ -221,7 +221,7 @@ class Window:
         return None
 
     def counts(self) -> Counts:
-        """Return what was sent, is in doubt, and is unsent."""
+        """Return the counts of commands sent, in doubt and unsent."""
         rows, commands, size = self._totals()
         sent, last = self._sent_commands, self.last
         unsent = last.end_command - sent + len(self.pending) if last else 0

@@ -100,7 +100,7 @@ class TestTwoLoaders:
                 time.sleep(0.01)
             if frozen:
                 first.send_signal(signal.SIGSTOP)
-                with pytest.raises(fastresp.CheckpointError, match="another loader is at work"):
+                with pytest.raises(fastresp.CheckpointError, match="is using checkpoint"):
                     fastresp.mass_insert(rows, **grouped(options | {"resume": True}))
             report = fastresp.mass_insert(rows, **grouped(options | {"take_over": True}))
             first.send_signal(signal.SIGCONT)

@@ -201,4 +201,4 @@ def test_exit_codes(server: LocalServer, client: redis.Redis, tmp_path: Path) ->
         numbers = [["", client.info("server")["run_id"], [other.client_id()]]]
         client.hset(key, "clients", str(numbers).replace("'", '"'))
         ended = run(*begin, "--resume")
-        assert (ended.returncode, "is at work" in ended.stderr) == (3, True)
+        assert (ended.returncode, "is using checkpoint" in ended.stderr) == (3, True)

@@ -37,7 +37,7 @@ class TestTwoLoaders:
         with loads.process(RATE) as first:
             while not client.get(MARKER):
                 time.sleep(0.01)
-            with pytest.raises(fastresp.CheckpointError, match="another loader is at work"):
+            with pytest.raises(fastresp.CheckpointError, match="is using checkpoint"):
                 self.load(loads)
             first.communicate()
         assert first.returncode == 0
@@ -170,7 +170,7 @@ class TestTwoLoaders:
                 while client.get(MARKER) in (None, b"0"):
                     time.sleep(0.01)
                 loads.server.url = url
-                with pytest.raises(fastresp.CheckpointError, match="another loader is at work"):
+                with pytest.raises(fastresp.CheckpointError, match="is using checkpoint"):
                     self.load(loads)
                 self.load(loads, take_over=True)
                 first.communicate()
@@ -191,11 +191,11 @@ class TestTwoLoaders:
                 time.sleep(0.01)
             url = loads.server.url
             loads.server.url += "?username=some&password=secret"
-            with pytest.raises(fastresp.CheckpointError, match="another loader is at work"):
+            with pytest.raises(fastresp.CheckpointError, match="is using checkpoint"):
                 self.load(loads)
             assert first.poll() is None
             first.kill()
-        with pytest.raises(fastresp.CheckpointError, match="another loader is at work"):
+        with pytest.raises(fastresp.CheckpointError, match="is using checkpoint"):
             self.load(loads)
         client.hset(f"fastresp:{{{NAME}}}", "lease", 0)  # as after 30 seconds
         self.load(loads)
@@ -217,7 +217,7 @@ class TestTwoLoaders:
             with loads.process(RATE) as first:
                 while client.get(MARKER) in (None, b"0"):
                     time.sleep(0.01)
-                with pytest.raises(fastresp.CheckpointError, match="another loader is at work"):
+                with pytest.raises(fastresp.CheckpointError, match="is using checkpoint"):
                     self.load(loads)
                 first.send_signal(signal.SIGSTOP)
                 with pytest.raises(fastresp.CheckpointError, match=r"\+client\|kill") as caught:

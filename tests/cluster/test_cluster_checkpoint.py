@@ -177,7 +177,7 @@ class TestTwoLoaders:
     ) -> None:
         with self.start(cluster) as first:
             self.wait_for_rows(cluster, first)
-            with pytest.raises(fastresp.CheckpointError, match="another loader is at work"):
+            with pytest.raises(fastresp.CheckpointError, match="is using checkpoint"):
                 self.load(cluster)
             printed, _ = first.communicate(timeout=60)
         assert first.returncode == 0, printed

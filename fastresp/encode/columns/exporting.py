@@ -40,7 +40,7 @@ class Exported(NamedTuple):
 
     Attributes:
         data: the object.
-        unknown: for each column that can't be sent, by name, the reason as the end of a sentence.
+        unknown: why columns can't be sent, by column name; each reason is the end of a sentence.
         single: whether structs are the values of one column, not the rows of a table.
     """
 

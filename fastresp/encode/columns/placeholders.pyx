@@ -300,7 +300,7 @@ cdef class Columns:
         return column
 
     cdef bint is_whole(self, field) except -1:
-        """Return whether a placeholder refers to the single struct column, or into it."""
+        """Return whether a placeholder refers to the single struct column, or to a field in it."""
         first = field if field.head is None else field.head
         return self.single and first.position == 0 and "0" not in self.indices_of
 

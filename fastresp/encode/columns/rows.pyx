@@ -411,7 +411,7 @@ cdef char *put_items(WriteState *state, Cell *cell, Py_ssize_t row, char *p) noe
 
 
 cdef char *put_fields(WriteState *state, Step *step, Py_ssize_t row, char *p) noexcept nogil:
-    """Write a row's fields as pairs (``step.absent``: null names only), and count arguments."""
+    """Write a row's fields as pairs, or with ``step.absent`` only the names of null fields."""
     # Local variables stay in registers, as in put_rows().
     cdef Out *out = state.out
     cdef Cell *keys = step.cell.children.children

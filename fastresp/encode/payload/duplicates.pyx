@@ -52,7 +52,7 @@ cdef uint64_t ROW_MASK = (<uint64_t>1 << ROW_BITS) - 1
 cdef class Keys:
     """Keys and their rows, in 16 bytes per key: keys are compared by 88 bits of their hashes.
 
-    A record is the 16 bytes that are stored of a key.
+    A record is the 16 bytes stored for a key.
 
     Args:
         most: the maximum number of keys in memory.

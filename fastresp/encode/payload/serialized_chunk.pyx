@@ -47,8 +47,8 @@ cdef SerializedChunk make_chunk(Chunk keys, Py_ssize_t first_command, list sourc
     """Return a chunk of keys.
 
     Args:
-        keys: the chunk of keys. For each key, its ``rows`` contain the total number of commands
-            for this key and all keys before it.
+        keys: the chunk of keys. For each key, its ``rows`` contain the cumulative number of
+            commands.
         first_command: the index of the first command.
         sources: the chunks with the original commands; empty if no command will be requested.
     """

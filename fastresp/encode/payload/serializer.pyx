@@ -173,7 +173,7 @@ cdef class Serializer:
         return self.fence is not None and not self.fence.answered
 
     def wait_for(self, Chunk fence not None):
-        """Wait for the reply to a part of the fence, which was split, instead of the fence."""
+        """Wait for the reply to a part of the fence, since the fence was split."""
         self.fence = fence
 
     def finish(self):

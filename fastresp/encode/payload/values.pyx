@@ -182,7 +182,7 @@ cdef int put_set(ValueWriter writer, Buffer b, Value *v, const Word *key) except
 
 
 cdef bint has_small_commands(ValueWriter writer, const Value *v) noexcept:
-    """Return whether each command is small, since a server checks the size of each command.
+    """Return whether every command that builds the set is within the server's limit for it.
 
     Source: setTypeCreate() and setTypeMaybeConvert() in t_set.c.
     """
@@ -240,7 +240,7 @@ cdef int sort_integers(ValueWriter writer, Value *v, Py_ssize_t count) except -1
 
 
 cdef int put_integers(ValueWriter writer, Buffer b, Value *v, const Word *key) except -1:
-    """Write a set of integers: the integers' size and number, and the sorted integers."""
+    """Write a set of integers: their width, their number, and the sorted integers."""
     cdef Py_ssize_t i, start
     cdef char *p
     cdef uint32_t width = 2, count = <uint32_t>v.size

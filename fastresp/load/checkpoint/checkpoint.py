@@ -93,8 +93,8 @@ class StoredCheckpoint(Description):
         """Find the commands that have too few arguments, without running them.
 
         Returns:
-            For each such command, by its name in capitals: the number of its arguments, including
-            the name; if the name occurs several times, the highest number.
+            For each such command, by its name in capitals, the highest number of arguments
+            (including the name) that is too low.
         """
         found: dict[bytes, int] = {}
         for words in commands:

@@ -344,7 +344,7 @@ def _is_text(value: str) -> bool:
 
 
 def _refused_names(names: Sequence[str] | None) -> str:
-    """Return words for the commands that can't be used with a checkpoint; empty if all can."""
+    """Name the commands that can't be used with a checkpoint; empty if all can."""
     if names is None:
         return "command names that depend on the rows; begin the template with the name"
     if "MULTI" in names:

@@ -135,7 +135,7 @@ class Job:
 
         Raises:
             CheckpointError: the job has ended without this task or with a different template, or
-                the job's epoch has ended, and the job's hash was deleted.
+                its epoch has ended and its hash was deleted.
             TransportError: the server can't be reached.
         """
         with self._home() as home:
@@ -221,7 +221,7 @@ class Job:
             home.together(("HSET", self._hash, *arguments), ("DEL", self._split_key))
 
     def _check_rows_present(self, outcomes: Mapping[str, TaskOutcome]) -> None:
-        """Check by the markers of the tasks that the server still has all their rows."""
+        """Read the tasks' markers to check that the server still has all rows."""
 
         def check(task: str, checkpoint: StoredCheckpoint) -> None:
             kept, outcome = min(checkpoint.ran()), outcomes[task]

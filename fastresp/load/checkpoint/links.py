@@ -169,7 +169,7 @@ class Link:
         return integer_of(name, reply[0] if isinstance(reply, list) and reply else reply)
 
     def lives(self, numbers: Iterable[int], *, named: bool = False) -> bool | None:
-        """Return whether any of these connections exists; None if the user may not find out.
+        """Return whether any of these connections exists; None if a permission is missing.
 
         Args:
             numbers: CLIENT IDs of the connections.
@@ -332,8 +332,7 @@ class Links:
     def at(self, address: str, run: str) -> Iterator[Link]:
         """Yield a connection to a server; yield nothing if the server can't be reached.
 
-        A server that is no longer a primary has no connection in ``all``: one is opened, and closed
-        when the iteration continues.
+        If the server is no longer a primary, a temporary connection is opened for the iteration.
 
         Args:
             address: the server's address, as stored by another loader; this loader may know the

@@ -53,7 +53,7 @@ def check_alone(
     if alive or (alive is None and leased):
         raise AtWork(
             Message(
-                f"another loader is at work on checkpoint {name!r} ({found.get('loader')}): wait "
+                f"another loader is using checkpoint {name!r} ({found.get('loader')}): wait "
                 "until it has ended, or take over with ",
                 Hint("take_over", True),
             )

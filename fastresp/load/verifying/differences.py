@@ -174,7 +174,7 @@ class Differences:
             self._drop(slot)
 
     def update_document(self, key: bytes, path: bytes, part: bytes) -> None:
-        """Update the differences of a document of which a later row writes a part."""
+        """Update the differences of a document after a later row wrote a part of it."""
         self.overwrite(key, "document", path, creates=True)
         location = location_of(path)
         uncertain = self._documents.uncertain(key, location)
@@ -307,7 +307,7 @@ def apply_recheck(
         second: the remaining differences; their rows are indexes in ``first``.
 
     Returns:
-        The remaining differences, each with whether the found value changed before the recheck; and
+        Pairs of a remaining difference and whether its found value changed before the recheck; and
         the number of values that no longer differ.
     """
     left = {each.row: each for each in second}

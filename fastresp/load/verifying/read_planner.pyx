@@ -90,8 +90,8 @@ cdef class ReadPlanner:
     Attributes:
         over_keys: whether one command may read several keys.
         recheck: as passed.
-        error: why the first source command that no returned read covers can't be verified; None if
-            there is no such command.
+        error: why a source command can't be verified, after reads for all earlier commands were
+            returned; None if there is no such command.
     """
 
     cdef Comparison comparison

@@ -247,7 +247,7 @@ def _percent(share: float) -> str:
 
 
 def _location(difference: Difference) -> str:
-    """Return words that name the row, the key and the field of a difference."""
+    """Describe the row, the key and the field of a difference."""
     row = difference.row if difference.row_in_file is None else difference.row_in_file
     where = f", first for {location_text(row, difference.file, difference.line)}"
     where += f": {shown_argument(difference.key, len(difference.key))}"

@@ -85,7 +85,7 @@ def _same(a: Any, b: Any) -> bool:
 class Locations:
     """Finds documents or parts that differ, by the location that a later row writes.
 
-    Each is identified by its slot: see differences.py.
+    A document or part is identified by its slot: see differences.py.
     """
 
     def __init__(self) -> None:

@@ -78,8 +78,8 @@ class PrivateBytes(UnclosedFile):
 
     The file itself is not mapped into memory: if another process truncated the file, SIGBUS would
     kill this process, and if another process changed the file, unchecked bytes would be used. Large
-    reads, such as of a file with a single batch, are copied to a temporary file, which is mapped,
-    so that the system can page the bytes out.
+    reads, for example of a file with a single batch, are copied to a temporary file, which is
+    mapped, so that the system can page the bytes out.
 
     Args:
         file: a file object whose ``read()`` returns fewer bytes only at the end of the file.

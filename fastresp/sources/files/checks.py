@@ -89,7 +89,7 @@ class State(NamedTuple):
 
 
 class InitialState:
-    """The state of a file before it is read: a path or a file object.
+    """The state of a path or a file object before it is read.
 
     Only regular files and files of URLs are compared. Files of /proc count as empty, and are not
     compared.

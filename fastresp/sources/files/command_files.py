@@ -229,7 +229,7 @@ def _name(command: list[str | bytes]) -> str:
 
 
 def argument_of(value: object) -> str | bytes:
-    """Decode an argument of a command in a rejects file; raise ValueError if it is none."""
+    """Decode an argument of a command in a rejects file; raise ValueError if it is invalid."""
     if isinstance(value, dict) and list(value) == ["base64"]:
         return base64.b64decode(value["base64"], validate=True)
     if isinstance(value, str):

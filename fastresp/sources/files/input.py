@@ -54,7 +54,7 @@ class StopEvent(threading.Event):
         self.block_ends: list[int] = []
 
     def position(self, batch: int) -> int | None:
-        """Return how many bytes of the file were read up to the end of a batch, which is a block.
+        """Return how many bytes of the file Arrow had read at the end of a batch (one block).
 
         If Arrow does not read ahead, return the number of all bytes read. None if no input has read
         the file.

@@ -267,7 +267,7 @@ Objects = Callable[[], pa.Array] | None
 
 
 def fit_to_placeholder(array: pa.Array, need: Need, objects: Objects) -> pa.Array:
-    """Convert the value that a placeholder looks into to a type that fits; return the new column.
+    """Convert the nested value that a placeholder reads to a fitting type; return the new column.
 
     A missing field becomes a field of nulls.
 
@@ -275,7 +275,7 @@ def fit_to_placeholder(array: pa.Array, need: Need, objects: Objects) -> pa.Arra
         array: a column of a block of rows, as Arrow has parsed it.
         need: the placeholder.
         objects: for ``{*name}``, returns the objects as maps; None to keep structs, since another
-            placeholder looks into them.
+            placeholder reads fields of them.
 
     Raises:
         SourceError: a value of the block does not fit the placeholder.

@@ -2,7 +2,7 @@
 
 In a load, a value keeps its own type and text, so keys and types may change from row to row. A
 value that is not a JSON string begins with MARK: see json_text.pyx. Fields of objects, items of
-lists and vectors, which a template looks into, are columns of structs and lists.
+lists and vectors that a template reads are columns of structs and lists.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ class ValueRows(Rows):
         return names
 
     def _nested(self, split: Split, names: list[str]) -> dict[str, pa.Array]:
-        """Return the columns that a template looks into; their types may change between blocks."""
+        """Return the columns with nested values that the template reads; types may change."""
         found = [name for name in names if name in self._request.structured]
         if not found:
             return {}
@@ -208,7 +208,7 @@ class ValueRows(Rows):
             kinds = found
 
     def _fit(self, name: str, array: pa.Array, split: Split) -> tuple[pa.Field, pa.Array]:
-        """Return the field and the array of a column, with a type that fits its placeholders."""
+        """Return a column as a field and an array, with a type that fits its placeholders."""
         if name in self._typed:
             field = infer_field(name, array, False)
             array = convert_numbers(array, field, name, KINDS_ADVICE)

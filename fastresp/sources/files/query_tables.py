@@ -154,7 +154,7 @@ def parquet_select(files: Sequence[str], schema: pa.Schema, pattern: str | None)
 
 
 def check_distinct(names: Sequence[str]) -> None:
-    """Refuse column names that DuckDB would change: empty ones, and names that differ only in case.
+    """Refuse column names that DuckDB changes: empty names, and names that differ only in case.
 
     DuckDB ignores the case of ASCII letters.
     """
@@ -189,8 +189,8 @@ def columns_of_all(files: Sequence[str]) -> pa.Schema:
 def in_zones(result: pa.Schema, sources: Sequence[pa.Schema]) -> pa.Schema:
     """Return the columns of a query's result with the time zones of the sources.
 
-    DuckDB stores points in time without their zone. A column gets the zone of the sources' column
-    of the same name, if all sources that have this column agree.
+    DuckDB stores timestamps without their zone. A column gets the zone of the sources' column of
+    the same name, if all sources that have this column agree.
     """
     kinds: dict[str, set[pa.DataType]] = {}
     for source in sources:

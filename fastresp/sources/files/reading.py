@@ -136,7 +136,7 @@ def option_error(kind: str, options: FileOptions) -> Message | None:
 
 
 class Need(NamedTuple):
-    """A value that a placeholder looks into.
+    """A nested value that a placeholder reads.
 
     Attributes:
         path: the column, followed by the names that lead to a field in the column.
@@ -196,7 +196,7 @@ class ColumnRequest:
 
     @property
     def listed(self) -> dict[str, Need]:
-        """The columns of which the template needs only the items: each name with its Need."""
+        """The names of the columns of which only items are needed, each with its Need."""
         other = {need.path[0] for need in self.needs if not need.items or need.path[1:]}
         return {need.path[0]: need for need in self.needs if need.path[0] not in other}
 

@@ -235,7 +235,7 @@ class RemoteFile:
     Attributes:
         name: the URL without secrets.
         total: the size of a file that is read as a stream; None if it is unknown, or if the file
-            can be sought, since ``Input`` then finds the size itself.
+            is seekable, since ``Input`` then finds the size itself.
     """
 
     def __init__(self, path: RemotePath, file: Any, total: int | None, *, seekable: bool) -> None:

@@ -61,8 +61,8 @@ class SourceFile:
 class SeveralFiles(SourcePass):
     """One pass over files.
 
-    All files must have the columns of the first file, in any order. The folders of a file can also
-    name columns.
+    All files must have the columns of the first file, in any order. Folders such as ``day=1`` add
+    columns.
 
     Args:
         request: the parts of the rows that a load needs; None outside a load, for typed columns.
@@ -249,7 +249,7 @@ class SeveralFiles(SourcePass):
             self._shares.append((self.rows_read, share))
 
     def _share(self, taken: int | None) -> float | None:
-        """Return the share of all files read; ``taken`` bytes of the open one; None if unknown."""
+        """Return the share of all files read, with ``taken`` bytes of the open file, or None."""
         file, index = self._file, self._index
         if file.rows is not None:
             done, total = self.rows_read - self._files[index].first_row, file.rows
